@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// An actor with a thread of its own, on which the actors run that it wakes.
+/// An actor with its own thread. Actors that it wakes run on the same thread.
 template <class Actor>
 class on_own_thread final : public Actor {
 public:

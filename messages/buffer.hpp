@@ -130,9 +130,9 @@ private:
 /// Keeps released buffers for reuse at the same size, so that a training step neither allocates nor
 /// faults in fresh pages. Thread-safe.
 ///
-/// If there are more than `retain_bytes` of unused memory, only as many buffers of each size are
-/// kept as were recently in use at once: a step needs them all again, however large the model is.
-/// The buffers that have been unused for longest are freed first.
+/// If there are more than `retain_bytes` of unused memory, the pool keeps only as many buffers of
+/// each size as were recently in use at once. The next step needs these again, however large the
+/// model is. The buffers that have been unused for longest are freed first.
 class buffer_pool {
 public:
   explicit buffer_pool(std::size_t retain_bytes) noexcept;
@@ -165,7 +165,8 @@ private:
     /// In the order in which they were released.
     std::deque<std::unique_ptr<pooled>> unused;
     std::size_t in_use = 0;
-    /// Most of them in use at once among the last calls of take(), and among those before them.
+    /// Largest number in use at once during the last calls of take(), and during the calls before
+    /// those.
     std::size_t most = 0;
     std::size_t most_before = 0;
 

@@ -45,7 +45,7 @@ std::string explain(const caf::error& x) {
     // Some errors carry more than the text.
     if (x.context().empty() || !x.context().match_element<std::string>(0))
       return to_string(code);
-    // "failed" alone says nothing.
+    // "failed" alone does not help an operator.
     const auto text = x.context().get_as<std::string>(0);
     return code == errc::failed ? text : to_string(code) + std::string{": "} + text;
   }
@@ -54,7 +54,7 @@ std::string explain(const caf::error& x) {
   if (x == caf::sec::request_receiver_down || x == caf::exit_reason::remote_link_unreachable)
     return "the peer is gone";
   if (x == caf::sec::unexpected_message)
-    return "the peer could not make sense of a message (another version?)";
+    return "the peer could not understand a message (does it have another version?)";
   if (x == caf::sec::cannot_connect_to_node)
     return "connection refused, or there is no route";
   return to_string(x);

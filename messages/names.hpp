@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// The jobs of a cluster. Their order decides which of two nodes dials: the one with the lower
-/// (job, task). So no pair of nodes connects twice, and only tasks that are dialled need a known
-/// address. A node that hosts several tasks counts as the highest of them.
+/// The jobs of a cluster. Of two nodes, the one with the lower (job, task) dials. So no pair of
+/// nodes connects twice, and only tasks that are dialled need a known address. A node that hosts
+/// several tasks counts as the highest of them.
 enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
 /// A task of a ClusterSpec. Messages refer to tasks by name, never by handle.

@@ -5,7 +5,7 @@
 #include "messages/proto/pieces.pb.h"
 
 // Gradients and weights in pieces, between workers and parameter servers. The block of type IDs
-// follows that of store.hpp, with room for more there.
+// follows that of store.hpp, and leaves room for more types there.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_pieces, caf::first_custom_type_id + 2400)
 

@@ -66,7 +66,7 @@ std::string loss_problem(double sum, std::uint64_t counted, std::uint64_t sample
   if (!finite(sum))
     return numbered("a sum of losses", sum);
   if (counted == 0 && sum != 0)
-    return numbered("losses of no samples, with a sum", sum);
+    return numbered("a loss without samples, with a sum", sum);
   if (counted > samples)
     return "losses of " + std::to_string(counted) + " of " + std::to_string(samples) + " samples";
   return "";
@@ -75,7 +75,7 @@ std::string loss_problem(double sum, std::uint64_t counted, std::uint64_t sample
 } // namespace
 
 std::string problem_of(const proto::GradientId& x) {
-  return x.sequence() == 0 ? "a gradient with number 0, but they count from 1" : "";
+  return x.sequence() == 0 ? "a gradient with number 0; expected 1 or more" : "";
 }
 
 std::string problem_of(const proto::Commit& x, std::uint64_t most_samples) {

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-// Checks of peers' messages, limited to checks that need nothing but the message. Each function
-// returns the problem, such as "a loss of nan", or an empty text. If there is a problem, the
-// receiver answers with errc::malformed or ignores the message, and continues. The receiver itself
-// makes the checks that need its state.
+// Checks of peers' messages that need only the message. Each function returns the problem, such as
+// "a loss of nan", or an empty text. If there is a problem, the receiver answers with
+// errc::malformed or ignores the message, and continues. The receiver itself makes the checks that
+// need its state.
 
 namespace troupe {
 

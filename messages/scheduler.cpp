@@ -19,7 +19,8 @@ namespace troupe {
 
 namespace {
 
-/// After this time, actors that a thread wakes run on other threads: those before may compute.
+/// After this time, actors that a thread wakes run on other threads, because the current ones may
+/// be computing.
 constexpr std::chrono::microseconds long_turn{50};
 
 /// Actors to run on this thread.
@@ -226,7 +227,7 @@ protected:
   }
 
 private:
-  // An actor that threw would leave those behind it waiting for ever.
+  // If an actor threw, the actors behind it would wait for ever.
   void run(caf::resumable* job) noexcept {
     switch (job->resume(system().dummy_execution_unit(), max_throughput())) {
     case caf::resumable::resume_later:

@@ -4,16 +4,16 @@
 
 namespace troupe {
 
-/// Makes the system use a scheduler that wakes fewer threads: an actor woken by another actor on a
-/// thread of the scheduler runs on this thread, as soon as the other one has handled its messages.
-/// Waking another thread takes longer than most actors need for a message. If the other one takes
-/// long, because it computes, another thread is woken. Requests do not wake the thread of the
-/// clock.
+/// Makes the system use a scheduler that wakes fewer threads. If an actor on a thread of the
+/// scheduler wakes another actor, that actor runs on the same thread, as soon as the first one has
+/// handled its messages. The reason: waking a thread takes longer than most actors need for a
+/// message. If the first actor takes long because it computes, another thread is woken. Requests do
+/// not wake the thread of the clock.
 void load_scheduler(caf::actor_system_config& cfg);
 
-/// While it exists, actors that this thread wakes run on this thread, at once, instead of on a
-/// thread of the scheduler. So do actors that those wake. Actors with a thread of their own are not
-/// affected. Has an effect only with the scheduler of load_scheduler().
+/// While it exists, actors that this thread wakes run at once on this thread, not on a thread of
+/// the scheduler. The same holds for actors that those actors wake. Actors with their own thread
+/// are not affected. Has an effect only with the scheduler of load_scheduler().
 ///
 /// The thread must not hold a mutex that any of these actors could lock.
 class receivers_run_here {
@@ -27,8 +27,8 @@ private:
   bool before_;
 };
 
-/// Actors that this thread has woken and that still wait for it run on threads of the scheduler.
-/// For an actor that is about to compute for long.
+/// Moves actors that wait for this thread to threads of the scheduler. An actor calls this before
+/// it computes for long.
 void hand_over_receivers(caf::actor_system& sys);
 
 } // namespace troupe

@@ -29,7 +29,8 @@ void gather(const proto::Selection& x, std::uint64_t begin, std::span<const floa
 void scatter(const proto::Selection& x, std::uint64_t begin, std::span<const float> values,
              std::span<float> all);
 
-/// Why a peer's selection is invalid, such as "rows do not ascend"; empty if it is valid.
+/// The reason why a peer's selection is invalid, such as "rows do not ascend"; empty if it is
+/// valid.
 std::string problem_of(const proto::Selection& x);
 
 } // namespace troupe

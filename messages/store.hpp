@@ -4,8 +4,9 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/store.pb.h"
 
-// The messages between the clients and servers of a parameter store, and what a server is for its
-// clients. Their block of type IDs follows that of collective.hpp, with room for more there.
+// The messages between the clients and servers of a parameter store, and a server's interface for
+// its clients. Their block of type IDs follows that of collective.hpp, and leaves room for more
+// types there.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_store, caf::first_custom_type_id + 2300)
 

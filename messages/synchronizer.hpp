@@ -32,9 +32,9 @@ namespace troupe {
 /// The weights that a batch reads. Its gradient is 0 for all other weights. Null: all weights.
 using batch_rows = std::shared_ptr<const proto::Selection>;
 
-/// The worker has read its next batch and wants weights for it. `lease` and `batch` identify the
+/// The worker has read its next batch and requests weights for it. `lease` and `batch` identify the
 /// samples and become attributes of the gradient. If this worker is lost, other workers continue
-/// after them.
+/// after these samples.
 struct acquire {
   worker_clock clock;
   std::uint64_t lease = 0;

@@ -4,8 +4,9 @@
 
 namespace troupe {
 
-/// The evaluation with the smallest loss, and how many have come since. For early stopping, and to
-/// keep the best weights. A checkpoint contains it, so that a run that continues goes on counting.
+/// The evaluation with the smallest loss, and the number of evaluations since then. For early
+/// stopping, and to keep the best weights. A checkpoint contains it, so a resumed run continues the
+/// count.
 struct best_evaluation {
   double loss = 0;
   /// Version of the weights. 0: nothing was evaluated yet.

@@ -37,8 +37,8 @@ struct assembled_checkpoint {
 };
 
 /// Joins the parts that the holders of the state send for each version, and bounds the number of
-/// versions in memory. Holders send on their own, for the same versions but at different times, and
-/// never wait. Anything that exceeds the bound is dropped here:
+/// versions in memory. All holders send the same versions, but at different times, and never wait.
+/// Parts that exceed the bound are dropped here:
 ///
 /// - At most two versions are open: arriving, waiting, or out (being written or evaluated, one at a
 ///   time). A third version replaces a complete one that waits. If there is none, all parts of the
@@ -156,7 +156,7 @@ private:
   /// versions, and the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
-  /// Holders send the version at which the run ends.
+  /// True if holders will send the version at which the run ends.
   bool at_end_ = false;
 };
 

@@ -20,9 +20,9 @@ struct write_checkpoint {
 /// The result of write_checkpoint.
 struct checkpoint_written {
   std::uint64_t step = 0;
-  /// Why the checkpoint is not on disk; empty if it is.
+  /// The reason why the checkpoint is not on disk; empty if it is.
   std::string problem;
-  /// Why older checkpoints could not be removed; empty in most cases.
+  /// The reason why older checkpoints could not be removed; empty in most cases.
   std::string kept_too_many;
 };
 

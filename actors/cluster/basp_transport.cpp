@@ -45,7 +45,7 @@ std::string listen_problem(const std::string& host, std::uint16_t port) {
   return "the port is in use, or the address is not of this host";
 }
 
-/// Why the name of a host cannot be resolved; empty if it can. May block.
+/// The reason why the name of a host cannot be resolved; empty if it can. May block.
 std::string name_problem(const std::string& host) {
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0)
@@ -105,7 +105,7 @@ private:
 basp_transport::basp_transport(caf::actor_system& sys, std::chrono::milliseconds timeout)
   : sys_(sys), timeout_(timeout) {
   // Messages from other processes find an actor by a name in the registry, or by its number if this
-  // process has sent a handle to it. The handles of these two are sent by nobody else.
+  // process has sent a handle to it. Only this actor sends the handles of these two.
   sys.registry().erase(caf::atom("SpawnServ"));
   sys.registry().erase(caf::atom("ConfigServ"));
 }

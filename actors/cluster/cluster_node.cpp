@@ -20,10 +20,10 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
-/// Nodes that have said Hello and are no peers yet. One more is not answered.
+/// Largest number of nodes that have sent Hello and are not peers yet. Further ones get no answer.
 constexpr std::size_t max_newcomers = 256;
 
-/// Resolving and trying all addresses takes less.
+/// Longer than resolving and trying all addresses.
 constexpr std::chrono::minutes probe_limit{2};
 
 /// See link_options::window.
@@ -241,8 +241,8 @@ void cluster_node::on_hello(const proto::Hello& x) {
 }
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
-  // A peer with another wire version sees that in our Welcome and gives up.
-  // One that is not answered comes again.
+  // A peer with a different wire version sees this in our Welcome, and gives up. A node without an
+  // answer tries again.
   if (newcomers_.size() >= max_newcomers
       || std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
     return;
@@ -476,8 +476,8 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// A peer can have a few copies of all weights and states on their way: those of a checkpoint to
-// continue from, gradients, and weights.
+// A few copies of all weights and states can be in transit to a peer: from a checkpoint to continue
+// from, gradients, and weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);
   auto& limits = options_.links;

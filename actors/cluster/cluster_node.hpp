@@ -98,8 +98,9 @@ using node_shell =
 /// reports which nodes it waits for.
 ///
 /// Other processes reach it through the framework's own protocol: any program that connects to its
-/// port. It hears Hello and Probe of all, within bounds, and the rest only of actors of its own
-/// process, such as the ports of its links. Nothing but its own code ends it: send it crash_node.
+/// port. It accepts Hello and Probe from everyone, within limits. It accepts all other messages
+/// only from actors of its own process, such as the ports of its links. Nothing but its own code
+/// ends it: send it crash_node.
 class cluster_node : public guarded<node_shell::base>, private protocol_host {
 public:
   using super = guarded<node_shell::base>;

@@ -61,7 +61,7 @@ private:
     return x.get<std::string>();
   }
 
-  /// Launchers write more than these.
+  /// Accepts other keys, because launchers write them, unless one looks like a misspelling.
   void check_extra(const std::string& key) const {
     const auto text = suggestion(key, std::vector<std::string>{"cluster", "task", "secret_file"});
     if (text.starts_with("did you mean"))
@@ -206,7 +206,7 @@ std::string no_cluster(std::string_view name) {
     "[...], \"worker\": [...]}}";
 }
 
-/// Whether a process's job in the text means `type`.
+/// True if a process's job in the text means `type`.
 bool same_job(const cluster_process& x, const std::string& type) {
   if (type == "coordinator")
     return x.tasks.front() == coordinator_task;

@@ -32,7 +32,7 @@ struct pair_finding {
   bool needed = false;
   /// For example "10.0.0.7:7000"; empty if not tried.
   std::string resolved;
-  /// The problem, or why it is unknown.
+  /// The problem, or the reason why the result is unknown.
   std::string problem;
 };
 
@@ -46,7 +46,7 @@ struct diagnosis {
   bool well = false;
 };
 
-/// Whether training needs a connection between two processes: each process with the coordinator;
+/// True if training needs a connection between two processes: each process with the coordinator;
 /// workers with parameter servers or, in a cluster without any, with their neighbours in the ring.
 bool needs_connection(const cluster_spec& cluster, const cluster_process& a,
                       const cluster_process& b);

@@ -98,7 +98,7 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   // Each worker may have one gradient in transit.
   const std::size_t received = cluster.separate ? cluster.workers : 0;
   result.gradients = (received + context.protocol.memory.shard) * bytes_of(elements);
-  // Weights go to each worker and to the coordinator, gradients come from each worker.
+  // Weights are sent to each worker and to the coordinator; gradients arrive from each worker.
   if (cluster.separate)
     result.network = (2 * cluster.workers + 1) * in_flight(elements);
   return result;
@@ -143,7 +143,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   // The batches of one gradient are trained while the next ones are read.
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * bytes_of_record(context, data);
-  // It releases test records that are not also training records.
+  // The coordinator releases test records, unless they are also the training records.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }

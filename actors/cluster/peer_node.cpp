@@ -69,7 +69,7 @@ peers_connected peer_node::all() const {
 }
 
 caf::result<peers_connected> peer_node::on_connect() {
-  if (complete()) // All others have dialled meanwhile.
+  if (complete()) // All other peers have connected meanwhile.
     return all();
   answer_ = make_response_promise<peers_connected>();
   until_ = clock().now() + options_.patience;
@@ -106,7 +106,7 @@ std::string peer_node::refusal(const proto::Hello& x) const {
   task_name task;
   const auto peer = from_proto(x.task(), task) ? find(task) : std::nullopt;
   if (!peer && options_.strangers == 0)
-    return "nobody of that name is to connect here; start all processes with the same list of "
+    return "no process with this name is expected here; start all processes with the same list of "
            "addresses";
   if (!peer)
     return strangers_.size() < options_.strangers
@@ -114,11 +114,11 @@ std::string peer_node::refusal(const proto::Hello& x) const {
       : "all " + std::to_string(options_.strangers) + " places are taken";
   const auto& name = options_.peers[*peer].name;
   if (options_.peers[*peer].dial)
-    return name + " is to wait until this process connects";
+    return name + " must not connect: it waits for the connection from this process";
   if (links_.contains(*peer))
-    return name + " has connected already; start one process for it";
+    return name + " has connected already; start only one process for it";
   if (met_ && !options_.reconnect)
-    return name + " was here before, and cannot come again; start all processes anew";
+    return name + " has left and cannot connect again; restart all processes";
   return {};
 }
 

@@ -8,7 +8,7 @@ namespace troupe {
 struct cluster_secret {
   /// The file's contents without white space at the end.
   std::string text;
-  /// What is wrong with the file's permissions; empty: nothing.
+  /// A warning if the file's permissions are unsafe; otherwise empty.
   std::string warning;
 };
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// Everything that a program needs to add up vectors of its threads or processes.
+// The whole interface for programs that add up vectors of their threads or processes.
 
 namespace troupe {
 

@@ -239,7 +239,7 @@ void collective_member::inquire() {
     inquiry_->open += is_asked(r) ? 1 : 0;
   if (inquiry_->open == 0) {
     inquiry_.reset();
-    blame(errc::timed_out, part_->awaited_ranks().front(), "has left, and its part has not come");
+    blame(errc::timed_out, part_->awaited_ranks().front(), "has left before it sent its part");
     return;
   }
   const auto number = number_;
@@ -272,7 +272,7 @@ void collective_member::heard(std::size_t rank, const std::string& fault) {
     return;
   if (result.fault.empty())
     blame(errc::timed_out, part_->awaited_ranks().front(),
-          "answers, and its part has not come: the network or its host is too slow for this "
+          "answers, but its part has not arrived: the network or its host is too slow for this "
           "deadline");
   else
     blame(errc::timed_out, result.rank, result.fault);

@@ -44,7 +44,7 @@ struct collective_failure {
   /// rank that found it is between two all-reduces: the number of the next one, and step 0.
   std::uint64_t number = 0;
   std::uint32_t step = 0;
-  /// How long nothing had arrived when the first rank gave up.
+  /// Time since the last message when the first rank gave up.
   std::chrono::milliseconds waited{0};
   /// All of this as text for people, with the rank that found it.
   std::string text;

@@ -44,7 +44,7 @@ std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
 /// Pieces of the next all-reduce, from ranks that have begun it before this one. Plain state. It
 /// keeps only pieces that the schedule can send so early, each of them once, and all of one vector.
-/// Together they are therefore not longer than that vector.
+/// Their total length is therefore at most that of the vector.
 class early_pieces {
 public:
   struct early_piece {

@@ -198,7 +198,7 @@ void captures::on_evaluated(const evaluated& x) {
   report.test_accuracy = x.accuracy;
   report.measures = x.measures;
   const bool last = x.number == early_end_;
-  if (!last) // The run has ended with the best weights so far.
+  if (!last) // The run then ends with the best weights so far.
     compare(report, x);
   send(options_.progress, report);
   if (report.step > 0 && !last) {
@@ -219,8 +219,8 @@ bool captures::compares() const {
 void captures::compare(const epoch_report& report, const evaluated& x) {
   if (!compares())
     return;
-  // An epoch's end may overtake an earlier version that waits. A version may be evaluated twice: as
-  // one of many, and as an epoch's end.
+  // The end of an epoch may overtake an earlier version that waits. A version may be evaluated
+  // twice: within an epoch, and as the end of the epoch.
   auto& best = options_.best;
   const auto newest = std::exchange(best.newest, counted_before_);
   const bool better = compared_.insert(x.version).second
@@ -255,9 +255,9 @@ std::size_t captures::snapshots_evaluating() const {
     std::ranges::count_if(evaluating_, [](auto& x) { return x.second.step == 0; }));
 }
 
-// Without a finished evaluation, this estimates the time to train this many samples on one worker,
-// which is longer than an evaluation. A run that resumes near the end of an epoch has trained very
-// little, hence the minimum.
+// Before the first evaluation has finished, this is the estimated time in which one worker trains
+// this many samples. An evaluation takes less. A run that resumes near the end of an epoch has
+// trained very little, hence the minimum.
 std::chrono::nanoseconds captures::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;

@@ -135,7 +135,7 @@ private:
   /// number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;
   std::uint64_t held_for_ = 0;
-  /// The time at which a held checkpoint waits no longer, once the run ends.
+  /// Once the run ends: the time after which a held checkpoint waits no longer.
   std::optional<time_point> hold_limit_;
   /// The snapshot of a run that ends early. It is no epoch's end. 0: none.
   std::uint64_t early_end_ = 0;

@@ -71,7 +71,7 @@ void coordinator::start_parts() {
   how.files = options_.files;
   how.origin = options_.origin;
   how.resume = options_.resume;
-  // Another output directory does not have its weights.
+  // Only the checkpoint's own output directory has the best weights.
   std::optional<best_evaluation> best;
   if (options_.resume && is_own_checkpoint(*options_.resume, options_.output))
     best = options_.resume->manifest.best;
@@ -159,7 +159,7 @@ void coordinator::on_over(const run_over& x) {
   order.set_reason(summary_.failure);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
   std::set<caf::actor_addr> told{own};
-  // Counts this node's own end as well, so that it comes last.
+  // Counts this node's own end as well, so this node ends last.
   nodes_running_ = 1;
   for (auto& [task, node] : nodes_) {
     if (!told.insert(node.address()).second)

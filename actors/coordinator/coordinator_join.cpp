@@ -216,7 +216,7 @@ void coordinator::begin_training() {
   send(run_, begin_run{handles_});
 }
 
-// Connects to all nodes first, so that each can be told when the run ends.
+// Connects to all nodes first, so that each node learns when the run ends.
 void coordinator::solve() {
   phase_ = phase::opening;
   auto missing = std::make_shared<std::size_t>(members_.joined().size() + 1);

@@ -90,7 +90,7 @@ struct snapshot_taken {
   std::uint64_t version = 0;
 };
 
-/// Weights from the exact solver, to evaluate like a snapshot.
+/// Weights from the exact solver. They are evaluated like a snapshot.
 struct evaluate_solution {
   epoch_report report;
   payload weights;
@@ -140,7 +140,7 @@ struct captures_done {};
 
 // -- to progress ----------------------------------------------------------------------------------
 
-/// Training begins. `at_work`: tasks that can hold it up.
+/// Training begins. `at_work`: tasks that can block it.
 struct watch_tasks {
   std::vector<task_name> all;
   std::vector<task_name> idle;
@@ -257,8 +257,8 @@ using captures_actor =
 /// The messages from progress to membership: everything is written; or the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
 
-/// The message of a task that its operator has stopped, while the run needs it for a checkpoint: it
-/// works on until the coordinator ends the run.
+/// The failure that a task reports if its operator stops it while the run needs it for a
+/// checkpoint. The task then works on until the coordinator ends the run.
 proto::Failure stopped_task(const task_name& task, const std::string& reason);
 
 /// A run that was stopped ends after this time, even if its checkpoint is not written. Kubernetes

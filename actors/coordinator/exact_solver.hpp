@@ -14,7 +14,7 @@ namespace troupe {
 
 /// The solver's result.
 struct solved {
-  /// Why there is no solution; empty if there is one.
+  /// The reason why there is no solution; empty if there is one.
   std::string problem;
   /// The flat parameter vector, float32.
   payload weights;

@@ -23,8 +23,8 @@ struct decisions {
   std::uint64_t rejected = 0;
   /// Gradients with at least one part that reached a shard.
   std::uint64_t seen = 0;
-  /// Gradients that some shard used or quarantined; and how many of their parts never reached their
-  /// shard.
+  /// Gradients that at least one shard used or quarantined; and how many parts of these gradients
+  /// never reached their shard.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;
@@ -66,9 +66,8 @@ void add_worker(ledger& result, const worker_account& worker,
   auto produced = worker.produced;
   auto requeued = worker.requeued * parts;
   if (worker.vanished) {
-    // Some shards applied their part of a gradient while other parts were in transit. If the worker
-    // vanishes then, those parts are lost. A gradient that reached no shard was given back with its
-    // lease.
+    // If a worker vanishes after some shards applied their part of its gradient, the parts in
+    // transit are lost. If a gradient reached no shard, its samples went back with the lease.
     x.lost += x.missing;
     produced = std::max(produced, x.seen + x.rejected + worker.requeued);
     const auto decided = x.all(parts);

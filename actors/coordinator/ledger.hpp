@@ -15,8 +15,8 @@ struct worker_account {
   /// Gradients started, and gradients given back with their lease.
   std::uint64_t produced = 0;
   std::uint64_t requeued = 0;
-  /// The worker was lost before its final message. Only those of its gradients are known that
-  /// reached a shard or rank.
+  /// The worker was lost before its final message. Only gradients that reached a shard or rank are
+  /// known.
   bool vanished = false;
 };
 
@@ -27,8 +27,8 @@ struct lease_account {
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
-  /// Per shard: samples whose gradient it missed because their worker vanished while sending. Empty
-  /// if there are none.
+  /// Per shard: samples whose gradient did not reach it, because their worker was lost while
+  /// sending. Empty if there are none.
   std::vector<std::uint64_t> lost = {};
   /// Samples whose gradient came too late and that are not trained again.
   std::uint64_t dropped = 0;

@@ -33,8 +33,8 @@ public:
   member_table(std::vector<expected_task> expected, std::shared_ptr<const job_context> context,
                std::string version);
 
-  /// Why this task may not join, as a text for its operator; nothing if it may join. An evaluator
-  /// may always join: no node has to find it, so the cluster file need not name it.
+  /// The reason why this task may not join, as text for its operator; nothing if it may join. An
+  /// evaluator may always join: no node has to find it, so the cluster file need not name it.
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
 
   /// False if this task has already joined with the same incarnation.

@@ -63,7 +63,8 @@ void progress::on_exit() {
   options_.observer = nullptr;
 }
 
-// -- what tasks do ------------------------------------------------------------------------------
+// -- activity of tasks
+// ------------------------------------------------------------------------------
 
 void progress::on_watch(const watch_tasks& x) {
   const auto now = clock().now();

@@ -77,7 +77,7 @@ private:
   record_queue queue_;
   /// True while the recorder writes a record.
   bool recording_ = false;
-  /// What could not be written; empty if everything was.
+  /// The files that could not be written; empty if all were written.
   std::string problem_;
   /// Two versions of the weights: the newest that was given to the recorder, and the newest on
   /// disk.

@@ -174,7 +174,7 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x, time_
   if (lease == held.end())
     return outcome::repeated;
   if (how_.in_step && x.batches() < batches_of(*lease))
-    return outcome::repeated; // A lease that is not finished: the worker is leaving, which ends the
+    return outcome::repeated; // The lease is not finished: the worker is leaving, which ends the
                               // run. Its Leave message gives the reason.
   if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;

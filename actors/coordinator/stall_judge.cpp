@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 using status = proto::TaskStatus;
 using kind = stall_root::kind;
 
-/// A shorter pause is not a stall: machines have hiccups.
+/// A shorter pause is not a stall, because any machine may pause briefly.
 constexpr std::chrono::nanoseconds least_quiet = 1s;
 
 /// A task counts as silent after this time. Tasks report four times a second.
@@ -23,7 +23,7 @@ constexpr std::chrono::nanoseconds most_silence = 800ms;
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 
-/// Assumed duration of a step until each worker has made one.
+/// Assumed duration of a step until each worker has made its first one.
 constexpr std::chrono::nanoseconds unknown_step = 5s;
 
 /// The judge is called more often than this. A longer gap means that its own process was paused.
@@ -149,8 +149,8 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// After such a stall, the time of the next step says nothing about normal steps. A task that is
-// merely slow stays slow.
+// After such a stall, the duration of the next step is not that of a normal step. A task that is
+// only slow stays slow.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// What the coordinator itself is waiting for.
+/// The result that the coordinator itself waits for.
 struct coordinator_wait {
   enum class reason {
     nothing,

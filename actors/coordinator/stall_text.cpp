@@ -42,7 +42,7 @@ std::string waiting_of_coordinator(const coordinator_wait& x) {
   case reason::weights:
     return "the coordinator waits for the weights of " + who;
   case reason::fence:
-    return "the coordinator waits for " + who + " to give up a lost worker";
+    return "the coordinator waits for " + who + " to settle the gradients of a lost worker";
   case reason::report:
     return "the coordinator waits for the final count of " + who;
   case reason::evaluation:

@@ -220,7 +220,7 @@ caf::result<proto::Ack> training_run::on_lease_done(const proto::LeaseDone& x) {
   case run_book::outcome::wrong:
     fail("worker/" + std::to_string(x.worker()) + " reports " + std::to_string(x.samples())
          + " samples for " + std::to_string(x.batches()) + " batches of lease "
-         + std::to_string(x.lease()) + ", which cannot be");
+         + std::to_string(x.lease()) + ", which is impossible");
     return proto::Ack{};
   case run_book::outcome::counted:
     break;

@@ -34,7 +34,7 @@ void training_run::stop(const std::string& reason, bool interrupted) {
   go_on();
 }
 
-// A run that has reached its last epoch's end does not end early.
+// A run that has reached the end of its last epoch does not end early.
 void training_run::on_end_early(const end_early& x) {
   const bool over = phase_ != phase::opening && phase_ != phase::training
     && (phase_ != phase::snapshot || book_->last_epoch());
@@ -42,7 +42,7 @@ void training_run::on_end_early(const end_early& x) {
     return;
   summary_.ended_early = x.reason;
   if (phase_ == phase::opening)
-    return; // The run that this one continues had ended early, too: see start_training().
+    return; // The run that this one continues had also ended early: see start_training().
   book_->stop();
   go_on();
 }
@@ -62,7 +62,7 @@ void training_run::check_deadline() {
        stopping_->interrupted);
 }
 
-// No gradient is on its way.
+// No gradient is in transit.
 void training_run::finish() {
   phase_ = phase::finishing;
   const auto now = book_->totals(clock().now(), false);
@@ -145,7 +145,7 @@ void training_run::finish_captures_of_reports() {
     send(options_.captures, order);
     return;
   }
-  // The epoch's end will not come, but these are the weights of the result.
+  // The epoch will not be completed, but the result has these weights.
   last_captures_ = order;
   take_snapshot last{report(true), true};
   last.report.step = last_version();

@@ -67,7 +67,7 @@ void lease_book::resume_epoch(const lease_cut& from) {
   epoch_committed_ = 0;
   given_to_.assign(how_.workers, 0);
   sizes_.clear();
-  // Workers may change their speed, so older counts weigh less.
+  // The speed of a worker may change, so older counts have less weight.
   for (auto& x : trained_by_)
     x /= 2;
   for (auto& queue : free_)
@@ -77,9 +77,9 @@ void lease_book::resume_epoch(const lease_cut& from) {
     epochs_.pop_front();
 }
 
-// Half of this worker's share of the remaining samples. The share is in proportion to the speeds so
-// far. The half is divided by two, because a worker holds two leases. While no speed is known,
-// leases are four times smaller.
+// Half of this worker's share of the remaining samples, in two leases, because a worker holds two.
+// The share is proportional to the speeds so far. While no speed is known, leases are four times
+// smaller.
 std::uint64_t lease_book::share_of(std::size_t rank) const {
   std::uint64_t remaining = 0;
   for (auto& r : free_.front())

@@ -27,13 +27,13 @@ namespace {
 /// closed.
 constexpr std::size_t max_strangers = 64;
 
-/// Smaller payloads are sent, because lending them would cost no less.
+/// Smaller payloads are sent, because lending them would not cost less.
 constexpr std::size_t share_from = std::size_t{64} << 10;
 
-/// Returned memory and acknowledgements wait this long for a message that carries them along.
+/// Returns of memory and acknowledgements wait this long for a message that can carry them.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 
-/// Of the host, since it started; empty if that is not known.
+/// Identifies the host since it booted; empty if unknown.
 std::string boot_id() {
   std::string result;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;
@@ -62,8 +62,8 @@ void guarded(const Task& task) {
   }
 }
 
-/// Fires one tick after it was set. Setting it again before then has no effect. Outlives the host
-/// as long as channels use it.
+/// Fires one tick after it was set. Setting it again before then has no effect. It may outlive the
+/// host, because channels use it.
 class channel_host::timer {
 public:
   timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -125,7 +125,7 @@ void channel_host::stop() {
     stopping_ = true;
     ring(bell_.get());
   }
-  // Connections that break may come back meanwhile.
+  // Broken connections may be restored meanwhile.
   if (thread_.joinable())
     thread_.join();
   {
@@ -361,7 +361,7 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
     resume(mine, channel->release_socket(), &greeting);
   } else {
     spdlog::debug("a connection without a valid token was closed");
-    channel->end(); // A peer that has connected again need not try any longer.
+    channel->end(); // Tells a peer that tries to restore a connection to stop.
   }
 }
 
@@ -403,8 +403,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   const auto keep = channel; // A copy, because the handler that holds this reference is removed.
   drop(keep);
   auto& where = routes_[keep];
-  // If a connection breaks before both sides have agreed where to continue, this is still the same
-  // cut.
+  // If a connection breaks before both sides have agreed where to continue, the channel counts as
+  // cut since the first break.
   if (where.give_up == time_point{})
     where.give_up = std::chrono::steady_clock::now() + options_.grace;
   spdlog::debug("the connection to {} broke", where.address);

@@ -82,7 +82,7 @@ private:
     std::uint16_t port = 0;
     /// True if this side connects; otherwise it waits for the peer.
     bool ours = false;
-    /// If the channel is cut: when to give it up.
+    /// If the channel is cut: the time at which to give it up.
     time_point give_up = {};
     /// True if an attempt has shown that this host can connect to the peer's port.
     bool reachable = false;
@@ -119,7 +119,7 @@ private:
   file_descriptor remote_;
   file_descriptor epoll_;
   file_descriptor bell_;
-  /// Closed for a moment if no other descriptor is free.
+  /// A spare descriptor. It is closed for a moment if no other one is free.
   file_descriptor spare_;
   std::shared_ptr<timer> timer_;
 
@@ -133,7 +133,7 @@ private:
   /// Number of background threads, because connecting and resolving names take time.
   int background_ = 0;
 
-  // Only for the thread of this object, like the members below.
+  // This and the members below are only for the thread of this object.
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;

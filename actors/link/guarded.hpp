@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// Something about a peer, or another program, that the operator should know.
+/// A notice for the operator about a peer or another program.
 struct link_notice {
   std::string text;
 };
@@ -18,18 +18,17 @@ TROUPE_LOCAL_MESSAGE(troupe::link_notice)
 
 namespace troupe {
 
-/// Whether this message would end the actor that gets it, or make it believe that another one has
-/// ended, although nobody of this process wants that. Any program that connects to a node's port
-/// can send such messages. The actors of this process end each other by other means where they are
-/// `guarded`.
+/// True if this message would end the actor that receives it, or falsely report that another actor
+/// has ended. Any program that connects to a node's port can send such messages. Within this
+/// process, `guarded` actors are ended by other means.
 bool is_foreign_order(const caf::mailbox_element& x, const caf::actor_system& home);
 
-/// What the operator reads.
+/// The text for the operator.
 link_notice notice_of_foreign_order(const caf::mailbox_element& x, const char* receiver);
 
 /// An actor that other processes can reach through the framework's own protocol. It ignores orders
-/// to end, and false reports that another actor has ended: it counts them, and sends itself a
-/// link_notice about the first. Only its own code ends it.
+/// to end, and false reports that another actor has ended. It counts them, and sends itself a
+/// link_notice about the first one. Only its own code ends it.
 template <class Base>
 class guarded : public Base {
 public:

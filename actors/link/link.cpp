@@ -14,7 +14,7 @@ namespace {
 
 struct sweep {};
 
-/// It is time to show that this side is alive.
+/// Time to show that this side is alive.
 struct sign_of_life {};
 
 /// Time by which both ends must have introduced themselves.
@@ -160,7 +160,7 @@ void link::greet() {
       x.set_proof(proof_of(link_side::dialled, introduction({peer_task_, hello.incarnation()}),
                            options_.secret));
     send(caf::actor_cast<caf::actor>(peer_), x);
-    // An end without a secret sees that the other has one, and reports it, too.
+    // The Welcome shows a peer without a secret that this end has one, so the peer reports it, too.
     if (x.proof().empty())
       refuse_newcomer(secret_problem(peer_task_, peer_nonce_.empty()));
   }
@@ -213,7 +213,7 @@ void link::on_proof(const proto::Proof& x) {
     refuse_newcomer(secret_differs(peer_task_));
 }
 
-// Of the node that was dialled; and if the cluster has a secret, of the same link twice.
+// The dialled node sends it. If the cluster has a secret, the same link sends it twice.
 bool link::hear_welcome(const proto::Welcome& x) {
   const auto* dial = std::get_if<dial_to>(&how_);
   const auto& sender = current_sender();
@@ -250,7 +250,7 @@ bool link::prove(const proto::Welcome& x) {
   const auto known = introduction({peer_task_, x.incarnation()});
   proto::Proof own;
   own.set_proof(proof_of(link_side::dialling, known, options_.secret));
-  // Also where the secrets differ: the peer then reports it, too.
+  // Sent even if the secrets differ, so that the peer reports it, too.
   send(caf::actor_cast<caf::actor>(peer_), std::move(own));
   proven_ = equal_in_constant_time(x.proof(), proof_of(link_side::dialled, known, options_.secret));
   if (!proven_)
@@ -270,7 +270,7 @@ void link::on_welcome(const proto::Welcome& x) {
     on_channel_settled({"it is disabled"});
 }
 
-// The dialled node says why it gives no Welcome.
+// The dialled node gives the reason why it sends no Welcome.
 void link::on_refused(const proto::Failure& x) {
   const auto* dial = std::get_if<dial_to>(&how_);
   if (!dial || peer_ || current_sender() != dial->peer_node)

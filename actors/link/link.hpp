@@ -28,11 +28,11 @@ struct link_up {
 struct link_down {
   task_name peer;
   std::string reason;
-  /// The same without the words that name the connection, for messages that name it already.
+  /// The same without the name of the connection, for messages that already name it.
   std::string cause;
   /// True if this end made the connection.
   bool dialled = false;
-  /// The peer does not want this node: `reason` has its words.
+  /// True if the peer refused this node; `reason` is the peer's text.
   bool refused = false;
 };
 
@@ -77,35 +77,35 @@ struct link_options {
   /// on another host, it counts as lost only if, in addition, the connection cannot be restored
   /// within channel_host_options::grace.
   std::chrono::milliseconds suspect_after{10'000};
-  /// Bytes for the peer that may wait here: not sent, not acknowledged, or lent to it. The link
-  /// ends if more wait, unless all of them are one message.
+  /// Limit for bytes that wait for the peer: not sent, not acknowledged, or lent to it. The link
+  /// ends if more bytes wait, unless they are all from one message.
   std::uint64_t window = std::uint64_t{1} << 36;
-  /// The cluster's secret, which both ends of a link must prove to know; empty: none.
+  /// The cluster's secret. Both ends of a link must prove that they know it. Empty: none.
   std::string secret;
   /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
   std::shared_ptr<channel_host> channels;
 };
 
-/// One end of the connection between two nodes. It introduces its node to the other one over a
-/// handle that one of the nodes has dialled. This is a handle to an actor through the framework's
-/// own network protocol (BASP), or to a simulated actor. Then both ends agree on a *channel*: a
-/// separate connection for the messages of the link (stream_channel). Ports use the channel
-/// directly, without this actor. If there is no channel, this actor sends and receives the messages
-/// over the handle, with large payloads in chunks.
+/// One end of the connection between two nodes. First, it introduces its node to the other one. For
+/// this, it uses a handle to an actor of the other node, through the framework's own network
+/// protocol (BASP) or simulated. Then both ends agree on a *channel*: a separate connection for the
+/// messages of the link (stream_channel). Ports use the channel directly, without this actor. If
+/// there is no channel, this actor sends and receives the messages over the handle, with large
+/// payloads in chunks.
 ///
 /// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret, the
 /// dialling end answers with a Proof, and a second Welcome follows, which offers the channel.
-/// Before that, neither end hears anything else.
+/// Before that, both ends ignore all other messages.
 ///
 /// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
 /// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
 ///
-/// It hears messages of the other end alone.
+/// It accepts messages only from the other end.
 class link : public guarded<caf::event_based_actor> {
 public:
   using super = guarded<caf::event_based_actor>;
 
-  /// The dialling end: introduces itself to `peer_node` as `self_task`.
+  /// For the dialling end, which introduces itself to `peer_node` as `self_task`.
   struct dial_to {
     caf::strong_actor_ptr peer_node;
     task_name peer_task;
@@ -194,12 +194,12 @@ private:
   caf::strong_actor_ptr peer_;
   task_name peer_task_;
   std::uint64_t peer_incarnation_ = 0;
-  /// The peer is who it says, as far as the cluster's secret can show it.
+  /// True if the peer is what it claims to be, as far as the cluster's secret can prove it.
   bool introduced_ = false;
   /// If the cluster has a secret: the random text of this node, and of the peer.
   std::string nonce_;
   std::string peer_nonce_;
-  /// A proof was sent, and the peer's is checked: the second Welcome follows.
+  /// True if this end has sent its proof and checked the peer's. The second Welcome follows.
   bool proven_ = false;
   std::shared_ptr<link_session> session_;
   /// The offer to the peer.

@@ -24,14 +24,14 @@ struct outbound {
   caf::message content;
 };
 
-/// Tells a link of the first message that its peer may not send.
+/// Informs a link about the first message that its peer may not send.
 struct message_refused {
   std::string text;
 };
 
-/// What a link, its ports and its channel share: the requests that wait for an answer, and how
-/// messages travel. A message passes through no other actor on its way if there is a channel.
-/// Thread-safe.
+/// The state that a link, its ports and its channel share: the requests that wait for an answer,
+/// and the way in which messages travel. If there is a channel, a message passes through no other
+/// actor on its way. Thread-safe.
 class link_session : public std::enable_shared_from_this<link_session> {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -48,10 +48,10 @@ public:
   /// True if the peer is known to run on this host.
   bool on_this_host() const;
 
-  /// The peer is who it says. Before, it may send nothing.
+  /// The peer is known. Before this call, it may send nothing.
   void introduce(const link_peer& peer);
 
-  /// Messages that the peer may not send, so far.
+  /// Number of messages so far that the peer may not send.
   std::uint64_t refused() const noexcept { return refused_; }
 
   /// See stream_channel::limit().
@@ -67,8 +67,8 @@ public:
   /// Answers the peer's request number `id`.
   void answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
 
-  /// Hands a message of the peer to the actor it is for, if the peer may send it (permissions.hpp).
-  /// Otherwise a request is answered with an error, and another message is dropped.
+  /// Delivers a message of the peer to its receiver, if the peer may send it (permissions.hpp).
+  /// Otherwise, a request is answered with an error, and any other message is dropped.
   void receive(const proto::Frame& frame, caf::message content, caf::execution_unit* context);
 
   /// Drops requests that were made before `limit`. Returns true if other requests are left.
@@ -85,7 +85,7 @@ private:
   };
 
   void transmit(proto::Frame frame, caf::message content, caf::execution_unit* context);
-  /// Why the peer may not send this message; empty if it may.
+  /// The reason why the peer may not send this message; empty if it may.
   std::string problem_of(const endpoint& to, const std::optional<link_peer>& only,
                          const caf::message& content) const;
   void refuse(const proto::Frame& frame, const std::string& text, caf::execution_unit* context);

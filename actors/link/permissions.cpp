@@ -37,7 +37,7 @@ bool is(const link_peer& peer, job_kind job, std::uint32_t index) {
   return peer.task == coordinator_task || peer.task == task_name{job, index};
 }
 
-/// Whether the peer is who the message says.
+/// True if the peer is the sender that the message names.
 template <class T>
 bool names_sender(const caf::message& content, const link_peer& peer) {
   const auto& x = content.get_as<T>(0);
@@ -49,7 +49,7 @@ bool names_sender(const caf::message& content, const link_peer& peer) {
                        }) {
     return is(peer, job_kind::worker, x.worker()) && x.incarnation() == peer.incarnation;
   } else if constexpr (requires { x.has_worker(); }) {
-    // A snapshot names no worker.
+    // The pull of a snapshot names no worker.
     return x.has_worker() ? is(peer, job_kind::worker, x.worker()) : peer.task == coordinator_task;
   } else if constexpr (requires { x.from(); }) {
     return is(peer, job_kind::worker, x.from());
@@ -70,15 +70,15 @@ constexpr permission row(Service to, sender_set from) {
   return {to, &typeid(T), from.names, from.jobs, nullptr};
 }
 
-/// The message says who sends it.
+/// Rows whose messages name their sender.
 template <class T>
 constexpr permission named(Service to, sender_set from) {
   return {to, &typeid(T), from.names, from.jobs, names_sender<T>};
 }
 
-// Who may say what. The coordinator's node may send everything that is listed, because it can host
-// other tasks, too. The directory can narrow a row to one task: a ring takes segments from its left
-// neighbour alone.
+// The messages that each kind of task may send. The coordinator's node may send all listed
+// messages, because it can host other tasks, too. The directory can restrict a row to one task: a
+// ring takes segments only from its left neighbour.
 constexpr std::array table{
   row<OpenView>(NODE, coordinator),
   row<Shutdown>(NODE, coordinator),

@@ -68,7 +68,7 @@ struct local_address {
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-/// Returns 0, or the error why the connection could not be made.
+/// Returns 0, or the error that prevented the connection.
 int wait_for_connection(const file_descriptor& socket, std::chrono::milliseconds timeout) {
   pollfd x{socket.get(), POLLOUT, 0};
   const int n = ::poll(&x, 1, static_cast<int>(timeout.count()));
@@ -115,7 +115,7 @@ file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
   return result;
 }
 
-// Unlike getpeername(), accept4() also has the address of a connection that is broken already.
+// Unlike getpeername(), accept4() also gives the address of a connection that is already broken.
 file_descriptor accept_on(int listener, std::string& peer) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

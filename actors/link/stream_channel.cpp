@@ -488,7 +488,8 @@ void stream_channel::give_up(const std::string& reason) {
   fail(reason);
 }
 
-// Too much waits. Loans whose records are not written are free; the peer may still read the others.
+// Too many bytes wait. Loans whose records are not written are released; the peer may still read
+// the others.
 bool stream_channel::end_overflow() {
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;

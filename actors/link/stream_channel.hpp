@@ -24,7 +24,7 @@ struct msghdr;
 
 namespace troupe {
 
-/// Why a link ends for which too much waits.
+/// The reason why a link ends if too many bytes wait for its peer.
 std::string beyond_window(std::uint64_t window);
 
 struct stream_options {
@@ -51,10 +51,11 @@ struct stream_options {
 /// other, even if the link has already ended. The end of the socket proves that the peer no longer
 /// reads.
 ///
-/// A socket between hosts may break. The channel is then *cut*: messages wait, until resume() gives
-/// it another socket, over which each message arrives that has not arrived before.
+/// A socket between hosts may break. The channel is then *cut*: messages wait until resume() gives
+/// it another socket. All messages that had not arrived then arrive over this socket.
 ///
-/// What waits for the peer is bounded: if it takes or acknowledges nothing, the channel ends.
+/// The number of waiting bytes is bounded: if the peer takes or acknowledges nothing, the channel
+/// ends.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
   /// Payloads of at least this many bytes are not copied into a record.
@@ -82,8 +83,8 @@ public:
   /// Returns an error if the message cannot be sent at all.
   caf::error send(proto::Frame frame, caf::message content);
 
-  /// At most so many bytes may wait: not written, not acknowledged, or lent to the peer. The
-  /// channel fails at the message that exceeds it, unless nothing else waits. Thread-safe.
+  /// Limits the bytes that may wait: not written, not acknowledged, or lent to the peer. The
+  /// channel fails at the message that exceeds the limit, unless nothing else waits. Thread-safe.
   void limit(std::uint64_t window);
 
   /// True if the peer runs on this host, so that no network limits the channel.
@@ -132,7 +133,7 @@ public:
   /// Ends the channel, because the owner cannot get another socket.
   void give_up(const std::string& reason);
 
-  /// True if nothing waits to be written that the peer still wants. With `settled`, the peer must
+  /// True if nothing that the peer still needs waits to be written. With `settled`, the peer must
   /// also have acknowledged every message and released all memory that was lent to it.
   bool idle(bool settled) const;
 
@@ -219,7 +220,7 @@ private:
   bool broken_ = false;
   std::uint64_t window_;
   std::uint64_t waiting_ = 0;
-  /// A message was left out because too much waits: nothing follows it.
+  /// True if a message was left out because too many bytes wait. Nothing follows it.
   bool overflowed_ = false;
   bool ended_ = false;
   /// Records that were written but not acknowledged. Empty if the channel cannot resume.

@@ -11,7 +11,7 @@ namespace troupe {
 /// record. A model with a higher loss has learned nothing. It is computed from the labels of up to
 /// 4,096 records, evenly spaced. Nothing if the loss does not accept these labels.
 ///
-/// - softmax cross-entropy: the entropy of the labels, smoothed as the job says, in nats;
+/// - softmax cross-entropy: the entropy of the labels in nats, with the job's smoothing;
 /// - mean squared error: the variance of the targets; mean absolute error: the mean distance from
 ///   their median;
 /// - binary cross-entropy: the entropy of the mean target;

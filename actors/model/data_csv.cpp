@@ -22,7 +22,7 @@ namespace troupe {
 
 namespace {
 
-/// Number of classes that an error lists at most.
+/// Largest number of classes that an error lists.
 constexpr std::size_t most_named = 8;
 
 bool is_category(const proto::Csv& csv, const std::string& column) {

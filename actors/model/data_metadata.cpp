@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// The largest length of a list of names in an error, in bytes.
+/// Largest length of a list of names in an error, in bytes.
 constexpr std::size_t longest_names = 300;
 
 using metadata = std::map<std::string, std::string>;

@@ -20,10 +20,10 @@ namespace troupe {
 ///   categories, replacements          see job_data
 ///   data                              data_shape
 ///
-/// An entry that has no effect is left out. Pixels of type uint8 are divided by 255 first.
+/// An entry without effect is left out. Pixels of type uint8 are divided by 255 first.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
-/// What metadata_of() says about the data of a training, without the data.
+/// The information that metadata_of() stores about the training data.
 struct data_facts {
   data_shape shape;
   std::optional<feature_scaling> normalization;
@@ -39,9 +39,9 @@ struct data_facts {
 /// @throws input_error if the metadata are damaged, or without "data".
 data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name);
 
-/// Fits other data to a trained model. The test records and the scaling of `data` become those of
-/// the training data: with the statistics of other records, the same features would give the model
-/// other numbers.
+/// Adapts new data to a trained model: the test records of `data` are scaled with the statistics of
+/// the training data. With other statistics, the model would see different numbers for the same
+/// features.
 /// @param trained metadata_of() the training data. If it is empty, `data` does not change.
 /// @param name the model's name in errors, usually its path
 /// @throws input_error if the features or classes have other names, or the metadata are damaged.

@@ -26,7 +26,7 @@ namespace troupe {
 
 namespace {
 
-/// Features in plain files that have as many bytes in total are mapped into memory.
+/// Features in plain files are mapped into memory if they have at least this many bytes in total.
 constexpr std::uint64_t map_from = std::uint64_t{256} << 20;
 
 /// An array and its name in errors.

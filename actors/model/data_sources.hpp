@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-// Reads the file formats of data sources. These are the parts of build_data, which documents their
-// errors. Internal to actors/model.
+// Reads the file formats of data sources. Internal to actors/model; build_data documents the
+// errors.
 
 job_data build_csv(const proto::Job& job);
 job_data build_npy(const proto::Job& job);

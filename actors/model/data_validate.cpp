@@ -54,7 +54,7 @@ void check_csv(const proto::Csv& csv, problem_list& problems) {
   for (int i = 0; i < csv.categories_size(); ++i)
     problems.require(std::ranges::find(csv.features(), csv.categories(i)) != csv.features().end(),
                      "data.csv.categories[" + std::to_string(i) + "]",
-                     "column \"" + csv.categories(i) + "\" is none of data.csv.features");
+                     "column \"" + csv.categories(i) + "\" is not in data.csv.features");
   problems.require(!csv.drop_first() || csv.categories_size() > 0, "data.csv.drop_first",
                    "there are no columns of categories (data.csv.categories); leave it out");
   problems.require(csv.missing() != proto::MISSING_UNSET, "data.csv.missing",
@@ -182,7 +182,7 @@ void check_normalize(const proto::Data& data, problem_list& problems) {
                    "expected STANDARDIZE or UNIT_RANGE");
   problems.require(how.mean_size() == how.stddev_size(), path,
                    std::to_string(how.mean_size()) + " of mean, but "
-                     + std::to_string(how.stddev_size()) + " of stddev; expected as many");
+                     + std::to_string(how.stddev_size()) + " of stddev; expected the same number");
   for (int i = 0; i < how.mean_size(); ++i)
     problems.require(std::isfinite(how.mean(i)), path + ".mean[" + std::to_string(i) + "]",
                      "expected a finite number");

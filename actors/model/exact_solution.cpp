@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t records_at_once = 4096;
 constexpr std::size_t most_values = std::size_t{1} << 20;
 
-/// Number of features that an error names at most.
+/// Largest number of features that an error names.
 constexpr std::size_t most_names = 4;
 
 } // namespace

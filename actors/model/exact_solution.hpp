@@ -15,8 +15,8 @@ namespace troupe {
 /// models that are not linear, and for optimizers whose decay is not a ridge (ADAMW, LAMB).
 std::string ridge_text(const job_context& context);
 
-/// Solves a linear model in one pass over the training data (`solver: EXACT`). The result is the
-/// limit of the job's gradient descent. With SGD, the gradient of a step is 0 if
+/// Solves a linear model in one pass over the training data (`solver: EXACT`). The job's gradient
+/// descent converges to the same result. With SGD, the gradient of a step is 0 if
 ///
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///

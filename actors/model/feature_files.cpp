@@ -26,7 +26,7 @@ namespace troupe {
 
 namespace {
 
-/// A part has about as many bytes of features.
+/// Approximate size of a part, in bytes of features.
 constexpr std::size_t part_bytes = std::size_t{32} << 20;
 
 /// LIBSVM rows of a part; their sizes are not known before they are read.
@@ -50,7 +50,7 @@ public:
     npy_array array;
   };
 
-  /// @param open calls it to open the next array; an array without a name is the end.
+  /// @param open opens the next array; an array without a name means the end.
   array_features(data_facts facts, std::function<source()> open)
     : facts_(std::move(facts)), open_(std::move(open)) {}
 
@@ -189,7 +189,7 @@ private:
     return result;
   }
 
-  /// For each text of a column, its place among the categories of the training.
+  /// For each text of a column: its position among the categories of the training.
   std::vector<std::size_t> known_categories(std::size_t column,
                                             const std::vector<std::string>& texts) {
     const auto& known = facts_.categories.at(columns_[column].name);
@@ -200,7 +200,7 @@ private:
         result.push_back(before->second);
         continue;
       }
-      // Numbers that are written in another way are the same category.
+      // Different spellings of a number are the same category.
       auto all = known;
       all.push_back(text);
       std::vector<std::string> names;
@@ -254,7 +254,7 @@ private:
   std::vector<std::size_t> begins_;
   std::size_t features_ = 0;
   std::vector<csv_column> columns_;
-  /// By column: categories that have been found in the file, and their places.
+  /// By column: the categories found in the file so far, and their positions.
   std::vector<std::unordered_map<std::string, std::size_t>> seen_;
   shared_bytes file_;
   csv_reader rows_;

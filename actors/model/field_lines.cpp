@@ -59,7 +59,7 @@ bool is_path(const std::string& text) {
   });
 }
 
-/// Whether the two are equal, or one is a field within the other.
+/// True if the two are equal, or if one is a field within the other.
 bool overlap(const std::string& a, const std::string& b) {
   const auto n = std::min(a.size(), b.size());
   const auto ends = [n](const std::string& x) {

@@ -22,7 +22,7 @@ void check_normalization(const job_context& x) {
     return;
   const auto& nodes = x.model.graph->nodes();
   for (const auto& node : nodes) {
-    // The key is not 0 if the moments are those of the batches of all workers.
+    // The key is not 0 if the moments are over the batches of all workers.
     if (node.op != operation::channel_moments || node.key != 0)
       continue;
     const auto& read = nodes[node.inputs[0]];

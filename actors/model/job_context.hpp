@@ -53,7 +53,7 @@ struct job_context {
     return given == 0 ? static_cast<std::size_t>(data.train_records) : given;
   }
 
-  /// Number of samples behind a gradient that a worker sends: those of `accumulate` batches.
+  /// Number of samples in a gradient that a worker sends: the samples of `accumulate` batches.
   std::size_t gradient_samples() const noexcept { return batch() * job.accumulate(); }
 
   const layout& parameters() const noexcept { return training->parameters(); }

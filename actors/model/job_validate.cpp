@@ -203,7 +203,7 @@ void check_solver(const proto::Job& job, problem_list& problems) {
     "solver: EXACT makes no steps, so there is nothing to continue from; leave it out");
 }
 
-/// More threads than any machine has processors, but far too few to exhaust a machine.
+/// More than any machine has processors, but not enough threads to exhaust a machine.
 constexpr std::uint32_t most_threads = 1024;
 
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
@@ -239,7 +239,7 @@ void check_accumulate(const proto::Job& job, problem_list& problems) {
                      + " samples of all of them");
 }
 
-/// Each entry has an index, because they name different tasks.
+/// Errors give the index of an entry, because entries name different tasks.
 void check_devices(const proto::Job& job, problem_list& problems) {
   bool on_gpu = false;
   for (int i = 0; i < job.device_size(); ++i) {

@@ -80,8 +80,8 @@ layer_output layer_builder::add(const listed_layer& layer, std::span<const layer
   const auto made = [&](std::span<const expression> from, bool is_training) {
     try {
       const auto result = build(*layer.layer, from, is_training);
-      // A layer that passes its input through, such as dropout when testing, keeps the name of the
-      // input.
+      // If a layer returns its input unchanged, as dropout does in testing, the node keeps the
+      // input's name.
       if (std::ranges::find(from, result) == from.end())
         graph_.rename(result, is_training ? name_ + "/training" : name_);
       return result;
@@ -350,8 +350,9 @@ expression layer_builder::one_direction(expression x, const proto::Recurrent& ho
   return kind == cell::lstm ? lstm(z, w_hh) : rnn(z, w_hh);
 }
 
-// One product makes the queries, keys and values of self-attention. In cross-attention, the first
-// rows of its matrix make the queries of x, the others the keys and values of `other`.
+// One product computes the queries, keys and values of self-attention. In cross-attention, the
+// first rows of its matrix give the queries from x, and the other rows give the keys and values
+// from `other`.
 expression layer_builder::attention(expression x, expression other, const proto::Attention& how) {
   check_sequence(x);
   check_sequence(other);

@@ -163,7 +163,7 @@ private:
     return features;
   }
 
-  /// Skipped if an input was not found: otherwise, the layer that the name was meant for would be
+  /// Skipped if an input was not found: otherwise, a layer with a misspelt name would also be
   /// reported as unread.
   void check_readers() {
     if (lost_ || stopped_)

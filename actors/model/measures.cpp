@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// A larger matrix cannot be read, and is long in each line of metrics.jsonl.
+/// A larger matrix is unreadable, and would make each line of metrics.jsonl long.
 constexpr std::size_t most_confused = 100;
 
 constexpr std::size_t top = 5;
@@ -82,7 +82,7 @@ void measurer::add(std::span<const std::int32_t> labels, std::span<const float> 
   classes_ = std::max<std::size_t>(units, 2);
   if (confusion_.empty() && (wants(proto::F1) || wants(proto::CONFUSION)))
     confusion_.resize(classes_ * classes_);
-  // The loss is not finite with such a label or output, and names it.
+  // With such a label or output, the loss is not finite, and the error about the loss names it.
   const auto is_class = [this](std::int32_t x) { return x >= 0 && std::cmp_less(x, classes_); };
   if (!std::ranges::all_of(outputs, [](float x) { return std::isfinite(x); })) {
     broken_ = true;

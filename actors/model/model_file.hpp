@@ -39,7 +39,7 @@ struct tensor_choice {
   std::vector<std::pair<std::string, std::string>> renames;
 };
 
-/// What was not taken from a weights file.
+/// The tensors that were not taken from a weights file.
 struct tensors_left {
   std::size_t taken = 0;
   /// Tensors of the model that the choice names, but the file lacks.
@@ -70,7 +70,8 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
 model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
                           std::string_view name);
 
-/// Reads some tensors of such a file into the flat parameter vector. The others keep their values.
+/// Reads some tensors of such a file into the flat parameter vector. All other values do not
+/// change.
 /// @throws input_error that names `name`: a pattern that fits no tensor of the model, tensors of
 /// another shape (each of them), or no tensor at all fits.
 tensors_left read_tensors(std::span<const std::byte> bytes, const layout& parameters,

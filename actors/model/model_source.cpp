@@ -81,8 +81,8 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
   return shape{std::move(extents)};
 }
 
-/// `troupe export` puts the normalization of the data into the model. The data must then not be
-/// normalized a second time.
+/// A model from `troupe export` normalizes the data itself. The data must then not be normalized a
+/// second time.
 void refuse_two_normalizations(const proto::Data& data, std::span<const std::byte> bytes,
                                const std::string& path) {
   const bool normalizes = data.has_normalize() || data.csv().standardize();

@@ -38,7 +38,7 @@ onnx_head add_onnx(const proto::Model& model, expression features, parameter_cho
 
 /// The initial weights, from the file that the job names or from its ONNX model. Nothing if the
 /// layers' initializers determine them.
-/// @param notices is told which tensors of the file were left out
+/// @param notices receives a notice for the tensors of the file that were left out
 /// @throws input_error that lists every tensor that is missing, unexpected, or of a different
 /// shape; with partial_weights, like read_tensors
 std::optional<std::vector<float>> initial_weights(const proto::Job& job, const layout& parameters,

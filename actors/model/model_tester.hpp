@@ -20,7 +20,7 @@ struct test_result {
   double loss = 0;
   /// Share of the labels that are classified correctly, without ignored ones. For classes only.
   std::optional<double> accuracy;
-  /// What the job asks for in evaluate.measure.
+  /// The measures of evaluate.measure.
   measured measures = {};
 };
 

@@ -36,7 +36,7 @@ optimizer_kind kind_of(proto::OptimizerKind x) {
                     "ADAMW or LAMB");
 }
 
-/// Explains why no tensor is in a group.
+/// Explains why a group has no tensor.
 std::string why_unused(const std::string& pattern, const layout& parameters) {
   std::vector<std::string> trainable;
   bool matched = false;

@@ -14,8 +14,8 @@ namespace troupe {
 /// @throws input_error that names the field if a value makes no sense.
 optimizer build_optimizer(const proto::Optimizer& options);
 
-/// The update rule for the parameters of a group: the job's rule with the group's own weight decay,
-/// L1 penalty and learning rate.
+/// The update rule for the parameters of a group: the job's rule with the group's weight decay, L1
+/// penalty and learning rate.
 struct group_rule {
   optimizer rule;
   /// Factor on the learning rate.

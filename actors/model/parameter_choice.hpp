@@ -16,7 +16,7 @@ public:
   explicit parameter_choice(const proto::Model& model);
 
   /// The kind of a parameter: frozen, or `usual`. Call it once for each parameter.
-  /// @param stays why the parameter is frozen by default; empty if it is not
+  /// @param stays the reason why the parameter is frozen by default; empty if it is not
   parameter_kind kind_of(const std::string& name, parameter_kind usual,
                          const std::string& stays = {});
 
@@ -33,7 +33,7 @@ private:
   std::vector<std::string> names_;
   std::map<std::string, std::string> frozen_;
   bool trains_ = false;
-  /// For each pattern: whether it matched a parameter, or made an exception.
+  /// For each pattern: true if it matched a parameter; true if it made an exception.
   std::vector<bool> freezes_;
   std::vector<bool> excepts_;
 };

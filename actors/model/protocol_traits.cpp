@@ -148,14 +148,14 @@ std::string describe_sync_ps(const proto::Job& job) {
                                                      : "trained again");
 }
 
-// With backup workers, workers do not run in step: a step is made without the slowest ones.
+// With backup workers, workers are not in step: a step does not wait for the slowest ones.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
   row.in_step = row.sums_over_workers = !backup;
   row.needs_all = !backup;
   row.tells_idle = backup;
-  // A piece of the weights is updated with nothing but the same piece of the gradients. A norm for
-  // clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not
+  // The update of a piece of the weights may depend only on the same piece of the gradients. A norm
+  // for clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not
   // known before shard 0 has chosen them.
   const auto& rule = job.optimizer();
   row.in_pieces = !backup && rule.clip_norm() == 0 && rule.kind() != proto::LAMB;
@@ -201,11 +201,11 @@ std::string text_of_local_sgd(const proto::Job& job) {
     + ", rate " + number_text(x.rate()) + momentum;
 }
 
-// Fast workers get more data than slow ones. All of them hold replicas, and are needed.
+// Fast workers get more data than slow ones. The run needs all workers, because they hold replicas.
 void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
   row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
   row.needs_all = true;
-  // Of workers that contribute what they have, the first averages the replicas once more.
+  // With CONTRIBUTE, the first worker averages the replicas once more at the end.
   row.first_reports_alone = !row.in_step;
 }
 
@@ -272,10 +272,11 @@ void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem
                      "ASYNC_PS or SSP");
     return;
   }
-  problems.require(ahead <= row.most_ahead, "pull_ahead",
-                   std::to_string(ahead) + "; expected at most " + std::to_string(row.most_ahead)
-                     + ": each step ahead holds one more version of the weights per worker, and "
-                       "makes gradients as stale as one more worker per worker would");
+  problems.require(
+    ahead <= row.most_ahead, "pull_ahead",
+    std::to_string(ahead) + "; expected at most " + std::to_string(row.most_ahead)
+      + ": each step ahead takes memory for one more version of the weights per worker, "
+        "and makes gradients more stale");
 }
 
 /// Layers that normalize over all workers need all of them in the same step.
@@ -289,8 +290,8 @@ void check_synchronized_layers(const proto::Job& job, const protocol_traits& row
     problems.require(!x.layer->batch_norm().sync(), x.path + ".batch_norm.sync",
                      "the workers of " + proto::Protocol_Name(job.protocol())
                        + (job.sync_ps().backup_workers() > 0 ? " with backup workers" : "")
-                       + " do not wait for each other within a step, so none knows the batches of "
-                         "all; leave sync out, or set protocol: RING or SYNC_PS"
+                       + " do not wait for each other within a step, so they cannot normalize over "
+                         "all batches; leave sync out, or set protocol: RING or SYNC_PS"
                        + (job.sync_ps().backup_workers() > 0 ? " without backup workers" : "")
                        + at_line(*x.layer));
 }
@@ -360,8 +361,8 @@ std::span<const protocol_traits> builtin_traits() {
       .exchange =
         [](const proto::Job& job) {
           return std::string{"a ring adds up the gradients of each step"}
-          + (job.ring().shard_optimizer() ? "; each worker updates a part, and a ring hands the "
-                                            "weights round"
+          + (job.ring().shard_optimizer() ? "; each worker updates a part, and a ring "
+                                            "distributes the weights"
                                           : "");
         },
       .settings = "ring",

@@ -40,8 +40,8 @@ struct protocol_traits {
   bool in_step = false;
   /// True if the run ends when a worker is lost. This is always so for protocols with `in_step`.
   bool needs_all = false;
-  /// Workers can normalize over the samples of all of them (batch_norm.sync): they go in step, and
-  /// get a ring_node for sums (actors/protocols/ring/ring.hpp).
+  /// True if workers can normalize over the samples of all workers (batch_norm.sync): they are in
+  /// step, and get a ring_node for sums (actors/protocols/ring/ring.hpp).
   bool sums_over_workers = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;
@@ -50,7 +50,7 @@ struct protocol_traits {
   /// True if shards buffer gradients before they make an update. At the end of an epoch, all shards
   /// are told that all workers are idle, and make an update with the gradients in the buffer.
   bool holds_back = false;
-  /// A worker computes its next gradient while its last one is decided.
+  /// True if a worker computes its next gradient while its last one is being decided.
   bool overlaps = false;
   /// True if workers and shards that send payloads over connections exchange them in pieces.
   bool in_pieces = false;

@@ -19,7 +19,7 @@ constexpr std::size_t max_text = 16'384;
 /// No field holds more digits than this.
 constexpr std::size_t most_digits = 40;
 
-/// How many places with a field of the same name are listed, and how deep they are in the job.
+/// Largest number of fields of the same name that are listed, and their largest depth in the job.
 constexpr std::size_t most_paths = 3;
 constexpr std::ptrdiff_t most_depth = 2;
 

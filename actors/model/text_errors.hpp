@@ -30,11 +30,11 @@ private:
 /// The names of a message's fields.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
-/// Advice for a field that a message does not have: where the job has a field of this name, as
-/// `did you mean "data.batch"? `, and the valid names.
+/// Advice for a field that a message does not have: the place of a field with this name in the job
+/// (`did you mean "data.batch"? `), and the valid names.
 std::string field_advice(const std::string& name, const google::protobuf::Descriptor& type);
 
-/// The text with long rows of digits cut short.
+/// The text with long sequences of digits shortened.
 std::string without_long_numbers(const std::string& text);
 
 /// The names of an enum's values, without the value that means "not set".

@@ -13,7 +13,7 @@ namespace {
 using layers = google::protobuf::RepeatedPtrField<proto::Layer>;
 
 /// The embedding among these layers that reads the features, or null. In a block, `source` is the
-/// name of what the block reads.
+/// name of the block's input.
 const proto::Embedding* reader_of(const layers& all, const std::string& source) {
   for (int i = 0; i < all.size(); ++i) {
     const auto& x = all[i];

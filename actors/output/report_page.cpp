@@ -18,7 +18,7 @@ namespace troupe {
 
 namespace {
 
-/// The longest tables, in rows: the page stays readable and small.
+/// Largest number of rows of a table, so that the page stays readable and small.
 constexpr std::size_t most_tasks = 256;
 
 const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
@@ -253,7 +253,7 @@ std::string ledger_card(const run_summary& s) {
     row("dropped", s.dropped_samples,
         "samples of the rejected gradients: not trained in their epoch");
   row("given back", s.requeued, "by workers that left; trained by others");
-  row("lost", s.lost, "in transit when their worker vanished or was given up");
+  row("lost", s.lost, "in transit when their worker was lost");
   row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");
   row("duplicates", s.duplicates, "sent again and recognized");

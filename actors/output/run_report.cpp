@@ -14,7 +14,7 @@ nlohmann::ordered_json number_or_null(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
-// Reasons of failures contain file names, which may not be valid UTF-8.
+// Reasons for failures contain file names, which may not be valid UTF-8.
 std::string dump(const nlohmann::ordered_json& line) {
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -94,7 +94,7 @@ struct run_progress {
   /// Mean over this epoch so far.
   double train_loss = 0;
   double samples_per_second = 0;
-  /// Of the schedule, for the next sample; without damping.
+  /// The schedule's rate for the next sample, without damping.
   double learning_rate = 0;
 };
 
@@ -134,7 +134,7 @@ struct epoch_report {
 struct run_summary {
   /// Empty if everything was trained and the ledger balances.
   std::string failure;
-  /// Why the run ended before its last epoch without failure; empty if it did not.
+  /// The reason why the run ended early without failure; empty if it did not.
   std::string ended_early;
   /// True if the operator stopped the run.
   bool interrupted = false;

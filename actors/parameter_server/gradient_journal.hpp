@@ -17,8 +17,8 @@ std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noe
 
 /// A shard's decisions about each worker's gradients. Every gradient is decided once, and repeating
 /// a commit does no harm. A worker has few gradients in transit at a time, so memory per
-/// incarnation is constant: a mark below which everything is decided, a bitmap of the decisions
-/// above it, and the last few answers.
+/// incarnation is constant. It consists of a mark, a bitmap of the decisions above the mark, and
+/// the last few answers. All gradients up to the mark are decided.
 class gradient_journal {
 public:
   /// The earlier answer with `duplicate` set; nothing if the gradient is new.

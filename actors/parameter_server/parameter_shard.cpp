@@ -242,7 +242,7 @@ void parameter_shard::take(const proto::Commit& x) {
   if (options_.in_pieces)
     pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(), gradient);
   policy_->take({x, std::move(gradient)});
-  // Shard 0 says for all shards which gradients of a step count.
+  // Shard 0 decides for all shards which gradients of a step count.
   if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
     last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
   if (!policy_->in_step())
@@ -547,7 +547,7 @@ void parameter_shard::tell_parts() {
     ask(
       this, shards_[i], options_.requests, [](const proto::Ack&) {},
       [this, i](const caf::error& error) {
-        fail("cannot tell " + to_string(task_name{job_kind::ps, static_cast<std::uint32_t>(i)})
+        fail("cannot send to " + to_string(task_name{job_kind::ps, static_cast<std::uint32_t>(i)})
              + " which gradients make an update: " + explain(error));
       },
       news);
@@ -555,15 +555,16 @@ void parameter_shard::tell_parts() {
 
 caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x) {
   if (!policy_->chooses() || options_.index == 0)
-    return make_error(errc::malformed,
-                      "ps/" + std::to_string(options_.index)
-                        + " is told which gradients make an update, but it chooses them itself");
+    return make_error(
+      errc::malformed,
+      "ps/" + std::to_string(options_.index)
+        + " received a choice of gradients for an update, but it chooses them itself");
   // A step begins once all shards have made the previous one.
   if (x.step() > versions_->version() + 1)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " is at step "
                         + std::to_string(versions_->version())
-                        + ", but is told the gradients of step " + std::to_string(x.step()));
+                        + ", but received the gradients of step " + std::to_string(x.step()));
   if (x.step() < versions_->version())
     return proto::Ack{};
   policy_->choose(x.step(), {x.part().begin(), x.part().end()});
@@ -589,7 +590,7 @@ void parameter_shard::on_damping(const proto::Damping& x) {
   if (const auto problem = problem_of(x); problem.empty())
     policy_->set_damping(x);
   else
-    spdlog::warn("ps/{} ignores {}, which ps/0 is said to have sent", options_.index, problem);
+    spdlog::warn("ps/{} ignores {} from ps/0", options_.index, problem);
 }
 
 caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {
@@ -639,7 +640,8 @@ void parameter_shard::tell_norm(std::size_t shard, const proto::PartialNorm& par
   ask(
     this, shards_[shard], options_.requests, [](const proto::Ack&) {},
     [this, other](const caf::error& error) {
-      fail("cannot tell " + to_string(other) + " of the gradient's norm: " + explain(error));
+      fail("cannot send to " + to_string(other)
+           + " a part of the gradient's norm: " + explain(error));
     },
     part);
 }

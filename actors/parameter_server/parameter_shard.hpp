@@ -52,12 +52,12 @@ struct shard_options {
   patience requests;
   /// Receives captures for checkpoints and evaluations, and failures.
   coordinator_actor coordinator;
-  /// The shard's reader, if workers do not go in step; may be null.
+  /// The shard's reader, if workers are not in step; may be null.
   decision_listener reader;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
-  /// True if gradients may arrive in pieces, and weights are sent in pieces. Only if each update
-  /// takes a gradient from every worker, whatever the gradients contain.
+  /// True if gradients may arrive in pieces, and weights are sent in pieces. Requires that each
+  /// update takes a gradient from every worker.
   bool in_pieces = false;
   /// The shard's updates, from make_updates_of(). Null: on the CPU.
   std::shared_ptr<piecewise_updater> updater = nullptr;
@@ -73,9 +73,9 @@ std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
 using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
                                         rpc<void, step_listeners>, rpc<void, tick>>;
 
-/// Makes a version pool for a shard from which this number of workers pull. It has the initial
-/// weights as version
-/// 0. `held`: number of further versions that the protocol holds.
+/// Makes a version pool for a shard with this number of workers that pull. Version 0 has the
+/// initial weights.
+/// `held`: number of further versions that the protocol holds.
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
@@ -93,11 +93,11 @@ std::shared_ptr<version_pool> make_averages(const job_context& context, range wh
 /// If gradients arrive in pieces, the shard computes a piece of the next version as soon as it has
 /// this piece of all gradients, and sends it to the workers: they get new weights while they still
 /// send gradients. The version is published, and the optimizer's state changes, only when all
-/// gradients are committed. If one of them is not committed as it was sent, because it is not
-/// finite, the pieces are dropped, and the update is made as usual.
+/// gradients are committed. If a gradient is not committed as it was sent (because it is not
+/// finite), the pieces are dropped, and the update is made as usual.
 ///
 /// When a checkpoint is due, the shard sends that version to the coordinator, with a copy of the
-/// optimizer's state, and continues. While two captures are in transit, it sends no other.
+/// optimizer's state, and continues. At most two captures are in transit.
 class parameter_shard : public shard_shell::base {
 public:
   using super = shard_shell::base;
@@ -206,17 +206,17 @@ private:
   gradient_journal journal_;
   staged_gradients staged_;
   std::vector<open_commit> open_;
-  /// If workers make each step together and the job clips by norm: parts of the norms, and whether
-  /// this shard has sent its own part.
+  /// For synchronous jobs that clip by norm: parts of the norms, and whether this shard has sent
+  /// its own part.
   norm_exchange norms_;
   bool norm_shared_ = false;
   /// True if shard 0 has told the others which gradients make the next update.
   bool parts_told_ = false;
-  /// Number of the newest proto::IdleWorkers. If workers do not go in step, these are answered once
-  /// the update that they caused is made.
+  /// Number of the newest proto::IdleWorkers. If workers are not in step, the answer waits for the
+  /// update that this message causes.
   std::uint64_t idle_told_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
-  /// Fences of workers that have a gradient in an update that is not made yet.
+  /// Fences of workers with a gradient in a pending update.
   std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;

@@ -15,7 +15,7 @@ namespace troupe {
 /// staged one piece at a time. The bits are the same. Until publish(), staged pieces change no
 /// state.
 ///
-/// All spans are of the whole range, unless they say otherwise.
+/// All spans cover the whole range, unless stated otherwise.
 class piecewise_updater {
 public:
   /// Several pieces only if the optimizer does not need whole tensors (optimizer::by_tensor), and
@@ -34,7 +34,7 @@ public:
              std::span<float> updated, const range_updater::terms& how);
 
   /// Stages a piece. All pieces of an update need the same samples.
-  /// @param gradient of the piece
+  /// @param gradient the gradient of this piece
   void stage(std::size_t piece, std::span<const float> weights, std::span<const float> gradient,
              std::uint64_t samples, std::span<float> updated);
 

@@ -11,8 +11,8 @@ namespace troupe {
 
 namespace {
 
-/// Bounded: others stop waiting for a worker that has had nothing to train for this long. Leases
-/// take less time.
+/// Bounded: after this time without a batch, others stop waiting for a worker. Getting a lease
+/// takes less time.
 constexpr std::chrono::milliseconds idle_patience{10};
 
 } // namespace
@@ -132,7 +132,7 @@ void ps_synchronizer::pull_next(std::size_t shard) {
 
 void ps_synchronizer::on_next(std::size_t shard, gradient_sequence sequence,
                               const proto::Weights& header, const payload& data) {
-  // All parameters, also if the batch of the next step turned out to read few rows.
+  // All parameters, even if the next batch reads only few rows.
   auto& part = parts_[shard];
   if (!fits(shard, header, data, part.where.size()))
     return;
@@ -156,7 +156,7 @@ proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock)
   return result;
 }
 
-// This number of answers may share a slow link.
+// All these answers may share one slow link.
 patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
   return options_.requests.for_bytes((1 + options_.pull_ahead) * parts_[shard].where.size()
                                      * sizeof(float));
@@ -611,7 +611,8 @@ void ps_synchronizer::on_abandon(const abandon& x) {
     answer(proto::REQUEUED);
 }
 
-// Shard 0 defines the staleness of a gradient. Other shards may differ by gradients in transit.
+// Shard 0 decides the staleness of a gradient. Because of gradients in transit, other shards may
+// see a different one.
 void ps_synchronizer::ask_admission() {
   admission_ = admission::asked;
   options_.board->await(name_of(0));
@@ -641,7 +642,8 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
   options_.board->arrived(name_of(shard));
-  // LOST means that the coordinator gave up this worker. It overrides the answers of other shards.
+  // LOST means that the coordinator considers this worker lost. It overrides the answers of other
+  // shards.
   if (outcome_ != proto::LOST)
     outcome_ = outcome;
   staleness_ = std::max(staleness_, staleness);

@@ -166,7 +166,7 @@ private:
     std::optional<weight_range> next = std::nullopt;
   };
 
-  /// What is exchanged with a shard in pieces.
+  /// The state of an exchange in pieces with a shard.
   struct piecewise_part {
     range_pieces pieces;
     /// True if the gradient of this step is pushed in pieces.

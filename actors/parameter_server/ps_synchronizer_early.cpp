@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-// Weights that are asked for before their step (pull_ahead).
+// Weights that are pulled before their step begins (pull_ahead).
 
 namespace troupe {
 
@@ -12,7 +12,7 @@ bool ps_synchronizer::awaited(const early_weights& x) const {
 }
 
 void ps_synchronizer::take_early() {
-  // An entry ends when the last of its weights are used.
+  // The entry is removed when the last of its weights are used, so this is a copy.
   const auto parts = ahead_.front().parts;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& x = parts[i];
@@ -35,7 +35,7 @@ void ps_synchronizer::show_early_wait(std::size_t shard) {
   show_slow_workers();
 }
 
-// The weights of the first step also serve the next steps for which the worker has not asked early.
+// The next steps also use the weights of the first step if the worker did not pull early for them.
 void ps_synchronizer::begin_step() {
   if (options_.pull_ahead == 0)
     return;

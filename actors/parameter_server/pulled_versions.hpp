@@ -12,11 +12,11 @@
 
 namespace troupe {
 
-/// The versions that each worker last read from a shard: its next gradients are computed from these
-/// versions. The reader records them and the writer looks them up. Thread-safe.
+/// The versions that each worker last read from a shard. Its next gradients are computed from
+/// these. The reader records them, and the writer looks them up. Thread-safe.
 class pulled_versions {
 public:
-  /// @param workers the workers that read here; no other worker holds a version
+  /// @param workers the workers that read from this shard; other workers are ignored
   /// @param kept versions per worker, at least 1
   explicit pulled_versions(std::set<std::uint32_t> workers, std::size_t kept = 1)
     : workers_(std::move(workers)), kept_(kept) {}

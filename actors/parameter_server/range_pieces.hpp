@@ -19,8 +19,8 @@ public:
   /// A single piece.
   explicit range_pieces(range where = {}) : where_(where) {}
 
-  /// Pieces of about 64 KiB, but at most 64: small pieces are soon sent on, and few pieces cost
-  /// little.
+  /// Pieces of about 64 KiB, but at most 64 pieces. Small pieces can be forwarded early; many
+  /// pieces cost time.
   static range_pieces cut(range where);
 
   range where() const noexcept { return where_; }
@@ -54,7 +54,7 @@ public:
   bool has(std::size_t piece) const { return here_[piece]; }
   bool complete() const noexcept { return missing_ == 0; }
 
-  /// Copies a piece to its place. Pieces that are there already do not change.
+  /// Copies a piece to its place. A piece that is already present does not change.
   void add(std::size_t piece, std::span<const float> values) {
     if (here_[piece])
       return;

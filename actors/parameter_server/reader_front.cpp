@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// No job has as many workers. A worker repeats a pull if the answer is late.
+/// More than any job has workers. A worker repeats a pull if the answer is late.
 constexpr std::size_t most_waiting = 4096;
 
 } // namespace

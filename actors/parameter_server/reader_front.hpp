@@ -31,11 +31,11 @@ namespace troupe {
 using decision_listener = caf::typed_actor<rpc<void, gradient_decided>>;
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
-/// writer, so a pull does not wait for an update, unless it asks for that: a worker pulls the
-/// weights of its next step together with the commit of this one (Pull.after). It copies nothing,
-/// except rows that a pull selects. If there is a gate, workers that must wait get an answer
-/// without weights. If there are averages, a pull for a snapshot, without a worker, gets them
-/// instead of the weights.
+/// writer, so a pull does not wait for an update. There is one exception: if a worker pulls the
+/// weights of its next step together with the commit of this one (Pull.after), the answer waits for
+/// that gradient. Nothing is copied, except rows that a pull selects. If there is a gate, workers
+/// that must wait get an answer without weights. If there are averages, a snapshot (a pull without
+/// a worker) gets the averages instead of the weights.
 class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::base {
 public:
   using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
@@ -77,7 +77,7 @@ private:
   std::shared_ptr<const version_pool> averages_;
   /// By worker: its newest gradient that is decided.
   std::map<std::uint32_t, std::uint64_t> decided_;
-  /// Pulls that wait for a later one.
+  /// Pulls that wait for the decision on a later gradient.
   std::vector<waiting_pull> waiting_;
 };
 

@@ -25,7 +25,7 @@ struct planned_update {
   /// 0 if the weights do not change.
   std::uint64_t samples = 0;
   range_updater::terms terms;
-  /// False if the update takes gradients but the weights change only with a later update.
+  /// False if the gradients are only taken now, and a later update changes the weights.
   bool complete = true;
 };
 
@@ -37,8 +37,8 @@ class shard_policy {
 public:
   virtual ~shard_policy() = default;
 
-  /// True if workers wait for each other: an update takes a gradient from each. A commit is
-  /// acknowledged at once, and a separate message announces the update.
+  /// True if workers wait for each other, and each update takes a gradient from every worker. A
+  /// commit is acknowledged at once; a separate message announces the update.
   virtual bool in_step() const noexcept = 0;
 
   /// The reason to refuse this gradient, if there is one.
@@ -128,7 +128,7 @@ public:
   /// The state for a checkpoint, if the protocol paces training and this shard decides on the pace.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
   /// Before training: continues with the pacing state of a checkpoint. Returns false if its values
-  /// make no sense.
+  /// are invalid.
   virtual bool restore_pacing(const proto::PacingState& /*x*/) { return true; }
 };
 

@@ -12,8 +12,8 @@ namespace troupe {
 
 /// The gradients of one synchronous step at a shard, one per rank, while they arrive in pieces. A
 /// piece can be added up as soon as all ranks have sent it, which is before any gradient is
-/// committed. So the sum is a guess about the step, and it holds only if the commits agree with
-/// what was sent.
+/// committed. So the sum is provisional: it is valid only if the commits match the pieces that were
+/// sent.
 ///
 /// Pieces are added in order of rank, so the bits are those of step_aggregator.
 class step_pieces {
@@ -33,10 +33,11 @@ public:
 
   /// True if this rank has sent a piece in this step.
   bool sends_pieces(std::size_t rank) const { return ranks_[rank].sends_pieces; }
-  /// True if any rank has.
+  /// True if any rank has sent a piece in this step.
   bool under_way() const;
 
-  /// True if this piece has arrived from all ranks, and nothing is wrong so far.
+  /// True if this piece has arrived from all ranks, and no commit has contradicted the pieces so
+  /// far.
   bool ready(std::size_t piece) const;
 
   /// The sum of a piece that is ready. Valid until the next call of a member function.
@@ -45,10 +46,10 @@ public:
   /// Samples of all ranks, once a piece is ready. 0 if no rank has samples.
   std::uint64_t samples() const noexcept;
 
-  /// True if all gradients are committed, and nothing was wrong.
+  /// True if all gradients are committed as they were sent.
   bool settled() const;
 
-  /// For the next step.
+  /// Clears everything for the next step.
   void clear();
 
 private:

@@ -37,8 +37,8 @@ struct shard_reading {
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 
-/// Passes these workers' synchronizers and these shards to the shard once all can be reached. The
-/// shard is then ready. Either list may be empty.
+/// Gives the shard the synchronizers of these workers, and these other shards, once all can be
+/// reached. The shard is then ready. Either list may be empty.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards);
 

@@ -116,8 +116,8 @@ std::vector<counted_worker> workers_of(const view& members);
 struct worker_site : task_site {
   worker_shell worker;
 
-  /// Call this once, now or later. `sums`: this worker's rank of the ring that adds up the sums of
-  /// layers over the batches of all workers; null if there are none.
+  /// Call this once, now or later. `sums`: this worker's rank of the ring for sums of layers over
+  /// the batches of all workers; null if no layer needs such sums.
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(*this, synchronizer, sums);
   }

@@ -32,7 +32,7 @@ public:
   void applied(std::uint64_t samples);
   void quarantined(std::uint64_t samples);
 
-  /// Samples of this worker since the last exchange, or since its part of it.
+  /// Samples of this worker since its part of the last exchange.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
   /// This worker's part of the sum over all ranks: `elements()` numbers. For each rank, they are

@@ -13,19 +13,20 @@ namespace troupe {
 /// time. It finds errors. It does not protect against attackers.
 std::uint64_t hash_of_bits(std::span<const float> values) noexcept;
 
-/// Replicas of the weights that should be equal, and are not.
+/// A difference between replicas that should be equal.
 struct replica_difference {
   /// The first bucket that differs.
   std::size_t bucket = 0;
-  /// Ranks whose bucket differs from that of most ranks. All ranks if there is no such majority.
+  /// Ranks whose bucket differs from that of most ranks; all ranks if there is no majority.
   std::vector<std::size_t> ranks;
   bool majority = false;
 };
 
-/// How ranks compare their replicas by a sum over all ranks: each hash is three whole numbers below
-/// 2^22, in the rank's own place of a vector that is 0 elsewhere. Sums of float32 keep them exact.
+/// Ranks exchange their hashes by a sum over all ranks. Each rank has its own place in a vector
+/// that is 0 elsewhere. It writes each hash there as three whole numbers below 2^22, so float32
+/// sums are exact.
 
-/// Elements of that vector.
+/// Number of elements of that vector.
 constexpr std::size_t check_elements(std::size_t ranks, std::size_t buckets) noexcept {
   return 3 * ranks * buckets;
 }

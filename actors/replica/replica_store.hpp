@@ -31,7 +31,7 @@ public:
     payload data;
   };
 
-  /// Starts with the initial weights, version 0. Of each bucket, it holds the optimizer state of
+  /// Starts with the initial weights, version 0. For each bucket, it holds the optimizer state of
   /// only its own part: part `index` of `count` equal parts.
   explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
                          std::size_t count = 1);

@@ -34,8 +34,8 @@ struct sum_over_batches {
   reduction_listener reply_to;
 };
 
-/// The next rank, and the name of the previous one. Neighbours may start in any order, so this is
-/// sent after all ranks have started, and before the first collective.
+/// The next rank, and the name of the previous one. Sent after all ranks have started (neighbours
+/// may start in any order), and before the first collective.
 struct ring_neighbour {
   task_name task;
   ring_actor right;
@@ -58,7 +58,7 @@ using ring_node_actor =
 /// One rank of a ring. It runs the collectives of all current buckets and advances each as far as
 /// its pieces have arrived. Within this node, a collective takes two messages: its start and its
 /// result. The pieces in between go only to the right neighbour. A piece that does not fit breaks
-/// the ring: the left neighbour runs a different collective, so that none would ever end.
+/// the ring: the left neighbour runs a different collective, so neither collective would ever end.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
@@ -98,7 +98,7 @@ private:
   reduction_listener listener_;
   /// Starters of the collectives that have this rank's part and still wait for the left neighbour.
   std::map<reduction_id, reduction_listener> waiting_;
-  /// Why the ring cannot continue; empty if it can.
+  /// The reason why the ring cannot continue; empty if it can.
   std::string broken_;
 };
 

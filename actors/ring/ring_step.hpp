@@ -50,11 +50,11 @@ public:
 
   /// Appends a contribution by which all ranks compare their newest weights, if the step has begun
   /// at a version that is due (`ring.verify_every_steps`). Called once per step. It makes one pass
-  /// over the weights. Two bits that differ stay unseen with a chance of 2^-64.
+  /// over the weights. A difference remains undetected with a probability of 2^-64.
   void compare(std::vector<ring_contribution>& start);
 
-  /// Present if the weights with which this step began are not equal on all ranks; the step has no
-  /// outcome then. The same on all ranks.
+  /// Present if the weights at the beginning of this step are not equal on all ranks. The step then
+  /// has no outcome. The same on all ranks.
   const std::optional<replica_difference>& difference() const noexcept { return difference_; }
 
   /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions to
@@ -103,7 +103,7 @@ private:
   std::vector<bucket_state> buckets_;
   std::uint64_t own_samples_ = 0;
   bool committed_ = false;
-  /// The ranks' hashes have not arrived.
+  /// True until the hashes of all ranks have arrived.
   bool comparing_ = false;
   std::optional<replica_difference> difference_;
   bool own_finite_ = true;

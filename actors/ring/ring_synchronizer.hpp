@@ -47,7 +47,7 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// the run ends, and the error names the rank.
 ///
 /// For a checkpoint each rank sends its even share of the parameters and of the optimizer's state
-/// to the coordinator, and continues. While two such captures are in transit, no other is sent.
+/// to the coordinator, and continues. At most two such captures are in transit.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;

@@ -18,10 +18,10 @@ enum class all_reduce_schedule : std::uint8_t {
   /// suits peers that read each other's memory.
   direct,
   /// 2 (R - 1) steps: each segment goes round the ring of ranks twice, first to be added up
-  /// (reduce-scatter), then to be copied (all-gather). Each rank sends only to the next one: 2 n
-  /// elements without segments r + 1 and r + 2, which is 2 (R - 1) / R n if R divides n. Segment s
-  /// is added up in the order of ranks s, s + 1, ... All links carry the same load, so this
-  /// schedule suits many ranks on a network. Patarasuk and Yuan, "Bandwidth optimal all-reduce
+  /// (reduce-scatter), then to be copied (all-gather). Each rank sends only to the next one. Rank r
+  /// sends 2 n elements minus segments r + 1 and r + 2, which is 2 (R - 1) / R n if R divides n.
+  /// Segment s is added up in the order of ranks s, s + 1, ... All links carry the same load, so
+  /// this schedule suits many ranks on a network. Patarasuk and Yuan, "Bandwidth optimal all-reduce
   /// algorithms for clusters of workstations", 2009.
   ring,
 };
@@ -30,9 +30,10 @@ enum class all_reduce_schedule : std::uint8_t {
 const char* to_string(all_reduce_schedule x) noexcept;
 
 /// The schedule for a vector of this many bytes, for ranks on a network. It is `direct` for two
-/// ranks, and if no segment is longer than a chunk: a ring would only add steps then, because it
+/// ranks, and if no segment is longer than a chunk: a ring would then only add steps, because it
 /// has no second chunk to send meanwhile. Otherwise it is `ring`, where a rank never receives from
-/// all others at once. All ranks choose the same schedule, because it depends on nothing else.
+/// all others at once. All ranks choose the same schedule, because it depends only on these
+/// arguments.
 all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes,
                                  std::size_t chunk_bytes) noexcept;
 

@@ -23,8 +23,8 @@ public:
   /// The elements of segment s, which must exist.
   const range& segment(std::size_t s) const noexcept { return segments_[s]; }
 
-  /// Number of chunks in a segment. Segment 0 has a chunk even if it has no elements: ranks must
-  /// exchange headers even if there is nothing to add up. Other empty segments have none.
+  /// Number of chunks in a segment. Segment 0 always has a chunk: ranks must exchange headers even
+  /// if there are no elements to add. Other empty segments have none.
   std::uint32_t chunks(std::size_t segment) const noexcept;
 
   /// The elements of a chunk, which must exist.

@@ -18,7 +18,7 @@ constexpr std::size_t bytes_of(element_kind x) noexcept {
   return x == element_kind::float32 ? sizeof(float) : sizeof(double);
 }
 
-/// The bytes begin where such an element may lie: at a multiple of its size.
+/// True if the bytes begin at a multiple of the element size.
 bool aligned(element_kind kind, const payload& x) noexcept;
 
 /// Elements [begin, begin + count) of a vector. The result shares the bytes of `x`.

@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// Results that nobody has waited for yet.
+/// Largest number of results that are kept for wait().
 constexpr std::size_t most_results = 1024;
 
 using clock = std::chrono::steady_clock;
@@ -58,11 +58,11 @@ public:
   std::size_t servers() const noexcept { return servers_.size(); }
 
 private:
-  /// A part of an operation that has no answer.
+  /// A part of an operation that the server has not answered.
   struct sent {
     std::uint64_t ticket = 0;
     store_part part;
-    /// Its number in the inbox; 0 if the server has failed since.
+    /// The request's number in the inbox; 0 if the server has failed since.
     std::uint64_t request = 0;
     clock::time_point since;
   };
@@ -78,7 +78,7 @@ private:
   };
 
   struct operation {
-    /// The servers that have a part of it.
+    /// The servers that received a part of the operation.
     std::vector<std::size_t> servers;
     store_result result;
   };
@@ -102,7 +102,7 @@ private:
   std::vector<server> servers_;
   std::uint64_t name_ = draw_name();
   std::uint64_t tickets_ = 0;
-  /// The operations that nobody has waited for yet, by ticket.
+  /// The operations whose results wait() has not returned yet, by ticket.
   std::map<std::uint64_t, operation> operations_;
   std::optional<peer_host> host_;
   inbox_owner inbox_;
@@ -228,7 +228,7 @@ void store_client::state::make_room(std::size_t s, std::size_t bytes) {
     throw store_error{*x.failure};
 }
 
-// Waits for the answer to the first operation that has none.
+// Waits for the answer to the first unanswered operation.
 void store_client::state::settle(std::size_t s) {
   auto& x = servers_[s];
   if (x.failure)
@@ -242,7 +242,7 @@ void store_client::state::settle(std::size_t s) {
   const auto wanted = first.part.header.pull() ? first.part.count * sizeof(float) : 0;
   if (!answer->match_elements<proto::StoreAnswer, payload>()
       || answer->get_as<payload>(1).size() != wanted)
-    fail(s, errc::malformed, "gives an answer that does not fit");
+    fail(s, errc::malformed, "sent an answer that does not fit");
   x.last_heard = clock::now();
   x.bytes -= first.part.values.size();
   take(s, first, *answer);
@@ -268,7 +268,7 @@ store_result store_client::state::wait(std::uint64_t ticket) {
   const auto of = operations_.find(ticket);
   if (of == operations_.end())
     throw std::invalid_argument{"ticket " + std::to_string(ticket)
-                                + " has no result: it was waited for, or long ago"};
+                                + " has no result: wait() returned it before, or it was dropped"};
   for (const auto s : of->second.servers)
     while (!servers_[s].unanswered.empty() && servers_[s].unanswered.front().ticket <= ticket)
       settle(s);
@@ -283,7 +283,7 @@ void store_client::state::fail(std::size_t s, errc code, const std::string& what
   const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - x.last_heard);
   x.failure = store_failure{code, s, x.last_heard,
                             name_of(s) + ' ' + what + " (" + std::to_string(x.unanswered.size())
-                              + " operations have no answer; it was last heard "
+                              + " operations have no answer; the last answer came "
                               + std::to_string(silent.count()) + " ms ago)"};
   for (auto& y : x.unanswered)
     inbox_->forget(std::exchange(y.request, 0));

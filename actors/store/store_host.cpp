@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::chrono::milliseconds shortest_store_deadline{20};
 constexpr std::size_t most_servers = 1024;
-/// Clients that are connected at a time.
+/// Largest number of connected clients.
 constexpr std::size_t most_connections = 1024;
 
 store_actor spawn_server(caf::actor_system& sys, const store_options& options, std::size_t index,
                          std::size_t servers) {
-  // It computes.
+  // Detached, because it computes.
   return sys.spawn<store_server, caf::detached>(split_evenly(options.elements, servers), index,
                                                 options.rule);
 }

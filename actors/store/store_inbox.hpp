@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Makes requests for a thread that waits for the answers itself. An answer that comes is put into
-/// its place by the thread that brings it; the actor framework queues and schedules nothing. One
-/// thread at a time asks and waits.
+/// Makes requests for a thread that is not an actor, and keeps the answers for it. The thread that
+/// delivers an answer stores it here directly; the actor framework queues and schedules nothing.
+/// Only one thread at a time may ask and wait.
 class store_inbox : public caf::actor_proxy {
 public:
   using clock = std::chrono::steady_clock;
@@ -25,11 +25,11 @@ public:
   /// Sends a request, and returns its number for take() or forget().
   std::uint64_t ask(const caf::strong_actor_ptr& receiver, caf::message request);
 
-  /// Waits for the answer, which may be an error. Returns nothing if it does not come before
+  /// Waits for the answer, which may be an error. Returns nothing if none arrives before
   /// `deadline`.
   std::optional<caf::message> take(std::uint64_t number, clock::time_point deadline);
 
-  /// Drops the answer when it comes.
+  /// The answer will be dropped when it arrives.
   void forget(std::uint64_t number);
 
   /// The framework calls this with an answer.
@@ -40,11 +40,11 @@ private:
   std::mutex mutex_;
   std::condition_variable came_;
   std::uint64_t last_ = 0;
-  /// Empty: it has not come.
+  /// By request. Empty until the answer arrives.
   std::map<std::uint64_t, std::optional<caf::message>> answers_;
 };
 
-/// Owns an inbox, and ends it.
+/// Owns an inbox. The destructor ends it.
 class inbox_owner {
 public:
   explicit inbox_owner(caf::actor_system& sys);

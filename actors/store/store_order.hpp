@@ -6,52 +6,52 @@
 
 namespace troupe {
 
-/// How far a client may be ahead of the answers of a server: this many operations, and values of
-/// this many bytes, or one operation of any size.
+/// How much a client may send before a server answers: this many operations, and this many bytes of
+/// values. A single operation may have any size.
 struct store_window {
   static constexpr std::size_t operations = 64;
 
-  /// @param elements of the server
+  /// @param elements number of elements of the server
   static constexpr std::size_t bytes(std::size_t elements) noexcept {
     constexpr std::size_t least = std::size_t{1} << 20;
     return 2 * elements * sizeof(float) + least;
   }
 };
 
-/// Puts the operations of each client in order at a server. Plain state. Messages of a client can
-/// overtake each other on some connections, and are repeated after a broken one. Each operation is
-/// due once.
+/// Puts the operations of each client in order, at a server. Plain state. On some connections,
+/// messages of a client can overtake each other. After a connection broke, they are repeated. Each
+/// operation is due exactly once.
 ///
-/// Its memory is bounded: a number for each client, and of many clients those that were used last.
+/// Its memory is bounded: one number for each of the clients that were active last.
 class store_order {
 public:
-  /// Clients that are remembered.
+  /// Number of clients that it remembers.
   static constexpr std::size_t most_clients = 4096;
 
-  /// A client begins, or says again that it is there. False if it was to be known (`again`), and is
-  /// not: this server has started again since, or has forgotten it.
+  /// Adds a client. `again`: the client has opened this server before. Returns false if it has, but
+  /// is unknown: the server has restarted since, or has forgotten it.
   bool open(std::uint64_t client, bool again);
 
-  /// It ends.
+  /// Forgets a client.
   void close(std::uint64_t client);
 
   bool knows(std::uint64_t client) const { return clients_.contains(client); }
 
   enum class turn : std::uint8_t {
-    /// It is to be done now: done() follows.
+    /// To be executed now. Call done() afterwards.
     due,
-    /// It was done before.
+    /// Already executed.
     done,
-    /// Others come first.
+    /// Earlier operations are missing.
     early,
-    /// Farther ahead than any client may be, or number 0.
+    /// Farther ahead than a client may be, or number 0.
     impossible,
   };
 
-  /// Decides about operation `number` of a known client.
+  /// Decides whether operation `number` of a known client may be executed.
   turn judge(std::uint64_t client, std::uint64_t number);
 
-  /// The operation that was due is done.
+  /// Records that the due operation was executed.
   void done(std::uint64_t client) { ++clients_.at(client).next; }
 
 private:

@@ -6,11 +6,11 @@
 
 namespace troupe {
 
-/// What a server does with pushed values.
+/// The effect of a push on the values of a server.
 struct store_rule {
-  /// Absent: it adds them. Otherwise they are gradients, and the server makes the update. The
-  /// update of some ranges changes the state of these ranges alone. Refused: lamb and clip_norm,
-  /// which need all elements at once.
+  /// If absent, the server adds the values. Otherwise, they are gradients, and the server makes an
+  /// update with this rule. An update changes the optimizer's state only for its ranges. lamb and
+  /// clip_norm are refused, because they need all elements at once.
   std::optional<optimizer> update;
   /// Learning rate, if there is an update.
   double rate = 0.01;

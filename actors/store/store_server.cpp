@@ -29,19 +29,19 @@ caf::result<proto::StoreOpened> store_server::on_open(const proto::StoreOpen& x)
     return make_error(
       errc::malformed,
       name_of_this() + " is number " + std::to_string(index_) + " of " + std::to_string(servers_)
-        + " and has a part of " + std::to_string(elements_) + " elements; the client takes it for "
+        + " in a store of " + std::to_string(elements_) + " elements; the client expects number "
         + std::to_string(x.server()) + " of " + std::to_string(x.servers()) + " with "
         + std::to_string(x.elements())
         + " elements: clients and servers need the same options, and addresses in the same order");
   if (!order_.open(x.client(), x.again()))
     return make_error(errc::fenced,
                       name_of_this()
-                        + " does not know this client any more: the server has started again, and "
-                          "its values are those of the start; make a new client");
+                        + " does not know this client any more: the server has restarted, and "
+                          "its values are lost; make a new client");
   for (auto i = early_.begin(); i != early_.end();) {
     const auto client = (i++)->first;
     if (!order_.knows(client))
-      drop(client, name_of_this() + " has too many clients, and forgets this one");
+      drop(client, name_of_this() + " has too many clients, and has forgotten this one");
   }
   return proto::StoreOpened{};
 }
@@ -68,7 +68,7 @@ caf::result<proto::StoreAnswer, payload> store_server::on_request(const proto::S
   if (!order_.knows(x.client()))
     return make_error(errc::fenced,
                       name_of_this()
-                        + " does not know the client of an operation: it has not "
+                        + " does not know the client of an operation: the client has not "
                           "opened the store, or the server has forgotten it");
   std::string problem;
   auto ranges = ranges_of(x, values, values_.where(), problem);
@@ -81,7 +81,8 @@ caf::result<proto::StoreAnswer, payload> store_server::on_request(const proto::S
       for (const auto& [number, other] : waiting->second)
         bytes += other.values.size();
     if (bytes > store_window::bytes(values_.where().size()))
-      problem = "it is too far ahead of others: " + std::to_string(bytes) + " bytes wait";
+      problem = "too many operations that arrived before earlier ones: " + std::to_string(bytes)
+        + " bytes wait";
   }
   if (!problem.empty())
     return make_error(errc::malformed, name_of_this() + " refuses an operation: " + problem);
@@ -99,7 +100,7 @@ caf::result<proto::StoreAnswer, payload> store_server::on_request(const proto::S
   return {std::move(result), std::move(pulled)};
 }
 
-/// @param again a push is not made once more
+/// @param again the operation was executed before: a push is not executed again
 payload store_server::carry_out(const proto::StoreRequest& x, std::span<const range> ranges,
                                 const payload& values, bool again) {
   if (!again && x.push())
@@ -111,7 +112,7 @@ payload store_server::carry_out(const proto::StoreRequest& x, std::span<const ra
   return x.pull() ? values_.pull(ranges) : payload{};
 }
 
-/// Does what has come before its turn, and is due now.
+/// Executes operations that arrived early and are due now.
 void store_server::go_on(std::uint64_t client) {
   const auto found = early_.find(client);
   if (found == early_.end())

@@ -11,15 +11,15 @@
 
 namespace troupe {
 
-/// A server of a parameter store: a part of the values, and clients that push and pull. The only
-/// writer; an operation is done as a whole, in the order in which its client made it. Policy:
-/// store_values, store_order.
+/// A server of a parameter store. It holds a part of the values, and is their only writer. It
+/// executes each operation as a whole, and those of one client in the order of the client's calls.
+/// Policy: store_values, store_order.
 class store_server : public store_actor::base {
 public:
   using super = store_actor::base;
 
   /// @param servers the parts of all servers, in order
-  /// @param index of this one
+  /// @param index number of this server
   store_server(caf::actor_config& cfg, const std::vector<range>& servers, std::size_t index,
                const store_rule& rule);
 
@@ -27,13 +27,13 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Answers what waits.
+  /// Answers all waiting operations with an error.
   void on_exit() override;
 
 private:
   using answer = caf::typed_response_promise<proto::StoreAnswer, payload>;
 
-  /// An operation that has overtaken others of its client.
+  /// An operation that arrived before earlier ones of its client.
   struct early {
     proto::StoreRequest header;
     std::vector<range> ranges;
@@ -58,7 +58,7 @@ private:
   std::size_t elements_;
   store_values values_;
   store_order order_;
-  /// Operations that came before their turn, by client and number.
+  /// By client and number.
   std::map<std::uint64_t, std::map<std::uint64_t, early>> early_;
 };
 

@@ -4,14 +4,14 @@
 
 #include <optional>
 
-// What store_host and store_client share.
+// Functions that store_host and store_client share.
 
 namespace troupe {
 
-/// Throws input_error if an option makes no sense.
+/// Throws input_error if an option is invalid.
 void check(const store_options& options, std::size_t servers);
 
-/// The name of a server for its clients.
+/// The task name of a server.
 inline task_name store_task(std::size_t server) {
   return {job_kind::ps, static_cast<std::uint32_t>(server)};
 }

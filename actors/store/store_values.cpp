@@ -12,7 +12,7 @@ store_values::store_values(range where, const store_rule& rule)
   std::ranges::fill(values_.as_mutable_floats(), 0.0F);
 }
 
-// `change(before, pushed, after, offset)`: of one range.
+// Calls `change(before, pushed, after, offset)` for each range.
 template <class Change>
 void store_values::change(std::span<const range> ranges, std::span<const float> values,
                           Change change) {

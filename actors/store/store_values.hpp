@@ -13,28 +13,29 @@ namespace troupe {
 /// The values of one server: a part of all elements, with the state of its update rule. Plain
 /// state.
 ///
-/// A pull of more than half of the values lends their memory. As long as a reader holds it, an
-/// update is made in other memory, and copies what it does not change. So no reader sees an update
-/// under way, and the copies are at most twice what was pulled. Smaller pulls are copied, and
-/// updates are made in place.
+/// A pull of more than half of the values lends their memory. While a reader holds this memory, an
+/// update writes to other memory, and copies the values that it does not change. So no reader sees
+/// a partial update, and at most twice as many values are copied as were pulled. Smaller pulls are
+/// copied, and then updates work in place.
 class store_values {
 public:
-  /// Zeros. `where`: its part of all elements.
+  /// All values are 0. `where`: the server's part of all elements.
   store_values(range where, const store_rule& rule);
 
   const range& where() const noexcept { return where_; }
 
-  /// Updates by the rule. `ranges`: ascending, without overlap, within where(). `values`: of all
-  /// ranges, one after another. adam and adamw count every push as a step of all elements.
+  /// Updates by the rule. `ranges`: ascending, without overlap, within where(). `values`: the
+  /// values of all ranges, one after another. For adam and adamw, every push counts as a step of
+  /// all elements.
   void push(std::span<const range> ranges, std::span<const float> values);
 
-  /// Sets values. The state of the rule stays as it is.
+  /// Sets values. The state of the update rule does not change.
   void assign(std::span<const range> ranges, std::span<const float> values);
 
   /// The values of the ranges, one after another.
   payload pull(std::span<const range> ranges) const;
 
-  /// Pushes and assignments so far.
+  /// Number of pushes and assignments so far.
   std::uint64_t version() const noexcept { return version_; }
 
 private:

@@ -100,8 +100,8 @@ void input_reader::load() {
   send(listener_, std::move(result));
 }
 
-// Token ids, or the columns of sparse features, select the rows. Tables that are small compared
-// with the batch travel as a whole.
+// Token ids, or the columns of sparse features, select the rows. A table that is small compared
+// with the batch is sent as a whole.
 batch_rows input_reader::touched_by(const batch_read& x) const {
   const auto& plan = *context_->training;
   if (plan.row_sparse_gradients().empty() || x.rows == 0)

@@ -13,7 +13,7 @@
 namespace troupe {
 
 /// Loads the data of a job, from the job's files (`build_data`) or from an embedding program. It is
-/// called once per worker on that worker's thread, possibly at the same time as for others. It may
+/// called once per worker, on that worker's thread; several calls may run at the same time. It may
 /// block. If it throws, the run ends with the text of the exception. All calls on all nodes must
 /// return the same records with the same numbers.
 using data_source = std::function<job_data(const proto::Job&)>;
@@ -32,8 +32,8 @@ struct read_batch {
 struct sample_batch {
   std::size_t rows = 0;
   /// Seed of random masks, such as those of dropout. It depends on the job's seed, the epoch and
-  /// the batch's position in the epoch. If a batch is trained again, it gets the same masks: by
-  /// another worker, after a rejection, or after a resume.
+  /// the batch's position in the epoch. If a batch is trained again (by another worker, after a
+  /// rejection, or after a resume), it gets the same masks.
   std::uint64_t seed = 0;
   payload features;
   payload row_starts;

@@ -200,7 +200,7 @@ void trainer::request_sums(std::span<const double> own) {
 }
 
 void trainer::proceed() {
-  // A shard without parameters answers as well; this waits for its answer too.
+  // Shards without parameters answer too; this waits for all answers.
   if (!weights_complete_
       && std::ranges::find(binding_->pointers(), nullptr) == binding_->pointers().end())
     return;

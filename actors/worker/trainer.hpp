@@ -57,19 +57,19 @@ TROUPE_LOCAL_MESSAGE(troupe::batch_waits)
 
 namespace troupe {
 
-/// It is also the listener of its ring_node.
+/// A trainer is also the listener of its ring_node.
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>,
                                        rpc<void, reduction>, rpc<void, broken>>;
 using trainer_listener =
   caf::typed_actor<rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, broken>>;
 
 /// Points to each tensor of a layout. The weights arrive in ranges, one by one, perhaps from
-/// several shards. If a tensor is within one range, the pointer is into that range. If it is spread
-/// over several ranges that end between rows (and have more than one), there is a pointer into each
-/// of them. Otherwise, it is gathered into a copy.
+/// several shards. If a tensor is within one range, the pointer is into that range. If several
+/// ranges hold whole rows of it (more than one row each), there is a pointer into each range.
+/// Otherwise, the tensor is gathered into a copy.
 class weight_binding {
 public:
-  /// @param takes_rows for each layout entry: whether its rows may be in several ranges
+  /// @param takes_rows for each layout entry: true if its rows may be in several ranges
   weight_binding(const layout& parameters, std::vector<bool> takes_rows);
 
   /// Forgets all ranges.

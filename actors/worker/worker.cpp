@@ -295,7 +295,7 @@ bool worker::more_in_lease() const {
   return batch() + 1 < batches_of(leases_.front());
 }
 
-// Never across leases: a lease is reported when all its gradients are decided.
+// Never across leases, because a lease is reported when all its gradients are decided.
 bool worker::go_ahead() {
   if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
     return false;
@@ -312,7 +312,7 @@ void worker::on_undecided(const committed& x) {
   else if (x.outcome == proto::QUARANTINED)
     count_quarantined(*undecided_);
   else
-    fail(self() + " was given up by the coordinator, and its gradient refused");
+    fail(self() + ": the coordinator considers this worker lost, so it refused its gradient");
   if (phase_ == phase::left)
     return;
   count_trained(*undecided_);
@@ -357,7 +357,7 @@ void worker::on_committed(const committed& x) {
     ++requeued_;
     break;
   default:
-    fail(self() + " was given up by the coordinator, and its gradient was refused");
+    fail(self() + ": the coordinator considers this worker lost, so it refused its gradient");
     return;
   }
   options_.board->count_step(clock().now());

@@ -292,7 +292,7 @@ std::map<task_name, std::string> addresses_of(const std::vector<process>& proces
 
 /// Lines about hosts that run several processes, and a warning if one needs more than this host
 /// has.
-/// @param processes with the bytes that each needs
+/// @param processes the processes, and the bytes that each needs
 void print_hosts(const std::vector<process>& processes, const std::vector<std::size_t>& bytes) {
   const auto cluster = addresses_of(processes);
   std::string largest;

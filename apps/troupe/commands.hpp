@@ -158,7 +158,7 @@ struct bench_cluster_command {
   std::uint32_t rounds = 5;
   /// Empty, or "ddp".
   std::string peer;
-  /// Interpreter that has PyTorch; empty: looked for.
+  /// An interpreter with PyTorch. If empty, one is searched.
   std::string python;
   /// See `train --set`.
   std::vector<std::string> overrides;
@@ -192,7 +192,7 @@ struct bench_ps_command {
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   std::vector<std::string> bytes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
-  /// Instead of `bytes`: so many ranges, each of so many bytes.
+  /// Instead of `bytes`: the number of ranges, and the bytes of each range.
   std::uint32_t keys = 0;
   std::uint32_t bytes_per_key = 256;
   /// Round trips per size.
@@ -201,8 +201,8 @@ struct bench_ps_command {
   /// Between processes: "auto", "tcp" or "basp".
   std::string transport = "auto";
   bool json = false;
-  /// Of a process that the command started: what it is, where all servers of all sizes and where
-  /// all workers listen, and the process with which it must end.
+  /// For a process that the command started: its role, the addresses of all servers (of all sizes)
+  /// and all workers, and the process with which it must end.
   std::optional<std::uint32_t> server;
   std::uint32_t worker = 0;
   std::vector<std::string> stores;

@@ -106,9 +106,8 @@ void print(const cluster_choice& chosen, const observations& known, const diagno
   for (auto& line : found.advice)
     fmt::print("  {}\n", line);
   fmt::print("\n{}\n",
-             found.well ? "Every pair that training needs is connected, or can be."
-                        : "Not every pair that training needs is known to reach each "
-                          "other.");
+             found.well ? "All connections that training needs work."
+                        : "Not all connections that training needs are known to work.");
 }
 
 } // namespace

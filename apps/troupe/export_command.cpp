@@ -31,7 +31,7 @@ std::filesystem::path weights_file(const std::string& given) {
   return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
-/// Warns of features whose deviation float32, the type of the model's input, hardly holds.
+/// Warns about features that float32, the type of the model's input, cannot represent well.
 void print_rounded(const job_data& data) {
   const auto& scaling = data.normalization;
   for (std::size_t i = 0; scaling && i < scaling->shift.size(); ++i) {
@@ -39,12 +39,12 @@ void print_rounded(const job_data& data) {
     const auto deviation = scaling->scale[i];
     // The deviation of a constant feature counts as 1.
     if (deviation != 1 && std::abs(mean) > 0x1p16 * deviation)
-      fmt::print("  {:<20}(feature {} has mean {:.9g} and deviation {:.3g}: float32, which the "
-                 "model reads, keeps 7 digits of it, and its outputs differ from `troupe predict`; "
-                 "subtract {:.9g} from the training data, and from what the model reads)\n",
-                 "warning",
-                 i < data.feature_names.size() ? data.feature_names[i] : std::to_string(i), mean,
-                 deviation, mean);
+      fmt::print(
+        "  {:<20}(feature {} has mean {:.9g} and deviation {:.3g}. The model reads "
+        "float32, which has 7 digits, so its outputs differ from `troupe predict`. Subtract "
+        "{:.9g} from this feature, in the training data and in the model's input)\n",
+        "warning", i < data.feature_names.size() ? data.feature_names[i] : std::to_string(i), mean,
+        deviation, mean);
   }
 }
 

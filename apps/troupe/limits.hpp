@@ -26,7 +26,7 @@ void check_memory(const std::string& problem, const std::string& advice);
 
 /// The same for processes on this host together: "this would take about 5.0 GiB of memory for
 /// coordinator/0 (1.0 GiB), 2 workers (up to 2.0 GiB each), and this host has 4.0 GiB".
-/// @param group whether they share this process's control group, so that its limit is one for all.
+/// @param group whether they share this process's control group, and therefore its limit.
 std::string memory_problem(const std::vector<task_memory>& on_host, bool group);
 
 /// The reason why a process of a cluster has too little memory for its tasks (`own` bytes), or its

@@ -270,7 +270,7 @@ CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
 } // namespace
 
 #ifdef __SANITIZE_ADDRESS__
-// When the framework's broker ends, messages that arrive at that moment may stay in it.
+// When the framework's broker ends, it may keep messages that arrive at that moment.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";
 }
@@ -314,11 +314,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     const int code = action();
-    // The results of these are files.
+    // These commands write their results to files.
     const bool files = app.got_subcommand("train") || app.got_subcommand("node");
     if (!files && code == troupe::exit_done
         && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
-      throw std::runtime_error{"cannot write to standard output: the text is not complete"};
+      throw std::runtime_error{"cannot write to standard output: the output is incomplete"};
     return code;
   } catch (const CLI::ParseError& error) {
     return complain(app, error, argc, argv);

@@ -35,8 +35,8 @@ namespace {
 
 constexpr std::size_t largest_side = 78; // fits on a terminal
 
-/// The first records that the model got right, from different classes if possible, and the first
-/// that it got wrong.
+/// The first records with right predictions, from different classes if possible, and the first
+/// records with wrong ones.
 class gallery {
 public:
   gallery(std::size_t count, std::size_t side) : count_(count), side_(side) {}
@@ -154,8 +154,8 @@ void check_room(const job_context& context) {
                "predict on a host with more memory");
 }
 
-/// What the weights file says about the data of its training. Weights of another program do not say
-/// it: then the job's data do.
+/// The facts about the training data, from the weights file. If another program wrote the weights,
+/// they come from the job's data.
 std::map<std::string, std::string>
 training_metadata(const proto::Job& job, std::span<const std::byte> file, const std::string& name) {
   auto result = read_model_info(file, name).more;
@@ -262,7 +262,7 @@ int run(const predict_command& x) {
            fmt::format("(trained by another job, hash {}; its data or settings may differ)",
                        model.info.job_hash.substr(0, 12)));
   if (metadata_of(data) != own_scale)
-    report(x, "", "(these records are scaled as those of the training)");
+    report(x, "", "(these records are scaled like the training data)");
   report(x, "test records", grouped(static_cast<double>(data.test->size())));
   report(x, "test loss", fmt::format("{:.5g}", result.loss));
   if (result.accuracy)

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
-/// To make room for the bar, figures of lower rank are dropped.
+/// Ranks of figures. If there is not enough room for the bar, figures of low rank are dropped.
 constexpr int bar_rank = 4;
 
 /// Number of parameter servers in the final table.

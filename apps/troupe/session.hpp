@@ -30,8 +30,8 @@ struct session_options {
   /// end.
   std::function<void(const run_summary&)> ended;
   /// Called every 100 ms until training begins. If it returns a text, the run ends with this text
-  /// as its failure. (After that the coordinator knows by itself which tasks are lost, and whether
-  /// the run can continue without them.)
+  /// as its failure. (Once training has begun, the coordinator itself notices lost tasks, and
+  /// decides whether the run can continue without them.)
   std::function<std::optional<std::string>()> watch;
   /// Called every 100 ms until the end. Returns lines that are shown as notices.
   std::function<std::vector<std::string>()> hear;

@@ -32,9 +32,9 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// After a run that ended well: reports how these children ended. A worker that the run has given
-/// up may hang, or end with exit_failed. Anything else is a failure, which is returned. No run ends
-/// well without a parameter server.
+/// After a successful run: reports how the children ended. A worker that the run considers lost may
+/// hang, or end with exit_failed. Anything else is a failure, which is returned. No run succeeds
+/// without all parameter servers.
 std::string problem_of(const std::vector<children::ending>& ends) {
   std::string result;
   for (const auto& x : ends) {

@@ -20,9 +20,9 @@ void each_group(std::size_t channels, F f) {
     f(c, std::min(lanes, channels - c));
 }
 
-/// Sums of f(channel, element) over the elements of `count` channels from `first`, in double: in
-/// order of the images, and within one in `lanes` partial sums, which make a vector. With one pixel
-/// per channel, the loop runs across channels instead.
+/// Sums of f(channel, element) over the elements of `count` channels from `first`, in double. The
+/// images are added in order. Within an image there are `lanes` partial sums, which form a vector.
+/// With one pixel per channel, the loop runs across channels instead.
 template <class F>
 std::array<double, lanes> sums_of(const images& size, std::size_t first, std::size_t count, F f) {
   std::array<double, lanes> totals{};

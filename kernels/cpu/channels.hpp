@@ -14,14 +14,13 @@ void multiply_channels(const images& size, const T* x, const T* g, T* out);
 template <class T>
 void channel_moments(const images& size, const T* x, T* out);
 
-/// out (2, channels): sums of x and of its squares, in double. For numbers of type float, the
-/// rounding of x itself weighs more than that of these sums, even if the mean is much larger than
-/// the deviation.
+/// out (2, channels): sums of x and of its squares, in double. For float, the rounding of x matters
+/// more than that of these sums, even if the mean is much larger than the deviation.
 template <class T>
 void channel_sums(const images& size, const T* x, double* out);
 
-/// The moments of n numbers per channel with these sums: of the images of several workers, say. 0
-/// if n is 0.
+/// The moments of n numbers per channel from their sums, for example over the images of several
+/// workers. 0 if n is 0.
 template <class T>
 void moments_of_sums(std::size_t channels, const double* sums, std::size_t n, T* out);
 
@@ -33,8 +32,8 @@ void normalize_channels(const images& size, const T* x, const T* moments, double
 template <class T>
 void channel_products(const images& size, const T* dy, const T* x, const T* moments, double* out);
 
-/// out may be dy or x. `totals`: channel_products of all the numbers that the moments are of, n per
-/// channel; null: these are x alone.
+/// out may be dy or x. `totals`: channel_products over all numbers that the moments cover, n per
+/// channel; null if the moments cover only x.
 template <class T>
 void normalize_channels_gradient(const images& size, const T* dy, const T* x, const T* moments,
                                  double epsilon, const double* totals, std::size_t n, T* out);

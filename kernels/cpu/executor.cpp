@@ -278,7 +278,7 @@ void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
   const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
   if (!waits || s.sums[s.under_way->instruction].size() != totals.size())
     throw std::invalid_argument("executor: " + std::to_string(totals.size())
-                                + " sums over workers were not asked for");
+                                + " sums over workers were not requested");
   std::ranges::copy(totals, s.sums[s.under_way->instruction].begin());
   s.all_rows = rows;
   s.under_way->given = true;

@@ -53,7 +53,7 @@ struct run_arguments {
   /// `advance`).
   std::span<const T* const> weights;
   /// Weights whose rows are in several places: all of their rows, each once, in ascending order. A
-  /// place has at least two rows. Their pointer in `weights` only says whether they are available.
+  /// place has at least two rows. Their pointer in `weights` only shows whether they are available.
   /// Only for weights that may be cut (may_be_cut()).
   std::span<const weight_rows<T>> parts;
   /// One per placeholder, in the order of graph::placeholders(). Feeds that the plan does not read
@@ -69,10 +69,10 @@ struct run_arguments {
   /// as soon as that part of `gradient` is final and the bucket's weights are not read again. It
   /// may overwrite these weights.
   function_ref<void(std::size_t)> on_bucket;
-  /// If several workers run the plan together, each over its own samples: called on the running
-  /// thread by `advance` with this worker's part of sums over all workers, for which it then stops
-  /// (executor::give_sums). All workers get to the same sums in the same order, workers without
-  /// samples too. Empty: this worker's samples are all.
+  /// For several workers that run the plan together, each over its own samples. `advance` calls
+  /// this on the running thread with this worker's part of sums over all workers, and then stops
+  /// until the caller supplies the sums (executor::give_sums). All workers, even those without
+  /// samples, reach the same sums in the same order. Empty if there are no other workers.
   function_ref<void(std::span<const double>)> on_sums;
   /// Called on the running thread after each instruction of the plan, with its number, for
   /// profiling.
@@ -129,9 +129,9 @@ public:
   /// change. Throws like `run`.
   std::optional<run_result> advance(const run_arguments<T>& arguments);
 
-  /// The sums over all workers that `advance` has stopped for, and the number of samples that all
-  /// workers have in this run. The next `advance` goes on with them. Throws std::invalid_argument
-  /// if it has not stopped for so many sums.
+  /// Supplies the sums over all workers for which `advance` has stopped, and the number of samples
+  /// of all workers in this run. The next `advance` continues with them. Throws
+  /// std::invalid_argument if it has not stopped for this number of sums.
   void give_sums(std::span<const double> totals, std::size_t rows);
 
   /// Abandons the current run, if any. The next `advance` begins a new one.

@@ -129,7 +129,7 @@ struct executor_state {
     std::size_t instruction = 0;
     std::size_t bucket = 0;
     double loss = 0;
-    /// Whether on_sums was called for the instruction, and whether give_sums has answered.
+    /// True if on_sums was called for the instruction; and true if give_sums has answered.
     bool asked = false;
     bool given = false;
   };
@@ -170,7 +170,7 @@ struct executor_state {
   T* scratch_of(std::size_t thread) const { return scratch.get() + thread * scratch_size; }
 
   void execute(const instruction& x);
-  /// Whether the instruction has its sums over all workers; if not, asks for them once.
+  /// True if the instruction has its sums over all workers. If not, requests them once.
   bool has_sums(const run_arguments<T>& arguments);
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);

@@ -19,7 +19,7 @@ struct operand {
     const auto width = row_major ? columns : rows;
     const auto lines = row_major ? rows : columns;
     order = row_major ? CblasNoTrans : CblasTrans;
-    // The stride of a single line is never used, but must still be large enough.
+    // For a single line, the stride is unused, but cblas still requires it to be large enough.
     stride = lines == 1 ? width : row_major ? x.row_stride : x.column_stride;
     fits = stride >= width;
   }

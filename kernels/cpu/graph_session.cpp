@@ -63,7 +63,7 @@ executor<T>& graph_session<T>::executor_for(std::span<const expression> fetches,
   std::vector<std::uint32_t> key;
   for (const auto x : fetches) {
     if (!x.valid() || &x.owner() != &graph_)
-      throw input_error("a fetch is not of this graph");
+      throw input_error("a fetch does not belong to this graph");
     key.push_back(x.id());
   }
   const auto found = executors_.find(key);

@@ -24,7 +24,7 @@ struct step {
     return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
   }
   std::size_t elements() const { return run.elements(x.output); }
-  /// The sums over all workers; null if this worker's samples are all.
+  /// The sums over all workers; null if there are no other workers.
   const double* totals() const { return run.totals(x); }
   extent matrix(const troupe::operand& of) const { return matrix_extent(of.shape, run.rows); }
   /// Calls f(part of the rows of the result, columns, first element of the part).
@@ -45,8 +45,8 @@ struct operation_row {
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
   /// Number of elements of scratch space that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
-  /// If the result depends on the samples of all workers (node::key is not 0): this worker's part
-  /// of the two sums per channel of which it is made; out (2, channels).
+  /// For results that depend on the samples of all workers (node::key is not 0): computes this
+  /// worker's part of the two sums per channel that the result needs; out (2, channels).
   void (*sums)(const step<T>&, double* out) = nullptr;
   /// See fusion_traits.
   bool takes_epilogue = false;

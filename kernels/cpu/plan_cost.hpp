@@ -15,8 +15,8 @@ namespace troupe {
 /// at run time.
 struct instruction_cost {
   std::uint64_t flops = 0;
-  /// Bytes of all operands, counted once, whether they come from memory or from a cache. For
-  /// tables, only the rows that are used.
+  /// Bytes of all operands, counted once, even if they are in a cache. For tables, only the rows
+  /// that are used.
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
 

@@ -13,7 +13,7 @@ namespace troupe {
 
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out) {
   if (a.size() != b.size() || a.size() != out.size())
-    throw std::invalid_argument("add: the ranges are not of one size");
+    throw std::invalid_argument("add: the ranges differ in size");
   const float* x = a.data();
   const float* y = b.data();
   float* z = out.data();
@@ -25,7 +25,7 @@ void add(std::span<const float> a, std::span<const float> b, std::span<float> ou
 // In a template, g++ 12 ignores the annotation of the loop.
 void add(std::span<const double> a, std::span<const double> b, std::span<double> out) {
   if (a.size() != b.size() || a.size() != out.size())
-    throw std::invalid_argument("add: the ranges are not of one size");
+    throw std::invalid_argument("add: the ranges differ in size");
   const double* x = a.data();
   const double* y = b.data();
   double* z = out.data();
@@ -36,7 +36,7 @@ void add(std::span<const double> a, std::span<const double> b, std::span<double>
 
 void accumulate(std::span<float> y, std::span<const float> x) {
   if (x.size() != y.size())
-    throw std::invalid_argument("accumulate: the ranges are not of one size");
+    throw std::invalid_argument("accumulate: the ranges differ in size");
   float* out = y.data();
   const float* in = x.data();
   TROUPE_INDEPENDENT

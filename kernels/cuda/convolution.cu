@@ -11,16 +11,16 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Edges of a tile of the result and depth of a step; each thread computes 4 x 4 elements.
+/// Edge of a tile of the result, and depth of a step. Each thread computes 4 x 4 elements.
 constexpr unsigned edge = 64;
 constexpr unsigned depth = 16;
 constexpr unsigned own = 4;
 /// Threads along an edge.
 constexpr unsigned along = edge / own;
 static_assert(along * along == block_threads);
-/// A row of a's tile is longer, so that a warp writes to different banks.
+/// Rows of a's tile are padded, so that a warp writes to different banks.
 constexpr unsigned a_row = edge + 1;
-/// The tiles hold both operands, and later the result.
+/// Memory for tiles of both operands, and later for the result.
 constexpr std::size_t tile_elements = std::max(depth * a_row + depth * edge, edge* edge);
 
 /// Sizes of a convolution, as numbers that are quick to divide by.
@@ -57,8 +57,8 @@ struct geometry {
   }
 };
 
-/// c (m, n) = a (m, k) b (k, n) for each group, where a problem says what its elements are. The sum
-/// over k is divided into parts.
+/// c (m, n) = a (m, k) b (k, n) for each group. The problem defines the elements of a, b and c. The
+/// sum over k is divided into parts.
 template <class Problem>
 struct implicit_product {
   Problem problem;
@@ -107,7 +107,7 @@ struct implicit_product {
         }
         t.barrier();
       }
-      // The results go through shared memory, so that neighbours are written together.
+      // The results go through shared memory, so that neighbouring elements are written together.
       for (unsigned r = 0; r < own; ++r)
         for (unsigned s = 0; s < own; ++s)
           tiles.store((ty + r * along) * edge + tx + s * along, sums[r][s]);
@@ -165,7 +165,7 @@ struct input_gradient_problem {
     const auto f = group * size.group_filters() + k / size.window();
     return w.load((std::size_t{f} * size.group_channels() + i) * size.window() + k % size.window());
   }
-  /// The result that the window touched this pixel with at (u, v), if there is one.
+  /// The result whose window has this pixel at (u, v), if there is one.
   TROUPE_DEVICE float b(unsigned group, unsigned k, unsigned j) const {
     const auto pixels = size.height * size.width;
     const auto inside = k % size.window();
@@ -272,7 +272,7 @@ void conv2d_input_gradient(stream where, const images& in, const images& out, co
 }
 
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept {
-  // As many blocks as fill a large device, and at least 256 terms for each of them.
+  // Enough blocks to fill a large device, with at least 256 terms each.
   const auto groups = static_cast<std::size_t>(how.groups);
   const auto tiles =
     groups * tiles_of(out.channels / groups, weights_of(in, out, how) / out.channels);

@@ -13,12 +13,12 @@ namespace {
 
 #define TROUPE_TEXT_OF(x) #x
 #define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
-/// The version of the toolkit of this build. Another version may have other functions.
+/// The toolkit version of this build. Other versions may have different functions.
 constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
 
-/// What cuBLAS advises for Hopper, the most of all devices.
+/// The size that cuBLAS recommends for Hopper, the largest for any device.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
 struct close_library {
@@ -92,8 +92,8 @@ void cublas::multiply(const product& x) {
   const float one = 1;
   const float zero = 0;
   const auto how = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  // cuBLAS stores columns: in its eyes, each row-major matrix is transposed. So c^T = op(b)^T
-  // op(a)^T, and the operands change places.
+  // cuBLAS is column-major, so it sees each row-major matrix transposed. Therefore this computes
+  // c^T = op(b)^T op(a)^T, with swapped operands.
   const auto a_columns = to_int(x.transpose_a ? x.m : x.k);
   const auto b_columns = to_int(x.transpose_b ? x.k : x.n);
   l.check(l.sgemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),

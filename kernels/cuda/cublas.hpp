@@ -6,12 +6,12 @@
 
 namespace troupe::cuda {
 
-/// Products of matrices by cuBLAS, in float32 (not TF32). The library is loaded at run time, so
-/// that programs run on machines without it.
+/// Matrix products by cuBLAS, in float32 (not TF32). The library is loaded at run time, so programs
+/// also run on machines without it.
 class cublas {
 public:
-  /// For a stream of the current device. Throws device_error if the library is not there or does
-  /// not start.
+  /// For a stream of the current device. Throws device_error if the library is missing or does not
+  /// start.
   explicit cublas(stream where);
   ~cublas();
   cublas(const cublas&) = delete;

@@ -24,7 +24,7 @@ cudaStream_t handle_of(stream x) {
 
 class cuda_graph final : public recording {
 public:
-  /// Takes the graph over.
+  /// Takes ownership of the graph.
   explicit cuda_graph(cudaGraph_t graph) {
     const auto error = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
@@ -64,7 +64,7 @@ public:
     void* result = nullptr;
     if (cudaMalloc(&result, bytes) == cudaSuccess)
       return result;
-    cudaGetLastError(); // the failure is reported here
+    cudaGetLastError(); // clears the error, which is reported here
     std::size_t free = 0;
     std::size_t total = 0;
     cudaMemGetInfo(&free, &total);

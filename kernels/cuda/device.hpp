@@ -15,7 +15,7 @@ using troupe::device_error;
 
 /// c = op(a) op(b), for matrices in device memory, row-major without gaps. op(a) is (m, k), op(b)
 /// is (k, n), and c is (m, n) and does not overlap them. op transposes if requested. There are
-/// `batch` products; the operands of each follow those of the previous one. If k is 0, c is 0.
+/// `batch` products, whose operands follow each other in memory. If k is 0, c is 0.
 struct product {
   std::size_t m = 0;
   std::size_t n = 0;
@@ -28,7 +28,7 @@ struct product {
   std::size_t batch = 1;
 };
 
-/// Work that a device has recorded, to be done any number of times: a CUDA graph.
+/// Recorded work (a CUDA graph). It can run any number of times.
 class recording {
 public:
   recording() = default;
@@ -36,13 +36,13 @@ public:
   recording& operator=(const recording&) = delete;
   virtual ~recording() = default;
 
-  /// Does it all, with the same arguments, on what the memory holds now.
+  /// Runs the work with the same arguments, on the current contents of the memory.
   virtual void replay(stream where) = 0;
 };
 
-/// A GPU, as executors need it in addition to kernels: memory, copies, and products of matrices.
-/// Work is done in the order of a stream, and calls return before it is done. Only one thread at a
-/// time may use it.
+/// The services of a GPU that executors need in addition to kernels: memory, copies, and matrix
+/// products. Work runs in the order of a stream, and calls return before it is done. Only one
+/// thread at a time may use it.
 class device {
 public:
   device() = default;
@@ -67,8 +67,8 @@ public:
   virtual void synchronize(stream where) = 0;
   virtual void multiply(stream where, const product& x) = 0;
 
-  /// Kernels and products that are submitted to the stream until `end_recording` are recorded, and
-  /// not done. No copies, and no waiting, in between.
+  /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
+  /// instead of run. Do not copy or wait in between.
   virtual void begin_recording(stream where) = 0;
   virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };

@@ -5,8 +5,9 @@
 
 namespace troupe::cuda {
 
-/// One element of an element-wise operation. It uses the functions of the CPU, so that results have
-/// the same bits. Operands that the operation does not have are not read. 0 for other operations.
+/// One element of an element-wise operation, with the functions of the CPU, so results have the
+/// same bits. Operands that the operation does not have are not read. Returns 0 for other
+/// operations.
 TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, float factor) {
   switch (op) {
   case operation::add:
@@ -74,7 +75,7 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
   }
 }
 
-/// The end of a product, a convolution or a sum with a bias: see instruction::after.
+/// The epilogue of a product, a convolution or a sum with a bias: see instruction::after.
 struct ending {
   /// `end` for none.
   operation after = operation::end;

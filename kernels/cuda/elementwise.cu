@@ -16,11 +16,11 @@ struct chain_step {
   float factor;
 };
 
-/// Elements that a thread computes at once: a step is decoded once for them.
+/// Number of elements that a thread computes at once. A step is decoded once for all of them.
 constexpr unsigned chain_width = 2;
 
-/// The program is the same for all threads, so no branch of it divides a warp. Temporaries lie in
-/// shared memory, (temporaries, width, threads): registers cannot be indexed.
+/// The program is the same for all threads, so its branches never split a warp. Temporaries are in
+/// shared memory, (temporaries, width, threads), because registers cannot be indexed.
 struct chain_kernel {
   chain_step steps[most_chain_steps];
   const float* inputs[most_chain_inputs]; // (n) each

@@ -13,7 +13,7 @@ namespace troupe::cuda {
 // All pointers in this folder's launchers point to device memory. Launchers return before their
 // kernels end, and throw device_error if a kernel cannot be launched.
 
-/// The limits of a chain.
+/// Limits of a program.
 inline constexpr std::size_t most_chain_steps = 64;
 inline constexpr std::size_t most_chain_inputs = 128;
 inline constexpr std::size_t most_chain_temporaries = 24;

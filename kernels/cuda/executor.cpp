@@ -202,7 +202,7 @@ void execute(executor_state& s, std::size_t i) {
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
 }
 
-/// The part of the gradient that is final, to the host.
+/// Copies the final part of the gradient to the host.
 void hand_over(executor_state& s, const run_arguments<float>& arguments, std::size_t bucket) {
   if (arguments.gradient.empty())
     return;
@@ -214,14 +214,15 @@ void hand_over(executor_state& s, const run_arguments<float>& arguments, std::si
     arguments.on_bucket(bucket);
 }
 
-/// If the loss is a constant, or a variable.
+/// The loss may be a constant or a variable.
 void copy_loss(executor_state& s) {
   const auto& loss = s.what->loss();
   if (loss.exists() && s.loss_instruction == ~std::size_t{0})
     to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
 }
 
-/// Results stay on the device: one submission, recorded by the first run of so many rows.
+/// Results stay on the device: a single submission of the work that the first run with this number
+/// of rows recorded.
 void run_recorded(executor_state& s) {
   constexpr std::size_t most_recordings = 8;
   auto found = s.recorded.find(s.rows);

@@ -41,13 +41,13 @@ public:
   executor(executor&&) noexcept;
   executor& operator=(executor&&) noexcept;
 
-  /// As troupe::executor::run, with memory of the host: copies weights and feeds to the device, and
-  /// each bucket of the gradient back before on_bucket is called. Two differences. Without weights,
-  /// those of the last run are used, or what was written to weights() since. With an empty
-  /// gradient, it stays in gradient(), and on_bucket is not called: unless there is on_instruction,
-  /// the first run of so many rows records all work, and later ones submit it at once (a CUDA
-  /// graph). Throws device_error if the device fails, std::invalid_argument if the arguments do not
-  /// fit the plan.
+  /// Like troupe::executor::run, with arguments in host memory. Copies weights and feeds to the
+  /// device, and copies each bucket of the gradient back before it calls on_bucket. There are two
+  /// differences. If the arguments have no weights, weights() keeps its contents from the last run,
+  /// or what was written to it since. If the arguments have no gradient, the gradient stays in
+  /// gradient(), and on_bucket is not called. The first run with a number of rows then records all
+  /// work, and later runs submit it at once (a CUDA graph), unless on_instruction is set. Throws
+  /// device_error if the device fails, std::invalid_argument if the arguments do not fit the plan.
   run_result run(const run_arguments<float>& arguments);
 
   /// As troupe::executor::advance, give_sums and restart. It needs all weights when a run begins,

@@ -52,7 +52,7 @@ void run_chain(const step& s) {
               s.out);
 }
 
-/// A value per channel, as by_channel; x is the first operand, if there are two.
+/// An operation with a value per channel (by_channel). If there are two operands, x is the first.
 void run_by_channel(const step& s, channel_operation how, std::size_t channels, std::size_t inner) {
   const bool broadcast = how == channel_operation::broadcast;
   by_channel(

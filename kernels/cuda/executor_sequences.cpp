@@ -43,7 +43,8 @@ void run_batched_matmul(const step& s) {
                       .batch = s.run.extents(x.output, 0, rank - 2)});
 }
 
-/// Moves along an axis: dimensions behind it move together, dimensions before it are rows.
+/// Moves elements along an axis. The dimensions after the axis move together. The dimensions before
+/// it are rows.
 struct move_step {
   const step& s;
   std::size_t axis = s.x.axes[0];

@@ -9,8 +9,8 @@
 
 namespace troupe::cuda {
 
-/// GPUs that `open` opens by number. Each executor opens its GPU again, for a stream and a cuBLAS
-/// of its own.
+/// The GPUs that `open` opens by number. Each executor opens its GPU again, to have its own stream
+/// and cuBLAS.
 std::unique_ptr<gpu_set> make_gpus(std::function<std::unique_ptr<device>(std::size_t)> open);
 
 } // namespace troupe::cuda

@@ -68,8 +68,8 @@ struct thread {
   TROUPE_DEVICE unsigned index() const { return threadIdx.x; }
   TROUPE_DEVICE std::size_t block() const { return blockIdx.x; }
   TROUPE_DEVICE std::size_t blocks() const { return gridDim.x; }
-  /// All threads of the block must call it. After it, each thread sees what the others wrote before
-  /// it.
+  /// All threads of the block must call it. Afterwards, each thread sees everything that the others
+  /// wrote before the call.
   TROUPE_DEVICE void barrier() const { __syncthreads(); }
   /// The x of the lane with the number (lane ^ mask). All lanes of the warp must call it.
   template <class T>
@@ -111,7 +111,7 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
 
 #else
 
-// What the tests define: see simulator.hpp there.
+// Functions that the tests define: see tests/kernels/cuda/simulator.hpp.
 namespace simulation {
 
 struct place {
@@ -206,7 +206,7 @@ TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
 template <class T>
 TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
   x = warp_sum(t, x);
-  t.barrier(); // an earlier sum in the same space has been read
+  t.barrier(); // all threads have read an earlier sum in the same space
   if (t.lane() == 0)
     space.store(t.warp(), x);
   t.barrier();

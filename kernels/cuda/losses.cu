@@ -79,7 +79,7 @@ struct cross_entropy_kernel {
         gradient.store(r * classes + j, value);
   }
 
-  /// The first of the largest logits is the label's; a NaN makes it wrong.
+  /// True if the label has the first of the largest logits. A NaN makes it false.
   TROUPE_DEVICE bool is_correct(const thread& t, const row& own, std::size_t label,
                                 float value) const {
     unsigned better = value == value ? 0 : 1;
@@ -120,7 +120,7 @@ struct cross_entropy_kernel {
         continue;
       }
       const row own{logits, r * classes, classes};
-      // Read by the lane that may overwrite it, and passed on.
+      // The lane that may overwrite the value reads it and passes it on.
       const auto value = warp_sum(t, t.lane() == label % warp_threads ? own.at(label) : 0.0F);
       const bool correct = is_correct(t, own, label, value);
       const auto largest = own.maximum(t);

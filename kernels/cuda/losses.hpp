@@ -25,7 +25,7 @@ struct cross_entropy_arguments {
   cross_entropy how;
   /// Factor for the loss and the gradient.
   double factor = 1;
-  /// May be the logits. Null if it is not wanted.
+  /// May be the logits. Null if the gradient is not needed.
   float* gradient = nullptr;   // (rows, classes)
   double* row_space = nullptr; // (3, rows): work space
   double* space = nullptr;     // (sum_space)

@@ -72,7 +72,8 @@ struct embedding_kernel {
   }
 };
 
-// Atomics would add in any order. Instead, the first position of an id collects all of them.
+// Atomics would add in any order. Instead, the first position with an id adds up all positions with
+// this id.
 
 constexpr std::int32_t none = -1;
 
@@ -92,7 +93,7 @@ struct next_position_kernel {
   }
 };
 
-/// A warp per position: only that of a first one works, and follows the chain.
+/// A warp per position. Only the warp of the first position with an id works: it follows the chain.
 struct collect_kernel {
   view<const std::int32_t> ids;  // (n)
   view<const std::int32_t> next; // (n)

@@ -83,13 +83,13 @@ struct rows_gradient_kernel {
   }
 };
 
-// -- channels: a block for each, whose threads read and write their own elements
+// -- channels: a block per channel; each thread reads and writes its own elements
 
 struct channel_loop {
   channel_sizes size;
 
   TROUPE_DEVICE std::size_t each() const { return size.count * size.pixels; }
-  /// Place of element k of channel c.
+  /// Position of element k of channel c.
   TROUPE_DEVICE std::size_t at(std::size_t c, std::size_t k) const {
     return (k / size.pixels * size.channels + c) * size.pixels + k % size.pixels;
   }

@@ -33,8 +33,8 @@ auto all_rows() {
   return result;
 }
 
-/// Functions of an element, or of an element and another one, without a factor, that a launch with
-/// a bias can end with.
+/// Element-wise functions that can follow a bias in the same launch: of one or two elements,
+/// without a factor.
 constexpr operation endings[] = {
   operation::relu,          operation::relu_gradient, operation::tanh,
   operation::tanh_gradient, operation::sigmoid,       operation::sigmoid_gradient,

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-// What a GPU does with each operation. Internal to the executor. Rows stand beside their launches:
+// How a GPU runs each operation. Internal to the executor. The rows are next to their launches:
 // executor_dense.cpp and its siblings.
 
 namespace troupe::cuda {

@@ -14,7 +14,7 @@ struct part {
 struct axis {
   int window, stride, pad, image, windows;
 
-  /// What a window covers of the image.
+  /// The part of the image that a window covers.
   TROUPE_DEVICE part under(int position) const {
     const auto begin = position * stride - pad;
     const auto end = begin + window;

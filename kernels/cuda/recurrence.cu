@@ -10,8 +10,8 @@ namespace {
 /// Stored parts: c of lstm and h of gru are the fifth one.
 constexpr unsigned kept_part = 4;
 
-/// A block per sample. In each step, a warp per row of w makes the products with the h before, and
-/// then a thread per unit applies the gates.
+/// A block per sample. In each step, a warp per row of w computes the product with the previous h.
+/// Then a thread per unit applies the gates.
 struct recurrence_kernel {
   view<const float> z;  // (batch, time, gates * hidden)
   view<const float> w;  // (gates * hidden, hidden)
@@ -23,7 +23,7 @@ struct recurrence_kernel {
 
   TROUPE_DEVICE void multiply(const thread& t, std::size_t sample, std::size_t step) const {
     const auto rows = gates * hidden;
-    // The h before is the last part of the step before.
+    // The previous h is the last part of the previous step.
     const auto h = (sample * time + step) * stored * hidden - hidden;
     for (std::size_t row = t.warp(); row < rows; row += block_warps) {
       float total = 0;

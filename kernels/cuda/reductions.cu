@@ -83,7 +83,7 @@ struct binary_correct_term {
   }
 };
 
-/// A block sums a part of the rows, for warp_threads columns: a warp reads neighbours.
+/// A block sums a part of the rows, for warp_threads columns. A warp reads neighbouring elements.
 struct leading_sum {
   view<const float> x;  // (rows, columns)
   view<double> partial; // (parts, columns)
@@ -188,7 +188,7 @@ void binary_correct(stream where, std::size_t n, const float* logits, const std:
 }
 
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept {
-  // As many blocks as fill a large device, of at least 64 rows each.
+  // Enough blocks to fill a large device, with at least 64 rows each.
   const auto tiles = std::max<std::size_t>((columns + warp_threads - 1) / warp_threads, 1);
   return std::clamp<std::size_t>(rows / 64, 1, std::max<std::size_t>(512 / tiles, 1));
 }

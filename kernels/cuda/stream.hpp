@@ -2,7 +2,8 @@
 
 namespace troupe::cuda {
 
-/// Work on a device in the order in which it was submitted. A name, not an owner: pass it by value.
+/// A queue of work on a device, which runs in the order of submission. A handle that owns nothing:
+/// pass it by value.
 struct stream {
   /// cudaStream_t; null is the default stream.
   void* handle = nullptr;

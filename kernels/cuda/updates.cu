@@ -21,10 +21,10 @@ struct update_vectors {
   view<float> out;
 };
 
-/// What every element of an update needs.
+/// The values that every element of an update needs.
 struct element_update {
   optimizer_kind kind;
-  /// `scaled` makes the gradient of a step whole if there is a penalty l1; `f` does so otherwise.
+  /// If there is a penalty l1, `scaled` completes the gradient of a step; otherwise, `f` does.
   update_factors<float> f, scaled;
   float l1;
 
@@ -183,7 +183,7 @@ update_vectors vectors_of(const optimizer& rule, const update_arguments<float>& 
   const auto stride = a.stride > 0 ? a.stride : n;
   require(a.updated.size() == n && (slots == 0 || a.state.size() == (slots - 1) * stride + n)
             && (a.moment.empty() || a.moment.size() == n),
-          "update: weights, state and result are not of one size");
+          "update: weights, state and result differ in size");
   view<float> found[2];
   for (std::size_t i = 0, in_state = 0; i < rule.slots(); ++i)
     found[i] = {i == apart ? a.moment.data() : a.state.data() + stride * in_state++, n};
@@ -199,7 +199,7 @@ update_vectors vectors_of(const optimizer& rule, const update_arguments<float>& 
 void update(stream where, const optimizer& rule, const update_arguments<float>& arguments,
             double* space) {
   const auto n = arguments.weights.size();
-  require(arguments.gradient.size() == n, "update: weights and gradient are not of one size");
+  require(arguments.gradient.size() == n, "update: weights and gradient differ in size");
   const auto x = vectors_of(rule, arguments);
   const auto how = element_update_of(rule, arguments);
   if (!rule.by_tensor()) {
@@ -219,7 +219,7 @@ void update_rows(stream where, const optimizer& rule, const update_arguments<flo
                  std::span<const std::int32_t> ids, std::size_t columns) {
   require(!rule.by_tensor(), "update_rows: this rule works on whole tensors");
   require(arguments.gradient.size() == ids.size() * columns,
-          "update_rows: ids and gradient are not of one size");
+          "update_rows: ids and gradient differ in size");
   require(arguments.updated.data() == arguments.weights.data(), "update_rows: it works in place");
   launch(where, "update_rows", {blocks_for(arguments.gradient.size())},
          update_rows_kernel{vectors_of(rule, arguments),
@@ -249,8 +249,7 @@ struct statistics_kernel {
 void update_statistics(stream where, std::span<const float> weights, std::span<const float> sum,
                        double scale, double decay, std::span<float> updated) {
   const auto n = weights.size();
-  require(sum.size() == n && updated.size() == n,
-          "update_statistics: the ranges are not of one size");
+  require(sum.size() == n && updated.size() == n, "update_statistics: the ranges differ in size");
   launch(
     where, "update_statistics", {blocks_for(n)},
     statistics_kernel{{weights.data(), n}, {sum.data(), n}, {updated.data(), n}, scale, decay});

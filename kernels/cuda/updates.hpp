@@ -15,10 +15,10 @@ namespace troupe::cuda {
 void update(stream where, const optimizer& rule, const update_arguments<float>& arguments,
             double* space);
 
-/// The same for some rows of a tensor (rows, columns). The weights and the state are those of the
-/// whole tensor; the gradient is that of the named rows, (ids.size(), columns). Other rows keep
-/// their weights and state. The ids must be distinct and within the tensor. In place: `updated`
-/// must be the weights. Also throws std::invalid_argument for lamb, which works on whole tensors.
+/// The same for the rows `ids` of a tensor (rows, columns). The weights and the state cover the
+/// whole tensor; the gradient covers only these rows, (ids.size(), columns). Other rows keep their
+/// weights and state. The ids must be distinct and within the tensor. In place: `updated` must be
+/// the weights. Also throws std::invalid_argument for lamb, which works on whole tensors.
 void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
                  std::span<const std::int32_t> ids, std::size_t columns);
 

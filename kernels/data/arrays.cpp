@@ -45,7 +45,7 @@ void check_floats(const npy_array& x, std::size_t width, std::string_view name) 
       refuse_number(name, i / width, x.at(i));
 }
 
-/// @param lost_digits look for features that float32 cannot tell apart.
+/// @param lost_digits also checks for features that float32 cannot distinguish.
 array_values floats_of(const npy_array& x, std::size_t width, bool lost_digits,
                        std::string_view name) {
   std::vector<float> result(x.size());

@@ -20,7 +20,7 @@ struct array_values {
   std::span<const std::byte> bytes;
   /// Keeps the bytes alive.
   std::shared_ptr<const void> owner;
-  /// The bytes take no memory of their own. float32 numbers are checked when they are read.
+  /// The bytes are mapped and need no memory. float32 numbers are checked when they are read.
   bool mapped = false;
 };
 
@@ -58,7 +58,7 @@ private:
 struct array_reading {
   /// Number of classes; 0: like in stored_labels.
   std::size_t classes = 0;
-  /// Whole numbers are tokens below this number. 0: they are numbers.
+  /// If not 0: whole-number features are tokens, below this number.
   std::size_t vocabulary = 0;
   /// Whole numbers of shape (records, positions) are classes, one per position of a sequence.
   bool classes_per_position = false;
@@ -68,10 +68,10 @@ struct array_reading {
 
 /// A data set from two NumPy arrays.
 ///
-/// uint8 features are kept as bytes and read as x / 255; (records, rows, columns) of them are grey
-/// images, records of (1, rows, columns). Bytes and float32 stay where they are. Labels of a
-/// whole-number type and shape (records) are classes from 0; others are targets, (records) or
-/// (records, width).
+/// uint8 features are kept as bytes and read as x / 255. If they have the shape (records, rows,
+/// columns), they are grey images, and a record is (1, rows, columns). Bytes and float32 are not
+/// copied. Labels of a whole-number type and shape (records) are classes from 0; others are
+/// targets, (records) or (records, width).
 /// @param features the array in `memory`.
 /// @throws input_error that names the file: different numbers of features and labels, no records, a
 /// record without features, a number that is not finite as float32 (if the memory is mapped, when
@@ -83,7 +83,7 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
                                            const array_reading& how = {});
 
 /// A data set from a NumPy array without labels, for predictions. Otherwise like npy_records.
-/// @param as the records of the training: with the same kind of features and labels.
+/// @param as the records of the training, which have the same kind of features and labels.
 /// @throws input_error that names the file, like npy_records; also for records of another shape.
 std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,
                                             std::string_view name, const record_shape& as);

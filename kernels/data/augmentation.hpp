@@ -21,7 +21,7 @@ struct augmentation {
 /// Changes one image in place.
 /// @param image (channels, height, width), row-major.
 /// @param dims its shape.
-/// @param key decides about the change: the same key, the same change.
+/// @param key determines the change: the same key gives the same change.
 void augment(std::span<float> image, const shape& dims, const augmentation& how,
              std::uint64_t key) noexcept;
 

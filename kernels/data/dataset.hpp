@@ -74,7 +74,7 @@ public:
   ///
   /// It allocates nothing, keeps no reference, and does not fail: the caller guarantees that each
   /// record is below size() and that the outputs have exactly the sizes below. If a program's data
-  /// set still throws (for example, because its disk is gone), the run ends with that error. It may
+  /// set still throws (for example, because its disk failed), the run ends with that error. It may
   /// block: batches are read in advance, on threads that do nothing else.
   /// @param records (batch)
   /// @param features (batch, record().dims...), row-major

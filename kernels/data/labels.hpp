@@ -43,8 +43,8 @@ public:
   static stored_labels as_targets(std::span<const double> labels, std::size_t width,
                                   std::string_view name);
 
-  /// Stands for labels that are not known: zeros, which take no memory.
-  /// @param as gives kind and sizes of the labels.
+  /// Replaces unknown labels: zeros, which take no memory.
+  /// @param as determines kind and sizes of the labels.
   static stored_labels absent(const record_shape& as, std::uint64_t records);
 
   /// Number of records.

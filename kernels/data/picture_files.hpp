@@ -22,7 +22,7 @@ struct picture_folder {
 };
 
 /// Lists a folder.
-/// @param classes the classes that may occur; empty: those that the folder has.
+/// @param classes the classes that may occur; empty: the classes in the folder.
 /// @throws input_error that names the folder: it cannot be read, it has no pictures, or a class
 /// that `classes` lacks.
 picture_folder list_pictures(const std::filesystem::path& path,

@@ -12,7 +12,7 @@ namespace troupe {
 ///
 /// Record i begins at character begin + i * stride. Its tokens are the next `window` characters;
 /// its labels are the same, shifted by one character. If the stride is `window`, each character is
-/// a label once. If the stride is 1, there is a record for each position at which a window fits. No
+/// a label once. With a stride of 1, there is a record at each position where a window fits. No
 /// record reaches beyond `end`, so parts that do not overlap share nothing, not even a label.
 class text_dataset final : public dataset {
 public:

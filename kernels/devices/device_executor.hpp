@@ -14,7 +14,8 @@
 namespace troupe {
 
 /// Runs a plan on a device. All memory of the arguments and results is memory of the host. The
-/// functions are those of troupe::executor; a GPU also throws device_error. One thread at a time.
+/// functions are the same as in troupe::executor; a GPU also throws device_error. One thread at a
+/// time.
 class device_executor {
 public:
   device_executor() = default;
@@ -22,7 +23,7 @@ public:
   device_executor& operator=(const device_executor&) = delete;
   virtual ~device_executor() = default;
 
-  /// A GPU begins when all weights are available. It asks for no sums over workers.
+  /// A GPU begins when all weights are available. It never requests sums over workers.
   virtual std::optional<run_result> advance(const run_arguments<float>& arguments) = 0;
   virtual void give_sums(std::span<const double> totals, std::size_t rows) = 0;
   virtual void restart() noexcept = 0;

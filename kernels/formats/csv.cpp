@@ -152,7 +152,7 @@ std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string
     auto& slot = chosen[static_cast<std::size_t>(found - header.begin())];
     if (slot)
       throw input_error(std::string{name} + ": column \"" + columns[i]
-                        + "\" is asked for twice; name each column once");
+                        + "\" is requested twice; name each column once");
     slot = i;
   }
   return chosen;

@@ -54,7 +54,7 @@ struct csv_table {
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
 
-/// Reads a CSV file part by part, like parse_csv. Memory: that of a part.
+/// Reads a CSV file part by part, like parse_csv. Only one part is in memory.
 class csv_reader {
 public:
   /// Reads the header.

@@ -34,7 +34,7 @@ struct shared_bytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
   /// A mapped file: its pages are read when they are used, and take no memory of their own. The
-  /// file must not become shorter meanwhile (the process would end by SIGBUS).
+  /// file must not become shorter meanwhile: the process would be killed by SIGBUS.
   bool mapped = false;
 };
 

@@ -29,8 +29,8 @@ private:
   z_stream stream_{};
 };
 
-/// Makes room for more output: doubles the size, up to one byte more than `max`, which means "too
-/// long".
+/// Makes room for more output: doubles the size, up to `max` + 1 bytes. A size of `max` + 1 means
+/// "too long".
 /// @param used bytes of `out` with output
 /// @param input bytes of the compressed data
 inline void grow_output(std::vector<std::byte>& out, std::size_t used, std::size_t input,

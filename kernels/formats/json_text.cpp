@@ -78,7 +78,8 @@ private:
   std::vector<level> open_;
 };
 
-/// The last colon-separated part of the library's text, because the error has our own position.
+/// The last colon-separated part of the library's text, without the position, because our error has
+/// its own.
 std::string reason_of(const json::parse_error& error) {
   const std::string text = error.what();
   const auto column = text.find(", column ");

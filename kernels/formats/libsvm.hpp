@@ -34,8 +34,8 @@ struct libsvm_rows {
 /// it (including repeated ones), or no rows.
 libsvm_rows parse_libsvm(std::span<const std::byte> bytes, std::string_view name);
 
-/// Reads such a file part by part. A row need not have a label: it then has the label 0. Memory:
-/// that of a part.
+/// Reads such a file part by part. A row without a label gets the label 0. Only one part is in
+/// memory.
 class libsvm_reader {
 public:
   /// @param bytes the caller's memory, which this object refers to.

@@ -77,7 +77,7 @@ picture decode_jpeg(std::span<const std::byte> file, std::size_t channels, std::
   return result;
 }
 
-/// The old positions that a new one is a weighted mean of.
+/// A new pixel is a weighted mean of these old positions.
 struct filter_taps {
   std::size_t first = 0;
   std::vector<float> weights; ///< their sum is 1

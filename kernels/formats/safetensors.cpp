@@ -308,7 +308,7 @@ void require_tensors(const safetensors_file& file, std::span<const expected_tens
     if (!known.contains(got.name))
       problems += "\n  extra: " + got.name + ", " + text_of(got.dtype, got.shape);
   if (!problems.empty())
-    throw input_error(std::string{name} + ": the tensors are not those of this model:" + problems);
+    throw input_error(std::string{name} + ": the tensors do not match this model:" + problems);
 }
 
 } // namespace troupe

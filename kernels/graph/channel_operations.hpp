@@ -14,9 +14,9 @@ namespace troupe {
 expression multiply_channels(expression x, expression g);
 /// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions. The
 /// variance is divided by the number n of values. Both are 0 for a run without rows. No gradient:
-/// see normalize_channels. With `all_workers`, the samples of all workers that run the plan
-/// together count (run_arguments::on_sums), also for all results computed from these; node::key
-/// is 1.
+/// see normalize_channels. With `all_workers`, the moments cover the samples of all workers that
+/// run the plan together (run_arguments::on_sums), and so do all results computed from them;
+/// node::key is 1.
 expression channel_moments(expression x, bool all_workers = false);
 /// (x - mean) / sqrt(variance + epsilon) per channel, with moments = channel_moments(x). The
 /// gradient takes into account that the moments depend on x.

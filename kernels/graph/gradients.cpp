@@ -125,7 +125,7 @@ std::vector<expression> gradients(expression y, std::span<const expression> xs) 
                       + "; only a scalar can be differentiated");
   for (auto x : xs)
     if (!x.valid() || &x.owner() != &y.owner())
-      throw input_error("gradients: \"" + y.name() + "\" and what it is to be differentiated by "
+      throw input_error("gradients: \"" + y.name() + "\" and an expression to differentiate by "
                         + "belong to different graphs");
   reverse_mode mode(y, xs);
   std::vector<expression> result;

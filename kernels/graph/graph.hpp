@@ -202,8 +202,8 @@ struct node {
   double factor = 1;
   /// For softmax_cross_entropy and its relatives.
   cross_entropy labels;
-  /// For dropout: identifies the mask. For normalization over batches: 1 if the statistics are
-  /// those of all workers' batches.
+  /// For dropout: identifies the mask. For normalization over batches: 1 if the statistics cover
+  /// all workers' batches.
   std::uint64_t key = 0;
   /// For convolutions and pooling.
   troupe::window window;

@@ -96,7 +96,8 @@ expression conv2d_input_gradient(expression dy, expression w, const window& how,
   constexpr auto op = operation::conv2d_input_gradient;
   check_image(op, dy);
   if (dy.shape() != convolved(op, dims, how, w.shape()[0]))
-    refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
+    refuse(op,
+           describe(dy) + " does not have the shape that the window gives for " + to_string(dims));
   return append_image(op, {dy, w}, std::move(dims), how);
 }
 
@@ -135,7 +136,7 @@ expression conv2d_weight_gradient(expression x, expression dy, const window& how
   check_image(op, dy);
   const auto filters = dy.shape()[1];
   if (dy.shape() != convolved(op, x.shape(), how, filters))
-    refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
+    refuse(op, describe(dy) + " does not have the shape that the window gives for " + describe(x));
   return append_image(op, {x, dy}, {filters, x.shape()[1] / how.groups, how.height, how.width},
                       how);
 }
@@ -178,7 +179,7 @@ expression max_pool_gradient(expression dy, expression x, const window& how) {
   constexpr auto op = operation::max_pool_gradient;
   check_image(op, x);
   if (dy.shape() != pooled(op, x.shape(), how))
-    refuse(op, describe(dy) + " is not what the window makes of " + describe(x));
+    refuse(op, describe(dy) + " does not have the shape that the window gives for " + describe(x));
   return append_image(op, {dy, x}, x.shape(), how);
 }
 
@@ -192,7 +193,8 @@ expression average_pool_gradient(expression dy, const window& how, shape dims) {
   constexpr auto op = operation::average_pool_gradient;
   check_image(op, dy);
   if (dy.shape() != pooled(op, dims, how))
-    refuse(op, describe(dy) + " is not what the window makes of " + to_string(dims));
+    refuse(op,
+           describe(dy) + " does not have the shape that the window gives for " + to_string(dims));
   return append_image(op, {dy}, std::move(dims), how);
 }
 

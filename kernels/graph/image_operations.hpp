@@ -48,7 +48,7 @@ expression max_pool_select(expression v, expression x, const window& how);
 /// window; 0 elsewhere.
 expression max_pool_gradient(expression dy, expression x, const window& how);
 /// The mean under the window, including the zeros of the padding (PyTorch's count_include_pad).
-/// What lies beyond the padding, with window::ceil_mode, does not count.
+/// With window::ceil_mode, elements beyond the padding do not count.
 expression average_pool(expression x, const window& how);
 /// The adjoint of average_pool: spreads each dy evenly under its window. The result has shape
 /// `dims`.

@@ -26,7 +26,7 @@ fans fans_of(const shape& dims) {
           std::max(n / std::max(static_cast<double>(dims[1]), 1.0), 1.0)};
 }
 
-/// Each element has its own random stream, so that the cost of a slice depends only on its size.
+/// Each element has its own random stream, so the cost of a slice depends only on its size.
 template <class Draw>
 void fill(std::uint64_t key, range part, std::span<float> out, Draw draw) {
   for (std::size_t i = 0; i < part.size(); ++i) {

@@ -26,8 +26,8 @@ namespace troupe {
 ///
 /// For a variance, this is the mean of the variances *within* the workers' batches. It does not
 /// include the differences between the means of these batches, so it is smaller than the variance
-/// of the joint batch by the variance of these means. It matches the batches with which each worker
-/// normalized.
+/// of the joint batch by the variance of these means. It matches the variances with which the
+/// workers normalized.
 enum class parameter_kind : std::uint8_t { trainable, state, frozen };
 
 /// "trainable", "state", "frozen".

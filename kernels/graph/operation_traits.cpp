@@ -163,7 +163,7 @@ constexpr traits elements[] = {
             if (s.wants(0))
               s.give(0, leaky_relu_gradient(s.g, s.x(1), s.node.factor));
           }),
-  // Dy (1 - y^2).
+  // dy (1 - y^2).
   element(op::tanh_gradient, "tanh_gradient",
           [](step s) {
             if (s.wants(0))
@@ -171,7 +171,7 @@ constexpr traits elements[] = {
             if (s.wants(1))
               s.give(1, scale(multiply(multiply(s.g, s.x(0)), s.x(1)), -2));
           }),
-  // Dy (y - y^2).
+  // dy (y - y^2).
   element(op::sigmoid_gradient, "sigmoid_gradient",
           [](step s) {
             if (s.wants(0))
@@ -323,7 +323,7 @@ constexpr traits sequences[] = {
   // The moments, the difference, the product.
   in_place(row(op::normalize_rows, "normalize_rows", each<6>,
                [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); })),
-  // Like that of channels, plus the moments.
+  // As for channels, plus the moments.
   in_place(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
                rules::normalize_rows_gradient)),
   in_place(row(op::multiply_rows, "multiply_rows", each<1>,

@@ -19,8 +19,8 @@ using index = Eigen::Index;
   return true;
 }();
 
-/// The vectors, made orthonormal, as columns. R of the decomposition gets a positive diagonal, so
-/// that Q depends only on the normal numbers and not on signs that the algorithm chooses.
+/// The vectors, made orthonormal, as columns. R of the decomposition gets a positive diagonal, so Q
+/// depends only on the normal numbers, not on signs that the algorithm chooses.
 matrix orthonormal(matrix vectors) {
   const Eigen::HouseholderQR<Eigen::Ref<matrix>> decomposition(vectors);
   matrix q;

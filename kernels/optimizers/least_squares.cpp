@@ -19,8 +19,8 @@ using index = Eigen::Index;
 /// Number of samples that are converted to double at a time.
 constexpr index rows_at_once = 512;
 
-/// The squared length of a unit column after everything that earlier columns explain is subtracted.
-/// Below this, the remainder is rounding. Columns of floats that differ at all differ by more.
+/// Smallest squared length of a unit column after its projection on earlier columns is subtracted.
+/// A smaller remainder is rounding: any two different columns of floats differ by more.
 constexpr double least_pivot = 1e-12;
 
 /// Columns with a pivot that is too small. Later columns do not use them.
@@ -82,7 +82,8 @@ void least_squares::add(std::span<const float> features, std::span<const float> 
   const auto count = s.targets > 0 ? static_cast<index>(targets.size()) / s.targets : 0;
   if (static_cast<index>(targets.size()) != count * s.targets
       || static_cast<index>(features.size()) != count * s.features)
-    throw std::invalid_argument("least_squares: features and targets are not of as many samples");
+    throw std::invalid_argument(
+      "least_squares: features and targets have different numbers of samples");
   const samples_map x(features.data(), count, s.features);
   const samples_map y(targets.data(), count, s.targets);
   if (s.samples == 0 && count > 0 && s.bias) {

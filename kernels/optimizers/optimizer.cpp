@@ -378,7 +378,7 @@ void update(const optimizer& rule, const update_arguments<T>& arguments) {
   if (arguments.gradient.size() != n || arguments.updated.size() != n
       || arguments.state.size() != state
       || (!arguments.moment.empty() && arguments.moment.size() != n))
-    throw std::invalid_argument("update: weights, gradient, state and result are not of one size");
+    throw std::invalid_argument("update: weights, gradient, state and result differ in size");
   const cpu::flush_denormals mode;
   update_range(rule, arguments);
 }
@@ -386,7 +386,7 @@ void update(const optimizer& rule, const update_arguments<T>& arguments) {
 void update_statistics(std::span<const float> weights, std::span<const float> sum, double scale,
                        double decay, std::span<float> updated) {
   if (sum.size() != weights.size() || updated.size() != weights.size())
-    throw std::invalid_argument("update_statistics: the ranges are not of one size");
+    throw std::invalid_argument("update_statistics: the ranges differ in size");
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const double old = weights[i];
     updated[i] = static_cast<float>(old + decay * (scale * static_cast<double>(sum[i]) - old));

@@ -54,9 +54,9 @@ struct bucket {
   std::size_t ready_after = 0;
 };
 
-/// The gradient of a parameter (n, ...) whose rows are 0, except for the rows that a feed of the
-/// run names: the columns of a sparse feed, or the ids of an embedding. The run also reads no other
-/// rows of the parameter. A row may be named twice.
+/// A parameter (n, ...) whose gradient is 0 except for some rows. A feed selects these rows: by the
+/// columns of a sparse feed, or by the ids of an embedding. The run reads no other rows of the
+/// parameter. A row may be selected twice.
 struct row_sparse_gradient {
   /// Position in the layout.
   std::size_t parameter = 0;
@@ -116,7 +116,7 @@ public:
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
   /// Parameters with row-sparse gradients, in the order of the layout. It is enough to send the
-  /// named rows.
+  /// selected rows.
   const std::vector<row_sparse_gradient>& row_sparse_gradients() const noexcept {
     return row_sparse_;
   }

@@ -41,7 +41,7 @@ std::uint32_t planner::root(std::uint32_t id) const {
 
 std::uint32_t planner::check(const char* what, expression x) const {
   if (!x.valid() || &x.owner() != &source_)
-    throw input_error(std::string("plan: the ") + what + " is not of the graph that is planned");
+    throw input_error(std::string("plan: the ") + what + " does not belong to the planned graph");
   return x.id();
 }
 
@@ -60,7 +60,7 @@ void planner::choose_targets() {
     correct_ = check("number of correct samples", options_.correct);
     if (!traits_of(at(correct_).op).counts_correct)
       throw input_error("plan: \"" + at(correct_).name
-                        + "\" is not made by softmax_correct or binary_correct");
+                        + "\" is not a result of softmax_correct or binary_correct");
   }
   for (auto x : options_.fetches) {
     fetches_.push_back(check("fetch", x));

@@ -131,7 +131,7 @@ class Predict(Command):
         rows = [x for x in rows if x[0] in first or x[0] > 43] + [(300, "rose")]
         self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
         self.job = self.file("all.textproto", re.sub(r"split {.*?}", "", pathlib.Path(self.job).read_text()))
-        self.assertIn("(these records are scaled as those of the training)", self.predict()[0])
+        self.assertIn("(these records are scaled like the training data)", self.predict()[0])
         again = said()
         for x, probability in first.items():
             self.assertAlmostEqual(again[x], probability, delta=1e-4)
@@ -267,7 +267,7 @@ class Check(Command):
             process = subprocess.run([PROGRAM, "check", f"--job={self.job}"], stdout=full, stderr=subprocess.PIPE,
                                      text=True, check=False)
         self.assertEqual((process.returncode, process.stderr),
-                         (1, "troupe: cannot write to standard output: the text is not complete\n"))
+                         (1, "troupe: cannot write to standard output: the output is incomplete\n"))
 
     def test_ring(self):
         output, _ = self.check("--workers=4", "--protocol=ring")

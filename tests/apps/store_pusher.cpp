@@ -1,7 +1,7 @@
-// A server or a client of a parameter store of processes:
-// store_pusher INDEX|client DEADLINE_MS automatic|tcp|basp HOST:PORT ...
-// A client pushes ones until a server fails. Then it sends again what had no answer until that
-// works, and says whether each push took effect once. All others run until they are killed.
+// A server or a client of a parameter store of processes: store_pusher INDEX|client DEADLINE_MS
+// automatic|tcp|basp HOST:PORT ... A client pushes ones until a server fails. It then repeats the
+// unanswered pushes until this succeeds, and prints whether each push took effect exactly once. All
+// other processes run until they are killed.
 
 #include "actors/store/store.hpp"
 #include "messages/configure.hpp"

@@ -80,7 +80,7 @@ private:
   bool wrong_ = false;
 };
 
-/// Pushes one gradient after the other, with two in transit, until it is told to stop.
+/// Pushes one gradient after the other, with two in transit, until it must stop.
 class pusher {
 public:
   pusher(caf::actor_system& sys, shard_actor shard, std::size_t elements)

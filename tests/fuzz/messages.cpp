@@ -265,7 +265,7 @@ private:
     return !journal_.fenced(id);
   }
 
-  /// With a backup worker; shard 0, and one that hears from it.
+  /// Policies with a backup worker: shard 0, and a shard that receives its choices.
   struct shard_of_steps {
     sync_policy policy;
     std::uint64_t version = 0;

@@ -247,8 +247,7 @@ void check_gradient(const graph& g, expression loss, double float_tolerance) {
     const auto expected_loss = reference_value(g, loss.id(), values);
     check_close(std::vector{actual.loss}, expected_loss, 1e-12, 1e-12, loss.name());
     const auto what = "gradient of " + loss.name() + " with " + std::to_string(rows) + " rows";
-    // Numerical gradients take long, and run only the reference. A sanitizer has nothing to find
-    // there.
+    // Numerical gradients take long, and use only the reference, where a sanitizer finds nothing.
     if (!under_sanitizer) {
       std::vector<double> expected;
       for (auto& weights : values.weights) {

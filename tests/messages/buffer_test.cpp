@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(who_holds_it) {
 
 constexpr std::size_t page = 4096;
 
-/// Takes so many buffers of this size at once, writes to them, and releases them.
+/// Takes this many buffers of this size at once, writes to them, and releases them.
 void use(buffer_pool& pool, std::size_t count, std::size_t bytes) {
   std::vector<troupe::buffer*> taken;
   for (std::size_t i = 0; i < count; ++i) {
@@ -135,8 +135,8 @@ BOOST_AUTO_TEST_CASE(as_much_is_kept_as_was_in_use) {
   small->deref();
 }
 
-// A model whose step needs 16 times as much as the pool keeps in any case. The sizes of its buffers
-// differ.
+// A model whose step needs 16 times as much memory as the pool always keeps. The sizes of its
+// buffers differ.
 BOOST_AUTO_TEST_CASE(steps_of_a_large_model_fault_in_no_pages) {
   constexpr std::size_t mebibyte = std::size_t{1} << 20;
   buffer_pool pool{mebibyte};
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(retained_memory_is_bounded) {
   buffer_pool pool{4 * page};
   use(pool, 1, 100 * page);
   BOOST_TEST(pool.retained() == 100 * page);
-  // It was long ago.
+  // This size was last used long ago.
   for (int i = 0; i < 5'000; ++i)
     use(pool, 1, page);
   BOOST_TEST(pool.retained() == page);

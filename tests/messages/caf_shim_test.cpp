@@ -16,7 +16,7 @@ using namespace troupe::test;
 
 namespace {
 
-// -- what may stand in a typed signature --------------------------------------------------------
+// -- types allowed in a typed signature --------------------------------------------------------
 
 template <class Out, class... In>
 concept allowed = requires {

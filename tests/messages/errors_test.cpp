@@ -24,7 +24,7 @@ BOOST_AUTO_TEST_CASE(texts_for_a_person) {
   BOOST_TEST(explain({}) == "it has ended");
   BOOST_TEST(explain(make_error(errc::timed_out)) == "timed out");
   BOOST_TEST(explain(make_error(errc::old_view, "view 2")) == "old view: view 2");
-  // Who reports it has said that something failed.
+  // The reporter has already stated that something failed.
   BOOST_TEST(explain(make_error(errc::failed, "no data")) == "no data");
   BOOST_TEST(explain(make_error(errc::failed)) == "failed");
   BOOST_TEST(explain(caf::sec::request_timeout) == "no answer before the deadline");

@@ -21,11 +21,11 @@ namespace {
 
 using thread_ids = std::vector<std::thread::id>;
 
-/// On its way over several actors.
+/// A message that passes several actors.
 struct visit {
   std::shared_ptr<thread_ids> threads;
   std::shared_ptr<std::promise<void>> done;
-  /// How often the last actor sends it to itself.
+  /// How often the last actor sends the message to itself.
   int again = 0;
 };
 
@@ -82,8 +82,8 @@ struct way {
     return *x.threads;
   }
 
-  /// Whether a visit stays on one thread. An actor may still be busy with the previous visit, or
-  /// with its start, on another thread, so a visit is repeated until it does.
+  /// True if a visit stays on one thread. Visits are repeated until one does, because an actor may
+  /// still be busy with the previous visit, or with its start, on another thread.
   bool stays(std::function<bool(std::thread::id)> where) {
     for (int i = 0; i < 10'000; ++i)
       if (const auto threads = go();

@@ -40,7 +40,7 @@ inline std::vector<std::byte> bytes_of(std::string_view text) {
 /// Calls `parse` with hostile variants of `good`: cut off at every length, and with every byte
 /// replaced by some others. It may throw input_error; anything else is a failure. Each variant is a
 /// heap block of its exact size, so that a sanitizer detects reads beyond it.
-/// @return the number of accepted variants among those that were *cut off*.
+/// @return how many of the *cut-off* variants were accepted.
 template <class Parse>
 std::size_t survive_hostile_variants(std::span<const std::byte> good, Parse&& parse) {
   std::size_t accepted = 0;

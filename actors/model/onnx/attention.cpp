@@ -27,7 +27,7 @@ onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
   return transposed(apart, {0, 2, 1, 3}, node.target());
 }
 
-/// Repeats heads, so that there are as many as of the queries.
+/// Repeats heads until there are as many as the queries have.
 onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads) {
   const auto dims = v.dims();
   if (dims[1] == heads)
@@ -41,7 +41,7 @@ onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads
   return with_dims(node, repeated, {dims[0], heads, dims[2], dims[3]});
 }
 
-/// What is added to the scores: 0 or minus infinity.
+/// The mask that is added to the scores: 0 or minus infinity.
 onnx_value summand_of(const onnx_node& node, std::size_t input) {
   const auto& v = node.input(input);
   if (!v.known || v.known->type != onnx_constant::kind::boolean)
@@ -62,7 +62,7 @@ onnx_constant causal_mask(std::int64_t rows, std::int64_t columns) {
   return result;
 }
 
-/// What is added to the scores (..., rows, columns). An empty value if nothing is added.
+/// The tensor that is added to the scores (..., rows, columns). Empty if nothing is added.
 onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
   onnx_value result;
   if (node.has_input(3))

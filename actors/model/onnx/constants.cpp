@@ -160,7 +160,8 @@ void range_of_numbers(onnx_node& node) {
   node.set(std::move(result));
 }
 
-// -- what changes nothing -----------------------------------------------------------------------
+// -- operators that change nothing
+// -----------------------------------------------------------------------
 
 void dropout(onnx_node& node) {
   const auto ratio = node.has_input(1) ? node.number_of(1, "ratio") : node.real("ratio", 0.5);

@@ -136,7 +136,8 @@ private:
 };
 
 /// Finds marks for tensors that the exporter has computed and does not mark:
-/// - Constants, if all parameters of the operations that read them are there under their own names.
+/// - Constants, if the model has all parameters of the operations that read them, under their own
+///   names.
 /// - The scale and shift of a group normalization, which it reshapes, and the 1 and 0 of the
 ///   InstanceNormalization that it makes of it.
 class computed_tensors {
@@ -288,8 +289,8 @@ void onnx_model::check_operator_sets() {
     throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
 }
 
-/// PyTorch's default exporter writes batch normalization of training as that of testing, or puts it
-/// into a convolution. Only its marks say what the model was.
+/// PyTorch's default exporter replaces batch normalization in training mode by the testing mode, or
+/// merges it into a convolution. Only its marks show the original model.
 void onnx_model::read_marks() {
   merged_parameters merged{proto_->graph(), name_};
   computed_tensors computed{proto_->graph()};

@@ -36,7 +36,7 @@ public:
   struct weight {
     std::string name;
     troupe::shape shape;
-    /// Why the tensor is not trained, for people; empty if it is trained (onnx_roles).
+    /// The reason why the tensor is not trained, for people; empty if it is trained (onnx_roles).
     std::string stays = {};
     /// For state only (a running mean or variance of a batch normalization in training mode): the
     /// share of the new value in an update.

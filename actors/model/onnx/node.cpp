@@ -41,7 +41,7 @@ bool merged_alike(const onnx_value& a, const onnx_value& b) {
   return true;
 }
 
-/// True if an operator computes each element, or each row of unmerged dimensions, by itself.
+/// True if an operator computes each element, or each row of unmerged dimensions, separately.
 bool works_within(const std::string& op) {
   static const std::set<std::string, std::less<>> all{"Abs",
                                                       "Add",

@@ -173,7 +173,7 @@ void convert(onnx_node& node);
 /// operator works element by element. Returns false, and does nothing, for any other node.
 bool compute_of_tokens(onnx_node& node);
 
-// -- what several of them use
+// -- functions that several converters use
 
 /// v in another shape, with the batch merged with other dimensions if there is no other way.
 onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,

@@ -1,4 +1,4 @@
-// What models compute from their tokens before they read a table with them.
+// Computations on tokens that models do before they look up rows of a table.
 
 #include "actors/model/onnx/node.hpp"
 
@@ -67,7 +67,7 @@ expression tokens_of(const onnx_value& v) {
 
 /// A function of other functions of a token.
 struct token_function {
-  /// Of other functions, so that a short chain of x + x cannot take for ever.
+  /// Limit for functions of other functions, so that a short chain of x + x cannot take forever.
   static constexpr std::size_t most_calls = 100;
 
   std::vector<std::function<double(double)>> operands;

@@ -44,7 +44,7 @@ struct onnx_value {
   std::size_t graph_axis(std::size_t axis) const;
 };
 
-/// What a model computes from its tokens, element by element, before it reads a table with them.
+/// An element-wise computation on a model's tokens, before the model looks up rows of a table.
 /// Keras, for example, adds the size of the table to negative tokens.
 struct onnx_of_tokens {
   expression tokens;

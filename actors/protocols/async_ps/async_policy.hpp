@@ -84,16 +84,15 @@ private:
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
-  /// Only shard 0 decides about the damping. It sends the result to the other shards, which need
-  /// nothing else.
+  /// Only shard 0 decides the damping, and sends it to the other shards.
   async_pacing pacing_;
-  /// On shard 0: the damping that it last sent. On other shards: the number of gradients that shard
+  /// On shard 0: the damping that it sent last. On other shards: the number of gradients that shard
   /// 0 had applied when it sent the damping.
   double told_ = 0;
   std::uint64_t told_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
-  /// With async_ps.buffer: the number of gradients per update, and the number of gradients in the
-  /// buffer; their sum, and the number of their samples. Once all workers are idle, the gradients
+  /// With async_ps.buffer: the number of gradients per update; the number of gradients in the
+  /// buffer, their sum, and the number of their samples. Once all workers are idle, the gradients
   /// in the buffer make the last update.
   std::uint32_t buffer_;
   std::uint32_t held_ = 0;

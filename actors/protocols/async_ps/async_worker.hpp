@@ -9,8 +9,8 @@
 namespace troupe {
 
 /// The worker's part of ASYNC_PS with compensation AUTO. It limits its gradients (limit_factor) and
-/// reports to shard 0 whether the weights overshoot (slope_probe). It compares gradients of the
-/// same chain (chains_of) only.
+/// reports to shard 0 whether the weights overshoot (slope_probe). It only compares gradients of
+/// the same chain (chains_of).
 class async_worker : public worker_policy {
 public:
   explicit async_worker(std::uint64_t parameters, std::size_t chains = 1)

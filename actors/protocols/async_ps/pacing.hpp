@@ -22,17 +22,20 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept;
 ///
 /// The rate is damped while updates overshoot. Between two gradients of a worker, the weights move
 /// along a path, mostly through updates by other workers. If the gradient at the end of the path
-/// points back, the updates of this round went past the minimum along the path. Because updates are
-/// stale, the next round would overshoot again, and farther. Let a be the slope at the end of the
-/// path and b the slope at its beginning (proto::Slopes, running means over a fifth of a round, but
-/// at least 3 gradients). The share a / (|a| + |b|) is about 0 if the weights stop at the minimum
-/// along the path, 1/2 if they move twice as far, and -1/2 if the slope did not change at all. If
-/// the share is above 0.6, the rate falls by at most 0.8 / T per gradient. Otherwise it rises, but
-/// not above the job's rate: by 0.05 / T per gradient if the share is at least 0, and by up to 0.15
-/// / T if the share is negative. The rate starts at W^-0.5 of the job's rate and stays at 1 / W of
-/// it or more, unless the guard lowers it. At 1 / W, all gradients of a round together move the
-/// weights about as far as one gradient would at the job's rate. T is the running mean of the
-/// staleness, and W is the number of workers.
+/// points back, these updates went past the minimum along the path. Because updates are stale, the
+/// next ones would overshoot again, and farther. Let
+///
+/// - W be the number of workers, and T the running mean of the staleness;
+/// - b be the slope at the beginning of the path, and a at its end (proto::Slopes: running means
+///   over a fifth of a round, but at least 3 gradients);
+/// - share = a / (|a| + |b|). It is about 0 if the weights stop at the minimum along the path, 1/2
+///   if they move twice as far, and -1/2 if the slope did not change at all.
+///
+/// If the share is above 0.6, the rate falls by at most 0.8 / T per gradient. Otherwise it rises,
+/// but not above the job's rate: by 0.05 / T per gradient if the share is at least 0, and by up to
+/// 0.15 / T if it is negative. The rate starts at W^-0.5 of the job's rate. Only the guard lowers
+/// it below 1 / W of the job's rate. At 1 / W, all gradients of a round together move the weights
+/// about as far as one gradient would at the job's rate.
 ///
 /// A guard handles rates that are too high even for one worker. It acts if the running mean of the
 /// loss exceeds its minimum by more than half of the first loss, for more than 4 T gradients in a

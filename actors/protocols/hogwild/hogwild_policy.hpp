@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// HOGWILD: workers have already changed the live weights when they commit. The shard counts like
-/// ASYNC_PS, and copies each version from the live weights.
+/// HOGWILD: when a worker commits, it has already changed the live weights. The shard counts
+/// gradients as in ASYNC_PS, and copies each version from the live weights.
 class hogwild_policy : public async_policy {
 public:
   hogwild_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,

@@ -15,7 +15,7 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (x.begins() && who.counts)
     return true; // A repeated message: its step is already chosen.
   if (x.clock() < who.clock)
-    return who.counts && x.clock() + ahead_ >= who.clock; // Or it was asked for early.
+    return who.counts && x.clock() + ahead_ >= who.clock; // Or a repetition of an early pull.
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
   who.counts = true;
   if (x.begins())

@@ -39,7 +39,7 @@ all_reduce_peer::all_reduce_peer(const std::string& name, const std::string& pyt
                     + reasons};
 }
 
-// OpenMPI removes its shared memory at its end.
+// OpenMPI removes its shared memory when it ends.
 all_reduce_peer::~all_reduce_peer() {
   if (name_ != "mpi")
     return;
@@ -47,7 +47,7 @@ all_reduce_peer::~all_reduce_peer() {
     x->finish();
 }
 
-// One process of Python per rank; with OpenMPI, one that starts all ranks.
+// One Python process per rank; with OpenMPI, a single one, which starts all ranks.
 void all_reduce_peer::start(const std::string& python, std::size_t ranks, std::uint16_t port) {
   const bool mpi = name_ == "mpi";
   for (std::size_t r = 0; r < (mpi ? 1 : ranks); ++r) {

@@ -59,7 +59,7 @@ public:
     for (std::size_t i = 0; right && i < x.size(); ++i)
       right = x[i] == factor * static_cast<float>(i % 5 + 1);
     if (!right)
-      throw std::runtime_error{"an all-reduce has given a wrong sum"};
+      throw std::runtime_error{"an all-reduce returned a wrong sum"};
   }
 
 private:
@@ -109,7 +109,7 @@ std::vector<allreduce_measurement> run_rank(collective& group, const bench_allre
   return results;
 }
 
-/// Absent for "auto", and what is no schedule.
+/// Absent for "auto", and for any text that is not a schedule.
 std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
   for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
     if (text == to_string(x))

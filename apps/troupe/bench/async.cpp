@@ -131,7 +131,7 @@ std::vector<const async_recipe*> recipes_for(const async_work& what, const bench
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-/// The outcome of a run in turns, in which the speed is also known.
+/// The outcome of a run in turns, with its speed.
 outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};
@@ -154,7 +154,7 @@ void check(const async_work& what, const work_cell& x) {
     if (!x.recipe->waits && !run.not_finite && !(run.staleness >= least_staleness(x.workers)))
       throw std::runtime_error{
         fmt::format("{}: the mean staleness is {:.2f}; expected at least {:g}: this "
-                    "measures something else than asynchrony",
+                    "does not measure asynchrony",
                     where, run.staleness, least_staleness(x.workers))};
   }
 }

@@ -78,7 +78,7 @@ struct straggler_result {
   /// Seconds of the whole run.
   std::vector<double> totals;
   std::vector<double> accuracies;
-  /// Why there are no results; empty if there are.
+  /// The reason why there are no results; empty if there are some.
   std::string failure;
 };
 

@@ -10,8 +10,8 @@
 
 namespace troupe::bench {
 
-/// Whether a worker is five times slower than the others: none, always the same one, or each of
-/// them in turn for as long as one of its slow gradients takes.
+/// Whether a worker is five times slower than the others: none, always the same one, or each worker
+/// in turn, for the duration of one slow gradient.
 enum class slowness { none, one, in_turns };
 
 /// A job for `troupe bench async`: one of the examples with changes.
@@ -37,7 +37,7 @@ struct async_recipe {
   /// Assignments for --set.
   std::vector<std::string_view> changes;
   std::string_view paper;
-  /// True if its numbers stay finite in all cases.
+  /// True if its numbers always stay finite.
   bool safe = false;
   /// True if workers wait for each other, or if there are fewer updates than gradients. Gradients
   /// may then be less stale.

@@ -18,7 +18,7 @@ void add_python(CLI::App& sub, std::string& x, const std::string& library) {
     ->type_name("PATH");
 }
 
-/// Benchmarks are stopped by signals as any program is.
+/// Signals stop a benchmark, as they stop any program.
 template <class Command>
 void on_call(CLI::App& sub, Command& x, std::function<int()>& action) {
   sub.callback([&x, &action] {
@@ -112,10 +112,11 @@ CLI::App& add_bench_ps(CLI::App& bench, bench_ps_command& x) {
                   ->allow_extra_args(false)
                   ->capture_default_str()
                   ->type_name("BYTES,...");
-  auto* keys = sub
-                 ->add_option("--keys", x.keys,
-                              "Instead of --bytes: so many ranges in each push, with gaps between")
-                 ->excludes(bytes);
+  auto* keys =
+    sub
+      ->add_option("--keys", x.keys,
+                   "Number of ranges in each push, with gaps between them (instead of --bytes)")
+      ->excludes(bytes);
   sub->add_option("--bytes-per-key", x.bytes_per_key, "Length of each range")
     ->capture_default_str()
     ->needs(keys);

@@ -248,7 +248,8 @@ void print(const std::vector<product_result>& products, const std::vector<stream
                fmt::format("{:.0f} %", 100 * r.ours / r.others()),
                fmt::format("{:.0f} %", 100 * r.ours / peak)});
   table.print();
-  fmt::print("\nUpdates and operations, GB/s read and written, beside a plain copy of as much\n\n");
+  fmt::print("\nUpdates and operations, GB/s read and written, compared with a plain copy of as "
+             "many bytes\n\n");
   text_table more({"what", "elements", "GB/s", "copy", "of the copy"});
   for (const auto& r : streams)
     more.add({r.what, std::to_string(r.elements), fmt::format("{:.1f}", r.bandwidth),

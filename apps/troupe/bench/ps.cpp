@@ -32,14 +32,14 @@ using namespace bench;
 
 constexpr std::uint32_t warm_up_rounds = 5;
 constexpr std::chrono::minutes ps_deadline{10};
-/// With many pushes under way: how many, and at most how many bytes in all.
+/// Limits of unanswered pushes: their number, and their total size in bytes.
 constexpr std::size_t most_pushes = 5'000;
 constexpr std::size_t most_pushed_bytes = std::size_t{256} << 20;
 
 constexpr float momentum = 0.5F;
 constexpr double rate = 1.0 / 1024;
 
-/// What is pushed and pulled at once.
+/// The ranges of one push or pull.
 struct push_work {
   std::size_t bytes = 0;
   /// Size of the store.
@@ -53,7 +53,7 @@ std::vector<push_work> works_of(const bench_ps_command& x) {
     const auto length = x.bytes_per_key / sizeof(float);
     auto& one = result.emplace_back();
     one.bytes = x.keys * length * sizeof(float);
-    // A gap of an element: servers cannot join the ranges.
+    // A gap of one element, so that servers cannot join the ranges.
     one.elements = x.keys * (length + 1);
     for (std::size_t k = 0; k < x.keys; ++k)
       one.where.push_back({k * (length + 1), k * (length + 1) + length});
@@ -87,7 +87,7 @@ double expected(std::uint64_t pushes) {
   return -rate / (1 - m) * (t - m * (1 - std::pow(m, t)) / (1 - m));
 }
 
-/// Each value is what the pushes counted by its server make of it.
+/// Checks that each value agrees with the number of pushes that its server counted.
 void check_values(const push_work& what, std::size_t servers, const store_result& found) {
   const auto parts = split_evenly(what.elements, servers);
   const auto values = found.values.as_floats();
@@ -97,23 +97,23 @@ void check_values(const push_work& what, std::size_t servers, const store_result
       const double wanted = expected(found.versions[s]);
       for (const auto end = taken + intersect(x, parts[s]).size(); taken < end; ++taken)
         if (!(std::abs(values[taken] - wanted) <= 1e-5 * std::abs(wanted)))
-          throw std::runtime_error{fmt::format("server {} says {} after {} pushes; {} was expected",
-                                               s, values[taken], found.versions[s], wanted)};
+          throw std::runtime_error{fmt::format("server {} has {} after {} pushes; expected {}", s,
+                                               values[taken], found.versions[s], wanted)};
     }
   if (taken != values.size())
-    throw std::runtime_error{"a pull has given another number of values"};
+    throw std::runtime_error{"a pull returned a wrong number of values"};
 }
 
 struct ps_measurement {
   std::size_t bytes = 0;
-  /// Durations of round trips, one after another.
+  /// Durations of successive round trips.
   std::vector<double> seconds;
-  /// The sum of all workers, each with many pushes under way.
+  /// The sum over all workers, which push without waiting for each answer.
   double pushes_per_second = 0;
 };
 
-/// What a worker does with the store of one size, at the same time as all others. They meet in
-/// `group`.
+/// The work of a worker with the store of one size, in parallel with all other workers. They
+/// synchronize through `group`.
 ps_measurement run_worker(store_client& client, collective& group, const push_work& what,
                           std::uint32_t rounds) {
   auto ones = payload::floats(elements_of(what.where));
@@ -146,12 +146,12 @@ ps_measurement run_worker(store_client& client, collective& group, const push_wo
     if (counted != made)
       throw std::runtime_error{
         fmt::format("{} pushes were made, and a server has counted {}", made, counted)};
-  // Nobody leaves before all have looked.
+  // No worker leaves before all have checked their values.
   group.all_reduce(all);
   return result;
 }
 
-/// Calls `body(rank)` in a thread for each; throws what one has thrown.
+/// Calls `body(rank)` in a thread per rank. Rethrows an exception of a thread.
 void in_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> problems(count);
   std::vector<std::thread> threads;
@@ -179,7 +179,7 @@ std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_c
     auto groups = collective::in_one_system(sys, x.workers, meeting);
     ps_measurement first;
     in_threads(x.workers, [&](std::size_t w) {
-      // The others do not wait for one that fails.
+      // If a rank fails, the others do not wait for it.
       const auto group = std::make_unique<collective>(std::move(groups[w]));
       auto client = store_client::in_one_system(sys, hosts);
       auto found = run_worker(client, *group, what, x.rounds);
@@ -193,13 +193,13 @@ std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_c
 
 // -- processes ----------------------------------------------------------------------------------
 
-/// The servers of the store of one size: each size has a store of its own.
+/// The servers of the store of one size. Each size has its own store.
 std::vector<std::string> addresses_of(const bench_ps_command& x, std::size_t size) {
   const auto begin = x.stores.begin() + static_cast<std::ptrdiff_t>(size * x.servers);
   return {begin, begin + x.servers};
 }
 
-/// A server of each store, until the process that started this one ends it.
+/// Runs a server of each store until the process that started this one ends it.
 int run_server(caf::actor_system& sys, const bench_ps_command& x) {
   const auto works = works_of(x);
   std::vector<store_host> hosts;

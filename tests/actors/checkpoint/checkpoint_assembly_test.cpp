@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(x.missed() == 3U);
 }
 
-// Some versions are completed even if one holder's parts come late or it skips versions.
+// Some versions are completed even if one holder sends parts late or skips versions.
 BOOST_AUTO_TEST_CASE(nobody_starves) {
   for (const std::uint64_t lag : {0, 1, 2, 3, 5, 8}) {
     auto x = assembly(2, 2);
@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
     BOOST_TEST(x.due(version));
     x.began(version);
   }
-  // Skipped, not waited for.
+  // Skipped: the run does not wait for it.
   BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
   x.ended();

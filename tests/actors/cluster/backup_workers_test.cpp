@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   BOOST_TEST(times[0] > 3 * times[1]);
 }
 
-// A worker that has stopped is reported once no worker can continue without it.
+// A stopped worker is reported as soon as no other worker can continue without it.
 BOOST_AUTO_TEST_CASE(too_many_that_hang_are_a_stall) {
   simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 1)};
   run.at(8ms, [&] {
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried > 8U);
 }
 
-// Its gradient counts on all shards or on none, unless it had not reached one of them.
+// Its gradient counts on all shards or on none, except on shards that it never reached.
 BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
   std::uint64_t applied_in_part = 0;
   for (std::uint64_t seed = 1; seed <= tries(300); ++seed)
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
         return now + std::chrono::microseconds{500 + (*random)() % 3000};
       };
       simulation run{options};
-      // Two may be lost, perhaps in the same step.
+      // Two workers may be lost, even in the same step.
       const auto when = 5ms + seed * 137us;
       run.at(when, [&] { run.crash(run.worker_node(1)); });
       if (seed % 2 == 0)
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
   BOOST_TEST(applied_in_part < tries(300) / 4);
 }
 
-// Nobody is left in reserve: the step takes those that are there.
+// Too many workers are lost: a step then uses the gradients of the remaining ones.
 BOOST_AUTO_TEST_CASE(more_workers_may_be_lost_than_are_spare) {
   simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 2)};
   for (const std::size_t i : {1, 2, 3})

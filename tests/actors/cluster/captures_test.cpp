@@ -1,5 +1,5 @@
-// Versions of the weights on their way to evaluators and disks. Wrong ones are refused, and slow
-// ones delay nobody.
+// Versions of the weights are sent to evaluators and disks. Wrong parts are refused, and slow ones
+// delay nobody.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
@@ -264,7 +264,7 @@ struct setting {
 constexpr setting settings[] = {
   {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
 
-/// 100 steps of about 20 ms in one epoch; more captures than may wait.
+/// 100 steps of about 20 ms in one epoch. There are more captures than may wait.
 simulation_options hundred_steps(const setting& x) {
   const auto job =
     example_job("digits_mlp",
@@ -300,7 +300,7 @@ struct held_up {
     run.at(100ms, [this, actor] { run.freeze(run.coordinator_node(), actor); });
     run.at(120s, [this, actor] { run.thaw(run.coordinator_node(), actor); });
     summary = run.run().summary;
-    // Training continued undisturbed, and all of it counts.
+    // Training continued undisturbed, and all gradients count.
     BOOST_TEST(plain.failure == "");
     BOOST_TEST(summary.failure == "");
     BOOST_TEST(summary.weights_sha256 == plain.weights_sha256);
@@ -386,7 +386,7 @@ BOOST_FIXTURE_TEST_CASE(a_snapshot_is_taken_and_evaluated, captures_fixture) {
   BOOST_TEST(heard->failures.empty());
 }
 
-// A checkpoint waits for the evaluations that had begun before, and not for later ones.
+// A checkpoint waits for evaluations that began before it, but not for later ones.
 BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) {
   end_epoch(1);
   give_all(10);
@@ -397,7 +397,7 @@ BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) 
   BOOST_TEST(heard->checkpoints.size() == 1U);
 }
 
-// The state of a run that is stopped counts, not its evaluations.
+// A stopped run writes its state, but does not wait for evaluations.
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
   for (auto& x : settings)
     for (const auto* best : {"", "checkpoint.keep_best=true"})

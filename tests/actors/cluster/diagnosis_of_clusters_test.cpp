@@ -19,7 +19,7 @@ const std::string servers =
   R"("coordinator": ["a:1"], "ps": ["b:1", "c:1"], "worker": ["d:1", "e:1", "f:1", "g:1"])";
 const std::string ring = R"("coordinator": ["a:1"], "worker": ["d:1", "e:1", "f:1", "g:1"])";
 
-/// A healthy cluster: seen from here, every process is as expected.
+/// A healthy cluster: every process answers as expected.
 observations healthy(const cluster_spec& cluster) {
   observations result;
   for (auto& process : cluster.processes) {
@@ -63,7 +63,7 @@ std::string advice_of(const diagnosis& x) {
   return result;
 }
 
-/// The diagnosis if one process has this problem, as seen from everywhere.
+/// The diagnosis if all processes see this problem at one process.
 diagnosis with(const cluster_spec& cluster, const std::string& process,
                proto::Reach::Problem problem, const std::string& detail = "") {
   auto x = healthy(cluster);
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(before_anything_runs) {
   x.here = healthy(cluster).here;
   x.self = position(cluster, "worker/1");
   const auto found = diagnose(cluster, x, "1.0", name);
-  // The observations of this host stand for the task that will run here.
+  // The observations of this host are those of the task that will run here.
   BOOST_TEST((pair_of(cluster, found, "worker/1", "ps/0").is == pair_finding::state::reached));
   BOOST_TEST((pair_of(cluster, found, "worker/0", "ps/0").is == pair_finding::state::unknown));
   BOOST_TEST(!found.well);

@@ -93,8 +93,8 @@ BOOST_AUTO_TEST_CASE(every_so_many_steps) {
       }
 }
 
-// The evaluated weights of a step are those of exactly this step: the last step of an epoch has the
-// weights at the end of the epoch.
+// An evaluation uses the weights of exactly its step. So the last step of an epoch is evaluated
+// with the same weights as the end of the epoch.
 BOOST_AUTO_TEST_CASE(the_weights_of_the_step) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(validation_records) {
     auto how = simulated(thirty_steps(proto::SYNC_PS, 2, {"evaluate={ every_steps: 7 }"}), 2, 1);
     const auto plain = run(how);
     how.evaluator = evaluator;
-    // Records that differ from the test records, also in number: the first training records.
+    // The first training records: they differ from the test records, also in number.
     how.data.validation = how.data.train;
     const auto found = run(how);
     BOOST_TEST_REQUIRE(found.summary.failure == "");
@@ -157,8 +157,8 @@ BOOST_AUTO_TEST_CASE(validation_records) {
   }
 }
 
-// The measures of the result are those of the test records, also if the run ends early: then the
-// last weights are evaluated once more.
+// The result has the measures of the test records. If the run ends early, the last weights are
+// evaluated once more.
 BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
       BOOST_TEST(found.end.contains("test_top_5"));
       BOOST_TEST(found.end.contains("validation_loss"));
       BOOST_TEST(found.end.at("test_loss") != found.end.at("validation_loss"));
-      // The last weights are not counted as an epoch.
+      // The evaluation of the last weights does not count as an epoch.
       BOOST_TEST_REQUIRE(found.evaluations.size() == 1u);
       BOOST_TEST(found.evaluations[0].at("validation_loss") == found.end.at("validation_loss"));
     }

@@ -205,8 +205,8 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
       }
 }
 
-// Faults while nodes connect, join and open the view. In all cases, all nodes end well before any
-// time limit, and a successful run has trained everything.
+// Faults while nodes connect, join and open the view. In each case, all nodes end well before any
+// time limit. If the run succeeds, it has trained everything.
 BOOST_AUTO_TEST_CASE(faults_before_training) {
   enum class fault { stop, crash, cut };
   some_cases chosen;
@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
                   seed % 3 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0"});
       simulation run{simulated(job, 2 + seed % 3, 1 + seed % 4, seed)};
       auto random = std::make_shared<std::mt19937_64>(seed);
-      // After three losses in a row, a worker is right to give up.
+      // After three lost messages in a row, a worker may give up.
       auto left = std::make_shared<int>(2);
       run.network().judge_with([&, random, left](sim_node, sim_node, const caf::message& x) {
         if (!of_gradients(x))

@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
   BOOST_TEST(tasks_beside(cluster, {job_kind::evaluator, 0}).empty());
 }
 
-// Activations on a GPU take none of the host's memory.
+// Activations on a GPU take no memory of the host.
 BOOST_AUTO_TEST_CASE(a_worker_on_a_gpu) {
   const std::string on_gpu = "device[0]=/job:worker/task:1/device:GPU:0";
   const cluster_shape cluster{2, 1, true, false};

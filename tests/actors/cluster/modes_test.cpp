@@ -15,8 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The result of a run with the same job depends on nothing else: not on times, and not on whether
-/// the run was interrupted.
+/// The result depends only on the job, not on timing or interruptions.
 enum class bits { same, any };
 
 struct mode {
@@ -83,7 +82,7 @@ std::vector<mode> modes_in_step() {
   return result;
 }
 
-/// A single worker is never stale, unless it asks for weights early.
+/// A single worker is never stale, except with early pulls.
 std::vector<mode> modes_of_one_worker() {
   return {
     {"async_ps, 1", 1, 2, bits::same, {}},
@@ -108,7 +107,7 @@ std::vector<mode> modes_of_one_worker() {
   };
 }
 
-/// Workers that do not go in step.
+/// Workers that are not in step.
 std::vector<mode> modes_with_any_order() {
   return {
     {"async_ps", 3, 2, bits::any, {}},

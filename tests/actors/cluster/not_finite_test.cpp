@@ -1,5 +1,5 @@
-// A loss, a gradient or weights that are not finite end a run, with the information that a person
-// needs.
+// If a loss, a gradient or weights are not finite, the run ends with an error that tells the
+// operator what to do.
 
 #include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/model_file.hpp"
@@ -40,7 +40,7 @@ bool contains(const std::string& text, const std::string& what) {
 
 constexpr std::uint64_t all_records = ~std::uint64_t{0};
 
-/// The features of a data set, with a number that is not finite in one record or in all.
+/// A data set with a feature that is not finite, in one record or in all.
 class spoilt : public dataset {
 public:
   spoilt(std::shared_ptr<const dataset> source, std::uint64_t record)

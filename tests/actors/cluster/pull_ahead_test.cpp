@@ -1,4 +1,4 @@
-// Weights that a worker asks for before their step.
+// Early pulls: a worker asks for weights before their step begins.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/protocol_traits.hpp"
@@ -55,8 +55,8 @@ simulation_options computing(simulation_options how, std::chrono::nanoseconds ti
 
 BOOST_AUTO_TEST_SUITE(pull_ahead)
 
-// The pull of the weights of step t begins with step t - n. So the updates of the worker's last n
-// steps are missing, or of all its steps since it started again.
+// The pull for step t begins with step t - n. So the weights lack the updates of the worker's last
+// n steps, or of all its steps since it last started without early weights.
 BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"})
     for (const std::uint64_t ahead : {0, 1, 2, 4})
@@ -107,7 +107,8 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
     }
     BOOST_TEST_MESSAGE(protocol << ": " << times[0] / 1ms << ", " << times[1] / 1ms << " and "
                                 << times[2] / 1ms << " ms");
-    // 120 steps of each worker, of at most 70 ms, but with SSP without pull_ahead of 110 ms.
+    // Each worker makes 120 steps. A step takes at most 70 ms, or 110 ms with SSP and without
+    // pull_ahead.
     BOOST_TEST((times[1] < 130 * 70ms));
     if (protocol == std::string_view{"SSP"})
       BOOST_TEST((times[0] - times[1] > 100 * 40ms));
@@ -120,9 +121,9 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
   }
 }
 
-// With ASYNC_PS, a gradient is decided while the next one is computed, but one at a time. A commit
-// takes 40 ms, a gradient 30 ms: a step takes no more than a commit. A bound on staleness, and SSP,
-// wait for the decision first.
+// With ASYNC_PS, a gradient is decided while the next one is computed, one at a time. A commit
+// takes 40 ms and a gradient 30 ms, so a step takes no longer than a commit. With a bound on
+// staleness, and with SSP, a worker first waits for the decision.
 BOOST_AUTO_TEST_CASE(a_gradient_is_decided_while_the_next_one_is_computed) {
   const auto time_of = [](const std::vector<std::string>& changes) {
     auto how = simulated(small_job(3, changes), 1, 2);
@@ -161,8 +162,8 @@ BOOST_AUTO_TEST_CASE(a_run_can_be_repeated) {
   }
 }
 
-// Weights from which a rejected gradient was computed are dropped. With newer weights, the gradient
-// is accepted in the end.
+// After a rejection, the early weights are dropped. The gradient is computed again from newer
+// weights and accepted in the end.
 BOOST_AUTO_TEST_CASE(gradients_that_are_too_stale) {
   std::uint64_t rejected = 0;
   for (const std::uint64_t most : {0, 1, 3})
@@ -224,7 +225,7 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   BOOST_TEST(repeated > tries(150));
 }
 
-// The pools have a version for each version that a worker may hold.
+// The pools have a slot for each version that a worker may hold.
 BOOST_AUTO_TEST_CASE(shards_do_not_wait_for_readers) {
   for (const std::uint64_t ahead : {1, 4}) {
     auto job = small_job(ahead);

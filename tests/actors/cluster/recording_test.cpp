@@ -97,7 +97,7 @@ std::vector<json> lines_of(const memory_storage& disk) {
   return result;
 }
 
-/// The summary describes the contents of weights.safetensors, unless they are the final weights.
+/// The summary describes the contents of weights.safetensors if these are not the final weights.
 void check_weights_file(const memory_storage& disk, const run_summary& summary) {
   const auto file = disk.contents("out/weights.safetensors");
   if (file.empty()) {
@@ -146,8 +146,8 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
 
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
   const auto expected = train(std::make_shared<failing_storage>(0, 0)).weights_sha256;
-  // One failure, or all operations from then on: the number of operations in a run depends on its
-  // duration.
+  // One operation fails, or all operations from one on. The number of operations in a run depends
+  // on its duration.
   for (const std::size_t count : {std::size_t{1}, std::numeric_limits<std::size_t>::max()}) {
     std::size_t first = 0;
     for (; first < 100; ++first) {
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(lines_of(*files).size() <= 30u);
       }
     }
-    // At least: each file once, a line and weights per epoch, and the last line.
+    // At least this many: each file once, a line and weights per epoch, and the last line.
     BOOST_TEST(first >= 10u);
     BOOST_TEST(first < 100u);
   }

@@ -1,4 +1,5 @@
-// A run that was interrupted and continues from a checkpoint equals a run without the interruption.
+// An interrupted run that continues from a checkpoint gives the same result as an uninterrupted
+// run.
 
 #include "actors/model/data_fingerprint.hpp"
 #include "tests/actors/cluster/resumed_runs.hpp"
@@ -90,7 +91,7 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
   BOOST_TEST(failure.find("the pace of training") != std::string::npos, failure);
 }
 
-// All slots of the optimizer, and the number of updates, which Adam needs.
+// A run that continues with other records than before reports the difference.
 BOOST_AUTO_TEST_CASE(other_records_are_told) {
   const auto job = forty_steps(proto::SYNC_PS, 1);
   site here{simulated(job, 1, 1)};
@@ -114,6 +115,7 @@ BOOST_AUTO_TEST_CASE(other_records_are_told) {
     != std::string::npos);
 }
 
+// All slots of the optimizer are restored, and the number of updates, which Adam needs.
 BOOST_AUTO_TEST_CASE(other_optimizers) {
   for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
     for (auto& [protocol, workers, ps] : settings)
@@ -128,7 +130,7 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
       }
 }
 
-// The masks depend only on the batch, and the changes to an image on its record and the epoch.
+// Masks depend only on the batch. Changes to an image depend only on its record and the epoch.
 // Running statistics are restored like other weights.
 BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
   const auto model = [](const std::string& rate) {
@@ -273,7 +275,7 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
       const auto whole = run.run().summary;
       BOOST_TEST(whole.failure == "");
       BOOST_TEST(hits >= (what == verdict::duplicate ? 10U : 2U));
-      // If a part is lost, its checkpoint is lost, and so are those that are due before the part is
+      // If a part is lost, its checkpoint is lost. So are all checkpoints until the part is
       // requested again, which is longer than this run. Nothing else is lost.
       const auto written = first.checkpoints();
       BOOST_TEST(written.size() >= (what == verdict::duplicate ? steps : 3U));

@@ -167,8 +167,8 @@ struct ring_fixture {
     return result;
   }
 
-  /// Rank 0 has contributed `left`, rank 1 `values`. They are reduced twice; the second time
-  /// without the one that is not finite.
+  /// Rank 0 has contributed `left`, and rank 1 contributes `values`. They are reduced twice: the
+  /// second time without the gradient that is not finite.
   committed second_attempt(float left, float values) {
     const auto buckets = context->buckets().size();
     const auto step = begin();
@@ -325,7 +325,7 @@ struct comparing_fixture : ring_fixture {
   comparing_fixture() : ring_fixture(1) {}
 };
 
-// Rank 1 says that it has other weights: the worker is told, and the step does not end.
+// Rank 1 reports different weights: the worker learns this, and the step does not end.
 BOOST_FIXTURE_TEST_CASE(replicas_that_differ, comparing_fixture) {
   const auto buckets = context->buckets().size();
   const auto step = begin();

@@ -1,4 +1,4 @@
-// A batch names a few rows of a large table. Only these rows travel between nodes.
+// A batch uses a few rows of a large table. Only these rows travel between nodes.
 
 #include "actors/model/job_context.hpp"
 #include "actors/model/job_file.hpp"
@@ -116,7 +116,7 @@ BOOST_FIXTURE_TEST_CASE(processes, sparse_file) {
   BOOST_TEST(apart.weights_sha256 == run(job, 2, 2, true).weights);
 }
 
-// If a table has fewer rows than a batch names, it travels as a whole.
+// If a table has fewer rows than a batch has row ids, it travels as a whole.
 BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   const sparse_file file{24};
   const auto job = job_with(proto::SYNC_PS, file.path, {"data.libsvm.features=24"});
@@ -125,8 +125,8 @@ BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   BOOST_TEST(apart.bytes > dense_bytes(job));
 }
 
-// Some batches name as many rows as the table has, which makes the pull one of all rows. Others
-// name few. The answer to one pull must not be judged by the rows of the next.
+// Some batches use so many rows that the whole table is pulled, and others use few. The answer to
+// one pull must not be checked against the rows of the next.
 BOOST_AUTO_TEST_CASE(some_batches_name_all_rows) {
   const sparse_file file{24, true};
   const auto job =

@@ -102,7 +102,7 @@ struct shard_fixture {
     return result;
   }
 
-  /// Worker 0 is lost. This is the first order, or the second one if `last` is given.
+  /// Worker 0 is lost. This sends the first fence, or the second one if `last` is given.
   proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
     caf::scoped_actor self{*system};
     proto::Fence order;
@@ -386,7 +386,7 @@ BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchro
   // A repetition changes nothing.
   BOOST_TEST(fence(commit_header(1, 0)).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
-  // It counts for the staleness of others, like any gradient that was admitted and applied.
+  // It counts in the staleness of other gradients, like any admitted and applied gradient.
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
@@ -538,7 +538,7 @@ BOOST_FIXTURE_TEST_CASE(in_step_a_bad_gradient_counts_as_committed, two_in_step)
   BOOST_TEST(std::isfinite(versions->newest().data.as_floats()[0]));
 }
 
-/// Two workers that push in pieces, and what the shard sends to them.
+/// Two workers that push in pieces, and the messages that the shard sends to them.
 struct two_in_pieces : shard_fixture {
   two_in_pieces() : shard_fixture(true, 2, true), cut(range_pieces::cut(context->shard(0, 1))) {
     for (std::uint32_t i = 0; i < 2; ++i)
@@ -566,7 +566,8 @@ struct two_in_pieces : shard_fixture {
     return result;
   }
 
-  /// The pieces that a worker was sent since the last call; and its Advanced, in `advanced`.
+  /// The pieces that the shard has sent to a worker since the last call. `advanced` gets its
+  /// Advanced.
   std::vector<std::pair<proto::NewWeights, payload>> sent_to(std::size_t worker) {
     report(); // The shard has handled all messages before this one.
     std::vector<std::pair<proto::NewWeights, payload>> result;
@@ -628,7 +629,7 @@ BOOST_FIXTURE_TEST_CASE(weights_are_sent_while_gradients_arrive, two_in_pieces) 
     take(sent);
     BOOST_TEST(sent_to(1).size() == 1U);
   }
-  // All pieces of both gradients are there, but one gradient is not committed.
+  // All pieces of both gradients have arrived, but one gradient is not committed.
   push_piece(1, last, gradient(1));
   BOOST_TEST(sent_to(0).empty());
   BOOST_TEST(version() == 0U);
@@ -660,8 +661,8 @@ BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pie
   }
 }
 
-// Pieces of the next version were sent, but never all of them. The state of the optimizer is as if
-// the bad gradient had not been there.
+// Some pieces of the next version were sent, but never all. The optimizer's state is as if the bad
+// gradient had never been sent.
 BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
   two_in_pieces other;
   for (auto* x : {static_cast<two_in_pieces*>(this), &other})
@@ -689,7 +690,7 @@ BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
   BOOST_TEST(std::isfinite(weights()[0]));
 }
 
-// The other pieces of its gradient never come.
+// The other pieces of its gradient never arrive.
 BOOST_FIXTURE_TEST_CASE(a_worker_that_vanishes_between_pieces, two_in_pieces) {
   const auto before = weights();
   for (std::size_t i = 0; i + 1 < cut.count(); ++i) {
@@ -742,7 +743,7 @@ BOOST_FIXTURE_TEST_CASE(pieces_that_do_not_fit_are_ignored, two_in_pieces) {
   again.set_again(true);
   BOOST_TEST(ask(again).outcome() == proto::NOT_STAGED);
   BOOST_TEST(sent_to(0).size() == cut.count() - 1);
-  // Then a worker sends everything again.
+  // A worker then sends everything again.
   for (std::uint32_t worker = 0; worker < 2; ++worker) {
     ask(push_of(1, worker), good);
     BOOST_TEST(ask(commit_of(worker)).outcome() == proto::ACCEPTED);

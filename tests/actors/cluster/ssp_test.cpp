@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
     BOOST_TEST(result.failure == "");
     BOOST_TEST(result.samples == 4800U);
     std::uint64_t told = 0;
-    // It waits for weights of `ahead` steps later.
+    // It waits for the weights of the step that is `ahead` steps later.
     const auto steps = bound - ahead + 1;
     const auto behind =
       ", " + std::to_string(steps) + (steps == 1 ? " step behind" : " steps behind");
@@ -87,9 +87,8 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
   }
 }
 
-// The order of the updates: the weights of step c contain all updates of the steps before
-// c - staleness, and without slack no others. In the first half of the epoch, all workers have
-// data.
+// The weights of step c contain all updates of the steps before c - staleness. With a staleness of
+// 0, they contain no others. In the first half of the epoch, all workers have data.
 BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
   constexpr std::uint64_t workers = 3;
   for (const std::uint64_t bound : {0, 2})
@@ -135,7 +134,7 @@ BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   BOOST_TEST((result.virtual_time < 6 * 100ms));
 }
 
-// The message that would end a wait is lost. The worker asks again by itself.
+// The message that ends a wait is lost. The worker asks again by itself.
 BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   auto how = simulated(job_with(0), 3, 2);
   simulation run{how};

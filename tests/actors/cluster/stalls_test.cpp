@@ -1,4 +1,4 @@
-// Stalls of many kinds at many places. The operator is told the cause within two seconds, and gets
+// Many kinds of stalls, at many places. The operator learns the cause within two seconds, and gets
 // no notice about healthy runs.
 
 #include "tests/actors/cluster/ways.hpp"

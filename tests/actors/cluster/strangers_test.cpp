@@ -33,7 +33,7 @@ proto::Job job_of_test() {
                       "protocol=SYNC_PS", "model.layer[0].dense.units=16"});
 }
 
-/// Collects what an operator would read.
+/// Collects the notices to the operator.
 class listener : public run_observer::base {
 public:
   listener(caf::actor_config& cfg, std::shared_ptr<std::vector<std::string>> notices,
@@ -73,7 +73,7 @@ struct process {
   }
 };
 
-/// A node in an actor system of its own, as in a process of its own.
+/// A node in its own actor system, as if in its own process.
 struct node_process : process {
   std::promise<run_summary> ended;
   std::shared_ptr<std::vector<std::string>> notices = std::make_shared<std::vector<std::string>>();
@@ -160,7 +160,7 @@ struct cluster {
   }
 };
 
-/// Whose Hello a node answers with a Welcome, from the link that it starts.
+/// Sends a Hello. The node starts a link for it, which answers with a Welcome.
 class visitor : public caf::event_based_actor {
 public:
   visitor(caf::actor_config& cfg, std::shared_ptr<std::atomic<int>> welcomed)
@@ -170,7 +170,7 @@ public:
     set_default_handler(caf::drop);
     return {[this](const proto::Welcome&) {
       ++*welcomed_;
-      // To its own link: orders, garbage, and messages that only a peer sends.
+      // Sends to its own link: orders, garbage, and messages that only a peer sends.
       const auto link = caf::actor_cast<caf::actor>(current_sender());
       send(link, proto::Frame{}, caf::make_message(proto::Shutdown{}));
       send(link, caf::exit_msg{address(), caf::exit_reason::kill});
@@ -182,7 +182,7 @@ private:
   std::shared_ptr<std::atomic<int>> welcomed_;
 };
 
-/// A program that is no node.
+/// A program that is not a node.
 class stranger : process {
 public:
   ~stranger() {
@@ -190,7 +190,7 @@ public:
       caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
   }
 
-  /// Says and orders all sorts of things to the node at a port.
+  /// Sends many kinds of messages and orders to the node at a port.
   void attack(std::uint16_t port) {
     const auto found = sys->middleman().remote_actor("127.0.0.1", port);
     if (!found)
@@ -216,7 +216,7 @@ public:
     ++attacks;
   }
 
-  /// Says Hello as a task of the run.
+  /// Sends Hello as a task of the run.
   void say_hello(std::uint16_t port, int count) {
     const auto node = sys->middleman().remote_actor("127.0.0.1", port);
     if (!node)
@@ -297,7 +297,7 @@ namespace {
 
 std::atomic<int> spawned = 0;
 
-/// An actor that a program can start by its name.
+/// An actor that another program can start by its name.
 class by_name : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -323,7 +323,7 @@ struct embedding_program : process {
 
   ~embedding_program() { caf::anon_send_exit(served, caf::exit_reason::user_shutdown); }
 
-  /// Whether the framework's server of this process keeps a value of this name.
+  /// True if the framework's server of this process stores a value with this name.
   bool keeps(const std::string& key) {
     caf::scoped_actor self{*sys};
     bool result = false;
@@ -373,7 +373,8 @@ public:
           std::vector<caf::strong_actor_ptr>{}, x);
   }
 
-  /// Returns after the actor at the port has answered, and so after it has all earlier messages.
+  /// Returns when the actor at the port has answered, and has therefore received all earlier
+  /// messages.
   void wait_for_answer() {
     const auto id = caf::make_message_id(1);
     send(published_, caf::make_message(proto::Ack{}), id);
@@ -461,7 +462,7 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   raw.send(spawn_server,
            caf::make_message(caf::spawn_atom::value, std::string{"by_name"}, caf::make_message(),
                              std::set<std::string>{}));
-  // By number: these actors are the first of a system.
+  // By number, because these are the first actors of a system.
   for (caf::actor_id i = 1; i < raw.published(); ++i) {
     raw.send(i, caf::make_message(caf::put_atom::value, std::string{"key"}, caf::make_message(7)));
     raw.send(i,

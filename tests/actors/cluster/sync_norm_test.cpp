@@ -30,8 +30,8 @@ std::string model(const std::string& sync) {
     + sync + " } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
 }
 
-/// 100 records in steps of 12, of one worker or of all together: in the last step of an epoch, four
-/// records are left, so some workers have none.
+/// 100 records in steps of 12, by one worker or by all together. Four records are left for the last
+/// step of an epoch, so some workers have none.
 proto::Job job_with(std::size_t workers, const std::vector<std::string>& more = {},
                     const std::string& sync = "true") {
   std::vector<std::string> changes{model(sync),
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
                    boost::test_tools::tolerance(1e-5));
         BOOST_TEST(several.summary.test_loss == one.summary.test_loss,
                    boost::test_tools::tolerance(1e-5));
-        // With their own statistics, the workers get different results.
+        // Without synchronization, the result differs.
         const auto apart = run(job_with(workers, changes, "false"), workers, ps);
         BOOST_TEST(apart.summary.train_loss != one.summary.train_loss,
                    boost::test_tools::tolerance(1e-3));
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
       BOOST_TEST(two.samples == 200U);
       BOOST_TEST(train_here(job("2", "2"), 3, static_cast<std::uint32_t>(ps)).weights_sha256
                  == two.weights_sha256);
-      // The moments are those of half the number of samples.
+      // The moments are over half as many samples.
       BOOST_TEST(two.weights_sha256 != run(job("4", "1"), 3, ps).summary.weights_sha256);
     }
 }
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite) {
     }
 }
 
-// At any point of the worker's step, and wherever the others wait for it.
+// At any point of the worker's step, wherever the others wait for it.
 BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
   some_cases chosen;
   for (const auto& [changes, ps] : settings)

@@ -1,4 +1,4 @@
-// SYNC_PS between hosts: gradients and weights travel in pieces, and the bits are those of one
+// SYNC_PS between hosts: gradients and weights travel in pieces. The bits are the same as in one
 // process, where nothing travels.
 
 #include "actors/checkpoint/resume.hpp"
@@ -93,8 +93,8 @@ BOOST_AUTO_TEST_CASE(the_bits_of_one_process) {
           BOOST_TEST(hash_of(run, &seen) == expected.weights_sha256);
           BOOST_TEST(seen.pieces > 0U);
           BOOST_TEST(seen.pushes == 0U);
-          // Workers ask for the weights of the first step alone; the coordinator asks after epochs.
-          // A worker without samples in a step gets no pieces.
+          // Workers pull only the weights of the first step; the coordinator pulls after each
+          // epoch. A worker without samples in a step gets no pieces.
           BOOST_TEST(seen.new_weights >= seen.pieces * 9 / 10);
           BOOST_TEST(seen.pulls <= (workers + 3) * ps);
         }
@@ -117,8 +117,8 @@ BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
     }
 }
 
-// Pieces may come late, repeatedly or not at all. The other pieces then have no use, and the whole
-// range follows.
+// Pieces may arrive late, repeatedly or not at all. The other pieces are then useless, and the
+// whole range is sent.
 BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
   const auto job = job_with({"runtime.request_timeout_ms=20"});
   const auto expected = train_here(job, 3, 2).weights_sha256;
@@ -149,8 +149,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
 }
 
 // A worker or the shard vanishes after each piece of the first steps, in either direction. The run
-// ends, and a run that continues from the last checkpoint ends as if nothing had happened: no part
-// of a step that was not complete is in its state.
+// ends. A run that continues from the last checkpoint ends as if nothing had happened: its state
+// contains no part of an incomplete step.
 template <class T>
 void crash_after_each(bool worker) {
   const auto job =

@@ -59,7 +59,7 @@ private:
   mutable std::atomic<std::uint64_t> read_{0};
 };
 
-/// In the middle of training, it waits once until the test's condition is true.
+/// A data set that waits once, in the middle of training, until the test's condition is true.
 class plane_that_waits : public plane {
 public:
   static constexpr std::uint64_t half_way = 1'500;
@@ -103,8 +103,8 @@ training_options plane_options(proto::Protocol protocol, std::uint32_t epochs = 
   return result;
 }
 
-/// A job with another model and other numbers of tasks for each protocol. Its weights are the same
-/// in every run: asynchronous ones have one worker.
+/// A job whose model and numbers of tasks depend on the protocol. Its weights are the same in every
+/// run, because asynchronous jobs have one worker.
 training_options repeatable(proto::Protocol protocol) {
   auto result = plane_options(protocol);
   const bool in_step = test::traits_of(protocol).in_step;
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   }
 }
 
-// Each run waits in the middle until the other is there, too.
+// Each run waits in the middle until the other one is there, too.
 BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   program p;
   const auto& all = test::all_protocols;

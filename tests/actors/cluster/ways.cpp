@@ -39,7 +39,7 @@ run_summary parse_end(const std::filesystem::path& metrics) {
   result.failure = x.value("failure", "");
   result.samples = x.at("samples");
   if (x.at("applied").is_null())
-    return result; // The run failed, and not everything is known.
+    return result; // The run failed, so some results are unknown.
   result.train_loss = x.at("train_loss");
   result.test_loss = x.at("test_loss");
   if (!x.at("test_accuracy").is_null())

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A process that was stopped: its messages wait unread.
+/// A stopped process: its messages remain unread.
 class stopped_peer : public collective_peer::base {
 public:
   using collective_peer::base::base;
@@ -73,7 +73,7 @@ struct three_and_a_stopped_one {
     scheduler->run();
   }
 
-  /// A program that asks this rank for a sum.
+  /// A program that requests a sum from this rank.
   void ask(std::size_t rank) {
     // With an argument, because without one the framework binds a reference to null.
     sys->spawn(

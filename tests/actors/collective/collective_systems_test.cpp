@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(schedules_by_length) {
   BOOST_TEST(std::ranges::count(right, 1) == 3);
 }
 
-// It does not wait until connect_timeout, and learns the reason.
+// It learns the reason at once, without waiting for connect_timeout.
 BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   const auto addresses = free_addresses(3);
   collective_options options;
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// Another program tells the nodes of all ranks to end, and that actors have ended.
+// Another program orders the nodes of all ranks to end, and claims that actors have ended.
 BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   systems x{2, {}};
   config cfg{true};
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
     }
     self->send(*node, caf::make_error(caf::sec::runtime_error));
     self->send(*node, std::string{"unknown"});
-    // An answer shows that all of that has arrived.
+    // An answer shows that all these messages have arrived.
     self->request(*node, 30s, std::string{"unknown"})
       .receive([] {}, [](const caf::error& x) { BOOST_TEST((x == caf::sec::unexpected_message)); });
   }
@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// The last rank dials no other rank. All its links may exist before it is told to connect.
+// The last rank dials no other rank. All its links may exist before it is asked to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};

@@ -197,8 +197,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_moved_from) {
   BOOST_TEST(groups[0].ranks() == 1u);
 }
 
-// No data is kept of a vector that the group does not allow. The error names the sender, and all
-// requests fail.
+// A member keeps no data of a vector that the group does not allow. The error names the sender, and
+// all requests fail.
 BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   config cfg;
   caf::actor_system sys{cfg};

@@ -179,8 +179,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(problems(200) == problems(190) + 1);
 }
 
-// A run that ends early has trained fewer samples than the job has. A worker that is lost during
-// the last evaluation changes nothing.
+// A run that ends early has trained fewer samples than the job has. If a worker is lost during the
+// last evaluation, nothing changes.
 BOOST_AUTO_TEST_CASE(a_worker_is_lost_after_an_early_end) {
   auto x = book();
   x.begin(1, std::nullopt, start);

@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_hot_shard) {
   BOOST_TEST(found->bytes_per_second == 41.0 * mib / 2);
   BOOST_TEST(!hottest({0, 0, 16 * mib - 1}), "too little to matter");
   BOOST_TEST(std::isinf(hottest({0, 0, 16 * mib}).value().times_others));
-  // Of two shards.
+  // With only two shards.
   BOOST_TEST(!hottest({20 * mib, 40 * mib}, {third_shard}));
   BOOST_TEST(hottest({20 * mib, 41 * mib}, {third_shard}).has_value());
   BOOST_TEST(!hottest({0, 20 * mib}, {first_shard, third_shard}), "there is no other");

@@ -28,7 +28,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Where a device fails, counted in calls; never by default.
+/// The call at which a device fails; by default, it never fails.
 struct faults {
   std::size_t allocations = ~std::size_t{0};
   std::size_t products = ~std::size_t{0};
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
         BOOST_TEST(gpu.summary.failure == "");
         BOOST_TEST(gpu.summary.samples == 48U);
         BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
-        // Otherwise, nothing shows that it was the GPU.
+        // Otherwise, nothing would show that the GPU computed this.
         BOOST_TEST(cpu.summary.weights_sha256 != gpu.summary.weights_sha256);
       }
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t epochs = 2;
 
-/// One way through a job, with random speeds and losses: which worker trains which samples.
+/// A random way to train a job: random speeds, and workers that are lost.
 class run {
 public:
   run(const lease_book::options& how, std::uint64_t salt)
@@ -365,7 +365,7 @@ BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
   BOOST_TEST(book.epoch_done());
 }
 
-// A run that is stopped: in step, all workers end with the same lease.
+// If a run is stopped, all workers in step end with the same lease.
 BOOST_AUTO_TEST_CASE(stopped) {
   for (const bool in_step : {false, true}) {
     troupe::lease_book book{{.records = 4'000, .batch = 2, .workers = 2, .in_step = in_step}};

@@ -94,7 +94,7 @@ public:
     channel_->send(frame, caf::make_message(proto::Segment{}, std::move(data)));
   }
 
-  /// Shows both ends that they live, like their links.
+  /// Keeps both ends alive, as their links do.
   template <class Condition>
   bool wait_for(const Condition& done) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -231,8 +231,8 @@ std::size_t resident_bytes() {
 
 } // namespace
 
-// Harms the connection at each record, until a conversation has fewer records. Both ends say what
-// they have to say, and then one of them ends the link.
+// Harms the connection at record 1, 2, ... until a conversation has fewer records. Both ends send
+// all their messages, and then one of them ends the link.
 BOOST_AUTO_TEST_CASE(at_every_record) {
   constexpr std::uint64_t count = 7;
   codec system;

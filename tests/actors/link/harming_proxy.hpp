@@ -50,7 +50,7 @@ private:
     /// Bytes of the record after its header that have not passed.
     std::uint64_t left = 0;
     std::uint64_t passed = 0;
-    /// What comes is dropped.
+    /// Arriving bytes are dropped.
     bool dead = false;
   };
 

@@ -86,7 +86,7 @@ bool intact(const payload& x) {
     && std::ranges::all_of(x.bytes(), [](std::byte b) { return b == content; });
 }
 
-/// A step of the other process that lasts until the test wants the next one.
+/// A step of the other process. It lasts until the test requests the next one.
 using steps = std::vector<std::function<bool(end_point&)>>;
 
 /// The owner: it lends, and gets its memory back.
@@ -101,7 +101,7 @@ steps owner_steps(std::shared_ptr<payload> own) {
   };
 }
 
-/// The reader: it receives, reads, lets go, and says so.
+/// The reader: it receives, reads and releases memory, and reports this.
 steps reader_steps() {
   return {
     [](end_point& x) { return x.run_until([&] { return !x.received.empty(); }); },
@@ -117,7 +117,8 @@ steps reader_steps() {
   };
 }
 
-/// A process that does so many steps, sends itself a signal, and does the others.
+/// A process that makes this number of steps, sends itself a signal, and then makes the remaining
+/// steps.
 class other_process {
 public:
   other_process(const std::array<int, 2>& sockets, bool owns, std::size_t before, int signal)
@@ -186,7 +187,7 @@ constexpr std::size_t most_steps = 4;
 
 } // namespace
 
-// What was lent comes back at the latest when the reader has died.
+// Lent memory is returned at the latest when the reader has died.
 BOOST_AUTO_TEST_CASE(a_reader_that_is_killed) {
   for (std::size_t step = 0; step <= most_steps; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -206,7 +207,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_is_killed) {
     }
 }
 
-// What was borrowed stays readable.
+// Borrowed memory stays readable.
 BOOST_AUTO_TEST_CASE(an_owner_that_is_killed) {
   for (std::size_t step = 0; step < 3; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -228,7 +229,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_is_killed) {
     }
 }
 
-// Nobody writes to memory that a stopped process reads; it goes on where it was.
+// Nobody writes to memory that a stopped process reads. The process continues where it stopped.
 BOOST_AUTO_TEST_CASE(a_reader_that_is_stopped) {
   for (std::size_t step = 0; step < most_steps; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -267,7 +268,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_is_stopped) {
       reader.run();
       BOOST_TEST(!reader.channel->finished());
       BOOST_TEST(reader.closed == "");
-      // The owner has its memory again when it sees the end of the connection.
+      // The owner gets its memory back when it sees the end of the connection.
       reader.channel->end();
       reader.run();
       BOOST_TEST(owner.result() == 0);

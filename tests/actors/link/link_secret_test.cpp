@@ -33,7 +33,7 @@ constexpr auto other_secret = "a secret of that cluster";
 constexpr auto short_wait = 50ms;
 constexpr auto long_wait = 20s;
 
-/// What became of one end.
+/// The final state of one end.
 struct outcome {
   bool up = false;
   std::string down;
@@ -190,7 +190,7 @@ BOOST_FIXTURE_TEST_CASE(no_secret_or_another, two_nodes) {
   check(secret, other_secret, "ps/0 has another secret", "worker/1 has another secret");
 }
 
-// A program without the secret says what nodes say, in any order.
+// A program without the secret sends the messages of nodes, in any order.
 BOOST_FIXTURE_TEST_CASE(nothing_is_heard_before_the_proof, two_nodes) {
   caf::scoped_actor stranger{code.system()};
   const auto self = caf::actor_cast<caf::strong_actor_ptr>(stranger.ptr());
@@ -210,7 +210,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_heard_before_the_proof, two_nodes) {
   stranger->send(accepted, frame, caf::make_message(proto::Segment{}, payload{}));
   stranger->send(accepted, proto::ChannelRefused{});
   stranger->send(accepted, proto::Welcome{});
-  // The node's own proof is no proof of the peer.
+  // The node's own proof does not prove the peer.
   proto::Proof proof;
   proof.set_proof(welcome.proof());
   stranger->send(accepted, proof);

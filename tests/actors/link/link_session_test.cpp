@@ -19,7 +19,7 @@ namespace {
 
 constexpr auto short_wait = 20ms;
 
-/// A session without a channel: what it would send comes to `link`. The node's actors are `actors`.
+/// A session without a channel: its messages go to `link`. `actors` are the node's actors.
 struct fixture {
   codec code;
   caf::scoped_actor link{code.system()};
@@ -53,7 +53,7 @@ struct fixture {
     receive(proto::Frame::ONE_WAY, ring, caf::make_message(proto::Segment{}, payload{}));
   }
 
-  /// Whether something has come for the node's actor.
+  /// True if a message for the node's actor has arrived.
   bool arrived() {
     bool result = false;
     actor->receive([&](const proto::Segment&, const payload&) { result = true; },
@@ -120,7 +120,7 @@ BOOST_FIXTURE_TEST_CASE(messages_that_end_actors, fixture) {
   BOOST_TEST(session->refused() == 2U);
 }
 
-// A ring takes segments from the left neighbour alone, wherever that lives.
+// A ring takes segments only from the left neighbour, on any node.
 BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   local->add(ring, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()), link_peer{worker});
   const auto heard_from = [this](const link_peer& peer) {

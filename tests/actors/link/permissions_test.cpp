@@ -124,7 +124,7 @@ std::vector<allowed> all_allowed() {
   };
 }
 
-/// The receiver's index plays no part.
+/// The receiver's index does not matter.
 endpoint at(proto::Service service) {
   return {{job_kind::worker, 5}, service};
 }
@@ -181,7 +181,8 @@ BOOST_AUTO_TEST_CASE(other_places_and_jobs) {
              "snapshots are the coordinator's");
 }
 
-// The coordinator's node hosts other tasks: it may speak for them, but not for other nodes.
+// The coordinator's node may host other tasks. It may send their messages, but not those of other
+// nodes.
 BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   const link_peer sibling{{job_kind::worker, 3}, 88};
   const link_peer older{worker.task, incarnation - 1};
@@ -211,7 +212,7 @@ BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   BOOST_TEST(!speaks_for(ps, worker));
 }
 
-// Messages of the framework end actors. Handshakes and answers are not for actors of tasks.
+// Messages of the framework can end actors. Handshakes and answers are not for actors of tasks.
 BOOST_AUTO_TEST_CASE(never) {
   for (auto& sender : everybody)
     for (int to = 0; to < 12; ++to) {
@@ -228,7 +229,7 @@ BOOST_AUTO_TEST_CASE(never) {
     }
 }
 
-// Its own protocols decide on them.
+// The program's own protocols decide about them.
 BOOST_AUTO_TEST_CASE(types_of_an_embedding_program) {
   const auto content = caf::make_message(gossip_of_program{});
   for (auto& sender : everybody) {

@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(a_dead_peer_has_let_go) {
   BOOST_TEST(data.unique(), "nothing is lent any more");
 }
 
-// -- peers that take nothing ----------------------------------------------------------------------
+// -- peers that take no data ----------------------------------------------------------------------
 
 namespace {
 
@@ -470,7 +470,7 @@ BOOST_AUTO_TEST_CASE(cut_anywhere) {
   BOOST_TEST(cuts > 10U);
 }
 
-// The peer reads all, and acknowledges nothing.
+// The peer reads everything, and acknowledges nothing.
 BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   codec system;
   const auto sockets = breaking::new_pair();
@@ -493,7 +493,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   ::close(sockets[1]);
 }
 
-// What was left out while the connection was broken must not be missing after it.
+// Messages that were left out while the connection was broken must not be missing afterwards.
 BOOST_AUTO_TEST_CASE(too_much_for_a_broken_connection) {
   breaking x;
   x.a->channel->limit(1 << 20);
@@ -626,7 +626,7 @@ BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
   }
 }
 
-// Until a peer has identified itself, nothing is done or allocated for it.
+// Nothing is done or allocated for a peer before it has identified itself.
 BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   codec system;
   const auto content = system.encode(caf::make_message(proto::Segment{}));

@@ -54,7 +54,7 @@ const std::string species = "features: \"x\" label: \"species\" ";
 
 } // namespace
 
-// The target was once standardized as well, and the loss went to -368.
+// Once, the target was standardized by mistake, and the loss fell to -368.
 BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,0\n2,1\n3,1\n6,1\n");
   const auto data = build_data(job("BINARY_CROSS_ENTROPY", 1, xy + "standardize: true"));
@@ -85,7 +85,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("HINGE", 1, xy)),
                       "training record 1 has target 0; model.loss: "
                       "HINGE expects -1 or 1"));
-  // Also for data of a program.
+  // The same for data of a program.
   write("x,y\n1,25\n2,0\n");
   const auto table = build_data(job("MEAN_SQUARED_ERROR", 1, xy)).train;
   BOOST_TEST(contains(error_of([&] { given_data(job("BINARY_CROSS_ENTROPY", 1, xy), {table}); }),
@@ -141,7 +141,7 @@ BOOST_FIXTURE_TEST_CASE(categories, table_file) {
   BOOST_TEST(features_of(*less.train, 1) == (floats{3, 0, 0}));
   BOOST_TEST(features_of(*less.train, 3) == (floats{7, 1, 0}));
   BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "categories: \"colour\"")),
-                      "data.csv.categories[0]: column \"colour\" is none of data.csv.features"));
+                      "data.csv.categories[0]: column \"colour\" is not in data.csv.features"));
   BOOST_TEST(
     contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "drop_first: true")), "data.csv.drop_first"));
 }

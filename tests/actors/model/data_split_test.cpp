@@ -128,7 +128,8 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
              boost::test_tools::per_element());
 }
 
-// In a file sorted by class, the last records all have the same class: a test on them gave 100 %.
+// In a file sorted by class, the last records all have the same class. A test on them once gave 100
+// %.
 BOOST_FIXTURE_TEST_CASE(files_sorted_by_class, sorted_table) {
   const auto data = build_data(job);
   for (const auto n : count_classes(*data.test))

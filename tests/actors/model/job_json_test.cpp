@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(equals_the_text_format) {
   job.set_seed(std::uint64_t{1} << 63);
   for (const bool schema_names : {true, false}) {
     BOOST_TEST(same(parse_job(json_of(job, schema_names), "x.json"), job));
-    // Also without the file extension.
+    // Works without the file extension, too.
     BOOST_TEST(same(parse_job("\n " + json_of(job, schema_names), "a job"), job));
   }
   BOOST_TEST(same(parse_job("{}", "a job"), proto::Job{}));

@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(initial_values) {
   BOOST_TEST(to_string(entries[7].initial) == to_string(initializer::constant(1)));
 }
 
-// Only nodes after a layer that differs in training exist twice.
+// Only the nodes after a layer that differs in training exist twice.
 BOOST_AUTO_TEST_CASE(training_and_testing) {
   const auto plain = build("layer { dense { units: 2 } }", {3}, {2});
   BOOST_TEST((plain.loss == plain.training_loss));

@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   other.add("dense_1.weight", {16, 783});
   other.add("extra", {1});
   const auto text = error_of([&] { read_model(bytes, other, "w.safetensors"); });
-  BOOST_TEST(contains(text, "w.safetensors: the tensors are not those of this model"));
+  BOOST_TEST(contains(text, "w.safetensors: the tensors do not match this model"));
   BOOST_TEST(contains(text, "differs: dense_1.weight"));
   BOOST_TEST(contains(text, "missing: extra"));
   BOOST_TEST(contains(text, "extra: head.bias"));
@@ -162,12 +162,12 @@ BOOST_AUTO_TEST_CASE(some_tensors_of_a_file) {
     BOOST_TEST(left.counters == 1u);
     return left;
   };
-  // What fits, as with strict=False.
+  // Takes the tensors that fit, as with strict=False.
   auto left = load({{"encoder.w", 2}, {"other", 4}}, {}, {1, 2, -1, -1, -1, -1});
   BOOST_TEST(left.taken == 1u);
   BOOST_TEST(left.missing == (names{"encoder.b", "head.w"}), boost::test_tools::per_element());
   BOOST_TEST(left.unused == names{"other"}, boost::test_tools::per_element());
-  // A head of another size is left out.
+  // A head with a different size is left out.
   const std::vector<std::pair<std::string, std::uint64_t>> whole{
     {"encoder.b", 1}, {"encoder.w", 2}, {"head.w", 9}};
   for (const auto& choice :

@@ -111,7 +111,8 @@ BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
     BOOST_TEST(layers({std::string{"protocol="} + protocol}) == "(no error)");
   const auto text = [](const std::string& who) {
     return ".batch_norm.sync: the workers of " + who
-      + " do not wait for each other within a step, so none knows the batches of all; leave sync "
+      + " do not wait for each other within a step, so they cannot normalize over all batches; "
+        "leave sync "
         "out, or set protocol: RING or SYNC_PS";
   };
   for (const auto* const protocol : {"ASYNC_PS", "SSP", "HOGWILD", "LOCAL_SGD"}) {

@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(what_follows) {
   const std::vector<std::int32_t> prompt{1, 0};
   const auto likeliest = writer.run(table, prompt, {7, 0, 1});
   BOOST_TEST(likeliest == (std::vector<std::int32_t>{1, 2, 0, 1, 2, 0, 1}));
-  // Also beyond the window; the same seed gives the same text.
+  // The same seed gives the same text, even beyond the window.
   const auto drawn = writer.run(table, prompt, {200, 1, 5});
   BOOST_TEST(drawn == writer.run(table, prompt, {200, 1, 5}));
   BOOST_TEST(drawn != writer.run(table, prompt, {200, 1, 6}));

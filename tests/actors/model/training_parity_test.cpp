@@ -238,7 +238,7 @@ void check(const example& what, double float_tolerance) {
   check<float>(what, model, float_tolerance);
 }
 
-/// Layers of no example, with an output per class.
+/// Layers that no example job has, with an output per class.
 void check_layers(const example& what, const std::string& layers) {
   const auto job = parse_job("model { " + layers + " loss: SOFTMAX_CROSS_ENTROPY }", what.name);
   const auto model = build_model(job.model(), what.data);

@@ -20,7 +20,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// 5 pieces; neither end of the range is even.
+/// 5 pieces; both ends of the range are odd.
 constexpr range cut_range{37, 37 + 4 * 16384 + 1003};
 
 payload random_gradient(std::size_t n, std::size_t rank) {
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
   }
 }
 
-// What was computed from the pieces must not count.
+// The results computed from the pieces must not count.
 BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   const auto cut = range_pieces::cut(cut_range);
   const auto gradient = random_gradient(cut_range.size(), 1);
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   }
 }
 
-// Updates at once, in pieces in any order, and some that are begun and dropped, in turns.
+// In turns: whole updates, updates in pieces in any order, and updates that are begun and dropped.
 BOOST_AUTO_TEST_CASE(updates_in_pieces_have_the_bits_of_whole_updates) {
   for (const auto kind : {proto::SGD, proto::MOMENTUM, proto::NESTEROV, proto::ADAM}) {
     auto job = digits_job();

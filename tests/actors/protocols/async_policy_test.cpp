@@ -291,8 +291,7 @@ BOOST_AUTO_TEST_CASE(versions_of_gradients_to_come) {
   BOOST_TEST(x.find(0, 8).empty());
 }
 
-// Each of the n + 1 chains of a worker has a moment of its own; of them there are as many as of
-// workers that pull nothing ahead.
+// Each of the n + 1 chains of a worker has its own moment, like a worker without pull_ahead.
 BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   const auto ahead = job_with({"pull_ahead=2", "optimizer={kind: MOMENTUM}"});
   const auto plain = job_with({"optimizer={kind: MOMENTUM}"});
@@ -394,7 +393,8 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
   }
 }
 
-// One update with the mean of two gradients, and one with a single gradient because no other comes.
+// One update with the mean of two gradients, and one with a single gradient, because no other
+// arrives.
 BOOST_AUTO_TEST_CASE(gradients_are_held) {
   const auto context =
     job_with({"optimizer={kind: SGD clip_norm: 1000}", "async_ps={buffer: 2 compensation: NONE}"});

@@ -121,7 +121,7 @@ private:
     phase doing = phase::idle;
     std::uint64_t clock = 0;
     bool paused = true;
-    /// Shards that have not answered yet, and the one whose notice ends the wait.
+    /// Shards that have not answered yet, and the shard whose notice ends the wait.
     std::vector<std::size_t> open;
   };
 
@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
   BOOST_TEST((x.at().take_admitted() == std::vector<std::uint32_t>{1}));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.value().version == 4U);
   BOOST_TEST(!x.at().refusal(commit_of(1, 3)).has_value());
-  // A repetition that is older than that does not count.
+  // An older repetition does not count.
   x.at().paused(commit_of(1, 2));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
   x.commit(commit_of(0, 1));

@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   const auto other = b.weights(all(*job));
   for (std::size_t i = 0; i < all(*job).size(); ++i)
     average.as_mutable_floats()[i] = (average.as_floats()[i] + other.as_floats()[i]) / 2;
-  // In parts that are no buckets.
+  // In parts that are not buckets.
   for (const auto part : troupe::split_evenly(all(*job).size(), 3))
     BOOST_REQUIRE(a.replace(part, cut(average, part)));
   BOOST_TEST(a.version() == 3U);
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   after[0] = before[0];
   check_same(after, before);
 
-  // No update was counted: a replica that starts from there makes the same next step.
+  // No update was counted, so a replica that starts from these weights makes the same next step.
   troupe::replica_store restored{job};
   const auto saved = everything(a);
   for (std::size_t slot = 0; slot < saved.size(); ++slot)

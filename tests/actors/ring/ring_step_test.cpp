@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   BOOST_TEST(early > 100u, "only " << early << " pieces were ahead of their receiver");
 }
 
-// Compares weights and state with those of a ring that does not divide the state; also with more
+// The weights and the state equal those of a ring that does not divide the state, even with more
 // ranks than elements in a bucket.
 BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   const auto whole = context();
@@ -363,17 +363,17 @@ BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   }
 }
 
-// One element of one bucket of one rank, whether its worker notices or not, with and without
-// clipping: as if that rank had no data in that step.
-// One bit of one replica differs: the rank is named at the next comparison, and no step after it
-// has an outcome. With two ranks nobody can tell which one is wrong.
+// One element of one bucket of one rank is not finite. The result is as if that rank had no data in
+// that step, with and without clipping, even if its worker does not notice. One bit of one replica
+// differs: the rank is named at the next comparison, and no step after it has an outcome. With two
+// ranks nobody can tell which one is wrong.
 BOOST_AUTO_TEST_CASE(a_replica_that_differs_is_named) {
   for (const auto& way : ways())
     for (const std::size_t ranks : {2, 3, 5})
       for (const std::uint32_t every : {1U, 3U})
         BOOST_TEST_CONTEXT(ranks << " ranks, every " << every << " steps") {
           if (way->job.ring().shard_optimizer() && every > 1)
-            continue; // Each step hands out all weights anew.
+            continue; // The ranks exchange all weights in each step.
           auto changed = way->job;
           changed.mutable_ring()->set_verify_every_steps(every);
           const auto job = make_job_context(changed, way->data);
@@ -573,7 +573,7 @@ BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
   BOOST_TEST(x.repeated() == 3u);
 }
 
-// In float64, beside the buckets; in the first attempt alone.
+// In float64, beside the buckets, and only in the first attempt.
 BOOST_AUTO_TEST_CASE(sums_over_batches) {
   for (const bool in_halves : {false, true}) {
     const ring_place places[] = {{0, 2, 2, in_halves}, {1, 2, 2, in_halves}};

@@ -17,7 +17,7 @@ payload counted(std::size_t elements) {
   return result;
 }
 
-/// What a server finds wrong with ranges of this begin and count.
+/// The problem that a server reports for ranges with this begin and count.
 std::string problem_of(std::vector<range> begin_and_count, const payload& values,
                        bool push = true) {
   proto::StoreRequest x;

@@ -47,8 +47,8 @@ bool all_are(const payload& x, float value) {
   return std::ranges::all_of(x.as_floats(), [=](float y) { return y == value; });
 }
 
-/// Pushes 1 to everything and 2 to some elements, many times, and looks at its own pushes. Whether
-/// all was right.
+/// Pushes 1 to all elements and 2 to some, many times, and checks its own pushes. Returns true if
+/// all values were right.
 bool works(store_client& client, std::size_t elements, int times) {
   const store_client::ranges everything{{0, elements}};
   const store_client::ranges some{{0, 1}, {elements / 2, elements / 2 + 1}};
@@ -65,7 +65,7 @@ bool works(store_client& client, std::size_t elements, int times) {
   return right;
 }
 
-/// Runs clients in threads, and looks at what they have left.
+/// Runs clients in threads, and checks the final values.
 void check_clients(const std::function<store_client()>& make, std::size_t clients,
                    std::size_t elements) {
   constexpr int times = 30;
@@ -89,7 +89,7 @@ void check_clients(const std::function<store_client()>& make, std::size_t client
   BOOST_TEST(all[elements - 1] == sum);
 }
 
-/// Servers and a client, each in an actor system of its own, connected over loopback.
+/// Servers and a client, each in its own actor system, connected over loopback.
 struct systems {
   systems(std::size_t servers, store_options how) : options(std::move(how)) {
     options.addresses = test::free_addresses(servers);
@@ -119,7 +119,7 @@ std::optional<store_failure> failure_of(const std::function<void()>& body) {
   return std::nullopt;
 }
 
-/// A server of elements 10 to 19, whose messages a test makes itself.
+/// A server of elements 10 to 19. The test makes its messages.
 struct bare_server {
   bare_server()
     : server(sys.spawn<store_server>(split_evenly(20, 2), 1, store_rule{})), self(sys) {}
@@ -146,7 +146,7 @@ struct bare_server {
       .receive([](const proto::StoreOpened&) {}, [&](const caf::error& e) { note(e); });
   }
 
-  /// The first value that comes back.
+  /// The first value of the answer.
   float ask(const proto::StoreRequest& x, const payload& values) {
     float result = -1;
     self->request(server, 30s, x, values)
@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(ticket_after_ticket) {
   caf::actor_system sys{cfg};
   const auto hosts = store_host::in_one_system(sys, 2, options_of(8));
   auto client = store_client::in_one_system(sys, hosts);
-  // More than wait at a time.
+  // More than may be unanswered.
   std::vector<store_ticket> pulls;
   for (int k = 1; k <= 300; ++k) {
     client.push({{2, 6}}, filled(4, 1));
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(lent_buffers_come_back) {
   auto client = store_client::in_one_system(sys, hosts);
   const auto values = filled(10'000, 1);
   client.wait(client.push({{0, 10'000}}, values));
-  // The server lets go of a message just after its answer.
+  // The server releases a message just after its answer.
   while (!values.unique())
     std::this_thread::yield();
 }
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_server_that_ends) {
     BOOST_TEST((failure->last_heard > std::chrono::steady_clock::time_point{}));
     BOOST_TEST(failure->text.find("server 1 is gone") == 0u, failure->text);
   }
-  // At once, from now on; others go on.
+  // From now on, it fails at once; other servers continue.
   BOOST_TEST(failure_of([&] { client.pull({{4, 5}}); }).has_value());
   BOOST_TEST(all_are(client.wait(client.pull({{0, 3}})).values, 2));
   BOOST_TEST(failure_of([&] { client.retry(); }).has_value());
@@ -307,14 +307,14 @@ BOOST_AUTO_TEST_CASE(repeated_operations_are_done_once) {
   BOOST_TEST(x.ask(bare_server::request(2, 10, 2), filled(2, 1)) == 2);
 }
 
-// Number 3 comes first, then 2 twice: they wait for 1.
+// Number 3 arrives first, then 2 arrives twice. All wait for 1.
 BOOST_AUTO_TEST_CASE(operations_that_overtake_others) {
   bare_server x;
   x.open();
   std::vector<float> found;
   for (const std::uint64_t number : {3, 2, 2, 1})
     x.self->send(x.server, bare_server::request(number, 10, 1), filled(1, 1));
-  // Three answers and the error of the first number 2.
+  // Three answers, and an error for the first number 2.
   int errors = 0;
   for (int k = 0; k < 4; ++k)
     x.self->receive(
@@ -343,11 +343,11 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
   refused(errc::malformed, "are not in [10, 20)");
   x.ask(bare_server::request(2 + store_window::operations, 10, 1), filled(1, 1));
   refused(errc::malformed, "out of turn");
-  // Nothing of it has counted.
+  // None of it was counted.
   BOOST_TEST(x.ask(bare_server::request(1, 10, 1), filled(1, 1)) == 1);
 }
 
-// Operations wait for one that never comes: their memory is bounded.
+// Operations wait for one that never arrives. Their memory is bounded.
 BOOST_AUTO_TEST_CASE(a_client_that_leaves_a_gap) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -370,7 +370,7 @@ BOOST_AUTO_TEST_CASE(a_client_that_leaves_a_gap) {
                     BOOST_TEST(explain(e).find("too far ahead") != std::string::npos, explain(e));
                   },
                   caf::after(30s) >> [] { BOOST_FAIL("no answer"); });
-  // The client ends, so they have no chance.
+  // The client ends, so they are never executed.
   proto::StoreClose goodbye;
   goodbye.set_client(5);
   self->send(server, goodbye);
@@ -394,8 +394,7 @@ BOOST_AUTO_TEST_CASE(clients_over_loopback) {
     }
 }
 
-// Large operations travel in pieces, and small ones overtake them; they take effect in order all
-// the same.
+// Large operations travel in pieces, and small ones overtake them. All take effect in order.
 BOOST_AUTO_TEST_CASE(small_operations_after_large_ones) {
   constexpr std::size_t elements = 2'000'000;
   for (const auto by : {way::automatic, way::tcp, way::basp}) {
@@ -426,7 +425,7 @@ BOOST_AUTO_TEST_CASE(a_server_that_ends) {
   }
 }
 
-// Its values are lost: that is an error, not a store of zeros.
+// Its values are lost. This must be an error, not a store of zeros.
 BOOST_AUTO_TEST_CASE(a_server_that_starts_again) {
   systems x{1, options_of(10)};
   auto client = x.client();

@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(steps_of_adam) {
   BOOST_TEST(all_of(x)[1] == 0.1F, boost::test_tools::tolerance(1e-5F));
 }
 
-// Readers hold what they have pulled; it does not change, and no update is lost.
+// Readers hold pulled values. These values do not change, and no update is lost.
 BOOST_AUTO_TEST_CASE(pulled_values_do_not_change) {
   store_values x{{0, 4}, {}};
   const std::vector<range> everything{{0, 4}};
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(pulled_values_do_not_change) {
   BOOST_TEST((x.pull(everything).data() != memory));
 }
 
-// Without readers an update needs no other memory.
+// Without readers, an update needs no other memory.
 BOOST_AUTO_TEST_CASE(updates_in_place) {
   store_values x{{0, 4}, {}};
   const std::vector<range> everything{{0, 4}};

@@ -225,8 +225,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
     BOOST_TEST(c.gradient == gradient);
     BOOST_TEST(buckets.size() == p->buckets().size());
     BOOST_TEST(std::ranges::is_sorted(buckets));
-    // A run starts each layer as soon as its weights are there, unless those of the first layers
-    // are missing.
+    // A run starts each layer as soon as the weights of this layer and of all earlier ones are
+    // available.
     BOOST_TEST(std::ranges::is_sorted(reached));
     BOOST_TEST((reached.back() > 0) == forwards);
     BOOST_TEST(run.run(c.arguments()).loss == expected.loss);

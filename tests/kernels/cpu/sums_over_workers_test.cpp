@@ -122,7 +122,7 @@ workers<T> make_workers(const model& m, const leaves& values,
   return result;
 }
 
-/// Runs them together; returns how often they stopped.
+/// Runs the workers together. Returns how often they stopped for sums.
 template <class T>
 std::size_t run_together(workers<T>& all) {
   std::size_t rows = 0;
@@ -136,7 +136,7 @@ std::size_t run_together(workers<T>& all) {
     }
     std::vector<double> totals(all.front()->asked.size());
     for (const auto& x : all) {
-      BOOST_REQUIRE(!x->advance(true)); // It asks once, and then waits.
+      BOOST_REQUIRE(!x->advance(true)); // It requests the sums once, and then waits.
       std::ranges::transform(totals, x->asked, totals.begin(), std::plus{});
     }
     for (const auto& x : all)

@@ -52,7 +52,7 @@ struct trained {
     targets.assign(random.feeds[2].begin(), random.feeds[2].end());
   }
 
-  /// Cuts a weight between random rows. Each part is in memory of its own.
+  /// Cuts a weight between random rows. Each part has its own memory.
   void cut(std::size_t weight, random_stream& random) {
     const auto& entry = g.parameters().entries()[weight];
     const auto width = static_cast<std::size_t>(entry.shape.last());
@@ -118,7 +118,8 @@ void check_threads(const model& build) {
   }
 }
 
-/// The same bits with all weights that may be cut in parts. These are the weights with these names.
+/// Checks that the bits are the same if all weights that may be cut are in parts, and that these
+/// weights have these names.
 void check_cuts(const model& build, const std::vector<std::string>& names) {
   trained x(build);
   const auto expected = x.run(1);

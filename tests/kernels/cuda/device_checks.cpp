@@ -107,7 +107,8 @@ namespace {
 // A convolution adds up at most 1,000 products in float: errors grow as the root of their number,
 // times 2^-24, relative to the largest element.
 constexpr double convolution_tolerance = 4e-6;
-// Everything else adds up in double, or a few products in float, and rounds a few times.
+// All other operations add up in double, or add only a few products in float, so they round only a
+// few times.
 constexpr double tolerance = 2e-6;
 
 } // namespace
@@ -333,7 +334,7 @@ void check_training(cuda::device& gpu, model& m, std::int64_t classes) {
     gpu.copy_in(where, device_state.data(), state.data(), device_state.bytes());
     gpu.copy_in(where, there.weights().data(), w.data(), n * sizeof(float));
     for (std::uint64_t step = 1; step <= 5; ++step) {
-      m.draw(33, classes, step); // other feeds; its weights are not used
+      m.draw(33, classes, step); // new feeds; its weights are not used
       const auto feeds = m.feeds();
       std::vector<const float*> pointers;
       for (const auto& entry : m.g.parameters().entries())
@@ -365,8 +366,8 @@ void check_training(cuda::device& gpu, model& m, std::int64_t classes) {
     std::vector<float> result(n);
     gpu.copy_out(where, result.data(), there.weights().data(), n * sizeof(float));
     gpu.synchronize(where);
-    // AdamW divides by the root of a mean of squares: an element whose gradients nearly cancel
-    // moves by a step of the rate's size with a relative error of these gradients.
+    // AdamW divides by the root of a mean of squares. If the gradients of an element nearly cancel,
+    // the step still has the size of the rate, but the relative error of these gradients.
     check_close(result, as_doubles(w), 1e-5, kind == optimizer_kind::adamw ? 1e-4 : 1e-6,
                 "weights after five steps");
   }

@@ -11,8 +11,7 @@
 
 namespace troupe::test {
 
-// Checks of a device's results. gpu_test makes them with a GPU, cuda_kernels_test with the
-// simulator.
+// Checks of a device's results. gpu_test runs them on a GPU, cuda_kernels_test on the simulator.
 
 // -- single operations
 
@@ -21,9 +20,9 @@ executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, exp
                     const std::vector<expression>& fetches, bool gradients,
                     expression correct = {});
 
-/// Compares y with the reference for several numbers of rows, and the gradient of to_scalar(y) with
-/// that of the CPU in double; in float, within `tolerance` of the largest element (ten times as
-/// much for the gradient).
+/// Compares y with the reference for several numbers of rows, to `tolerance` of the largest
+/// element. Compares the gradient of to_scalar(y) with that of the CPU in double, to ten times the
+/// tolerance.
 void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance);
 
 /// Windows with all their options.
@@ -98,7 +97,7 @@ struct model {
   }
 };
 
-/// A classifier 37-29-17-5 with most features of dense models.
+/// A classifier 37-29-17-5 that uses most features of dense models.
 void build_classifier(model& m);
 /// Convolutions, batch normalization, both kinds of pooling: (batch, 3, 10, 9) to 4 classes.
 void build_network(model& m);
@@ -137,7 +136,7 @@ results run(const model& m, Executor& executor) {
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
 /// Runs the plan on both devices, with several numbers of rows.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
-/// Two workers share the first GPU, each on a thread of its own, one after the other.
+/// Two workers share the first GPU, each on its own thread, one after the other.
 void check_workers(const gpu_set& gpus);
 /// Makes five steps on both devices. Weights, gradients and state stay on the device.
 void check_training(cuda::device& gpu, model& m, std::int64_t classes);

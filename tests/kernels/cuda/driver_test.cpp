@@ -5,7 +5,7 @@
 
 #include <string>
 
-// The CUDA runtime is part of this program. Without a driver it says so.
+// The CUDA runtime is part of this program. Without a driver, it reports this.
 
 using namespace troupe;
 
@@ -24,7 +24,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_is_not_there_is_a_typed_error) {
   }
 }
 
-// Loads the library, if it is there. Without a driver, it does not start.
+// Loads the library if it is installed. Without a driver, it does not start.
 BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
   try {
     const cuda::cublas products({});

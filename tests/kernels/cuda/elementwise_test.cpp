@@ -19,7 +19,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// The functions of elements are those of the CPU: all results have its bits.
+// Element-wise functions are those of the CPU, so all results have the same bits as on the CPU.
 
 namespace {
 
@@ -33,7 +33,8 @@ std::vector<float> operands(std::size_t n, std::string_view name) {
   return result;
 }
 
-/// The same bits, but any NaN equals any other: the compiler chooses which of two NaNs a sum keeps.
+/// The same bits, except that any NaN equals any other NaN: the compiler decides which of two NaNs
+/// a sum keeps.
 bool same_numbers(const std::vector<float>& a, const std::vector<float>& b) {
   return std::ranges::equal(a, b, [](float x, float y) {
     return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) || (x != x && y != y);

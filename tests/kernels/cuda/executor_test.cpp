@@ -32,7 +32,8 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   check_against_cpu(gpu, m, 5);
 }
 
-// Normal numbers as weights make sums of a hundred units, whose errors the normalization keeps.
+// With normal numbers as weights, sums are about a hundred, and the normalization keeps their
+// errors.
 BOOST_AUTO_TEST_CASE(convolutional_networks_are_those_of_the_cpu) {
   model m;
   build_network(m);
@@ -61,7 +62,8 @@ BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   });
 }
 
-// What is recorded holds no seeds, and no pointers of the host; each number of rows has its own.
+// A recording contains no seeds and no pointers of the host. Each number of rows has its own
+// recording.
 BOOST_AUTO_TEST_CASE(recorded_runs_compute_what_others_do) {
   simulated_device gpu;
   model m;

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-// What the simulator cannot show: that a GPU and cuBLAS compute the same.
+// Tests that the simulator cannot replace: a GPU and cuBLAS compute the same.
 
 using namespace troupe;
 using namespace troupe::test;

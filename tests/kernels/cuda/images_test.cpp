@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_CASE(channels) {
   check_channels(gpu);
 }
 
-// Equal elements, and one that is not a number: the bits of the CPU, and so the same choice.
+// Equal elements, and a NaN: the bits are those of the CPU, so the same element is chosen.
 BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
   const cpu::images in{2, 2, 6, 5};
   for (const auto& how : windows) {
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
   }
 }
 
-// Results over their operands.
+// Results that overwrite their operands.
 BOOST_AUTO_TEST_CASE(normalization_in_place) {
   const cuda::channel_sizes size{3, 2, 150};
   const auto x = random_floats(900, "x");

@@ -4,9 +4,9 @@
 
 namespace troupe::test {
 
-/// The device of the simulator: its memory is that of the host between guard bands, a stream does
-/// everything at once, and products are those of kernels/cpu/gemm.hpp. Copies out and products fail
-/// with a simulation_error if they read what nothing has written.
+/// The device of the simulator. Its memory is host memory between guard bands, a stream runs
+/// everything at once, and kernels/cpu/gemm.hpp computes products. Copies to the host and products
+/// fail with a simulation_error if they read memory that was never written.
 class simulated_device : public cuda::device {
 public:
   std::string name() const override { return "simulated"; }

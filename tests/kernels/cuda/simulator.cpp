@@ -213,7 +213,7 @@ std::uint64_t simulator::exchange(std::uint64_t value, unsigned mask,
 
 // -- blocks
 
-/// They wait for each other at the same line. Now they may continue.
+/// All threads wait at the same line. Now they may continue.
 void simulator::release(std::span<fiber> all, state why) {
   const std::string what = why == state::at_barrier ? "a barrier" : "a shuffle";
   const auto& first = *std::ranges::find(all, why, &fiber::now);

@@ -36,10 +36,10 @@ void set_order(thread_order order);
 /// The kernels launched so far.
 std::size_t launches() noexcept;
 
-/// Launches, and work that is submitted, until `end_recording` are kept and not done.
+/// Until `end_recording`, launches and submitted work are recorded instead of run.
 void begin_recording();
 std::vector<std::function<void()>> end_recording();
-/// Does it now, or keeps it while something is recorded.
+/// Runs the work now, or records it during a recording.
 void submit(std::function<void()> work);
 
 /// Calls f once for each order.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-// The simulator sees the faults that it is there for.
+// The simulator detects the faults that it is meant to detect.
 
 using namespace troupe;
 using namespace troupe::cuda;

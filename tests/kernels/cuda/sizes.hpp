@@ -8,8 +8,8 @@
 
 namespace troupe::test {
 
-/// Nothing, one, around a warp and a block, a prime, and more than a round of all blocks of small
-/// launches.
+/// 0, 1, sizes near a warp and a block, a prime, and more than one round of all blocks of a small
+/// launch.
 inline const std::vector<std::size_t> element_counts{0,   1,   31,  32,  33,   255,
                                                      256, 257, 997, 513, 20011};
 

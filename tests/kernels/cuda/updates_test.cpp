@@ -72,8 +72,9 @@ BOOST_AUTO_TEST_CASE(all_rules_have_the_bits_of_the_cpu) {
                        space.data());
         }
         if (rule.by_tensor()) {
-          // The norms are added up in another order, in double: the trust ratio differs in its last
-          // bit, and the weights by as much of a step. State does not depend on it at first.
+          // The norms are added up in a different order, in double, so the trust ratio differs in
+          // its last bit. The weights differ by this fraction of a step. In the first step, the
+          // state does not depend on it.
           check_close(dw.values(), as_doubles(w), 1e-6, 1e-7, name_of(rule));
           check_close(ds.values(), as_doubles(state), 1e-6, 1e-7, name_of(rule));
         } else {

@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(differences_below_float32) {
   for (const auto& fine : std::vector<std::vector<double>>{
          {100000, 100001}, {1.6e9 + 1, 1.7e9 + 1}, {0.1, 0.1}, {0.3, 0.1 + 0.2}, {}})
     BOOST_TEST(problem(fine) == "(no error)");
-  // After a shift there is nothing to lose.
+  // After a shift, float32 can represent the numbers.
   const std::vector<double> times{1.7e9 + 1, 1.7e9 + 600};
   const std::vector<std::string> name{"time"};
   const std::vector<column_moments> raw(1);

@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(errors_say_where) {
                          {"a"})
              == "x.csv: text in UTF-16; save the file as UTF-8");
   BOOST_TEST(contains(parse_error("\xfe\xff\0a\0\n"sv, {"a"}), "UTF-16"));
-  BOOST_TEST(contains(parse_error("a,b\n1,2\n", {"a", "a"}), "\"a\" is asked for twice"));
+  BOOST_TEST(contains(parse_error("a,b\n1,2\n", {"a", "a"}), "\"a\" is requested twice"));
   BOOST_TEST(contains(parse_error("a,a\n1,2\n", {"a"}), "more than once"));
   BOOST_TEST(contains(parse_error("a,b\n1,2\n3\n", {"a"}),
                       "x.csv:3: expected 2 fields as in the header, found 1"));

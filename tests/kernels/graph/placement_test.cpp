@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   BOOST_TEST((cut_at_tensors(two, 4) == std::vector<range>{{0, 3}, {3, 7}, {7, 7}, {7, 7}}));
 }
 
-// The figures are in the manual, where it says why there is no ROUND_ROBIN.
+// The manual uses these figures to explain why there is no ROUND_ROBIN.
 BOOST_AUTO_TEST_CASE(tensors_in_turn_are_less_even) {
   struct figures {
     std::vector<shape> tensors;

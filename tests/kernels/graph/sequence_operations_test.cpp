@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(stopped_gradients) {
   auto x = t.make({batch, 4});
   auto w = t.g.variable("w", {4});
   auto loss = sum(stop_gradient(add_bias(x, w)) * add_bias(x, w));
-  // As if one of the factors were constant: half of the gradient of a square.
+  // One of the factors counts as constant, so this is half of the gradient of a square.
   const std::vector<expression> by{w};
   auto half = gradients(loss, by)[0];
   auto whole = gradients(sum(add_bias(x, w) * add_bias(x, w)), by)[0];
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(recurrence) {
     }
 }
 
-// By the formulas, in plain loops: the reset gate multiplies the state before the product.
+// The formulas in plain loops: the reset gate multiplies the state before the product.
 BOOST_AUTO_TEST_CASE(a_reset_before_the_product) {
   constexpr std::size_t hidden = 3;
   for (const std::size_t time : {1, 2, 5}) {

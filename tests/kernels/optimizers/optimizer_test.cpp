@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
   }
 }
 
-// The state of a slice stays in its place among that of others.
+// The state of a slice stays at its place in the state of the whole vector.
 BOOST_AUTO_TEST_CASE(state_with_a_stride) {
   const std::size_t n = 2000;
   const range part{300, 1400};

@@ -1,5 +1,5 @@
-// What PyTorch's default exporter writes besides a computation: weights in other files, marks on
-// nodes, and shapes that merge the batch with other dimensions.
+// Everything that PyTorch's default exporter writes besides a computation: weights in other files,
+// marks on nodes, and shapes that merge the batch with other dimensions.
 
 #include "actors/model/model_source.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"

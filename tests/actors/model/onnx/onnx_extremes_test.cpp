@@ -182,7 +182,7 @@ void check_unary(const std::string& what, const maker& make, const formula& f,
   for (const double z : x) {
     const double left = (f(z) - f(z - step)) / step;
     const double right = (f(z + step) - f(z)) / step;
-    // Not near infinite limits and kinks.
+    // Leaves out points near infinite limits and kinks.
     if (std::abs(z) > 0.01 && std::abs(z) < 10 && std::abs(left - right) < 1e-3) {
       usual.push_back(z);
       slopes.push_back((left + right) / 2);

@@ -1,4 +1,4 @@
-// What ONNX models do with their tokens before they read a table with them.
+// Computations of ONNX models on tokens before they look up rows of a table.
 
 #include "kernels/cpu/graph_session.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(parts_as_real_numbers) {
              boost::test_tools::per_element());
 }
 
-// As Keras writes its embedding.
+// The form in which Keras writes its embedding.
 BOOST_AUTO_TEST_CASE(negative_tokens_count_from_the_end) {
   token_model m;
   m.whole("rows", {}, {3});
