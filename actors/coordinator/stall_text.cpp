@@ -144,11 +144,11 @@ std::string stall_judge::explain(const stall_root& x) const {
 
 std::string stall_judge::advice(const stall_root& x) const {
   const std::string end = needs_all_ || x.task.job != job_kind::worker
-    ? "; ending it ends the run"
-    : "; end it, and the others train its samples";
+    ? "; if you end the process, the run ends"
+    : "; if you end the process, the others train its samples";
   switch (x.what) {
   case kind::silent:
-    return "Look at its host and process; `kill -CONT PID` wakes a paused one" + end;
+    return "Look at its host and process; `kill -CONT PID` wakes a paused process" + end;
   case kind::link:
     return "Look at the network between their hosts (firewall, route, cable)";
   case kind::writing:

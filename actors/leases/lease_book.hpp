@@ -82,10 +82,10 @@ public:
   /// Leases that a worker holds, the oldest first.
   std::vector<proto::Lease> held_by(std::size_t rank) const;
 
-  /// The samples that remain to be trained after these marks: those of the epoch of lease `newest`
-  /// (the lease of the latest applied gradient), without the batches that the marks cover. There is
-  /// one mark per worker, in order of rank. Nothing if that epoch is no longer kept: only the
-  /// newest epoch and the two before it are.
+  /// The untrained samples of an epoch: that of the lease `newest`, from which the latest applied
+  /// gradient came. Each worker has a mark, in order of rank. It names the worker's last trained
+  /// batch; all its batches up to this one count as trained. The book keeps the current epoch and
+  /// the two before it. For an older one, the result is empty.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
   /// True if all samples of the epoch are committed or dropped, and no lease is held. A lease

@@ -33,8 +33,12 @@ std::string ridge_text(const job_context& context) {
   std::snprintf(alpha.data(), alpha.size(), "%.6g", decay * terms / 2);
   std::string result =
     "weight_decay is the ridge alpha = " + std::string{alpha.data()} + " of scikit-learn's Ridge";
-  if (job.data().csv().standardize())
-    return result + ", on standardized features and target";
+  const auto& csv = job.data().csv();
+  if (csv.standardize())
+    result += ", on standardized features and target";
+  // Then all features have mean 0, and the intercept is 0.
+  if (csv.standardize() && csv.categories().empty())
+    return result;
   const auto& tensors = context.parameters().entries();
   if (tensors.size() < 2 || !(context.rule_of(1).rule.weight_decay > 0))
     return result;

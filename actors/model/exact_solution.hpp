@@ -23,7 +23,7 @@ std::string ridge_text(const job_context& context);
 /// with N samples, K targets, and a column of ones for the bias. Therefore W minimizes the sum of
 /// squared errors with the ridge weight_decay N K / 2. As in SGD, the ridge also applies to the
 /// bias, unless the bias is in a group (optimizer.group) with another weight decay. This makes no
-/// difference if features and targets have mean 0 (data.csv.standardize).
+/// difference if features and targets have mean 0 (data.csv.standardize without categories).
 class exact_solution {
 public:
   /// `context` and `train` must outlive this object. The model of `context` must be linear

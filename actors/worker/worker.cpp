@@ -376,9 +376,9 @@ void worker::count_quarantined(const batch_trained& done) {
   const auto text = describe_bad_step(done);
   if (++bad_in_a_row_ >= options_.max_bad) {
     fail(text
-           + (options_.max_bad > 1
-                ? ". These are " + std::to_string(bad_in_a_row_) + " in a row (max_bad)"
-                : std::string{}),
+           + (options_.max_bad > 1 ? ". It is bad gradient " + std::to_string(bad_in_a_row_)
+                  + " in a row (max_bad: " + std::to_string(options_.max_bad) + ")"
+                                   : std::string{}),
          true);
     return;
   }

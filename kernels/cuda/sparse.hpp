@@ -8,8 +8,8 @@
 namespace troupe::cuda {
 
 // Products with a sparse matrix x (rows, features); formulas: kernels/graph/sparse_operations.hpp.
-// All memory is the device's. Launches depend only on the sizes below, not on the entries, so they
-// can be recorded.
+// All memory is the device's. Arguments of launches depend only on sizes, not on the entries, so a
+// CUDA graph can capture them.
 
 /// The entries of x, row by row: those of row r are starts[r] up to, but not including,
 /// starts[r + 1].

@@ -204,8 +204,8 @@ std::string onnx_exporter::add(std::string_view op, const std::vector<std::strin
   return output;
 }
 
-// These are nodes, not initializers: an initializer with dimensions would become a parameter when
-// the model is imported.
+// Adds a node, not an initializer: a float initializer with dimensions would become a parameter
+// when the model is imported.
 std::string onnx_exporter::numbers(const std::vector<double>& x,
                                    const std::vector<std::int64_t>& dims) {
   const auto result = add("Constant", {});

@@ -5,8 +5,8 @@
 
 namespace troupe::bench {
 
-/// Parses "64KiB", "16MiB" or "4096" to bytes. Throws input_error, which names the option, for any
-/// other text, or if the size is not a multiple of that of a float.
+/// Parses "64KiB", "16MiB" or "4096" to bytes: a multiple of sizeof(float).
+/// @throws input_error that names the option
 std::size_t parse_size(const std::string& option, const std::string& text);
 
 } // namespace troupe::bench

@@ -166,6 +166,14 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
     BOOST_TEST(ridge_text(*without).find("group { match: \"dense_1.bias\" weight_decay: 0 }")
                != std::string::npos);
     BOOST_TEST(std::abs(solve(job)[3] - expected[3]) > 0.1);
+    // Categories do not have mean 0.
+    job.mutable_data()->mutable_csv()->set_standardize(true);
+    for (bool categories : {false, true}) {
+      if (categories)
+        job.mutable_data()->mutable_csv()->add_categories("c");
+      const auto scaled = make_job_context(job, shape_of(*build_data(job).train));
+      BOOST_TEST((ridge_text(*scaled).find("intercept") != std::string::npos) == categories);
+    }
   }
 }
 

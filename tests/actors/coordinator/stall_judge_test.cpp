@@ -435,7 +435,7 @@ BOOST_AUTO_TEST_CASE(words) {
        {"(a step takes 0.02 s)", "worker/0 waits for gradients from worker/2 (1.0 s)",
         "worker/2 waits for gradients from worker/1 (1.0 s)",
         "Root: worker/1 is paused, hangs or is cut off: nothing heard from it for ",
-        "`kill -CONT PID` wakes a paused one; ending it ends the run"})
+        "`kill -CONT PID` wakes a paused process; if you end the process, the run ends"})
     BOOST_TEST(text.find(part) != std::string::npos, text);
 }
 

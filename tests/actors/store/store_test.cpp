@@ -47,8 +47,8 @@ bool all_are(const payload& x, float value) {
   return std::ranges::all_of(x.as_floats(), [=](float y) { return y == value; });
 }
 
-/// Pushes 1 to all elements and 2 to some, many times, and checks its own pushes. Returns true if
-/// all values were right.
+/// Adds 1 to all elements and 2 to some of them, `times` times. Pulls those elements after each
+/// round. Returns true if each value was at least the sum of this client's pushes.
 bool works(store_client& client, std::size_t elements, int times) {
   const store_client::ranges everything{{0, elements}};
   const store_client::ranges some{{0, 1}, {elements / 2, elements / 2 + 1}};
