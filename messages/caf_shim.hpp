@@ -62,8 +62,8 @@ caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite&
 
 } // namespace detail
 
-/// A typed signature. A Pushed answers `rpc<Pushed, Push, payload>`. Two values answer
-/// `rpc<reply<Weights, payload>, Pull>`. Nothing answers `rpc<void, Heartbeat>`.
+/// A typed signature: `rpc<Out, In...>` takes the messages In and answers Out. The answer of
+/// `rpc<reply<Weights, payload>, Pull>` has two values. `rpc<void, Heartbeat>` has no answer.
 template <class Out, message_type... In>
 requires(detail::is_output<Out>) using rpc = typename detail::rpc_signature<Out, In...>::type;
 

@@ -16,9 +16,9 @@ const char* version() noexcept;
 
 /// Registers everything that an actor system needs to host troupe's actors: message types and the
 /// rendering of errors. Call it once on the configuration, before you construct the actor system.
-/// The embedding program's types keep their IDs: ours start 2,000 above `caf::first_custom_type_id`
-/// (overlapping blocks do not compile). It loads no module and changes no setting. A run within one
-/// actor system does not need `caf::io::middleman`.
+/// The type IDs of troupe start 2,000 above `caf::first_custom_type_id`, so those of your program
+/// stay as they are. (A block of type IDs that overlaps troupe's does not compile.) It loads no
+/// module and changes no setting. A run within one actor system does not need `caf::io::middleman`.
 void configure(caf::actor_system_config& cfg);
 
 /// Settings for a process that runs only troupe: scheduling for low latency, and liveness checks

@@ -18,8 +18,8 @@ constexpr std::chrono::nanoseconds least_quiet = 1s;
 /// A task counts as silent after this time. Tasks report four times a second.
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
-/// Time limits in rounds; a round is the time from one wait for other tasks to the next. A busy
-/// task gets `rounds_of_work`, a message `rounds_of_waiting`.
+/// Time limits in rounds: the steps that a worker makes between two waits for other tasks. A task
+/// may work for `rounds_of_work`, and a message may take `rounds_of_waiting`.
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 

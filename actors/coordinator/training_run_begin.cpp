@@ -113,10 +113,11 @@ void training_run::start_training() {
       notice("continuing with backup workers: which gradients are late depends on timing, so the "
              "weights will differ a little from those of an uninterrupted run");
     else if (!protocol.in_step && book_->workers().size() > 1)
-      notice(
-        std::string{"continuing with several asynchronous workers: the weights will differ a "
-                    "little from those of an uninterrupted run"}
-        + (protocol.uses_shards() ? "; each worker's momentum begins at the mean of all" : ""));
+      notice(std::string{"continuing with several asynchronous workers: the weights will differ a "
+                         "little from those of an uninterrupted run"}
+             + (protocol.uses_shards()
+                  ? "; workers with a momentum of their own continue from the mean of all"
+                  : ""));
   }
   book_->begin(handles_->reporters.size(), cut, *began_);
   if (ends_soon())

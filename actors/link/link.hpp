@@ -86,19 +86,20 @@ struct link_options {
   std::shared_ptr<channel_host> channels;
 };
 
-/// One end of the connection between two nodes. First, it introduces its node to the other one. For
-/// this, it uses a handle to an actor of the other node, through the framework's own network
-/// protocol (BASP) or simulated. Then both ends agree on a *channel*: a separate connection for the
-/// messages of the link (stream_channel). Ports use the channel directly, without this actor. If
-/// there is no channel, this actor sends and receives the messages over the handle, with large
-/// payloads in chunks.
+/// One end of the connection between two nodes. First, it introduces its node to the other one. It
+/// sends to a handle of an actor of the other node: over the framework's own network protocol
+/// (BASP), or over a simulated network. Then both ends agree on a *channel*: a separate connection
+/// for the messages of the link (stream_channel). The proxies of remote actors (`port`) write to
+/// the channel directly, without this actor. If there is no channel, this actor sends and receives
+/// the messages over the handle, with large payloads in chunks.
 ///
 /// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret, the
 /// dialling end answers with a Proof, and a second Welcome follows, which offers the channel.
 /// Before that, both ends ignore all other messages.
 ///
-/// When either breaks, all pending requests fail with `errc::link_lost`, the owner receives
-/// `link_down`, and the link quits. The node, which owns the ports to it, must kill them.
+/// When the channel breaks, or the handle of a link without a channel, all pending requests fail
+/// with `errc::link_lost`, the owner receives `link_down`, and the link quits. The owner must kill
+/// the ports to actors of the other node.
 ///
 /// It accepts messages only from the other end.
 class link : public guarded<caf::event_based_actor> {

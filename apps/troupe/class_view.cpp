@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// A random split differs from a class's share by more than this number of standard deviations only
-/// once in a million times.
+/// In a random split, the count of a class is more than this number of standard deviations from its
+/// expected value less than once in a million cases.
 constexpr double deviations = 5;
 /// Shares that differ by a smaller factor do not deserve a warning.
 constexpr double factor = 1.5;

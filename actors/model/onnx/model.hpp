@@ -77,8 +77,8 @@ public:
   /// Version of the operator set, 1 to 24.
   std::int64_t version() const noexcept { return version_; }
   bool is_weight(std::string_view name) const { return weight_names_.contains(name); }
-  /// Largest number of elements of a tensor that is computed from constants of the model: the
-  /// model's size in bytes, but at least 65,536.
+  /// Limit for the elements of a tensor that the import computes from constants: as many as the
+  /// model has bytes, but at least 65,536.
   std::size_t constant_limit() const noexcept { return constant_limit_; }
 
 private:

@@ -9,8 +9,9 @@
 namespace troupe {
 
 /// The worker's part of ASYNC_PS with compensation AUTO. It limits its gradients (limit_factor) and
-/// reports to shard 0 whether the weights overshoot (slope_probe). It only compares gradients of
-/// the same chain (chains_of).
+/// reports slopes along its path to shard 0, which finds out whether the weights overshoot
+/// (slope_probe). With `pull_ahead: n`, its gradients take turns in n + 1 chains (chains_of). A
+/// slope is between two successive gradients of one chain.
 class async_worker : public worker_policy {
 public:
   explicit async_worker(std::uint64_t parameters, std::size_t chains = 1)

@@ -273,7 +273,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_had_ended_keeps_its_weights) {
         BOOST_TEST(resumed.failure == "");
         BOOST_TEST(resumed.samples == 0U);
         BOOST_TEST(resumed.weights_sha256 == run.whole.weights_sha256);
-        BOOST_TEST(!run.told("momentum begins at the mean"));
+        BOOST_TEST(!run.told("momentum of their own"));
       }
     }
 }

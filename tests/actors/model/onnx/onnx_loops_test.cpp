@@ -295,8 +295,8 @@ BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
 
 namespace {
 
-/// An LSTM whose bias has these values in its second half, as tf2onnx writes it: the initial state
-/// is a zero for each sample.
+/// An LSTM as tf2onnx writes it: nodes compute its initial state, zeros for each sample. All
+/// elements in the second half of its bias are `second`.
 small_model recurrent(float second, const std::string& producer) {
   small_model m;
   m.proto.set_producer_name(producer);
