@@ -342,7 +342,7 @@ BOOST_AUTO_TEST_CASE(all_tasks_on_gpus) {
   const auto cpu = train(job_with(mlp, {"protocol=ASYNC_PS"}), 2, nullptr);
   BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
   BOOST_TEST(contains(gpu.metrics,
-                      R"("ps/0":"GPU:1","ps/1":"GPU:1","worker/0":"GPU:0","worker/1":"GPU:0",)"
+                      R"("worker/0":"GPU:0","worker/1":"GPU:0","ps/0":"GPU:1","ps/1":"GPU:1",)"
                       R"("coordinator/0":"GPU:1"})"));
 }
 
@@ -486,7 +486,7 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
 
 // The weights of a run outlive an evaluator that fails; the coordinator evaluates instead.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
-  for (const std::size_t products : {0, 3}) {
+  for (const std::size_t products : {0, 1}) {
     const auto run = train(
       job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
       gpus(1, {.products = products}));
