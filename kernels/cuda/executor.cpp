@@ -221,6 +221,25 @@ void copy_loss(executor_state& s) {
     to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
 }
 
+/// All work of a run, recorded. A stream that a failure leaves in the middle of a recording would
+/// do nothing any more.
+std::unique_ptr<recording> record(executor_state& s) {
+  s.gpu.begin_recording(s.stream);
+  try {
+    clear_gradients(s);
+    for (std::size_t i = 0; i < s.what->instructions().size(); ++i)
+      execute(s, i);
+    copy_loss(s);
+  } catch (const device_error&) {
+    try {
+      s.gpu.end_recording(s.stream);
+    } catch (const device_error&) { // the first error is the cause
+    }
+    throw;
+  }
+  return s.gpu.end_recording(s.stream);
+}
+
 /// Results stay on the device: one submission, recorded by the first run of so many rows.
 void run_recorded(executor_state& s) {
   constexpr std::size_t most_recordings = 8;
@@ -228,12 +247,7 @@ void run_recorded(executor_state& s) {
   if (found == s.recorded.end()) {
     if (s.recorded.size() >= most_recordings)
       s.recorded.clear();
-    s.gpu.begin_recording(s.stream);
-    clear_gradients(s);
-    for (std::size_t i = 0; i < s.what->instructions().size(); ++i)
-      execute(s, i);
-    copy_loss(s);
-    auto work = s.gpu.end_recording(s.stream);
+    auto work = record(s);
     found =
       s.recorded.emplace(s.rows, executor_state::recorded_run{std::move(work), s.counted}).first;
   }
