@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 
 #include <charconv>
+#include <utility>
 
 namespace troupe {
 
@@ -31,11 +32,15 @@ std::optional<std::uint32_t> take_number(std::string_view& text) {
 }
 
 /// A job as cluster files name it.
-std::optional<job_kind> job_of(const std::string& name) {
-  if (name == "chief" || name == "master")
-    return job_kind::coordinator;
-  job_kind result{};
-  return parse_job(name, result) ? std::optional{result} : std::nullopt;
+std::optional<job_kind> job_of(std::string_view name) {
+  static constexpr std::pair<std::string_view, job_kind> jobs[] = {
+    {"worker", job_kind::worker},           {"ps", job_kind::ps},
+    {"coordinator", job_kind::coordinator}, {"chief", job_kind::coordinator},
+    {"master", job_kind::coordinator},      {"evaluator", job_kind::evaluator}};
+  for (const auto& [known, job] : jobs)
+    if (name == known)
+      return job;
+  return std::nullopt;
 }
 
 } // namespace
@@ -52,7 +57,7 @@ device_entry parse_device(const std::string& text) {
   if (!take(rest, "/job:"))
     return fail("does not begin with a job");
   const auto job = rest.substr(0, rest.find('/'));
-  const auto kind = job_of(std::string{job});
+  const auto kind = job_of(job);
   if (!kind)
     return fail("has an unknown job, \"" + std::string{job} + "\"");
   take(rest, job);

@@ -202,7 +202,7 @@ void execute(executor_state& s, std::size_t i) {
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
 }
 
-/// Copies the final part of the gradient to the host.
+/// The part of the gradient that is final, to the host.
 void hand_over(executor_state& s, const run_arguments<float>& arguments, std::size_t bucket) {
   if (arguments.gradient.empty())
     return;
@@ -214,27 +214,40 @@ void hand_over(executor_state& s, const run_arguments<float>& arguments, std::si
     arguments.on_bucket(bucket);
 }
 
-/// The loss may be a constant or a variable.
+/// If the loss is a constant, or a variable.
 void copy_loss(executor_state& s) {
   const auto& loss = s.what->loss();
   if (loss.exists() && s.loss_instruction == ~std::size_t{0})
     to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
 }
 
-/// Results stay on the device: a single submission of the work that the first run with this number
-/// of rows recorded.
+/// All work of a run, recorded. A stream that a failure leaves in the middle of a recording would
+/// do nothing any more.
+std::unique_ptr<recording> record(executor_state& s) {
+  s.gpu.begin_recording(s.stream);
+  try {
+    clear_gradients(s);
+    for (std::size_t i = 0; i < s.what->instructions().size(); ++i)
+      execute(s, i);
+    copy_loss(s);
+  } catch (const device_error&) {
+    try {
+      s.gpu.end_recording(s.stream);
+    } catch (const device_error&) { // the first error is the cause
+    }
+    throw;
+  }
+  return s.gpu.end_recording(s.stream);
+}
+
+/// Results stay on the device: one submission, recorded by the first run of so many rows.
 void run_recorded(executor_state& s) {
   constexpr std::size_t most_recordings = 8;
   auto found = s.recorded.find(s.rows);
   if (found == s.recorded.end()) {
     if (s.recorded.size() >= most_recordings)
       s.recorded.clear();
-    s.gpu.begin_recording(s.stream);
-    clear_gradients(s);
-    for (std::size_t i = 0; i < s.what->instructions().size(); ++i)
-      execute(s, i);
-    copy_loss(s);
-    auto work = s.gpu.end_recording(s.stream);
+    auto work = record(s);
     found =
       s.recorded.emplace(s.rows, executor_state::recorded_run{std::move(work), s.counted}).first;
   }
@@ -346,7 +359,8 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
 void executor::give_sums(std::span<const double> totals, std::size_t rows) {
   auto& s = *state_;
   const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
-  if (!waits || cpu::sums_needed(s.what->instructions()[s.under_way->instruction]) != totals.size())
+  if (!waits
+      || cpu::sums_needed(s.what->instructions()[s.under_way->instruction]) != totals.size())
     throw std::invalid_argument("executor: " + std::to_string(totals.size())
                                 + " sums over workers were not asked for");
   s.gpu.enter();
@@ -395,8 +409,7 @@ std::size_t executor::memory_bytes(const plan& what) {
       floats += what.feed(i).shape.elements(what.max_rows());
   // Labels and positions have the size of floats.
   return (floats + space.positions) * sizeof(float)
-    + (space.doubles + scalar_slots + space.totals) * sizeof(double) + sparse
-    + space.keys * sizeof(std::uint64_t);
+    + (space.doubles + scalar_slots + space.totals) * sizeof(double) + sparse + space.keys * sizeof(std::uint64_t);
 }
 
 } // namespace troupe::cuda

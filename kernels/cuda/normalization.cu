@@ -146,23 +146,57 @@ struct channels_kernel {
   }
 };
 
+/// Two sums over channel c, in one pass.
+struct two_sums {
+  double first, second;
+
+  /// f(i, a, b): adds the terms of element i to a and b.
+  template <class F>
+  TROUPE_DEVICE static two_sums of(const thread& t, const channel_loop& all, std::size_t c, F f) {
+    double a = 0;
+    double b = 0;
+    // Without a division for each element, whose registers would not fit.
+    const auto pixels = all.size.pixels > 0 ? all.size.pixels : 1;
+    const auto count = all.size.pixels > 0 ? all.size.count : 0;
+    const auto images_per_step = block_threads / pixels;
+    const auto pixels_per_step = block_threads % pixels;
+    auto pixel = t.index() % pixels;
+    for (auto image = t.index() / pixels; image < count; image += images_per_step) {
+      f((image * all.size.channels + c) * pixels + pixel, a, b);
+      pixel += pixels_per_step;
+      if (pixel >= pixels) {
+        pixel -= pixels;
+        ++image;
+      }
+    }
+    const auto space = t.shared<double>(block_warps);
+    a = block_sum(t, a, space);
+    b = block_sum(t, b, space);
+    return {a, b};
+  }
+
+  /// out (2, channels).
+  TROUPE_DEVICE void store(const thread& t, const view<double>& out, std::size_t c,
+                           std::size_t channels) const {
+    if (t.index() == 0) {
+      out.store(c, first);
+      out.store(channels + c, second);
+    }
+  }
+};
+
 struct sums_kernel {
   channel_loop all;
   view<const float> x;
   view<double> out; // (2, channels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
-      const auto sum = all.sum(t, c, [&](std::size_t i) { return static_cast<double>(x.load(i)); });
-      const auto squares = all.sum(t, c, [&](std::size_t i) {
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks())
+      two_sums::of(t, all, c, [&](std::size_t i, double& sum, double& squares) {
         const auto v = static_cast<double>(x.load(i));
-        return v * v;
-      });
-      if (t.index() == 0) {
-        out.store(c, sum);
-        out.store(all.size.channels + c, squares);
-      }
-    }
+        sum += v;
+        squares += v * v;
+      }).store(t, out, c, all.size.channels);
   }
 };
 
@@ -183,19 +217,15 @@ struct moments_of_sums_kernel {
 };
 
 /// Sums of dy, and of dy (x - mean), of a channel.
-struct product_sums {
-  double dy, products;
-
-  TROUPE_DEVICE static product_sums of(const thread& t, const channel_loop& all, std::size_t c,
-                                       const view<const float>& dy, const view<const float>& x,
-                                       float mean) {
-    const auto sum = all.sum(t, c, [&](std::size_t i) { return static_cast<double>(dy.load(i)); });
-    const auto products = all.sum(t, c, [&](std::size_t i) {
-      return static_cast<double>(dy.load(i)) * static_cast<double>(x.load(i) - mean);
-    });
-    return {sum, products};
-  }
-};
+TROUPE_DEVICE two_sums product_sums(const thread& t, const channel_loop& all, std::size_t c,
+                                    const view<const float>& dy, const view<const float>& x,
+                                    float mean) {
+  return two_sums::of(t, all, c, [&](std::size_t i, double& sum, double& products) {
+    const auto v = static_cast<double>(dy.load(i));
+    sum += v;
+    products += v * static_cast<double>(x.load(i) - mean);
+  });
+}
 
 struct products_kernel {
   channel_loop all;
@@ -203,13 +233,8 @@ struct products_kernel {
   view<double> out;                 // (2, channels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
-      const auto sums = product_sums::of(t, all, c, dy, x, moments.load(c));
-      if (t.index() == 0) {
-        out.store(c, sums.dy);
-        out.store(all.size.channels + c, sums.products);
-      }
-    }
+    for (auto c = t.block(); c < all.size.channels; c += t.blocks())
+      product_sums(t, all, c, dy, x, moments.load(c)).store(t, out, c, all.size.channels);
   }
 };
 
@@ -226,8 +251,8 @@ struct channels_gradient_kernel {
       const auto mean = moments.load(c);
       const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
       const auto [sum, product] = totals.data != nullptr
-        ? product_sums{totals.load(c), totals.load(all.size.channels + c)}
-        : product_sums::of(t, all, c, dy, x, mean);
+        ? two_sums{totals.load(c), totals.load(all.size.channels + c)}
+        : product_sums(t, all, c, dy, x, mean);
       const auto exact = static_cast<double>(scale);
       const auto dy_mean = static_cast<float>(sum / n);
       const auto slope = static_cast<float>(exact * exact * product / n);
