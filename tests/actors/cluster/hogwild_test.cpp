@@ -2,18 +2,14 @@
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/sha256.hpp"
-#include "kernels/relaxed_floats.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/actors/model/serial_training.hpp"
 #include "tests/support/example_job.hpp"
 
 #include <boost/test/unit_test.hpp>
 
-#include <thread>
-
 using namespace troupe;
 using namespace troupe::test;
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -35,36 +31,6 @@ simulation_options in_one_process(const proto::Job& job, std::size_t workers, st
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(hogwild)
-
-BOOST_AUTO_TEST_CASE(words_are_moved_not_overwritten) {
-  std::vector<float> shared{1, 2, 3};
-  const std::vector<float> before{1, 2, 2};
-  const std::vector<float> after{1, 2.1F, 2.5F};
-  relaxed_move(shared, before, after);
-  BOOST_TEST(shared[0] == 1.0F);
-  BOOST_TEST(shared[1] == 2.1F);
-  BOOST_TEST(shared[2] == 3.5F, "another thread has moved it by 1 meanwhile");
-}
-
-BOOST_AUTO_TEST_CASE(each_word_is_read_whole) {
-  std::vector<float> shared(64, 1.0F);
-  const std::vector<float> ones(64, 1.0F);
-  const std::vector<float> others(64, -3.75F);
-  std::jthread writer{[&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      relaxed_move(shared, ones, others);
-      relaxed_move(shared, others, ones);
-    }
-  }};
-  std::vector<float> copy(64);
-  bool whole = true;
-  for (int i = 0; i < 20'000; ++i) {
-    relaxed_copy(shared, copy);
-    for (const float x : copy)
-      whole = whole && (x == 1.0F || x == -3.75F);
-  }
-  BOOST_TEST(whole);
-}
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
   for (const auto* clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=0.5"}) {

@@ -1,0 +1,90 @@
+// The weights that the workers of HOGWILD share. Under ThreadSanitizer (tests/run --tsan), these
+// cases also check that all accesses to them are atomic.
+
+#include "actors/parameter_server/live_weights.hpp"
+
+#include "kernels/relaxed_floats.hpp"
+#include "tests/actors/model/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(live_weights)
+
+BOOST_AUTO_TEST_CASE(words_are_moved_not_overwritten) {
+  std::vector<float> shared{1, 2, 3};
+  const std::vector<float> before{1, 2, 2};
+  const std::vector<float> after{1, 2.1F, 2.5F};
+  relaxed_move(shared, before, after);
+  BOOST_TEST(shared[0] == 1.0F);
+  BOOST_TEST(shared[1] == 2.1F);
+  BOOST_TEST(shared[2] == 3.5F, "another thread has moved it by 1 meanwhile");
+}
+
+BOOST_AUTO_TEST_CASE(each_word_is_read_whole) {
+  std::vector<float> shared(64, 1.0F);
+  const std::vector<float> ones(64, 1.0F);
+  const std::vector<float> others(64, -3.75F);
+  std::jthread writer{[&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      relaxed_move(shared, ones, others);
+      relaxed_move(shared, others, ones);
+    }
+  }};
+  std::vector<float> copy(64);
+  bool whole = true;
+  for (int i = 0; i < 20'000; ++i) {
+    relaxed_copy(shared, copy);
+    for (const float x : copy)
+      whole = whole && (x == 1.0F || x == -3.75F);
+  }
+  BOOST_TEST(whole);
+}
+
+// Each writer has a gradient for a quarter of the weights and does not write the others. So no
+// update is lost. A reader takes versions meanwhile, as a shard does for checkpoints.
+BOOST_AUTO_TEST_CASE(writers_of_different_words_lose_nothing) {
+  constexpr std::size_t writers = 4;
+  constexpr std::uint64_t updates = 50;
+  auto job = digits_job();
+  job.mutable_optimizer()->set_kind(proto::SGD);
+  job.mutable_optimizer()->clear_momentum();
+  job.mutable_learning_rate()->clear_step();
+  const auto context = make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, 100});
+  const auto size = context->parameters().size();
+  const auto shared = std::make_shared<troupe::live_weights>(*context, range{0, size});
+  const auto alone = std::make_shared<troupe::live_weights>(*context, range{0, size});
+  std::vector<float> newest(size);
+  {
+    std::jthread reader{[&](const std::stop_token& stop) {
+      while (!stop.stop_requested())
+        shared->read(newest);
+    }};
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < writers; ++i)
+      threads.emplace_back([&, part = part_of(size, writers, i)] {
+        live_writer writer{*context, shared};
+        std::vector<float> gradient(size, 0);
+        std::fill_n(gradient.begin() + static_cast<std::ptrdiff_t>(part.begin), part.size(), 1.0F);
+        for (std::uint64_t k = 0; k < updates; ++k)
+          writer.update(gradient, 8, 1);
+      });
+  }
+  live_writer writer{*context, alone};
+  for (std::uint64_t k = 0; k < updates; ++k)
+    writer.update(std::vector<float>(size, 1), 8, 1);
+  std::vector<float> expected(size);
+  alone->read(expected);
+  shared->read(newest);
+  BOOST_TEST((newest == expected));
+  BOOST_TEST(shared->updates() == writers * updates);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
