@@ -186,15 +186,16 @@ void dropout(onnx_node& node) {
 } // namespace
 
 void add_constant_operators(onnx_operators& all) {
-  all["Cast"] = cast;
-  all["CastLike"] = cast_like;
-  all["Constant"] = constant;
-  all["ConstantOfShape"] = constant_of_shape;
-  all["Shape"] = shape_of;
-  all["Size"] = size_of_tensor;
-  all["Range"] = range_of_numbers;
-  all["Dropout"] = dropout;
-  all["Identity"] = [](onnx_node& node) { node.set(node.input(0)); };
+  all["Cast"] = {
+    cast, 1, "FLOAT, DOUBLE, INT32, INT64, BOOL; real numbers become whole ones only in constants"};
+  all["CastLike"] = {cast_like, 15, "as Cast"};
+  all["Constant"] = {constant, 1};
+  all["ConstantOfShape"] = {constant_of_shape, 9};
+  all["Shape"] = {shape_of, 1};
+  all["Size"] = {size_of_tensor, 1};
+  all["Range"] = {range_of_numbers, 11, "constants only"};
+  all["Dropout"] = {dropout, 1, "the ratio is a constant"};
+  all["Identity"] = {[](onnx_node& node) { node.set(node.input(0)); }, 1};
 }
 
 } // namespace troupe

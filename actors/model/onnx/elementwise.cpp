@@ -308,59 +308,66 @@ void where(onnx_node& node) {
 } // namespace
 
 void add_elementwise_operators(onnx_operators& all) {
-  all["Abs"] = absolute;
-  all["Neg"] = negative;
-  all["Sqrt"] = square_root;
-  all["Reciprocal"] = reciprocal;
-  all["Exp"] = [](onnx_node& node) { unary(node, [](expression x) { return exp(x); }); };
-  all["Log"] = [](onnx_node& node) { unary(node, [](expression x) { return log(x); }); };
-  all["Sign"] = [](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); };
-  all["Erf"] = [](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); };
+  all["Abs"] = {absolute, 1};
+  all["Neg"] = {negative, 1};
+  all["Sqrt"] = {square_root, 1};
+  all["Reciprocal"] = {reciprocal, 1};
+  all["Exp"] = {[](onnx_node& node) { unary(node, [](expression x) { return exp(x); }); }, 1};
+  all["Log"] = {[](onnx_node& node) { unary(node, [](expression x) { return log(x); }); }, 1};
+  all["Sign"] = {[](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); }, 9};
+  all["Erf"] = {[](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); }, 9};
   // tf2onnx writes GELU with it, though ONNX does not define it.
-  all["Erfc"] = [](onnx_node& node) {
-    unary(node, [](expression x) { return offset(scale(erf(x), -1), 1); });
-  };
-  all["Softplus"] = [](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); };
-  all["Relu"] = [](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); };
-  all["Tanh"] = [](onnx_node& node) { unary(node, [](expression x) { return tanh(x); }); };
-  all["Sigmoid"] = [](onnx_node& node) { unary(node, [](expression x) { return sigmoid(x); }); };
-  all["Clip"] = clip;
-  all["Elu"] = elu;
-  all["Selu"] = selu;
-  all["Celu"] = celu;
-  all["LeakyRelu"] = leaky_relu;
-  all["HardSigmoid"] = hard_sigmoid;
-  all["HardSwish"] = hard_swish;
-  all["Softsign"] = softsign;
-  all["Gelu"] = gelu;
-  all["PRelu"] = prelu;
-  all["Swish"] = swish;
-  all["Add"] = binary<arithmetic::add>;
-  all["Sub"] = binary<arithmetic::subtract>;
-  all["Mul"] = binary<arithmetic::multiply>;
-  all["Div"] = binary<arithmetic::divide>;
-  all["Sum"] = sum;
-  all["Mean"] = mean;
-  all["Max"] = extreme<arithmetic::maximum>;
-  all["Min"] = extreme<arithmetic::minimum>;
-  all["Pow"] = power;
-  all["Equal"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a == b; }); };
-  all["Less"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a < b; }); };
-  all["LessOrEqual"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a <= b; });
-  };
-  all["Greater"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a > b; }); };
-  all["GreaterOrEqual"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a >= b; });
-  };
-  all["And"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a != 0 && b != 0; });
-  };
-  all["Or"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a != 0 || b != 0; });
-  };
-  all["Not"] = logical_not;
-  all["Where"] = where;
+  all["Erfc"] = {
+    [](onnx_node& node) { unary(node, [](expression x) { return offset(scale(erf(x), -1), 1); }); },
+    0, "not of ONNX; tf2onnx writes it"};
+  all["Softplus"] = {[](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); },
+                     1};
+  all["Relu"] = {[](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); }, 1};
+  all["Tanh"] = {[](onnx_node& node) { unary(node, [](expression x) { return tanh(x); }); }, 1};
+  all["Sigmoid"] = {[](onnx_node& node) { unary(node, [](expression x) { return sigmoid(x); }); },
+                    1};
+  all["Clip"] = {clip, 1, "limits are constants"};
+  all["Elu"] = {elu, 1};
+  all["Selu"] = {selu, 1};
+  all["Celu"] = {celu, 12};
+  all["LeakyRelu"] = {leaky_relu, 1};
+  all["HardSigmoid"] = {hard_sigmoid, 1};
+  all["HardSwish"] = {hard_swish, 14};
+  all["Softsign"] = {softsign, 1};
+  all["Gelu"] = {gelu, 20};
+  all["PRelu"] = {prelu, 1};
+  all["Swish"] = {swish, 24};
+  all["Add"] = {binary<arithmetic::add>, 1};
+  all["Sub"] = {binary<arithmetic::subtract>, 1};
+  all["Mul"] = {binary<arithmetic::multiply>, 1};
+  all["Div"] = {binary<arithmetic::divide>, 1};
+  all["Sum"] = {sum, 1};
+  all["Mean"] = {mean, 1};
+  all["Max"] = {extreme<arithmetic::maximum>, 1};
+  all["Min"] = {extreme<arithmetic::minimum>, 1};
+  all["Pow"] = {power, 1, "the exponent is a constant from -16 to 16, or 0.5 or -0.5"};
+  all["Equal"] = {[](onnx_node& node) { compare(node, [](double a, double b) { return a == b; }); },
+                  1, "constants and whole numbers of the input only"};
+  all["Less"] = {[](onnx_node& node) { compare(node, [](double a, double b) { return a < b; }); },
+                 1, "constants and whole numbers of the input only"};
+  all["LessOrEqual"] = {
+    [](onnx_node& node) { compare(node, [](double a, double b) { return a <= b; }); }, 12,
+    "constants and whole numbers of the input only"};
+  all["Greater"] = {
+    [](onnx_node& node) { compare(node, [](double a, double b) { return a > b; }); }, 1,
+    "constants and whole numbers of the input only"};
+  all["GreaterOrEqual"] = {
+    [](onnx_node& node) { compare(node, [](double a, double b) { return a >= b; }); }, 12,
+    "constants and whole numbers of the input only"};
+  all["And"] = {
+    [](onnx_node& node) { compare(node, [](double a, double b) { return a != 0 && b != 0; }); }, 1,
+    "constants and whole numbers of the input only"};
+  all["Or"] = {
+    [](onnx_node& node) { compare(node, [](double a, double b) { return a != 0 || b != 0; }); }, 1,
+    "constants and whole numbers of the input only"};
+  all["Not"] = {logical_not, 1, "constants and whole numbers of the input only"};
+  all["Where"] = {where, 9,
+                  "the condition is a constant, or a function of whole numbers of the input"};
 }
 
 } // namespace troupe

@@ -275,12 +275,16 @@ void global_max(onnx_node& node) {
 } // namespace
 
 void add_image_operators(onnx_operators& all) {
-  all["Conv"] = convolution;
-  all["ConvTranspose"] = transposed_convolution;
-  all["MaxPool"] = max_pooling;
-  all["AveragePool"] = average_pooling;
-  all["GlobalAveragePool"] = global_average;
-  all["GlobalMaxPool"] = global_max;
+  all["Conv"] = {convolution, 1, "one or two dimensions"};
+  all["ConvTranspose"] = {
+    transposed_convolution, 1,
+    "one or two dimensions; pads are equal on both sides, no auto_pad, no output_shape"};
+  all["MaxPool"] = {
+    max_pooling, 1,
+    "one or two dimensions; dilations of 1, pads are equal on both sides, no positions"};
+  all["AveragePool"] = {average_pooling, 1, "one or two dimensions; dilations of 1"};
+  all["GlobalAveragePool"] = {global_average, 1};
+  all["GlobalMaxPool"] = {global_max, 1};
 }
 
 } // namespace troupe

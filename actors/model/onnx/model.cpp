@@ -23,7 +23,6 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t oldest = 1;
-constexpr std::int64_t newest = 24;
 constexpr std::size_t least_limit = 65'536;
 /// The number of the field metadata_props in a NodeProto.
 constexpr int node_metadata = 9;
@@ -278,10 +277,10 @@ void onnx_model::check_operator_sets() {
   for (const auto& x : proto_->opset_import())
     if (x.domain().empty() || x.domain() == "ai.onnx")
       version_ = x.version();
-  if (version_ < oldest || version_ > newest)
+  if (version_ < oldest || version_ > newest_onnx_operators)
     throw input_error(name_ + ": uses version " + std::to_string(version_)
                       + " of ONNX's operators; export it with one from " + std::to_string(oldest)
-                      + " to " + std::to_string(newest) + " (opset_version)");
+                      + " to " + std::to_string(newest_onnx_operators) + " (opset_version)");
   if (proto_->functions_size() > 0)
     throw input_error(name_ + ": defines functions of its own; export it without");
   if (proto_->graph().sparse_initializer_size() > 0)

@@ -158,15 +158,15 @@ void scatter(onnx_node& node) {
 } // namespace
 
 void add_number_operators(onnx_operators& all) {
-  all["Sin"] = unary<std::sin>;
-  all["Cos"] = unary<std::cos>;
-  all["Floor"] = unary<std::floor>;
-  all["Ceil"] = unary<std::ceil>;
-  all["Round"] = unary<to_even>;
-  all["Mod"] = modulo;
-  all["Trilu"] = triangle;
-  all["Tile"] = tile;
-  all["ScatterND"] = scatter;
+  all["Sin"] = {unary<std::sin>, 7, "constants only"};
+  all["Cos"] = {unary<std::cos>, 7, "constants only"};
+  all["Floor"] = {unary<std::floor>, 1, "constants only"};
+  all["Ceil"] = {unary<std::ceil>, 1, "constants only"};
+  all["Round"] = {unary<to_even>, 11, "constants only"};
+  all["Mod"] = {modulo, 10, "constants only"};
+  all["Trilu"] = {triangle, 14, "constants only"};
+  all["Tile"] = {tile, 1, "computed tensors along dimensions of extent 1 only"};
+  all["ScatterND"] = {scatter, 11, "constants only; no reduction"};
 }
 
 } // namespace troupe

@@ -431,14 +431,15 @@ onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& pa
 }
 
 void add_part_operators(onnx_operators& all) {
-  all["Slice"] = slice;
-  all["ReverseSequence"] = reverse_sequence;
-  all["Split"] = split;
-  all["SplitToSequence"] = split_to_sequence;
-  all["SequenceAt"] = sequence_at;
-  all["Concat"] = concat;
-  all["Gather"] = gather;
-  all["Pad"] = pad;
+  all["Slice"] = {slice, 1, "a step of 1, or -1 over a whole axis; not along the batch"};
+  all["ReverseSequence"] = {reverse_sequence, 10, "equal lengths"};
+  all["Split"] = {split, 1, "not along the batch"};
+  all["SplitToSequence"] = {split_to_sequence, 11, "lengths are constants"};
+  all["SequenceAt"] = {sequence_at, 11, "the position is a constant"};
+  all["Concat"] = {concat, 1, "not along the batch"};
+  all["Gather"] = {gather, 1,
+                   "constant positions, or rows of a table that whole numbers of the input select"};
+  all["Pad"] = {pad, 1, "with zeros, not along the batch"};
 }
 
 } // namespace troupe

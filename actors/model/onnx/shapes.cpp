@@ -485,13 +485,15 @@ onnx_value expanded(const onnx_node& node, const onnx_value& v,
 }
 
 void add_shape_operators(onnx_operators& all) {
-  all["Reshape"] = reshape;
-  all["Flatten"] = flatten;
-  all["Squeeze"] = squeeze;
-  all["Unsqueeze"] = unsqueeze;
-  all["Transpose"] = transpose;
-  all["Expand"] = expand;
-  all["Resize"] = resize;
+  all["Reshape"] = {
+    reshape, 1,
+    "the shape is a constant; the batch stays apart, or is merged and later split again"};
+  all["Flatten"] = {flatten, 1, "the batch stays apart"};
+  all["Squeeze"] = {squeeze, 1};
+  all["Unsqueeze"] = {unsqueeze, 1};
+  all["Transpose"] = {transpose, 1};
+  all["Expand"] = {expand, 8, "the shape is a constant"};
+  all["Resize"] = {resize, 10, "the nearest pixel, whole factors"};
 }
 
 } // namespace troupe
