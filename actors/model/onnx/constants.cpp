@@ -22,9 +22,14 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
   const auto& v = node.input(0);
   if (!v.known) {
     const bool from_whole = v.x.node().type == dtype::int32;
-    if (to == kind::boolean || (to == kind::integer && !from_whole))
+    if (to == kind::integer && !from_whole)
       node.refuse("a tensor of real numbers cannot become one of whole numbers");
     const auto dims = v.x.shape();
+    if (to == kind::boolean) {
+      const auto real = from_whole ? to_float(v.x, dims) : v.x;
+      node.set({above(absolute(real), 0), v.batch_at});
+      return;
+    }
     if (to != kind::real || !from_whole) {
       node.set(v);
       return;
@@ -53,11 +58,13 @@ void cast(onnx_node& node) {
   const auto to = node.integer("to", 0);
   node.ignore("saturate");
   node.ignore("round_mode");
-  const bool real = to == TensorProto::FLOAT || to == TensorProto::DOUBLE;
+  // Half precision is computed as FLOAT.
+  const bool real = to == TensorProto::FLOAT || to == TensorProto::DOUBLE
+    || to == TensorProto::FLOAT16 || to == TensorProto::BFLOAT16;
   const bool whole = to == TensorProto::INT64 || to == TensorProto::INT32;
   if (!real && !whole && to != TensorProto::BOOL)
     node.refuse("attribute \"to\" is " + std::to_string(to)
-                + "; expected FLOAT, DOUBLE, INT32, INT64 or BOOL");
+                + "; expected FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT32, INT64 or BOOL");
   cast_to(node,
           real      ? onnx_constant::kind::real
             : whole ? onnx_constant::kind::integer
@@ -186,8 +193,9 @@ void dropout(onnx_node& node) {
 } // namespace
 
 void add_constant_operators(onnx_operators& all) {
-  all["Cast"] = {
-    cast, 1, "FLOAT, DOUBLE, INT32, INT64, BOOL; real numbers become whole ones only in constants"};
+  all["Cast"] = {cast, 1,
+                 "FLOAT, FLOAT16 and BFLOAT16 (as FLOAT), DOUBLE, INT32, INT64, BOOL; no computed "
+                 "whole numbers"};
   all["CastLike"] = {cast_like, 15, "as Cast"};
   all["Constant"] = {constant, 1};
   all["ConstantOfShape"] = {constant_of_shape, 9};

@@ -61,8 +61,11 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   if (type.elem_type() == onnx::TensorProto::INT64 || type.elem_type() == onnx::TensorProto::INT32)
     result.type = dtype::int32;
   else if (type.elem_type() != onnx::TensorProto::FLOAT
+           && type.elem_type() != onnx::TensorProto::FLOAT16
+           && type.elem_type() != onnx::TensorProto::BFLOAT16
            && type.elem_type() != onnx::TensorProto::DOUBLE)
-    refuse("has elements of a type that is not supported; expected FLOAT, DOUBLE, INT32 or INT64");
+    refuse("has elements of a type that is not supported; expected FLOAT, FLOAT16, BFLOAT16, "
+           "DOUBLE, INT32 or INT64");
   for (const auto& d : type.shape().dim()) {
     if (d.has_dim_value() && d.dim_value() < 0)
       refuse("has a negative extent");

@@ -30,22 +30,23 @@ constexpr int node_metadata = 9;
 /// True if an input of an operator is only a setting, which gets no gradient.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
-    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
+    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or", "Xor",
     "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
   static const std::set<std::string, std::less<>> all_but_the_first{
-    "Reshape",      "Expand",
-    "Slice",        "Split",
-    "Squeeze",      "Unsqueeze",
-    "Gather",       "Pad",
-    "Clip",         "Pow",
-    "Dropout",      "ReduceSum",
-    "ReduceMean",   "ReduceMax",
-    "ReduceMin",    "ReduceL1",
-    "ReduceL2",     "ReduceSumSquare",
-    "ReduceLogSum", "ReduceLogSumExp",
-    "Tile",         "Trilu",
-    "CastLike",     "Resize",
-    "SequenceAt",   "SplitToSequence"};
+    "Reshape",        "Expand",
+    "Slice",          "Split",
+    "Squeeze",        "Unsqueeze",
+    "Gather",         "Pad",
+    "Clip",           "Pow",
+    "Dropout",        "ReduceSum",
+    "ReduceMean",     "ReduceMax",
+    "ReduceMin",      "ReduceL1",
+    "ReduceL2",       "ReduceSumSquare",
+    "ReduceLogSum",   "ReduceLogSumExp",
+    "Tile",           "Trilu",
+    "CastLike",       "Upsample",
+    "Resize",         "SequenceAt",
+    "SplitToSequence"};
   const auto& op = node.op_type();
   if (all.contains(op))
     return true;
@@ -338,8 +339,10 @@ void onnx_model::find_weights() {
   for (const auto& x : graph.initializer()) {
     const auto running = state.find(x.name());
     const bool is_state = running != state.end();
-    if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() == 0
-        || !(is_state || learnt.contains(x.name())))
+    const bool real = x.data_type() == onnx::TensorProto::FLOAT
+      || x.data_type() == onnx::TensorProto::FLOAT16
+      || x.data_type() == onnx::TensorProto::BFLOAT16;
+    if (!real || x.dims_size() == 0 || !(is_state || learnt.contains(x.name())))
       continue;
     if (!outside.contains(x.name())) {
       if (roles.why_it_stays(x.name()).empty())

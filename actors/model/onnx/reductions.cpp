@@ -252,9 +252,9 @@ void layer_normalization(onnx_node& node) {
   std::vector<std::size_t> together;
   for (auto i = axis; i < rank; ++i)
     together.push_back(i);
-  const auto rows = rows_over(node, v, together);
+  auto rows = rows_over(node, v, together);
   if (rows.x.shape().rank() < 2)
-    node.refuse("the input, of shape " + onnx_dims_text(v.dims()) + ", has no rows");
+    rows.x = reshape(rows.x, {1, rows.x.shape().last()});
   const auto epsilon = node.real("epsilon", 1e-5);
   auto y = with_dims(node, {normalize_rows(rows.x, epsilon), rows.batch_at}, v.dims());
   y = node.combine(arithmetic::multiply, y, node.input(1));
