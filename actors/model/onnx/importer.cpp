@@ -167,7 +167,9 @@ std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
   std::int64_t all_rows = 0;
   std::int64_t some_rows = 0;
   for (const auto& node : graph.node()) {
-    const bool cuts = parts.contains(node.op_type());
+    const bool picks = node.op_type() == "Gather" && node.input_size() == 2
+      && (tokens.contains(node.input(0)) || some.contains(node.input(0)));
+    const bool cuts = picks || parts.contains(node.op_type());
     if ((cuts || moves.contains(node.op_type())) && holds(node.input(), some))
       some.insert(node.output().begin(), node.output().end());
     else if ((cuts || moves.contains(node.op_type())) && holds(node.input(), tokens))

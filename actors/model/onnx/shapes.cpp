@@ -624,7 +624,7 @@ void add_shape_operators(onnx_operators& all) {
   all["Expand"] = {expand, 8, "the shape is a constant"};
   all["Resize"] = {resize, 10,
                    "nearest, linear and cubic; no tf_crop_and_resize, axes or antialias"};
-  all["Upsample"] = {resize, 7};
+  all["Upsample"] = {resize, 1, "from operator set 7 on"};
   all["DepthToSpace"] = {pixels<true>, 1};
   all["SpaceToDepth"] = {pixels<false>, 1};
 }
