@@ -223,5 +223,7 @@ int run(const bench_allreduce_command& x);
 int run(const bench_ps_command& x);
 int run(const bench_cluster_command& x);
 int run(const export_command& x);
+/// `troupe operators`: prints the ONNX operators that can be imported, as Markdown.
+int print_operators();
 
 } // namespace troupe

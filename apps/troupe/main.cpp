@@ -225,6 +225,13 @@ CLI::App& add_export(CLI::App& app, troupe::export_command& x) {
   return *sub;
 }
 
+CLI::App& add_operators(CLI::App& app) {
+  auto* sub = app.add_subcommand("operators", "List the ONNX operators that can be imported");
+  sub->footer("Examples:\n"
+              "  troupe operators");
+  return *sub;
+}
+
 CLI::App& add_completion(CLI::App& app, std::string& shell) {
   auto* sub = app.add_subcommand("completion", "Print a script that completes this command line");
   sub->add_option("shell", shell, "The shell that will run the script")
@@ -303,6 +310,7 @@ int main(int argc, char** argv) {
     };
   });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
+  add_operators(app).callback([&] { action = troupe::print_operators; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });
   troupe::add_bench(app, bench, action);
   add_completion(app, shell).callback([&] {

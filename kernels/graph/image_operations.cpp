@@ -68,7 +68,11 @@ expression reshape(expression x, shape dims) {
   if (!same)
     refuse(operation::reshape,
            describe(x) + " to " + to_string(dims) + ": expected the same number of elements");
-  return append_image(operation::reshape, {x}, std::move(dims));
+  auto result = make_node(operation::reshape, std::move(dims));
+  result.type = x.node().type;
+  if (result.type != dtype::int32)
+    check_float(operation::reshape, x);
+  return append(std::move(result), {x});
 }
 
 expression flatten(expression x) {

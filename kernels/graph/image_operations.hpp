@@ -11,6 +11,7 @@ namespace troupe {
 // shapes and window do not fit, and names them.
 
 /// The same elements in row-major order, in another shape. The batch stays in front. Costs nothing.
+/// x may be int32; then only embedding() and to_float() can read the result.
 expression reshape(expression x, shape dims);
 /// (batch, ...) as (batch, elements of a sample).
 expression flatten(expression x);

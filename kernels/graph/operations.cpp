@@ -379,12 +379,16 @@ expression to_float(expression labels, shape dims) {
   if (!same)
     refuse(op,
            describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
-  // Integers are not computed: the floats are sliced instead.
+  // Integers are not computed: the floats are sliced and reshaped instead.
   if (const auto n = labels.node(); n.op == operation::slice) {
     const expression all{labels.owner(), n.inputs[0]};
     const auto begin = static_cast<std::int64_t>(n.axes[1]);
     return reshape(slice(to_float(all, all.shape()), n.axes[0], begin, begin + n.shape[n.axes[0]]),
                    dims);
+  }
+  if (const auto n = labels.node(); n.op == operation::reshape) {
+    const expression all{labels.owner(), n.inputs[0]};
+    return reshape(to_float(all, all.shape()), dims);
   }
   return append(op, {labels}, std::move(dims));
 }

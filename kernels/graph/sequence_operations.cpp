@@ -193,15 +193,17 @@ expression embedding(expression table, expression ids) {
     refuse(op,
            describe(table) + " and " + describe(ids)
              + ": expected a table (entries, n) and int32 ids");
-  // Integers are not computed: the rows are sliced instead.
+  auto dims = ids.shape().extents();
+  dims.push_back(table.shape().last());
+  // Integers are not computed: the rows are sliced and reshaped instead.
   if (const auto& n = ids.node(); n.op == operation::slice) {
     const auto axis = n.axes[0];
     const auto begin = static_cast<std::int64_t>(n.axes[1]);
     const auto end = begin + n.shape[axis];
     return slice(embedding(table, {ids.owner(), n.inputs[0]}), axis, begin, end);
   }
-  auto dims = ids.shape().extents();
-  dims.push_back(table.shape().last());
+  if (const auto& n = ids.node(); n.op == operation::reshape)
+    return reshape(embedding(table, {ids.owner(), n.inputs[0]}), shape(std::move(dims)));
   return append(make_node(op, shape(std::move(dims))), {table, ids});
 }
 

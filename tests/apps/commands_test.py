@@ -10,7 +10,7 @@ import subprocess
 
 from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, protocols, run_tests
 
-COMMANDS = ("node", "train", "check", "predict", "export", "doctor", "completion")
+COMMANDS = ("node", "train", "check", "predict", "export", "operators", "doctor", "completion")
 
 TABLE_JOB = """
 model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}

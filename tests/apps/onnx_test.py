@@ -203,6 +203,13 @@ class Onnx(TestCase):
         both = self.file("both.textproto", pathlib.Path(self.job()).read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
         self.assertIn("model.onnx already describes the model", self.run_to_end("check", f"--job={both}", code=2))
 
+    def test_the_manual_lists_the_operators(self):
+        text = self.run_to_end("operators")
+        self.assertGreater(text.count("\n| `"), 100)
+        page = (SOURCE / "apps/manual/onnx_operators.md").read_text()
+        # To renew it: troupe operators
+        self.assertEqual(page[page.index("| element by element"):].strip(), text.strip())
+
     def test_export_refuses_other_weights(self):
         job = self.job()
         self.train(job, "first")

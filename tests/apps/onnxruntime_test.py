@@ -6,12 +6,13 @@ onnx_test (onnx_nodes_test.cpp) runs them. Skipped if the Python packages `onnx`
 import itertools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from program import EXIT_SKIPPED, SOURCE, run_tests
+from program import EXIT_SKIPPED, PROGRAM, SOURCE, run_tests
 
 try:
     import numpy
@@ -73,12 +74,26 @@ class OnnxRuntime(unittest.TestCase):
                               check=False, env={**os.environ, "TROUPE_ONNX_TESTS": str(self.folder)})
         print(done.stdout)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn(f"{len(list(self.folder.iterdir()))} passed, 0 use", done.stdout)
+        count = len(list(self.folder.iterdir()))
+        self.assertIn(f"{count} passed, {count} of them fed; 0 refused, 0 of", done.stdout)
 
     def test_of_one_number(self):
         for operator in UNARY:
             self.add(operator, [ALL])
         self.check()
+
+    def test_operator_sets(self):
+        """The first operator set of each supported operator, as in ONNX."""
+        done = subprocess.run([PROGRAM, "operators"], capture_output=True, text=True, check=True)
+        rows = re.findall(r"^\| `(\w+)` \| (\d+) to ", done.stdout, re.M)
+        self.assertGreater(len(rows), 100)
+        versions = {}
+        for schema in onnx.defs.get_all_schemas_with_history():
+            if schema.domain == "":
+                versions[schema.name] = min(schema.since_version, versions.get(schema.name, 99))
+        newer = {"Attention", "RMSNormalization", "Swish"} - set(versions)
+        self.assertEqual({name: int(since) for name, since in rows if name not in newer},
+                         {name: versions[name] for name, _ in rows if name not in newer})
 
     def test_clip(self):
         for low, high in itertools.product(LIMITS, LIMITS):

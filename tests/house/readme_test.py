@@ -1,5 +1,5 @@
 """The pages: README.md, the manual, a page per folder. Links have targets, lines are short, the C++ is part of a
-program that is compiled, and the list of ONNX operators is that of the source."""
+program that is compiled."""
 
 import pathlib
 import re
@@ -91,14 +91,6 @@ class Readme(unittest.TestCase):
             for block in blocks:
                 with self.subTest(page=name, block=block.splitlines()[0]):
                     self.assertTrue(any(unindented(block) in x for x in programs))
-
-    def test_onnx_operators(self):
-        sources = (self.root / "actors/model/onnx").glob("*.cpp")
-        known = {x for source in sources for x in re.findall(r'\ball\["(\w+)"\] = ', source.read_text())}
-        self.assertGreater(len(known), 50)
-        section = self.pages["apps/manual/onnx.md"].split("## What is supported\n", 1)[1].split("\nLimits:", 1)[0]
-        rows = "\n".join(x for x in section.splitlines() if x.startswith("| "))
-        self.assertEqual(sorted(re.findall(r"`(\w+)`", rows)), sorted(known))
 
     def test_mistakes_would_be_seen(self):
         text = "# A b\n\n[x](none.md) [y](#a-b) [z](#c)\n\n```cpp\nf();\n  g();\n```\n\n```\n[h](h.md)\n# i\n```\n"

@@ -126,7 +126,8 @@ void attention(onnx_node& node) {
 } // namespace
 
 void add_attention_operators(onnx_operators& all) {
-  all["Attention"] = attention;
+  all["Attention"] = {attention, 23,
+                      "no earlier keys and values (past_key), no lengths of sequences, one output"};
 }
 
 } // namespace troupe

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace troupe {
 
@@ -20,6 +22,9 @@ std::size_t raw_size(int type) {
   switch (type) {
   case TensorProto::BOOL:
     return 1;
+  case TensorProto::FLOAT16:
+  case TensorProto::BFLOAT16:
+    return 2;
   case TensorProto::FLOAT:
   case TensorProto::INT32:
     return 4;
@@ -45,8 +50,28 @@ int typed_count(const TensorProto& x) {
   }
 }
 
+/// IEEE 754's binary16: a sign, 5 bits of exponent, 10 bits of fraction.
+double from_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const int fraction = bits & 1023;
+  double size = std::ldexp(exponent == 0 ? fraction : 1024 + fraction, std::max(exponent, 1) - 25);
+  if (exponent == 31)
+    size = fraction != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : std::numeric_limits<double>::infinity();
+  return bits >> 15 != 0 ? -size : size;
+}
+
+/// The first half of a float.
+double from_bfloat(std::uint16_t bits) {
+  return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
+}
+
 double typed_value(const TensorProto& x, int i) {
   switch (x.data_type()) {
+  case TensorProto::FLOAT16:
+    return from_half(static_cast<std::uint16_t>(x.int32_data(i)));
+  case TensorProto::BFLOAT16:
+    return from_bfloat(static_cast<std::uint16_t>(x.int32_data(i)));
   case TensorProto::FLOAT:
     return x.float_data(i);
   case TensorProto::DOUBLE:
@@ -59,16 +84,25 @@ double typed_value(const TensorProto& x, int i) {
 }
 
 template <class T>
-double load(const char* from) {
+T bits_at(const char* from) {
   static_assert(std::endian::native == std::endian::little, "raw data are little-endian");
   T value;
   std::memcpy(&value, from, sizeof value);
-  return static_cast<double>(value);
+  return value;
+}
+
+template <class T>
+double load(const char* from) {
+  return static_cast<double>(bits_at<T>(from));
 }
 
 double raw_value(const TensorProto& x, std::size_t i) {
   const char* from = x.raw_data().data() + i * raw_size(x.data_type());
   switch (x.data_type()) {
+  case TensorProto::FLOAT16:
+    return from_half(bits_at<std::uint16_t>(from));
+  case TensorProto::BFLOAT16:
+    return from_bfloat(bits_at<std::uint16_t>(from));
   case TensorProto::FLOAT:
     return load<float>(from);
   case TensorProto::DOUBLE:
@@ -143,7 +177,7 @@ std::size_t elements_of(const TensorProto& x, std::string_view name) {
              + (TensorProto::DataType_IsValid(x.data_type())
                   ? TensorProto::DataType_Name(static_cast<TensorProto::DataType>(x.data_type()))
                   : std::to_string(x.data_type()))
-             + "; known are FLOAT, DOUBLE, INT64, INT32 and BOOL");
+             + "; known are FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT64, INT32 and BOOL");
   for (const auto extent : x.dims())
     if (extent < 0)
       refuse(x, name, "has the negative extent " + std::to_string(extent));
@@ -182,7 +216,7 @@ onnx_constant read_onnx_tensor(const TensorProto& x) {
   const auto type = x.data_type();
   if (type == TensorProto::BOOL)
     result.type = onnx_constant::kind::boolean;
-  else if (type != TensorProto::FLOAT && type != TensorProto::DOUBLE)
+  else if (type == TensorProto::INT32 || type == TensorProto::INT64)
     result.type = onnx_constant::kind::integer;
   result.dims = dims_of(x);
   const auto n = count_elements(result.dims);

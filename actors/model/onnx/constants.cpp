@@ -22,9 +22,14 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
   const auto& v = node.input(0);
   if (!v.known) {
     const bool from_whole = v.x.node().type == dtype::int32;
-    if (to == kind::boolean || (to == kind::integer && !from_whole))
+    if (to == kind::integer && !from_whole)
       node.refuse("a tensor of real numbers cannot become one of whole numbers");
     const auto dims = v.x.shape();
+    if (to == kind::boolean) {
+      const auto real = from_whole ? to_float(v.x, dims) : v.x;
+      node.set({above(absolute(real), 0), v.batch_at});
+      return;
+    }
     if (to != kind::real || !from_whole) {
       node.set(v);
       return;
@@ -53,11 +58,13 @@ void cast(onnx_node& node) {
   const auto to = node.integer("to", 0);
   node.ignore("saturate");
   node.ignore("round_mode");
-  const bool real = to == TensorProto::FLOAT || to == TensorProto::DOUBLE;
+  // Half precision is computed as FLOAT.
+  const bool real = to == TensorProto::FLOAT || to == TensorProto::DOUBLE
+    || to == TensorProto::FLOAT16 || to == TensorProto::BFLOAT16;
   const bool whole = to == TensorProto::INT64 || to == TensorProto::INT32;
   if (!real && !whole && to != TensorProto::BOOL)
     node.refuse("attribute \"to\" is " + std::to_string(to)
-                + "; expected FLOAT, DOUBLE, INT32, INT64 or BOOL");
+                + "; expected FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT32, INT64 or BOOL");
   cast_to(node,
           real      ? onnx_constant::kind::real
             : whole ? onnx_constant::kind::integer
@@ -187,15 +194,17 @@ void dropout(onnx_node& node) {
 } // namespace
 
 void add_constant_operators(onnx_operators& all) {
-  all["Cast"] = cast;
-  all["CastLike"] = cast_like;
-  all["Constant"] = constant;
-  all["ConstantOfShape"] = constant_of_shape;
-  all["Shape"] = shape_of;
-  all["Size"] = size_of_tensor;
-  all["Range"] = range_of_numbers;
-  all["Dropout"] = dropout;
-  all["Identity"] = [](onnx_node& node) { node.set(node.input(0)); };
+  all["Cast"] = {cast, 1,
+                 "FLOAT, FLOAT16 and BFLOAT16 (as FLOAT), DOUBLE, INT32, INT64, BOOL; no computed "
+                 "whole numbers"};
+  all["CastLike"] = {cast_like, 15, "as Cast"};
+  all["Constant"] = {constant, 1};
+  all["ConstantOfShape"] = {constant_of_shape, 9};
+  all["Shape"] = {shape_of, 1};
+  all["Size"] = {size_of_tensor, 1};
+  all["Range"] = {range_of_numbers, 11, "constants only"};
+  all["Dropout"] = {dropout, 1, "the ratio is a constant"};
+  all["Identity"] = {[](onnx_node& node) { node.set(node.input(0)); }, 1};
 }
 
 } // namespace troupe

@@ -255,22 +255,80 @@ void power(onnx_node& node) {
   node.set({power(node, node.tensor(0), node.number_of(1, "exponent")), x.batch_at});
 }
 
-// -- on constants alone -------------------------------------------------------------------------
+// -- comparisons and truth, which is 1 or 0 -----------------------------------------------------
 
-template <class F>
-void compare(onnx_node& node, F f) {
-  auto result = troupe::combine(
-    node.known(0, "first operand"), node.known(1, "second operand"),
-    [&](double a, double b) { return f(a, b) ? 1.0 : 0.0; }, node.limit());
-  result.type = onnx_constant::kind::boolean;
-  node.set(std::move(result));
+/// Whole numbers and truth values as real numbers. Those of the model's input are exact up to 2^24.
+onnx_value as_real(const onnx_value& v) {
+  if (v.known) {
+    auto result = *v.known;
+    result.type = onnx_constant::kind::real;
+    return result;
+  }
+  const auto dims = v.x.shape(); // a copy, because appending nodes moves the original
+  return v.x.node().type == dtype::int32 ? onnx_value{to_float(v.x, dims), v.batch_at} : v;
+}
+
+expression not_of(expression x) {
+  return offset(scale(x, -1), 1);
+}
+
+expression at_most_of(expression a, expression b) {
+  return not_of(greater(a, b));
+}
+
+expression equal(expression a, expression b) {
+  return at_most_of(a, b) * at_most_of(b, a);
+}
+
+/// f of each pair of elements; `on_numbers` is the same for constants.
+template <class Tensors, class Numbers>
+void compare(onnx_node& node, Tensors f, Numbers on_numbers) {
+  const auto& a = node.input(0);
+  const auto& b = node.input(1);
+  if (a.known && b.known) {
+    auto result = troupe::combine(
+      *a.known, *b.known, [&](double x, double y) { return on_numbers(x, y) ? 1.0 : 0.0; },
+      node.limit());
+    result.type = onnx_constant::kind::boolean;
+    node.set(std::move(result));
+    return;
+  }
+  const auto [x, y, batch_at] = aligned(as_real(a), as_real(b), node.target());
+  const auto dims = common_shape(x.shape(), y.shape());
+  const auto left = expand(x, dims);
+  node.set({f(left, expand(y, dims)), batch_at});
 }
 
 void logical_not(onnx_node& node) {
-  auto result = node.known(0, "operand");
+  const auto& v = node.input(0);
+  if (!v.known) {
+    node.set({not_of(v.x), v.batch_at});
+    return;
+  }
+  auto result = *v.known;
   for (auto& x : result.values)
     x = x == 0 ? 1 : 0;
   node.set(std::move(result));
+}
+
+/// x above alpha, else 0.
+void thresholded_relu(onnx_node& node) {
+  const auto alpha = node.real("alpha", 1);
+  unary(node, [&](expression x) {
+    const auto zero = x.owner().constant(0, shape{x.shape()});
+    return select(above(x, alpha), x, zero);
+  });
+}
+
+/// x + bias below -lambd, x - bias above lambd, else 0.
+void shrink(onnx_node& node) {
+  const auto bias = node.real("bias", 0);
+  const auto limit = node.real("lambd", 0.5);
+  unary(node, [&](expression x) {
+    const auto zero = x.owner().constant(0, shape{x.shape()});
+    const auto below = select(above(scale(x, -1), limit), offset(x, bias), zero);
+    return select(above(x, limit), offset(x, -bias), below);
+  });
 }
 
 /// The elements of a constant, with 0 wherever the mask is 0.
@@ -282,16 +340,15 @@ onnx_constant taken(const onnx_node& node, const onnx_constant& mask, const onnx
 }
 
 void where(onnx_node& node) {
-  auto mask = node.known(0, "condition");
-  mask.type = onnx_constant::kind::real;
+  const auto mask = as_real(node.input(0));
   const auto& a = node.input(1);
   const auto& b = node.input(2);
-  if (a.known && b.known) {
-    auto others = mask;
+  if (a.known && b.known && mask.known) {
+    auto others = *mask.known;
     for (auto& x : others.values)
       x = x == 0 ? 1 : 0;
-    node.set(
-      node.combine(arithmetic::add, taken(node, mask, *a.known), taken(node, others, *b.known)));
+    node.set(node.combine(arithmetic::add, taken(node, *mask.known, *a.known),
+                          taken(node, others, *b.known)));
     return;
   }
   auto& g = node.target();
@@ -308,59 +365,96 @@ void where(onnx_node& node) {
 } // namespace
 
 void add_elementwise_operators(onnx_operators& all) {
-  all["Abs"] = absolute;
-  all["Neg"] = negative;
-  all["Sqrt"] = square_root;
-  all["Reciprocal"] = reciprocal;
-  all["Exp"] = [](onnx_node& node) { unary(node, [](expression x) { return exp(x); }); };
-  all["Log"] = [](onnx_node& node) { unary(node, [](expression x) { return log(x); }); };
-  all["Sign"] = [](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); };
-  all["Erf"] = [](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); };
+  all["Abs"] = {absolute, 1};
+  all["Neg"] = {negative, 1};
+  all["Sqrt"] = {square_root, 1};
+  all["Reciprocal"] = {reciprocal, 1};
+  all["Exp"] = {[](onnx_node& node) { unary(node, [](expression x) { return exp(x); }); }, 1};
+  all["Log"] = {[](onnx_node& node) { unary(node, [](expression x) { return log(x); }); }, 1};
+  all["Sign"] = {[](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); }, 9};
+  all["Erf"] = {[](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); }, 9};
   // tf2onnx writes GELU with it, though ONNX does not define it.
-  all["Erfc"] = [](onnx_node& node) {
-    unary(node, [](expression x) { return offset(scale(erf(x), -1), 1); });
-  };
-  all["Softplus"] = [](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); };
-  all["Relu"] = [](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); };
-  all["Tanh"] = [](onnx_node& node) { unary(node, [](expression x) { return tanh(x); }); };
-  all["Sigmoid"] = [](onnx_node& node) { unary(node, [](expression x) { return sigmoid(x); }); };
-  all["Clip"] = clip;
-  all["Elu"] = elu;
-  all["Selu"] = selu;
-  all["Celu"] = celu;
-  all["LeakyRelu"] = leaky_relu;
-  all["HardSigmoid"] = hard_sigmoid;
-  all["HardSwish"] = hard_swish;
-  all["Softsign"] = softsign;
-  all["Gelu"] = gelu;
-  all["PRelu"] = prelu;
-  all["Swish"] = swish;
-  all["Add"] = binary<arithmetic::add>;
-  all["Sub"] = binary<arithmetic::subtract>;
-  all["Mul"] = binary<arithmetic::multiply>;
-  all["Div"] = binary<arithmetic::divide>;
-  all["Sum"] = sum;
-  all["Mean"] = mean;
-  all["Max"] = extreme<arithmetic::maximum>;
-  all["Min"] = extreme<arithmetic::minimum>;
-  all["Pow"] = power;
-  all["Equal"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a == b; }); };
-  all["Less"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a < b; }); };
-  all["LessOrEqual"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a <= b; });
-  };
-  all["Greater"] = [](onnx_node& node) { compare(node, [](double a, double b) { return a > b; }); };
-  all["GreaterOrEqual"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a >= b; });
-  };
-  all["And"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a != 0 && b != 0; });
-  };
-  all["Or"] = [](onnx_node& node) {
-    compare(node, [](double a, double b) { return a != 0 || b != 0; });
-  };
-  all["Not"] = logical_not;
-  all["Where"] = where;
+  all["Erfc"] = {
+    [](onnx_node& node) { unary(node, [](expression x) { return offset(scale(erf(x), -1), 1); }); },
+    0, "not of ONNX; tf2onnx writes it"};
+  all["Softplus"] = {[](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); },
+                     1};
+  all["Relu"] = {[](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); }, 1};
+  all["Tanh"] = {[](onnx_node& node) { unary(node, [](expression x) { return tanh(x); }); }, 1};
+  all["Sigmoid"] = {[](onnx_node& node) { unary(node, [](expression x) { return sigmoid(x); }); },
+                    1};
+  all["Clip"] = {clip, 1, "limits are constants"};
+  all["Elu"] = {elu, 1};
+  all["Selu"] = {selu, 1};
+  all["Celu"] = {celu, 12};
+  all["LeakyRelu"] = {leaky_relu, 1};
+  all["HardSigmoid"] = {hard_sigmoid, 1};
+  all["HardSwish"] = {hard_swish, 14};
+  all["Softsign"] = {softsign, 1};
+  all["Gelu"] = {gelu, 20};
+  all["PRelu"] = {prelu, 1};
+  all["Swish"] = {swish, 24};
+  all["Add"] = {binary<arithmetic::add>, 1};
+  all["Sub"] = {binary<arithmetic::subtract>, 1};
+  all["Mul"] = {binary<arithmetic::multiply>, 1};
+  all["Div"] = {binary<arithmetic::divide>, 1};
+  all["Sum"] = {sum, 1};
+  all["Mean"] = {mean, 1};
+  all["Max"] = {extreme<arithmetic::maximum>, 1};
+  all["Min"] = {extreme<arithmetic::minimum>, 1};
+  all["Pow"] = {power, 1, "the exponent is a constant from -16 to 16, or 0.5 or -0.5"};
+  all["Equal"] = {[](onnx_node& node) {
+                    compare(
+                      node, [](expression a, expression b) { return equal(a, b); },
+                      [](double a, double b) { return a == b; });
+                  },
+                  1, "whole numbers of the input are exact up to 2^24"};
+  all["Less"] = {[](onnx_node& node) {
+                   compare(
+                     node, [](expression a, expression b) { return greater(b, a); },
+                     [](double a, double b) { return a < b; });
+                 },
+                 1, "whole numbers of the input are exact up to 2^24"};
+  all["LessOrEqual"] = {[](onnx_node& node) {
+                          compare(
+                            node, [](expression a, expression b) { return at_most_of(a, b); },
+                            [](double a, double b) { return a <= b; });
+                        },
+                        12, "whole numbers of the input are exact up to 2^24"};
+  all["Greater"] = {[](onnx_node& node) {
+                      compare(
+                        node, [](expression a, expression b) { return greater(a, b); },
+                        [](double a, double b) { return a > b; });
+                    },
+                    1, "whole numbers of the input are exact up to 2^24"};
+  all["GreaterOrEqual"] = {[](onnx_node& node) {
+                             compare(
+                               node, [](expression a, expression b) { return at_most_of(b, a); },
+                               [](double a, double b) { return a >= b; });
+                           },
+                           12, "whole numbers of the input are exact up to 2^24"};
+  all["And"] = {[](onnx_node& node) {
+                  compare(
+                    node, [](expression a, expression b) { return a * b; },
+                    [](double a, double b) { return a != 0 && b != 0; });
+                },
+                1};
+  all["Or"] = {[](onnx_node& node) {
+                 compare(
+                   node, [](expression a, expression b) { return maximum(a, b); },
+                   [](double a, double b) { return a != 0 || b != 0; });
+               },
+               1};
+  all["Xor"] = {[](onnx_node& node) {
+                  compare(
+                    node, [](expression a, expression b) { return absolute(a - b); },
+                    [](double a, double b) { return (a != 0) != (b != 0); });
+                },
+                1};
+  all["Not"] = {logical_not, 1};
+  all["ThresholdedRelu"] = {thresholded_relu, 10};
+  all["Shrink"] = {shrink, 9};
+  all["Where"] = {where, 9};
 }
 
 } // namespace troupe

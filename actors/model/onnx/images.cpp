@@ -1,11 +1,12 @@
 // ONNX's operators on images.
 
-#include "actors/model/onnx/node.hpp"
+#include "actors/model/onnx/padding.hpp"
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace troupe {
@@ -192,12 +193,18 @@ window pool_of(onnx_node& node, const sliding_window& how) {
 }
 
 void max_pooling(onnx_node& node) {
-  const auto from = image_of(node);
-  const auto how = sliding_of(node, from, {});
+  auto from = image_of(node);
+  auto how = sliding_of(node, from, {});
   node.require("storage_order", 0, 0);
   node.refuse_output(1, "positions");
   if (!plain(how))
-    node.refuse("the padding differs between two sides, or is as large as the window");
+    for (std::size_t i = 0; i < from.spatial; ++i) {
+      constexpr auto least = -std::numeric_limits<double>::infinity();
+      if (how.before[i] + how.behind[i] > static_cast<std::int64_t>(node.limit()))
+        node.refuse("the padding is too large");
+      from.x = padded(node, from.x, 4 - from.spatial + i, how.before[i], how.behind[i], least).x;
+      how.before[i] = how.behind[i] = 0;
+    }
   node.set(result_of(max_pool(from.x, pool_of(node, how)), from));
 }
 
@@ -275,12 +282,14 @@ void global_max(onnx_node& node) {
 } // namespace
 
 void add_image_operators(onnx_operators& all) {
-  all["Conv"] = convolution;
-  all["ConvTranspose"] = transposed_convolution;
-  all["MaxPool"] = max_pooling;
-  all["AveragePool"] = average_pooling;
-  all["GlobalAveragePool"] = global_average;
-  all["GlobalMaxPool"] = global_max;
+  all["Conv"] = {convolution, 1, "one or two dimensions"};
+  all["ConvTranspose"] = {
+    transposed_convolution, 1,
+    "one or two dimensions; pads are equal on both sides, no auto_pad, no output_shape"};
+  all["MaxPool"] = {max_pooling, 1, "one or two dimensions; dilations of 1, no positions"};
+  all["AveragePool"] = {average_pooling, 1, "one or two dimensions; dilations of 1"};
+  all["GlobalAveragePool"] = {global_average, 1};
+  all["GlobalMaxPool"] = {global_max, 1};
 }
 
 } // namespace troupe

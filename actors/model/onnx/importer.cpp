@@ -7,6 +7,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -15,20 +16,29 @@ namespace troupe {
 
 namespace {
 
+struct kind_of_operators {
+  std::string_view name;
+  void (*add)(onnx_operators&);
+};
+
+constexpr std::array kinds{
+  kind_of_operators{"element by element", add_elementwise_operators},
+  kind_of_operators{"matrix products", add_linear_operators},
+  kind_of_operators{"attention", add_attention_operators},
+  kind_of_operators{"images", add_image_operators},
+  kind_of_operators{"reductions and normalization", add_reduction_operators},
+  kind_of_operators{"sequences", add_sequence_operators},
+  kind_of_operators{"shapes", add_shape_operators},
+  kind_of_operators{"parts", add_part_operators},
+  kind_of_operators{"constants and types", add_constant_operators},
+  kind_of_operators{"positions, masks and numbers", add_number_operators},
+  kind_of_operators{"loops and branches", add_loop_operators}};
+
 const onnx_operators& operators() {
   static const onnx_operators all = [] {
     onnx_operators result;
-    add_elementwise_operators(result);
-    add_image_operators(result);
-    add_linear_operators(result);
-    add_attention_operators(result);
-    add_constant_operators(result);
-    add_loop_operators(result);
-    add_number_operators(result);
-    add_part_operators(result);
-    add_shape_operators(result);
-    add_reduction_operators(result);
-    add_sequence_operators(result);
+    for (const auto& kind : kinds)
+      kind.add(result);
     return result;
   }();
   return all;
@@ -51,8 +61,11 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   if (type.elem_type() == onnx::TensorProto::INT64 || type.elem_type() == onnx::TensorProto::INT32)
     result.type = dtype::int32;
   else if (type.elem_type() != onnx::TensorProto::FLOAT
+           && type.elem_type() != onnx::TensorProto::FLOAT16
+           && type.elem_type() != onnx::TensorProto::BFLOAT16
            && type.elem_type() != onnx::TensorProto::DOUBLE)
-    refuse("has elements of a type that is not supported; expected FLOAT, DOUBLE, INT32 or INT64");
+    refuse("has elements of a type that is not supported; expected FLOAT, FLOAT16, BFLOAT16, "
+           "DOUBLE, INT32 or INT64");
   for (const auto& d : type.shape().dim()) {
     if (d.has_dim_value() && d.dim_value() < 0)
       refuse("has a negative extent");
@@ -97,7 +110,7 @@ void convert(onnx_node& node) {
   const auto found = own ? operators().end() : operators().find(proto.op_type());
   if (found == operators().end()) {
     std::string known;
-    for (const auto& [name, converter] : operators())
+    for (const auto& [name, row] : operators())
       known += (known.empty() ? "" : ", ") + name;
     node.refuse("troupe does not have this operator"
                 + (own ? " of the domain \"" + proto.domain() + "\"" : std::string{}) + "; it has "
@@ -106,7 +119,7 @@ void convert(onnx_node& node) {
   try {
     node.take_apart();
     if (!compute_of_tokens(node))
-      found->second(node);
+      found->second.convert(node);
   } catch (const onnx_node_error&) {
     throw;
   } catch (const input_error& error) {
@@ -154,7 +167,9 @@ std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
   std::int64_t all_rows = 0;
   std::int64_t some_rows = 0;
   for (const auto& node : graph.node()) {
-    const bool cuts = parts.contains(node.op_type());
+    const bool picks = node.op_type() == "Gather" && node.input_size() == 2
+      && (tokens.contains(node.input(0)) || some.contains(node.input(0)));
+    const bool cuts = picks || parts.contains(node.op_type());
     if ((cuts || moves.contains(node.op_type())) && holds(node.input(), some))
       some.insert(node.output().begin(), node.output().end());
     else if ((cuts || moves.contains(node.op_type())) && holds(node.input(), tokens))
@@ -178,10 +193,14 @@ std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
   return static_cast<std::size_t>(all_rows > 0 ? all_rows : some_rows);
 }
 
-std::vector<std::string> onnx_operator_names() {
-  std::vector<std::string> result;
-  for (const auto& [name, converter] : operators())
-    result.push_back(name);
+std::vector<onnx_operator_text> onnx_operator_table() {
+  std::vector<onnx_operator_text> result;
+  for (const auto& kind : kinds) {
+    onnx_operators rows;
+    kind.add(rows);
+    for (const auto& [name, row] : rows)
+      result.push_back({name, kind.name, row.since, row.limits});
+  }
   return result;
 }
 

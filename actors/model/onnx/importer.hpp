@@ -60,7 +60,16 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
 /// True if training and testing compute different things.
 bool differs_in_training(const onnx_model& model);
 
-/// The operators that can be imported, in alphabetical order.
-std::vector<std::string> onnx_operator_names();
+/// An operator that can be imported.
+struct onnx_operator_text {
+  std::string name;
+  std::string_view kind; ///< such as "images"
+  /// The first operator set that has it; 0 if ONNX does not define it.
+  std::int64_t since = 1;
+  std::string_view limits; ///< what is not supported; empty if all is
+};
+
+/// The operators that can be imported, by kind and in alphabetical order.
+std::vector<onnx_operator_text> onnx_operator_table();
 
 } // namespace troupe

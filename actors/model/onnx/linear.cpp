@@ -100,10 +100,10 @@ void general_product(onnx_node& node) {
 } // namespace
 
 void add_linear_operators(onnx_operators& all) {
-  all["MatMul"] = [](onnx_node& node) {
-    node.set(matrix_product(node, node.input(0), node.input(1)));
-  };
-  all["Gemm"] = general_product;
+  all["MatMul"] = {
+    [](onnx_node& node) { node.set(matrix_product(node, node.input(0), node.input(1))); }, 1,
+    "the batch is not a dimension of the matrices that is summed"};
+  all["Gemm"] = {general_product, 1, "the batch is the rows of the result"};
 }
 
 } // namespace troupe

@@ -88,8 +88,8 @@ void branch(onnx_node& node) {
 } // namespace
 
 void add_loop_operators(onnx_operators& all) {
-  all["Loop"] = loop;
-  all["If"] = branch;
+  all["Loop"] = {loop, 1, "unrolled; the number of steps and the condition are constants"};
+  all["If"] = {branch, 1, "the condition is a constant"};
 }
 
 } // namespace troupe

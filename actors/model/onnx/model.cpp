@@ -23,7 +23,6 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t oldest = 1;
-constexpr std::int64_t newest = 24;
 constexpr std::size_t least_limit = 65'536;
 /// The number of the field metadata_props in a NodeProto.
 constexpr int node_metadata = 9;
@@ -31,22 +30,23 @@ constexpr int node_metadata = 9;
 /// True if an input of an operator is only a setting, which gets no gradient.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
-    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or",
+    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or", "Xor",
     "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
   static const std::set<std::string, std::less<>> all_but_the_first{
-    "Reshape",      "Expand",
-    "Slice",        "Split",
-    "Squeeze",      "Unsqueeze",
-    "Gather",       "Pad",
-    "Clip",         "Pow",
-    "Dropout",      "ReduceSum",
-    "ReduceMean",   "ReduceMax",
-    "ReduceMin",    "ReduceL1",
-    "ReduceL2",     "ReduceSumSquare",
-    "ReduceLogSum", "ReduceLogSumExp",
-    "Tile",         "Trilu",
-    "CastLike",     "Resize",
-    "SequenceAt",   "SplitToSequence"};
+    "Reshape",        "Expand",
+    "Slice",          "Split",
+    "Squeeze",        "Unsqueeze",
+    "Gather",         "Pad",
+    "Clip",           "Pow",
+    "Dropout",        "ReduceSum",
+    "ReduceMean",     "ReduceMax",
+    "ReduceMin",      "ReduceL1",
+    "ReduceL2",       "ReduceSumSquare",
+    "ReduceLogSum",   "ReduceLogSumExp",
+    "Tile",           "Trilu",
+    "CastLike",       "Upsample",
+    "Resize",         "SequenceAt",
+    "SplitToSequence"};
   const auto& op = node.op_type();
   if (all.contains(op))
     return true;
@@ -279,10 +279,10 @@ void onnx_model::check_operator_sets() {
   for (const auto& x : proto_->opset_import())
     if (x.domain().empty() || x.domain() == "ai.onnx")
       version_ = x.version();
-  if (version_ < oldest || version_ > newest)
+  if (version_ < oldest || version_ > newest_onnx_operators)
     throw input_error(name_ + ": uses version " + std::to_string(version_)
                       + " of ONNX's operators; export it with one from " + std::to_string(oldest)
-                      + " to " + std::to_string(newest) + " (opset_version)");
+                      + " to " + std::to_string(newest_onnx_operators) + " (opset_version)");
   if (proto_->functions_size() > 0)
     throw input_error(name_ + ": defines functions of its own; export it without");
   if (proto_->graph().sparse_initializer_size() > 0)
@@ -340,8 +340,10 @@ void onnx_model::find_weights() {
   for (const auto& x : graph.initializer()) {
     const auto running = state.find(x.name());
     const bool is_state = running != state.end();
-    if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() == 0
-        || !(is_state || learnt.contains(x.name())))
+    const bool real = x.data_type() == onnx::TensorProto::FLOAT
+      || x.data_type() == onnx::TensorProto::FLOAT16
+      || x.data_type() == onnx::TensorProto::BFLOAT16;
+    if (!real || x.dims_size() == 0 || !(is_state || learnt.contains(x.name())))
       continue;
     if (!outside.contains(x.name())) {
       if (roles.why_it_stays(x.name()).empty())

@@ -22,6 +22,9 @@ class NodeProto;
 
 namespace troupe {
 
+/// The newest version of ONNX's operator set that is supported.
+inline constexpr std::int64_t newest_onnx_operators = 24;
+
 /// A parsed and checked model in the ONNX format (onnx.ai). The operator set is known, names are
 /// defined once and before their use, and tensors are exactly as long as their shapes require.
 /// onnx_importer interprets the operators. Immutable; copies share the model.

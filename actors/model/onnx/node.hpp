@@ -151,8 +151,16 @@ private:
 
 /// Builds the computation of a node, and sets its outputs.
 using onnx_converter = void (*)(onnx_node& node);
-/// Converters by name of the operator.
-using onnx_operators = std::map<std::string, onnx_converter, std::less<>>;
+/// A row of the table of operators.
+struct onnx_operator {
+  onnx_converter convert = nullptr;
+  /// The first operator set that has it; 0 if ONNX does not define it.
+  std::int64_t since = 1;
+  /// What is not supported, for people. Empty if all is.
+  std::string_view limits = {};
+};
+/// Rows by name of the operator.
+using onnx_operators = std::map<std::string, onnx_operator, std::less<>>;
 
 void add_attention_operators(onnx_operators& all);
 void add_constant_operators(onnx_operators& all);

@@ -82,7 +82,7 @@ void triangle(onnx_node& node) {
   }));
 }
 
-/// Repeats whole tensors. For a computed tensor, along dimensions of extent 1.
+/// Repeats whole tensors.
 void tile(onnx_node& node) {
   const auto v = node.input(0);
   const auto counts = node.integers_of(1, "repeats");
@@ -92,17 +92,28 @@ void tile(onnx_node& node) {
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (counts[i] < 1 || counts[i] > (std::int64_t{1} << 32))
       node.refuse("a dimension is repeated " + std::to_string(counts[i]) + " times");
-    if (counts[i] != 1 && (dims[i] == onnx_constant::batch || (!v.known && dims[i] != 1)))
-      node.refuse("dimension " + std::to_string(i)
-                  + " is repeated, and is the batch or has more "
-                    "than one element");
+    if (counts[i] != 1 && dims[i] == onnx_constant::batch)
+      node.refuse("dimension " + std::to_string(i) + " is repeated, and is the batch");
     constexpr auto most = std::int64_t{1} << 48;
     if (dims[i] > most / counts[i])
       node.refuse("dimension " + std::to_string(i) + " would be larger than 2^48");
     dims[i] *= counts[i];
   }
   if (!v.known) {
-    node.set(expanded(node, v, dims));
+    auto result = v;
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      if (counts[i] == 1)
+        continue;
+      auto apart = result.dims();
+      apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(i), 1);
+      result = with_dims(node, result, apart);
+      apart[i] = counts[i];
+      result = expanded(node, result, apart);
+      apart.erase(apart.begin() + static_cast<std::ptrdiff_t>(i));
+      apart[i] = dims[i];
+      result = with_dims(node, result, apart);
+    }
+    node.set(result);
     return;
   }
   const auto& c = *v.known;
@@ -158,15 +169,15 @@ void scatter(onnx_node& node) {
 } // namespace
 
 void add_number_operators(onnx_operators& all) {
-  all["Sin"] = unary<std::sin>;
-  all["Cos"] = unary<std::cos>;
-  all["Floor"] = unary<std::floor>;
-  all["Ceil"] = unary<std::ceil>;
-  all["Round"] = unary<to_even>;
-  all["Mod"] = modulo;
-  all["Trilu"] = triangle;
-  all["Tile"] = tile;
-  all["ScatterND"] = scatter;
+  all["Sin"] = {unary<std::sin>, 7, "constants only"};
+  all["Cos"] = {unary<std::cos>, 7, "constants only"};
+  all["Floor"] = {unary<std::floor>, 1, "constants only"};
+  all["Ceil"] = {unary<std::ceil>, 1, "constants only"};
+  all["Round"] = {unary<to_even>, 11, "constants only"};
+  all["Mod"] = {modulo, 10, "constants only"};
+  all["Trilu"] = {triangle, 14, "constants only"};
+  all["Tile"] = {tile, 1, "not along the batch"};
+  all["ScatterND"] = {scatter, 11, "constants only; no reduction"};
 }
 
 } // namespace troupe

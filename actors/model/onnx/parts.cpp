@@ -1,6 +1,6 @@
 // ONNX's operators that split and join tensors.
 
-#include "actors/model/onnx/node.hpp"
+#include "actors/model/onnx/padding.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
 
@@ -367,19 +367,35 @@ void gather(onnx_node& node) {
   node.set({embedding(node.tensor(0), which.x), which.batch_at});
 }
 
-// Pads with zeros on both sides.
+/// `count` elements that continue an axis with mirrored elements, or with the last one.
+onnx_value continued(const onnx_node& node, const onnx_value& v, std::size_t axis,
+                     const std::string& mode, std::int64_t count, bool in_front) {
+  const auto extent = v.dims()[axis];
+  if (mode == "edge") {
+    const auto last = sliced(node, v, axis, in_front ? 0 : extent - 1, in_front ? 1 : extent);
+    auto dims = v.dims();
+    dims[axis] = count;
+    return expanded(node, last, dims);
+  }
+  if (count >= extent)
+    node.refuse("a padding of " + std::to_string(count) + " elements cannot mirror "
+                + std::to_string(extent));
+  const auto part = in_front ? sliced(node, v, axis, 1, 1 + count)
+                             : sliced(node, v, axis, extent - 1 - count, extent - 1);
+  return {reverse(part.x, part.graph_axis(axis)), part.batch_at};
+}
+
 void pad(onnx_node& node) {
   auto v = node.input(0);
-  if (const auto mode = node.text("mode", "constant"); mode != "constant")
-    node.refuse("attribute \"mode\" is \"" + mode + "\"; expected constant");
+  const auto mode = node.text("mode", "constant");
+  if (mode != "constant" && mode != "reflect" && mode != "edge")
+    node.refuse("attribute \"mode\" is \"" + mode + "\"; expected constant, reflect or edge");
   auto pads = node.integers("pads");
   auto value = node.real("value", 0);
   if (node.version() >= 11)
     pads = node.integers_of(1, "pads");
   if (node.has_input(2))
     value = node.number_of(2, "value");
-  if (value != 0)
-    node.refuse("the value is " + std::to_string(value) + "; expected 0");
   std::vector<std::int64_t> axes(v.rank());
   std::iota(axes.begin(), axes.end(), std::int64_t{0});
   if (node.has_input(3))
@@ -402,15 +418,40 @@ void pad(onnx_node& node) {
                     + std::to_string(axis) + ", which has " + std::to_string(extent_now));
     v = sliced(node, v, axis, std::max<std::int64_t>(-before, 0),
                v.dims()[axis] - std::max<std::int64_t>(-behind, 0));
-    auto extents = v.x.shape().extents();
-    auto& extent = extents[v.graph_axis(axis)];
-    extent += std::max<std::int64_t>(before, 0) + std::max<std::int64_t>(behind, 0);
-    v.x = place(v.x, v.graph_axis(axis), std::max<std::int64_t>(before, 0), shape{extents});
+    const std::int64_t front = std::max<std::int64_t>(before, 0);
+    const std::int64_t back = std::max<std::int64_t>(behind, 0);
+    if (mode == "constant") {
+      v = padded(node, v, axis, front, back, value);
+      continue;
+    }
+    std::vector<onnx_value> parts{v};
+    if (front > 0)
+      parts.insert(parts.begin(), continued(node, v, axis, mode, front, true));
+    if (back > 0)
+      parts.push_back(continued(node, v, axis, mode, back, false));
+    v = concatenated(node, parts, axis);
   }
   node.set(v);
 }
 
 } // namespace
+
+onnx_value padded(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t before,
+                  std::int64_t behind, double value) {
+  auto extents = v.x.shape().extents();
+  auto& extent = extents[v.graph_axis(axis)];
+  const auto inside = extent;
+  extent += before + behind;
+  const onnx_value zeros{place(v.x, v.graph_axis(axis), before, shape{extents}), v.batch_at};
+  if (value == 0)
+    return zeros;
+  onnx_constant frame;
+  frame.dims.assign(v.rank(), 1);
+  frame.dims[axis] = inside + before + behind;
+  frame.values.assign(static_cast<std::size_t>(frame.dims[axis]), value);
+  std::fill_n(frame.values.begin() + before, inside, 0.0);
+  return node.combine(arithmetic::add, zeros, frame);
+}
 
 onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& parts,
                         std::size_t axis) {
@@ -431,14 +472,15 @@ onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& pa
 }
 
 void add_part_operators(onnx_operators& all) {
-  all["Slice"] = slice;
-  all["ReverseSequence"] = reverse_sequence;
-  all["Split"] = split;
-  all["SplitToSequence"] = split_to_sequence;
-  all["SequenceAt"] = sequence_at;
-  all["Concat"] = concat;
-  all["Gather"] = gather;
-  all["Pad"] = pad;
+  all["Slice"] = {slice, 1, "a step of 1, or -1 over a whole axis; not along the batch"};
+  all["ReverseSequence"] = {reverse_sequence, 10, "equal lengths"};
+  all["Split"] = {split, 1, "not along the batch"};
+  all["SplitToSequence"] = {split_to_sequence, 11, "lengths are constants"};
+  all["SequenceAt"] = {sequence_at, 11, "the position is a constant"};
+  all["Concat"] = {concat, 1, "not along the batch"};
+  all["Gather"] = {gather, 1,
+                   "constant positions, or rows of a table that whole numbers of the input select"};
+  all["Pad"] = {pad, 1, "constant, reflect and edge; not along the batch"};
 }
 
 } // namespace troupe

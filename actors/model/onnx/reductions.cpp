@@ -252,9 +252,9 @@ void layer_normalization(onnx_node& node) {
   std::vector<std::size_t> together;
   for (auto i = axis; i < rank; ++i)
     together.push_back(i);
-  const auto rows = rows_over(node, v, together);
+  auto rows = rows_over(node, v, together);
   if (rows.x.shape().rank() < 2)
-    node.refuse("the input, of shape " + onnx_dims_text(v.dims()) + ", has no rows");
+    rows.x = reshape(rows.x, {1, rows.x.shape().last()});
   const auto epsilon = node.real("epsilon", 1e-5);
   auto y = with_dims(node, {normalize_rows(rows.x, epsilon), rows.batch_at}, v.dims());
   y = node.combine(arithmetic::multiply, y, node.input(1));
@@ -395,23 +395,23 @@ void batch_normalization(onnx_node& node) {
 } // namespace
 
 void add_reduction_operators(onnx_operators& all) {
-  all["ReduceSum"] = reduce<sum_of, whole<arithmetic::add>>;
-  all["ReduceProd"] = reduce<product_of, whole<arithmetic::multiply>>;
-  all["ReduceMean"] = reduce<mean_of>;
-  all["ReduceMax"] = reduce<max_last, whole<arithmetic::maximum>>;
-  all["ReduceMin"] = reduce<min_of, whole<arithmetic::minimum>>;
-  all["ReduceL1"] = reduce<absolute_sum>;
-  all["ReduceL2"] = reduce<euclidean_norm>;
-  all["ReduceSumSquare"] = reduce<sum_of_squares>;
-  all["ReduceLogSum"] = reduce<log_of_sum>;
-  all["ReduceLogSumExp"] = reduce<log_sum_exp>;
-  all["Softmax"] = softmax_like<softmax>;
-  all["LogSoftmax"] = softmax_like<log_softmax_of>;
-  all["LayerNormalization"] = layer_normalization;
-  all["RMSNormalization"] = rms_normalization;
-  all["GroupNormalization"] = group_normalization;
-  all["InstanceNormalization"] = instance_normalization;
-  all["BatchNormalization"] = batch_normalization;
+  all["ReduceSum"] = {reduce<sum_of, whole<arithmetic::add>>, 1, "not over the batch"};
+  all["ReduceProd"] = {reduce<product_of, whole<arithmetic::multiply>>, 1, "not over the batch"};
+  all["ReduceMean"] = {reduce<mean_of>, 1, "not over the batch"};
+  all["ReduceMax"] = {reduce<max_last, whole<arithmetic::maximum>>, 1, "not over the batch"};
+  all["ReduceMin"] = {reduce<min_of, whole<arithmetic::minimum>>, 1, "not over the batch"};
+  all["ReduceL1"] = {reduce<absolute_sum>, 1, "not over the batch"};
+  all["ReduceL2"] = {reduce<euclidean_norm>, 1, "not over the batch"};
+  all["ReduceSumSquare"] = {reduce<sum_of_squares>, 1, "not over the batch"};
+  all["ReduceLogSum"] = {reduce<log_of_sum>, 1, "not over the batch"};
+  all["ReduceLogSumExp"] = {reduce<log_sum_exp>, 1, "not over the batch"};
+  all["Softmax"] = {softmax_like<softmax>, 1, "not over the batch"};
+  all["LogSoftmax"] = {softmax_like<log_softmax_of>, 1, "not over the batch"};
+  all["LayerNormalization"] = {layer_normalization, 17, "not over the batch"};
+  all["RMSNormalization"] = {rms_normalization, 23};
+  all["GroupNormalization"] = {group_normalization, 18};
+  all["InstanceNormalization"] = {instance_normalization, 1};
+  all["BatchNormalization"] = {batch_normalization, 1, "no statistics of the batch as outputs"};
 }
 
 } // namespace troupe

@@ -161,9 +161,13 @@ void recurrence(onnx_node& node) {
 } // namespace
 
 void add_sequence_operators(onnx_operators& all) {
-  all["RNN"] = recurrence<cell::rnn>;
-  all["LSTM"] = recurrence<cell::lstm>;
-  all["GRU"] = recurrence<cell::gru>;
+  all["RNN"] = {recurrence<cell::rnn>, 1,
+                "default activations, no clip, an initial state of 0, equal lengths"};
+  all["LSTM"] = {
+    recurrence<cell::lstm>, 1,
+    "default activations, no clip, initial states of 0, equal lengths, no last cell state"};
+  all["GRU"] = {recurrence<cell::gru>, 1,
+                "default activations, no clip, an initial state of 0, equal lengths"};
 }
 
 } // namespace troupe

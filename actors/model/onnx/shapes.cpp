@@ -413,56 +413,185 @@ void expand(onnx_node& node) {
   node.set(expanded(node, with_dims(node, v, own), dims));
 }
 
-/// The factor by which Resize enlarges dimension i.
-std::int64_t factor_of(onnx_node& node, std::size_t i, std::int64_t extent) {
-  const bool by_size = node.has_input(3);
-  const auto& wanted = node.known(by_size ? 3 : 2, by_size ? "sizes" : "scales");
-  if (wanted.elements() != node.input(0).rank())
-    node.refuse("expected a size or scale for each dimension");
-  const auto x = wanted.at(i);
-  if (by_size && (extent == onnx_constant::batch || x == static_cast<double>(extent)))
-    return 1;
-  const auto factor = by_size ? x / static_cast<double>(extent) : x;
-  constexpr double most = 64;
-  if (!(factor >= 1 && factor <= most) || factor != std::trunc(factor)
-      || (extent == onnx_constant::batch && factor != 1))
-    node.refuse("dimension " + std::to_string(i) + " is scaled by " + std::to_string(factor)
-                + "; expected a whole number from 1 to 64, and 1 for the batch");
-  return onnx_integer(factor);
+/// How Resize finds the elements of the input from which an element of the output is computed.
+struct resizing {
+  std::string mode;
+  std::string place;
+  std::string rounding;
+  double cubic = -0.75;
+  bool only_inside = false;
+
+  /// The position in the input of element i of the output, along one dimension.
+  double position(double i, double scale, double from, double to) const {
+    if (place == "align_corners")
+      return to == 1 ? 0 : i * (from - 1) / (to - 1);
+    if (place == "asymmetric")
+      return i / scale;
+    if (place == "tf_half_pixel_for_nn")
+      return (i + 0.5) / scale;
+    return place == "pytorch_half_pixel" && to == 1 ? 0 : (i + 0.5) / scale - 0.5;
+  }
+
+  double nearest(double x) const {
+    if (rounding == "floor")
+      return std::floor(x);
+    if (rounding == "ceil")
+      return std::ceil(x);
+    return rounding == "round_prefer_ceil" ? std::floor(x + 0.5) : std::ceil(x - 0.5);
+  }
+
+  /// True if each element is repeated.
+  bool repeats(double scale) const {
+    return mode == "nearest" && scale == std::trunc(scale)
+      && ((place == "asymmetric" && rounding == "floor")
+          || (place == "half_pixel" && rounding.starts_with("round_")));
+  }
+
+  /// The weight of an element at this distance (Keys, 1981, for cubic).
+  double weight(double distance) const {
+    const auto d = std::abs(distance);
+    if (mode == "linear")
+      return std::max(0.0, 1 - d);
+    if (d <= 1)
+      return ((cubic + 2) * d - (cubic + 3)) * d * d + 1;
+    return d < 2 ? ((cubic * d - 5 * cubic) * d + 8 * cubic) * d - 4 * cubic : 0;
+  }
+
+  /// (from, to): column i has the weights of element i of the output.
+  onnx_constant matrix(double scale, std::int64_t from, std::int64_t to) const {
+    onnx_constant result;
+    result.dims = {from, to};
+    result.values.resize(static_cast<std::size_t>(from * to));
+    for (std::int64_t i = 0; i < to; ++i) {
+      const auto x =
+        position(static_cast<double>(i), scale, static_cast<double>(from), static_cast<double>(to));
+      const auto add = [&](double at, double w) {
+        const auto row = std::clamp<std::int64_t>(onnx_integer(at), 0, from - 1);
+        result.values[static_cast<std::size_t>(row * to + i)] += w;
+      };
+      if (mode == "nearest") {
+        add(nearest(x), 1);
+        continue;
+      }
+      const auto outside = [&](double at) {
+        return only_inside && (at < 0 || at >= static_cast<double>(from));
+      };
+      double sum = 0;
+      for (auto at = std::floor(x) - 1; at <= std::floor(x) + 2; ++at)
+        sum += outside(at) ? 0 : weight(x - at);
+      for (auto at = std::floor(x) - 1; at <= std::floor(x) + 2; ++at)
+        if (!outside(at))
+          add(at, weight(x - at) / sum);
+    }
+    return result;
+  }
+};
+
+resizing resizing_of(onnx_node& node) {
+  constexpr std::int64_t with_coordinates = 11;
+  const bool old = node.version() < with_coordinates || node.op() == "Upsample";
+  resizing result;
+  result.mode = node.text("mode", "nearest");
+  result.place = node.text("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+  result.rounding = node.text("nearest_mode", old ? "floor" : "round_prefer_floor");
+  result.cubic = node.real("cubic_coeff_a", -0.75);
+  result.only_inside = node.integer("exclude_outside", 0) != 0;
+  node.ignore("extrapolation_value");
+  node.require("antialias", 0, 0);
+  if (result.mode != "nearest" && result.mode != "linear" && result.mode != "cubic")
+    node.refuse("attribute \"mode\" is \"" + result.mode + "\"; expected nearest, linear or cubic");
+  if (result.place == "tf_crop_and_resize")
+    node.refuse("parts of images (tf_crop_and_resize) are not supported");
+  if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch" || node.has("axes"))
+    node.refuse("attributes \"axes\" and \"keep_aspect_ratio_policy\" are not supported");
+  return result;
 }
 
-/// Repeats each pixel. With whole factors, the nearest pixel is the same by all rules that are
-/// accepted.
+/// Multiplies along each dimension that changes with a matrix of weights, unless elements are only
+/// repeated.
 void resize(onnx_node& node) {
-  const auto place = node.text("coordinate_transformation_mode", "half_pixel");
-  const auto rounding = node.text("nearest_mode", "round_prefer_floor");
-  if (node.text("mode", "nearest") != "nearest")
-    node.refuse("attribute \"mode\" is not nearest");
-  if (!(place == "asymmetric" && rounding == "floor")
-      && !(place == "half_pixel" && rounding.starts_with("round_")))
-    node.refuse(
-      "expected coordinates \"asymmetric\" with \"floor\", or \"half_pixel\" with rounding; "
-      "found \""
-      + place + "\" with \"" + rounding + "\"");
-  for (const auto name : {"cubic_coeff_a", "exclude_outside", "extrapolation_value", "antialias",
-                          "keep_aspect_ratio_policy"})
-    node.ignore(name);
-  if (node.has("axes"))
-    node.refuse("attribute \"axes\" is not supported");
-  auto v = node.input(0);
-  for (std::size_t i = 0; i < v.rank(); ++i) {
-    auto dims = v.dims();
-    const auto factor = factor_of(node, i, dims[i]);
-    if (factor == 1)
+  const auto how = resizing_of(node);
+  onnx_value v{node.tensor(0), node.input(0).batch_at};
+  const bool by_size = node.has_input(3);
+  const std::size_t at = node.version() < 11 || node.op() == "Upsample" ? 1 : by_size ? 3 : 2;
+  std::vector<double> wanted;
+  if (node.has("scales"))
+    wanted = node.reals("scales");
+  else
+    wanted = elements_of(node.known(at, by_size ? "sizes" : "scales"), 64, node);
+  const auto dims = v.dims();
+  if (wanted.size() != dims.size())
+    node.refuse("expected a size or scale for each dimension");
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const auto from = static_cast<double>(dims[i]);
+    if (dims[i] == onnx_constant::batch) {
+      if (by_size ? wanted[i] > 1 && wanted[i] != static_cast<double>(node.example())
+              && wanted[i] != onnx_constant::batch_size
+                  : wanted[i] != 1)
+        node.refuse("the batch is scaled");
       continue;
-    auto apart = dims;
-    apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(i) + 1, 1);
-    v = with_dims(node, v, apart);
-    apart[i + 1] = factor;
-    dims[i] *= factor;
-    v = with_dims(node, expanded(node, v, apart), dims);
+    }
+    const auto to = std::floor(by_size ? wanted[i] : from * wanted[i]);
+    // ONNX's tests divide by the length before it is rounded, other programs by the rounded one.
+    if (how.place == "align_corners" && !by_size && to != from * wanted[i])
+      node.refuse("dimension " + std::to_string(i) + " with aligned corners would get "
+                  + std::to_string(from * wanted[i]) + " elements; expected a whole number");
+    const auto limit = static_cast<double>(std::max<std::size_t>(node.limit(), 1 << 24));
+    if (!(to >= 1) || !(from >= 1) || to * from > limit)
+      node.refuse("dimension " + std::to_string(i) + " would get " + std::to_string(to)
+                  + " elements");
+    const auto scale = by_size ? to / from : wanted[i];
+    if (scale == 1)
+      continue;
+    if (how.repeats(scale)) {
+      auto apart = v.dims();
+      apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(i) + 1, 1);
+      v = with_dims(node, v, apart);
+      apart[i + 1] = onnx_integer(scale);
+      v = expanded(node, v, apart);
+      apart.erase(apart.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      apart[i] = onnx_integer(to);
+      v = with_dims(node, v, apart);
+      continue;
+    }
+    std::vector<std::size_t> order(dims.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::swap(order[i], order.back());
+    const onnx_value weights{how.matrix(scale, dims[i], onnx_integer(to))};
+    v = matrix_product(node, transposed(v, order, node.target()), weights);
+    v = transposed(v, order, node.target());
   }
   node.set(v);
+}
+
+/// The channels of (batch, channels, height, width) as `size` x `size` pixels each, or back.
+template <bool to_space>
+void pixels(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto size = node.integer("blocksize", 0);
+  const bool columns = node.text("mode", "DCR") == "CRD";
+  const auto dims = v.dims();
+  if (v.rank() != 4 || size < 1 || size > (1 << 12))
+    node.refuse("expected (batch, channels, height, width) and a positive block size");
+  const auto block = size * size;
+  if (to_space ? dims[1] % block != 0 : dims[2] % size != 0 || dims[3] % size != 0)
+    node.refuse("the block size " + std::to_string(size) + " does not divide "
+                + onnx_dims_text(dims));
+  const auto n = dims[0];
+  const auto c = to_space ? dims[1] / block : dims[1];
+  const auto h = to_space ? dims[2] : dims[2] / size;
+  const auto w = to_space ? dims[3] : dims[3] / size;
+  auto& g = node.target();
+  if (!to_space) {
+    const auto apart = with_dims(node, v, {n, c, h, size, w, size});
+    node.set(with_dims(node, transposed(apart, {0, 3, 5, 1, 2, 4}, g), {n, c * block, h, w}));
+    return;
+  }
+  const auto apart = columns ? with_dims(node, v, {n, c, size, size, h, w})
+                             : with_dims(node, v, {n, size, size, c, h, w});
+  const auto turned =
+    columns ? transposed(apart, {0, 1, 4, 2, 5, 3}, g) : transposed(apart, {0, 3, 4, 1, 5, 2}, g);
+  node.set(with_dims(node, turned, {n, c, h * size, w * size}));
 }
 
 } // namespace
@@ -485,13 +614,19 @@ onnx_value expanded(const onnx_node& node, const onnx_value& v,
 }
 
 void add_shape_operators(onnx_operators& all) {
-  all["Reshape"] = reshape;
-  all["Flatten"] = flatten;
-  all["Squeeze"] = squeeze;
-  all["Unsqueeze"] = unsqueeze;
-  all["Transpose"] = transpose;
-  all["Expand"] = expand;
-  all["Resize"] = resize;
+  all["Reshape"] = {
+    reshape, 1,
+    "the shape is a constant; the batch stays apart, or is merged and later split again"};
+  all["Flatten"] = {flatten, 1, "the batch stays apart"};
+  all["Squeeze"] = {squeeze, 1};
+  all["Unsqueeze"] = {unsqueeze, 1};
+  all["Transpose"] = {transpose, 1};
+  all["Expand"] = {expand, 8, "the shape is a constant"};
+  all["Resize"] = {resize, 10,
+                   "nearest, linear and cubic; no tf_crop_and_resize, axes or antialias"};
+  all["Upsample"] = {resize, 1, "from operator set 7 on"};
+  all["DepthToSpace"] = {pixels<true>, 1};
+  all["SpaceToDepth"] = {pixels<false>, 1};
 }
 
 } // namespace troupe

@@ -58,6 +58,25 @@ BOOST_AUTO_TEST_CASE(parts_of_the_tokens) {
   BOOST_TEST(onnx_table_rows(m.parsed(), "x") == 3u);
 }
 
+// x[:, 2] of PyTorch.
+BOOST_AUTO_TEST_CASE(single_tokens) {
+  token_model m;
+  m.whole("2", {}, {2});
+  integer(m.node("Gather", {"x", "2"}, "token"), "axis", 1);
+  m.node("Gather", {"table", "token"}, "y");
+  BOOST_TEST(m.output({0, 2, 1, 9, 9, 9, 2, 9}) == std::vector<double>({2, 3, 4, 5}),
+             boost::test_tools::per_element());
+  BOOST_TEST(onnx_table_rows(m.parsed(), "x") == 3u);
+  token_model real;
+  real.whole("1", {1}, {1});
+  real.whole("3", {1}, {3});
+  real.node("Slice", {"x", "1", "3", "1"}, "part");
+  real.reshape("part", {0, 2, 1}, "column");
+  integer(real.node("Cast", {"column"}, "y"), "to", onnx::TensorProto::FLOAT);
+  BOOST_TEST(real.output({0, 2, 1, 9}) == std::vector<double>({2, 1}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(parts_as_real_numbers) {
   token_model m;
   m.whole("2", {1}, {2});

@@ -7,7 +7,10 @@
 #include "tests/actors/model/onnx/small_model.hpp"
 #include "tests/support/temporary_directory.hpp"
 
+#include <array>
+#include <cmath>
 #include <fstream>
+#include <vector>
 
 BOOST_AUTO_TEST_SUITE(onnx_weights)
 
@@ -68,6 +71,30 @@ small_model positions() {
 }
 
 } // namespace
+
+BOOST_AUTO_TEST_CASE(weights_of_half_precision) {
+  for (const bool brain : {false, true}) {
+    small_model m;
+    auto& w = *m.proto.mutable_graph()->add_initializer();
+    w.set_name("w");
+    w.set_data_type(brain ? onnx::TensorProto::BFLOAT16 : onnx::TensorProto::FLOAT16);
+    w.add_dims(4);
+    w.add_dims(1);
+    // 1, -2.5, the least number, and 0
+    const auto bits =
+      brain ? std::array{0x3f80, 0xc020, 0x0001, 0} : std::array{0x3c00, 0xc100, 0x0001, 0};
+    for (const int x : bits)
+      w.add_int32_data(x);
+    m.node("MatMul", {"x", "w"}, "y");
+    const auto model = m.parsed();
+    BOOST_TEST(trained(model) == "w ");
+    graph g;
+    import_onnx(model, g, {g.placeholder("x", {shape::batch, 4})});
+    const auto least = brain ? std::ldexp(1.0F, -133) : std::ldexp(1.0F, -24);
+    BOOST_TEST(model.values(g.parameters()) == std::vector<float>({1, -2.5F, least, 0}),
+               boost::test_tools::per_element());
+  }
+}
 
 // As tf2onnx writes one-dimensional convolutions of Keras.
 BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
