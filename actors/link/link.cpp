@@ -291,9 +291,9 @@ void link::announce_up() {
 }
 
 // Called on the thread of the channels.
-channel_host::on_channel link::channel_listener() {
+channel_maker::on_channel link::channel_listener() {
   return [session = session_, self = caf::actor_cast<caf::actor_addr>(this)](
-           const channel_host::channel_ptr& channel, const std::string& problem) {
+           const channel_maker::channel_ptr& channel, const std::string& problem) {
     const auto tell = [self](auto what) {
       if (auto link = caf::actor_cast<caf::actor>(self))
         caf::anon_send(link, std::move(what));

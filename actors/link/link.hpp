@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/channel_host.hpp"
+#include "actors/link/channel_maker.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/link/link_secret.hpp"
 #include "actors/link/link_session.hpp"
@@ -83,7 +83,7 @@ struct link_options {
   /// The cluster's secret, which both ends of a link must prove to know; empty: none.
   std::string secret;
   /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
-  std::shared_ptr<channel_host> channels;
+  std::shared_ptr<channel_maker> channels;
 };
 
 /// One end of the connection between two nodes. It introduces its node to the other one over a
@@ -179,7 +179,7 @@ private:
   void on_sign_of_life();
 
   void send_chunks(const ticket& id, sending& x);
-  channel_host::on_channel channel_listener();
+  channel_maker::on_channel channel_listener();
   void introduce(std::uint64_t incarnation);
   void announce_up();
   void lose(const std::string& cause);

@@ -176,6 +176,9 @@ private:
 
   using clock = std::chrono::steady_clock;
 
+  /// The time of the actor system, which may be a simulation's.
+  clock::time_point now() const;
+
   // For sending; call these with mutex_ held.
   void lend(proto::Frame& frame, const payload& x, outgoing& out);
   /// Adds a record to the queue. write() must follow.
@@ -229,10 +232,10 @@ private:
   bool cut_ = false;
   /// True while the peer has not reported which records it has received.
   bool holding_ = false;
-  clock::time_point said_ = clock::now();
+  clock::time_point said_ = now();
   // Written by the reading thread without the mutex: a sender may hold it while the system copies a
   // large payload.
-  std::atomic<clock::time_point> heard_ = clock::now();
+  std::atomic<clock::time_point> heard_ = now();
   std::atomic<std::uint64_t> received_ = 0;
   std::atomic<std::uint64_t> acknowledged_ = 0;
   std::uint64_t next_loan_ = 1;
