@@ -76,7 +76,7 @@ struct link_options {
   /// A peer counts as lost if its channel has carried nothing from it for this long. If the peer is
   /// on another host, it counts as lost only if, in addition, the connection cannot be restored
   /// within channel_host_options::grace.
-  std::chrono::milliseconds suspect_after{10'000};
+  std::chrono::milliseconds suspect_after = stream_channel::first_suspicion;
   /// Bytes for the peer that may wait here: not sent, not acknowledged, or lent to it. The link
   /// ends if more wait, unless all of them are one message.
   std::uint64_t window = std::uint64_t{1} << 36;

@@ -273,6 +273,7 @@ void stream_channel::give_back(std::uint64_t loan) noexcept {
 bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   const auto time = now();
   const std::lock_guard guard{mutex_};
+  longest_suspicion_ = std::max(longest_suspicion_, suspect_after);
   if (broken_ || cut_)
     return true;
   if (time - said_ >= suspect_after / 4) {
@@ -289,6 +290,12 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   if (options_.resumes)
     ::shutdown(socket_.get(), SHUT_RDWR);
   return options_.resumes;
+}
+
+// Links look a few times while the time passes.
+std::chrono::nanoseconds stream_channel::unnoticed_for() const {
+  const std::lock_guard guard{mutex_};
+  return longest_suspicion_ * 5 / 4;
 }
 
 void stream_channel::flush() {

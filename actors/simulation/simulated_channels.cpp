@@ -260,6 +260,9 @@ private:
       connect_again_later(channel, channel->cuts(), first_wait);
     else if (all_.nodes_[where.peer]->crashed())
       give_up_later(channel, now() + 2 * all_.network_.latency(), "its process has ended");
+    else if (can_connect(where.peer))
+      give_up_later(channel, where.give_up + channel->unnoticed_for(),
+                    "it runs, but did not come back");
     else
       give_up_later(channel, where.give_up, "it did not come back in time");
   }
