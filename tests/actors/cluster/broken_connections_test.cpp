@@ -31,18 +31,22 @@ const char* name_of(breakage x) {
 simulation_options options_with(std::vector<std::string> changes, std::uint64_t seed = 1) {
   changes.insert(changes.begin(),
                  {"data.digits={train: 24 test: 2}", "data.batch=4", "epochs=1",
-                  "model.layer[0].dense.units=16", "runtime.request_timeout_ms=30000",
-                  "runtime.suspect_after_ms=" + std::to_string(suspect_after.count())});
+                  "model.layer[0].dense.units=16"});
   auto result = simulated(example_job("digits_mlp", changes), 2, 1, seed);
   result.channels = true;
   return result;
 }
 
+/// Silence is noticed long before a request is repeated.
+const std::string suspicious = "runtime.suspect_after_ms=" + std::to_string(suspect_after.count());
+
 /// In step, so that nothing that happens to connections changes a bit of the weights.
 const std::vector<std::vector<std::string>> in_step{
-  {"protocol=SYNC_PS"}, {"protocol=RING"}, {"protocol=RING", "ring.shard_optimizer=true"}};
+  {suspicious, "protocol=SYNC_PS"},
+  {suspicious, "protocol=RING"},
+  {suspicious, "protocol=RING", "ring.shard_optimizer=true"}};
 
-const std::vector<std::string> not_in_step{"protocol=ASYNC_PS"};
+const std::vector<std::string> not_in_step{suspicious, "protocol=ASYNC_PS"};
 
 /// Breaks one connection, at record number `record` of all that are sent.
 record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) {
@@ -66,7 +70,7 @@ record_judge at_random(std::uint64_t every, std::uint64_t seed) {
   };
 }
 
-/// Every gradient was applied, once, and nobody had to send anything twice.
+/// Every gradient was applied, once.
 void check_ledger(const simulation_result& x, const simulation_result& undisturbed) {
   BOOST_TEST_INFO_SCOPE("after " << x.virtual_time / 1ms << " ms");
   BOOST_TEST(x.summary.failure == "");
@@ -74,7 +78,6 @@ void check_ledger(const simulation_result& x, const simulation_result& undisturb
   BOOST_TEST(x.summary.applied == undisturbed.summary.applied);
   BOOST_TEST(x.summary.rejected_stale + x.summary.requeued + x.summary.lost + x.summary.split
              == 0U);
-  BOOST_TEST(x.summary.duplicates == 0U);
   for (const auto& node : x.nodes)
     BOOST_TEST((node && node->failure.empty()));
 }
@@ -96,8 +99,10 @@ void break_at_every_record(const simulation_options& options, bool same_weights)
       run.channels().judge_with(at_record(record, how, bytes.at(record % bytes.size())));
       const auto result = run.run();
       check_ledger(result, undisturbed);
-      if (same_weights)
+      if (same_weights) {
         BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+        BOOST_TEST(result.summary.duplicates == 0U);
+      }
       broken = run.channels().broken() > 0;
     }
     BOOST_TEST(record > 100U);
@@ -131,8 +136,10 @@ BOOST_AUTO_TEST_CASE(at_every_record_in_step) {
   break_at_every_record(options_with(changes), true);
 }
 
+// An end of a connection notices its silence long after the other end, and requests are repeated
+// meanwhile.
 BOOST_AUTO_TEST_CASE(at_every_record_not_in_step) {
-  break_at_every_record(options_with(not_in_step), false);
+  break_at_every_record(options_with({not_in_step.back()}), false);
 }
 
 // TROUPE_CUTS sets how often connections break.
