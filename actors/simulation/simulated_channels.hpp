@@ -69,7 +69,6 @@ public:
 
 private:
   class node;
-  class reader;
   struct connection;
 
   using time_point = std::chrono::steady_clock::time_point;
