@@ -29,6 +29,10 @@ constexpr std::chrono::minutes probe_limit{2};
 /// See link_options::window.
 constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
 
+/// Time for an answer to Join. The answer may wait while the link's connection is broken: until one
+/// end suspects it, and until it is restored.
+constexpr std::chrono::milliseconds join_patience = 2 * stream_channel::first_suspicion;
+
 /// A stopping node waits this long for others.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
@@ -442,7 +446,7 @@ void cluster_node::join_as(const task_name& task) {
       x.set_job_text(options_.job->DebugString());
     }
     ask(
-      this, caf::actor_cast<coordinator_actor>(coordinator), patience{},
+      this, caf::actor_cast<coordinator_actor>(coordinator), patience{join_patience, 2},
       [this](const proto::Joined& answer) { on_joined(answer); },
       [this](const caf::error& error) { end_with(explain(error)); }, x);
   });

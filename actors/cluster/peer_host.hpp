@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/peer_node.hpp"
+#include "actors/link/channel_host.hpp"
 
 namespace troupe {
 

@@ -466,19 +466,24 @@ void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const
   });
 }
 
-// Runs in the background. If the peer has not ended, it connects again on its own.
+// Runs in the background. If the peer has not ended, it connects again on its own, once it notices
+// that the connection broke: perhaps only this side has seen it.
 void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& where,
                                        std::uint64_t cuts) {
   std::string problem;
   bool refused = false;
-  if (where.reachable)
-    connect_to(where.address, where.port, options_.connect_timeout, problem, refused);
+  auto until = where.give_up;
+  if (where.reachable
+      && connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
+    until += channel->unnoticed_for();
   if (refused)
     problem = "its process has ended";
   else if (!pause(std::chrono::duration_cast<std::chrono::milliseconds>(
-                    where.give_up - std::chrono::steady_clock::now()),
+                    until - std::chrono::steady_clock::now()),
                   channel, cuts))
     return;
+  else if (until != where.give_up)
+    problem = "it runs, but did not come back";
   else
     problem = "it did not come back within "
       + std::to_string(std::chrono::duration<double>(options_.grace).count()) + " s";

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/stream_channel.hpp"
+#include "actors/link/channel_maker.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -21,7 +21,8 @@ struct channel_host_options {
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// How long a peer may take to accept a connection.
   std::chrono::milliseconds connect_timeout{2'000};
-  /// How long a connection between hosts may stay broken before its channel is given up.
+  /// How long a connection between hosts may stay broken before its channel is given up. A peer
+  /// that runs, and that must connect again, has stream_channel::unnoticed_for() in addition.
   std::chrono::milliseconds grace{5'000};
   /// How long stop() waits for peers to receive the last messages.
   std::chrono::milliseconds last_words{300};
@@ -36,20 +37,13 @@ struct channel_host_options {
 /// shares only with containers in its network namespace. Other peers use TCP.
 ///
 /// Thread-safe.
-class channel_host {
+class channel_host final : public channel_maker {
 public:
-  using channel_ptr = std::shared_ptr<stream_channel>;
-
-  /// Receives the connection, or null and the reason why there is none. Called on the thread of
-  /// this object, before the channel reads a message. The callee must call
-  /// stream_channel::listen().
-  using on_channel = std::function<void(channel_ptr channel, const std::string& problem)>;
-
   /// Throws std::system_error if it cannot listen.
   channel_host(caf::actor_system& sys, channel_host_options options);
 
   /// Calls stop().
-  ~channel_host();
+  ~channel_host() override;
 
   channel_host(const channel_host&) = delete;
   channel_host& operator=(const channel_host&) = delete;
@@ -58,15 +52,10 @@ public:
   /// this object.
   void stop();
 
-  /// Makes an offer to send to a peer. The peer's connection is passed to `then`.
-  proto::ChannelOffer offer(on_channel then);
-
-  /// Cancels an offer, because the peer will not connect.
-  void withdraw(const proto::ChannelOffer& offer);
-
-  /// Connects to a peer.
-  /// @param address the peer's address, if it is on another host
-  void connect(const proto::ChannelOffer& offer, const std::string& address, on_channel then);
+  proto::ChannelOffer offer(on_channel then) override;
+  void withdraw(const proto::ChannelOffer& offer) override;
+  void connect(const proto::ChannelOffer& offer, const std::string& address,
+               on_channel then) override;
 
 private:
   using handler = std::function<void(std::uint32_t events)>;

@@ -20,7 +20,13 @@ struct sign_of_life {};
 /// Time by which both ends must have introduced themselves.
 struct introduction_limit {};
 
+/// Time by which the peer must have connected, if it was offered a channel.
+struct offer_limit {};
+
 constexpr std::chrono::seconds introduction_time{10};
+
+/// The peer may notice only after stream_channel::first_suspicion that its first connection broke.
+constexpr std::chrono::milliseconds offer_time = 2 * stream_channel::first_suspicion;
 
 /// A message has at most one payload, in last place.
 std::size_t payload_size(const caf::message& content) {
@@ -53,6 +59,7 @@ payload exchange_payload(caf::message& content, payload with) {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sweep)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sign_of_life)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::introduction_limit)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::offer_limit)
 
 namespace troupe {
 
@@ -120,8 +127,12 @@ caf::behavior link::make_behavior() {
     [this](sweep) { on_sweep(); },
     [this](sign_of_life) { on_sign_of_life(); },
     [this](introduction_limit) {
-      if (!introduced_ || offer_)
+      if (!introduced_)
         lose("it did not introduce itself");
+    },
+    [this](offer_limit) {
+      if (offer_)
+        lose("it did not connect");
     },
     [this](const link_notice& x) { send(owner_, x); },
     [this](end_link) { lose("it has connected again"); },
@@ -182,6 +193,7 @@ void link::welcome() {
   if (options_.channels) {
     offer_ = options_.channels->offer(channel_listener());
     *x.mutable_channel() = *offer_;
+    delayed_send(this, offer_time, offer_limit{});
   }
   send(caf::actor_cast<caf::actor>(peer_), std::move(x));
   if (!offer_)
@@ -291,9 +303,9 @@ void link::announce_up() {
 }
 
 // Called on the thread of the channels.
-channel_host::on_channel link::channel_listener() {
+channel_maker::on_channel link::channel_listener() {
   return [session = session_, self = caf::actor_cast<caf::actor_addr>(this)](
-           const channel_host::channel_ptr& channel, const std::string& problem) {
+           const channel_maker::channel_ptr& channel, const std::string& problem) {
     const auto tell = [self](auto what) {
       if (auto link = caf::actor_cast<caf::actor>(self))
         caf::anon_send(link, std::move(what));

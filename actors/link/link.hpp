@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/channel_host.hpp"
+#include "actors/link/channel_maker.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/link/link_secret.hpp"
 #include "actors/link/link_session.hpp"
@@ -76,14 +76,14 @@ struct link_options {
   /// A peer counts as lost if its channel has carried nothing from it for this long. If the peer is
   /// on another host, it counts as lost only if, in addition, the connection cannot be restored
   /// within channel_host_options::grace.
-  std::chrono::milliseconds suspect_after{10'000};
+  std::chrono::milliseconds suspect_after = stream_channel::first_suspicion;
   /// Limit for bytes that wait for the peer: not sent, not acknowledged, or lent to it. The link
   /// ends if more bytes wait, unless they are all from one message.
   std::uint64_t window = std::uint64_t{1} << 36;
   /// The cluster's secret. Both ends of a link must prove that they know it. Empty: none.
   std::string secret;
   /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
-  std::shared_ptr<channel_host> channels;
+  std::shared_ptr<channel_maker> channels;
 };
 
 /// One end of the connection between two nodes. First, it introduces its node to the other one. It
@@ -180,7 +180,7 @@ private:
   void on_sign_of_life();
 
   void send_chunks(const ticket& id, sending& x);
-  channel_host::on_channel channel_listener();
+  channel_maker::on_channel channel_listener();
   void introduce(std::uint64_t incarnation);
   void announce_up();
   void lose(const std::string& cause);

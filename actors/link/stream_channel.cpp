@@ -3,6 +3,8 @@
 #include "actors/link/sockets.hpp"
 #include "messages/errors.hpp"
 
+#include <caf/actor_clock.hpp>
+#include <caf/actor_system.hpp>
 #include <caf/binary_deserializer.hpp>
 #include <caf/binary_serializer.hpp>
 
@@ -111,6 +113,10 @@ stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
     staged_(staging_bytes) {}
 
 stream_channel::~stream_channel() = default;
+
+stream_channel::clock::time_point stream_channel::now() const {
+  return sys_.clock().now();
+}
 
 // -- sending ------------------------------------------------------------------------------------
 
@@ -265,15 +271,16 @@ void stream_channel::give_back(std::uint64_t loan) noexcept {
 }
 
 bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
-  const auto now = clock::now();
+  const auto time = now();
   const std::lock_guard guard{mutex_};
+  longest_suspicion_ = std::max(longest_suspicion_, suspect_after);
   if (broken_ || cut_)
     return true;
-  if (now - said_ >= suspect_after / 4) {
+  if (time - said_ >= suspect_after / 4) {
     push({record_of(proto::PING), {}, -1, {}, false});
     write(queue_.size() - 1);
   }
-  if (now - heard_.load() <= suspect_after)
+  if (time - heard_.load() <= suspect_after)
     return true;
   // Data of the peer has arrived but has not been read yet.
   int waiting = 0;
@@ -283,6 +290,12 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   if (options_.resumes)
     ::shutdown(socket_.get(), SHUT_RDWR);
   return options_.resumes;
+}
+
+// Links look a few times while the time passes.
+std::chrono::nanoseconds stream_channel::unnoticed_for() const {
+  const std::lock_guard guard{mutex_};
+  return longest_suspicion_ * 5 / 4;
 }
 
 void stream_channel::flush() {
@@ -333,7 +346,7 @@ void stream_channel::flush() {
         options_.wake();
       return;
     }
-    said_ = clock::now();
+    said_ = now();
     written_ += static_cast<std::size_t>(sent);
     while (!queue_.empty() && written_ >= queue_.front().bytes()) {
       auto& done = queue_.front();
@@ -433,7 +446,7 @@ void stream_channel::resume(file_descriptor socket, const proto::Greeting* greet
     const std::lock_guard guard{mutex_};
     socket_ = std::move(socket);
     cut_ = false;
-    heard_ = clock::now();
+    heard_ = now();
     written_ = 0;
     std::erase_if(queue_, [this](auto& x) {
       if (!x.numbered)
@@ -575,7 +588,7 @@ bool stream_channel::read_some() {
     fail(reason);
     return false;
   }
-  heard_ = clock::now();
+  heard_ = now();
   take_descriptors(message);
   if (mistrusted_) {
     descriptors_.clear();

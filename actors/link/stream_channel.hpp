@@ -61,6 +61,9 @@ public:
   /// Payloads of at least this many bytes are not copied into a record.
   static constexpr std::size_t large = std::size_t{16} << 10;
 
+  /// The time for keep_alive() until both ends know the job's.
+  static constexpr std::chrono::milliseconds first_suspicion{10'000};
+
   struct events {
     /// Called for each message of the peer.
     std::function<void(const proto::Frame&, caf::message)> received;
@@ -152,6 +155,9 @@ public:
   /// resumed, and returns false for any other. Thread-safe.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
+  /// How long a peer that runs may take to notice that the connection broke. Thread-safe.
+  std::chrono::nanoseconds unnoticed_for() const;
+
   /// True if nothing more will be received.
   bool over() const noexcept { return over_; }
 
@@ -176,6 +182,9 @@ private:
   };
 
   using clock = std::chrono::steady_clock;
+
+  /// The time of the actor system, which may be a simulation's.
+  clock::time_point now() const;
 
   // For sending; call these with mutex_ held.
   void lend(proto::Frame& frame, const payload& x, outgoing& out);
@@ -230,10 +239,11 @@ private:
   bool cut_ = false;
   /// True while the peer has not reported which records it has received.
   bool holding_ = false;
-  clock::time_point said_ = clock::now();
+  clock::time_point said_ = now();
+  std::chrono::nanoseconds longest_suspicion_ = first_suspicion;
   // Written by the reading thread without the mutex: a sender may hold it while the system copies a
   // large payload.
-  std::atomic<clock::time_point> heard_ = clock::now();
+  std::atomic<clock::time_point> heard_ = now();
   std::atomic<std::uint64_t> received_ = 0;
   std::atomic<std::uint64_t> acknowledged_ = 0;
   std::uint64_t next_loan_ = 1;

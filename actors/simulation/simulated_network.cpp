@@ -113,7 +113,7 @@ void simulated_network::dial(sim_node from, const task_name& task, const std::st
   auto i = listening_.find(address);
   if (i == listening_.end())
     answer.problem = "connection refused";
-  else if (partitions_.contains(std::minmax(from, i->second.first)))
+  else if (!connected(from, i->second.first))
     answer.problem = "no route";
   else
     answer.node = proxy_for(from, i->second.first, i->second.second);
@@ -147,6 +147,22 @@ void simulated_network::mix(std::uint64_t x) noexcept {
   trace_ = (trace_ ^ x) * 0x100000001b3;
 }
 
+void simulated_network::mix(sim_node from, sim_node to, std::span<const char> bytes) {
+  bytes_ += bytes.size();
+  mix(static_cast<std::uint64_t>(sys_.scheduler().clock().now().time_since_epoch().count()));
+  mix(from << 32 | to);
+  for (const char c : bytes)
+    mix(static_cast<unsigned char>(c));
+}
+
+std::optional<std::chrono::steady_clock::time_point>
+simulated_network::carry(sim_node from, sim_node to, std::span<const char> bytes) {
+  mix(from, to, bytes);
+  if (!connected(from, to))
+    return std::nullopt;
+  return arrival(from, to, bytes.size());
+}
+
 std::chrono::steady_clock::time_point simulated_network::arrival(sim_node from, sim_node to,
                                                                  std::size_t bytes) {
   auto& busy = busy_until_[{from, to}];
@@ -168,12 +184,8 @@ void simulated_network::transmit(const proxy& via, caf::mailbox_element_ptr what
   if (auto error = sink(content))
     throw std::logic_error{"a message cannot be encoded: " + caf::to_string(error)};
   ++messages_;
-  bytes_ += bytes.size();
-  mix(static_cast<std::uint64_t>(sys_.scheduler().clock().now().time_since_epoch().count()));
-  mix(via.from() << 32 | via.to());
-  for (const char c : bytes)
-    mix(static_cast<unsigned char>(c));
-  if (partitions_.contains(std::minmax(via.from(), via.to())))
+  mix(via.from(), via.to(), bytes);
+  if (!connected(via.from(), via.to()))
     return;
   const auto decision = judge_ ? judge_(via.from(), via.to(), content) : verdict::deliver;
   if (decision != verdict::drop)
@@ -201,7 +213,7 @@ void simulated_network::deliver(const proxy& via, const caf::mailbox_element& wh
 
 void simulated_network::kill_later(const caf::strong_actor_ptr& victim, sim_node from, sim_node to,
                                    caf::error reason) {
-  if (!reaper_ || partitions_.contains(std::minmax(from, to)))
+  if (!reaper_ || !connected(from, to))
     return;
   sys_.scheduler().clock().schedule_message(
     arrival(from, to, 0), caf::actor_cast<caf::strong_actor_ptr>(reaper_),

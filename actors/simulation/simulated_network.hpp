@@ -8,7 +8,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -51,6 +53,16 @@ public:
   std::shared_ptr<transport> transport_of(sim_node node);
 
   void judge_with(message_judge judge) { judge_ = std::move(judge); }
+
+  /// Sends bytes that are no message between actors. Returns when they arrive, or nothing if they
+  /// are lost.
+  std::optional<std::chrono::steady_clock::time_point> carry(sim_node from, sim_node to,
+                                                             std::span<const char> bytes);
+
+  /// False if messages between the nodes are lost.
+  bool connected(sim_node a, sim_node b) const { return !partitions_.contains(std::minmax(a, b)); }
+
+  std::chrono::nanoseconds latency() const noexcept { return model_.latency; }
 
   /// Breaks the connections between two nodes. Both notice after a latency. They can connect again.
   void cut(sim_node a, sim_node b);
@@ -97,6 +109,7 @@ private:
   void dial(sim_node from, const task_name& task, const std::string& address,
             dial_listener listener);
   void mix(std::uint64_t x) noexcept;
+  void mix(sim_node from, sim_node to, std::span<const char> bytes);
 
   caf::actor_system& sys_;
   link_model model_;

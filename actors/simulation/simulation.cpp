@@ -55,6 +55,8 @@ simulation::simulation(simulation_options options)
   scheduler_ = &dynamic_cast<caf::scheduler::test_coordinator&>(system_->scheduler());
   start_ = scheduler_->clock().now();
   network_ = std::make_unique<simulated_network>(*system_, options_.seed, options_.links);
+  if (options_.channels)
+    channels_ = std::make_unique<simulated_channels>(*system_, *network_, options_.seed);
   observer_ = caf::actor_cast<caf::actor>(system_->spawn<watcher>(seen_, start_));
   const auto count = options_.one_node ? 1 : evaluator_node() + (options_.evaluator ? 1 : 0);
   nodes_.resize(count);
@@ -87,6 +89,8 @@ simulation::~simulation() {
   // Links and tasks end with their nodes. Otherwise, their timers would keep the system from
   // ending.
   network_->clear();
+  if (channels_)
+    channels_->clear();
   while (scheduler_->try_run_once())
     ;
   scheduler_->clock().cancel_all();
@@ -115,7 +119,10 @@ coordinator_setup simulation::make_coordinator() {
 }
 
 void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
+  const auto last = system_->latest_actor_id();
   node_options how;
+  if (channels_)
+    how.links.channels = channels_->add_node();
   how.tasks = std::move(tasks);
   how.incarnation = number + 1;
   how.spawner = spawner{spawner::kind::cooperative};
@@ -135,8 +142,8 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
   }
   auto handle = system_->spawn<cluster_node>(std::move(how));
   nodes_[number] = caf::actor_cast<caf::actor>(handle);
-  homes_[handle->id()] = number;
-  homes_[handle->id() + 1] = std::nullopt;
+  homes_[last + 1] = number;
+  homes_[system_->latest_actor_id() + 1] = std::nullopt;
   network_->listen(number, address_of(number), caf::actor_cast<caf::strong_actor_ptr>(handle));
   caf::anon_send(nodes_[number], begin_node{options_.one_node ? "" : address_of(number)});
 }
@@ -148,6 +155,8 @@ void simulation::stop(sim_node node, const std::string& reason) {
 void simulation::crash(sim_node node) {
   // First all its messages are lost, including the last ones; then its connections break.
   network_->isolate(node);
+  if (channels_)
+    channels_->crash(node);
   for (sim_node other = 0; other < nodes_.size(); ++other)
     if (other != node)
       network_->partition(node, other);
@@ -227,6 +236,8 @@ std::chrono::nanoseconds simulation::elapsed() {
 }
 
 bool simulation::step() {
+  if (channels_)
+    channels_->pump();
   auto& jobs = scheduler_->jobs;
   const auto awake = std::partition(
     jobs.begin(), jobs.end(), [this](const auto* x) { return !frozen(*x) && !computing(*x); });

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster_node.hpp"
-#include "actors/simulation/simulated_network.hpp"
+#include "actors/simulation/simulated_channels.hpp"
 
 #include <caf/scheduler/test_coordinator.hpp>
 
@@ -36,6 +36,9 @@ struct simulation_options {
   /// If true, all tasks run on the coordinator's node, without encoding or links, so that a run
   /// takes little more time than its gradients. Not with an evaluator task.
   bool one_node = false;
+  /// If true, links have channels: connections like those between hosts, which break and come back.
+  /// Otherwise all messages travel between the links themselves.
+  bool channels = false;
   /// The time at which a gradient is finished if a worker starts it at `now`, both in virtual time
   /// since the start. Called once per gradient. Workers are numbered in the order in which they
   /// start. Null: gradients are finished at once.
@@ -89,6 +92,8 @@ public:
   simulation& operator=(const simulation&) = delete;
 
   simulated_network& network() noexcept { return *network_; }
+  /// Only with simulation_options::channels.
+  simulated_channels& channels() noexcept { return *channels_; }
   caf::actor_system& system() noexcept { return *system_; }
   /// Files that the coordinator writes if the job names an output directory.
   const memory_storage& files() const noexcept { return *files_; }
@@ -146,6 +151,8 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   caf::scheduler::test_coordinator* scheduler_;
   std::unique_ptr<simulated_network> network_;
+  /// May be null.
+  std::unique_ptr<simulated_channels> channels_;
   std::shared_ptr<memory_storage> files_;
   random_stream order_;
   std::chrono::steady_clock::time_point start_;

@@ -3,6 +3,7 @@
 #include "actors/cluster/address.hpp"
 #include "actors/cluster/basp_transport.hpp"
 #include "actors/cluster/probe.hpp"
+#include "actors/link/channel_host.hpp"
 #include "apps/troupe/console.hpp"
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
@@ -192,11 +193,11 @@ run_summary run_session(session_options options) {
   std::promise<run_summary> ended;
   std::atomic<bool> training = false;
   caf::actor_system sys{cfg};
+  const channels_end sockets{networked ? make_channels(sys, options) : nullptr};
   if (networked) {
     options.node.net = std::make_shared<basp_transport>(sys);
-    options.node.links.channels = make_channels(sys, options);
+    options.node.links.channels = sockets.channels;
   }
-  const channels_end stop_channels{options.node.links.channels};
   auto observer = sys.spawn<console, caf::detached>(&training);
   options.node.observer = observer;
   options.node.on_end = [&](const run_summary& x) { ended.set_value(x); };

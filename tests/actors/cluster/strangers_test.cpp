@@ -2,6 +2,7 @@
 
 #include "actors/cluster/basp_transport.hpp"
 #include "actors/cluster/cluster_node.hpp"
+#include "actors/link/channel_host.hpp"
 #include "actors/link/file_descriptor.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"

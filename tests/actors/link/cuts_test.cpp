@@ -47,6 +47,8 @@ const char* name_of(harm x) {
     return "half-close";
   case harm::stall:
     return "stall";
+  case harm::half_open:
+    return "half open";
   }
   return "?";
 }
@@ -269,6 +271,31 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
     }
   BOOST_TEST(open_files() == files);
   BOOST_TEST(threads_end(tasks));
+}
+
+// The end that must connect again hears nothing, and notices only after the grace of the other one.
+BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
+  codec system;
+  auto how = by_tcp();
+  how.grace = 50ms;
+  connected_hosts x{system.system(), how};
+  x.connect();
+  x.wait_for_other_end();
+  x.a.send(1);
+  x.b.send(1);
+  BOOST_TEST_REQUIRE(x.all_arrive(1));
+  // Acknowledgements are sent, and the dialled end sees that the other one can be reached.
+  std::this_thread::sleep_for(6 * how.grace);
+  x.proxy.plan(harm::half_open, 0, whole_record);
+  x.a.send(2);
+  BOOST_TEST_REQUIRE(x.b.wait_for([&] { return x.b.has(2) && !x.proxy.planned(); }));
+  x.b.send(2);
+  std::this_thread::sleep_for(4 * how.grace);
+  BOOST_TEST(x.b.closed() == "");
+  BOOST_TEST(x.a.channel()->cuts() == 0U);
+  BOOST_TEST(x.all_arrive(2));
+  BOOST_TEST(!x.a.damaged());
+  BOOST_TEST(x.a.channel()->cuts() > 0U);
 }
 
 // TROUPE_CUTS sets how often connections are harmed.

@@ -172,6 +172,10 @@ bool harming_proxy::harm_now(connection& x, direction& way) {
     ::shutdown(way.to, SHUT_WR);
     way.dead = true;
     return true;
+  case harm::half_open:
+    x.ends[&way == x.ways.data() ? 1 : 0] = {};
+    x.stalled = true;
+    return true;
   case harm::stall:
     x.stalled = true;
     return true;

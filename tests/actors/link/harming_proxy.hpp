@@ -23,7 +23,10 @@ public:
     /// One end sees the end of the connection, the other one does not.
     half_close,
     /// Nothing passes any more, and neither end sees anything.
-    stall
+    stall,
+    /// The receiver of the record sees an error. The sender sees nothing, even if the receiver
+    /// closes its end.
+    half_open
   };
 
   /// @param to the port of the end that accepts connections

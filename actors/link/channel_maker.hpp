@@ -1,0 +1,35 @@
+#pragma once
+
+#include "actors/link/stream_channel.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// Makes the connections that carry the messages of the links of a process: over sockets
+/// (channel_host), or in a simulation (simulated_channels). Thread-safe.
+class channel_maker {
+public:
+  using channel_ptr = std::shared_ptr<stream_channel>;
+
+  /// Receives the connection, or null and the reason why there is none. Called on the thread that
+  /// reads the channel, before it reads a message. The callee must call stream_channel::listen().
+  using on_channel = std::function<void(channel_ptr channel, const std::string& problem)>;
+
+  virtual ~channel_maker() = default;
+
+  /// Makes an offer to send to a peer. The peer's connection is passed to `then`.
+  virtual proto::ChannelOffer offer(on_channel then) = 0;
+
+  /// Cancels an offer, because the peer will not connect.
+  virtual void withdraw(const proto::ChannelOffer& offer) = 0;
+
+  /// Connects to a peer.
+  /// @param address the peer's address, if it is on another host
+  virtual void connect(const proto::ChannelOffer& offer, const std::string& address,
+                       on_channel then) = 0;
+};
+
+} // namespace troupe

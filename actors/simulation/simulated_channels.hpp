@@ -1,0 +1,106 @@
+#pragma once
+
+#include "actors/link/channel_maker.hpp"
+#include "actors/simulation/simulated_network.hpp"
+
+#include <array>
+#include <compare>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// How a connection breaks.
+enum class breakage {
+  /// Both ends see its end, after everything that was sent before.
+  cut,
+  /// The same, but what is on its way in both directions is lost.
+  reset,
+  /// The receiver of the record sees its end. The sender hears nothing any more.
+  half_open,
+  /// Nothing passes any more, and neither end sees anything.
+  stall
+};
+
+/// What breaks a connection at a record.
+struct record_fate {
+  breakage how = breakage::cut;
+  /// So many bytes of the record still arrive; or all of it, if it is shorter.
+  std::uint64_t bytes = ~std::uint64_t{0};
+};
+
+/// Decides about each record when its header is sent: the connection breaks, or the record arrives.
+using record_judge =
+  std::function<std::optional<record_fate>(sim_node from, sim_node to, proto::RecordKind kind)>;
+
+/// The channels of all links of a simulated cluster: stream_channel as in production, as between
+/// processes on different hosts. A channel writes to a socket and reads from it. The other end of
+/// the socket belongs to this object, which takes what the channel writes, and hands it to the
+/// peer's channel when it arrives in virtual time. Connections break where the test says, and
+/// connect again as those of channel_host do.
+///
+/// An actor per node, "troupe.channels", takes the place of the thread of a channel_host.
+/// Single-threaded and deterministic, like simulated_network. The network must outlive this object.
+class simulated_channels {
+public:
+  simulated_channels(caf::actor_system& sys, simulated_network& network, std::uint64_t seed);
+  ~simulated_channels();
+  simulated_channels(const simulated_channels&) = delete;
+  simulated_channels& operator=(const simulated_channels&) = delete;
+
+  /// The channels of another node. Nodes are added in the order of their numbers. Spawns one actor.
+  std::shared_ptr<channel_maker> add_node();
+
+  void judge_with(record_judge judge) { judge_ = std::move(judge); }
+
+  /// Takes what channels have written since the last call. Call it before time moves.
+  void pump();
+
+  /// The connections of this node break, and nothing accepts another one.
+  void crash(sim_node node);
+
+  /// Records sent so far, and connections that `judge` has broken.
+  std::uint64_t records() const noexcept { return records_; }
+  std::uint64_t broken() const noexcept { return broken_; }
+
+  /// Drops all channels and ends the actors.
+  void clear();
+
+private:
+  class node;
+  struct connection;
+
+  using time_point = std::chrono::steady_clock::time_point;
+  using channel_ptr = channel_maker::channel_ptr;
+  using connection_ptr = std::shared_ptr<connection>;
+
+  /// Makes a connection between two nodes. Returns the socket for the first one's channel, which
+  /// the caller must attach.
+  std::pair<connection_ptr, file_descriptor> connect(sim_node from, sim_node to);
+  file_descriptor open_end(const connection_ptr& x, std::size_t end);
+  void drain(const connection_ptr& x, std::size_t end);
+  void send(const connection_ptr& x, std::size_t end, std::span<const char> bytes);
+  std::size_t count(connection& x, std::size_t end, std::span<const char> bytes,
+                    std::optional<breakage>& due);
+  void break_now(const connection_ptr& x, std::size_t end, breakage how);
+  void arrive(const connection_ptr& x, std::size_t end, std::span<const char> bytes);
+  void close(const connection_ptr& x, std::size_t end);
+  void hang_up_later(const connection_ptr& x, std::size_t end);
+  void hang_up(const connection_ptr& x, std::size_t end);
+
+  caf::actor_system& sys_;
+  simulated_network& network_;
+  random_stream random_;
+  record_judge judge_;
+  file_descriptor epoll_;
+  std::vector<std::shared_ptr<node>> nodes_;
+  /// This side's sockets: number of the connection, and its end.
+  std::map<std::pair<std::uint64_t, std::size_t>, connection_ptr> open_;
+  std::vector<char> buffer_;
+  std::uint64_t connections_ = 0;
+  std::uint64_t records_ = 0;
+  std::uint64_t broken_ = 0;
+};
+
+} // namespace troupe

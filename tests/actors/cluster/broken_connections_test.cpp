@@ -1,0 +1,244 @@
+// Connections of links that break and come back, in the simulator: at every record, and at random.
+
+#include "tests/actors/cluster/ways.hpp"
+#include "tests/support/effort.hpp"
+#include "tests/support/example_job.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t samples = 24;
+constexpr auto suspect_after = 200ms;
+constexpr std::array all_breakages{breakage::cut, breakage::reset, breakage::half_open,
+                                   breakage::stall};
+
+const char* name_of(breakage x) {
+  constexpr std::array names{"cut", "reset", "half open", "stall"};
+  return names.at(static_cast<std::size_t>(x));
+}
+
+/// Gradients are larger than stream_channel::large, also those that a ring divides.
+simulation_options options_with(std::vector<std::string> changes, std::uint64_t seed = 1) {
+  changes.insert(changes.begin(),
+                 {"data.digits={train: 24 test: 2}", "data.batch=4", "epochs=1",
+                  "model.layer[0].dense.units=16"});
+  auto result = simulated(example_job("digits_mlp", changes), 2, 1, seed);
+  result.channels = true;
+  return result;
+}
+
+/// Silence is noticed long before a request is repeated.
+const std::string suspicious = "runtime.suspect_after_ms=" + std::to_string(suspect_after.count());
+
+/// In step, so that nothing that happens to connections changes a bit of the weights.
+const std::vector<std::vector<std::string>> in_step{
+  {suspicious, "protocol=SYNC_PS"},
+  {suspicious, "protocol=RING"},
+  {suspicious, "protocol=RING", "ring.shard_optimizer=true"}};
+
+const std::vector<std::string> not_in_step{suspicious, "protocol=ASYNC_PS"};
+
+/// Breaks one connection, at record number `record` of all that are sent.
+record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) {
+  return [=, seen = std::uint64_t{0}](auto...) mutable -> std::optional<record_fate> {
+    if (seen++ != record)
+      return std::nullopt;
+    return record_fate{how, bytes};
+  };
+}
+
+/// Breaks about one of `every` records. A greeting that is lost without notice takes longer than
+/// the grace of connections, so both ends see its end.
+record_judge at_random(std::uint64_t every, std::uint64_t seed) {
+  return [every, random = std::mt19937_64{seed}](
+           sim_node, sim_node, proto::RecordKind kind) mutable -> std::optional<record_fate> {
+    if (random() % every != 0)
+      return std::nullopt;
+    const auto kinds = kind == proto::GREETING ? 2 : all_breakages.size();
+    const auto how = all_breakages.at(random() % kinds);
+    return record_fate{how, random() % 2 == 0 ? random() % 30'000 : record_fate{}.bytes};
+  };
+}
+
+/// Every gradient was applied, once.
+void check_ledger(const simulation_result& x, const simulation_result& undisturbed) {
+  BOOST_TEST_INFO_SCOPE("after " << x.virtual_time / 1ms << " ms");
+  BOOST_TEST(x.summary.failure == "");
+  BOOST_TEST(x.summary.samples == samples);
+  BOOST_TEST(x.summary.applied == undisturbed.summary.applied);
+  BOOST_TEST(x.summary.rejected_stale + x.summary.requeued + x.summary.lost + x.summary.split
+             == 0U);
+  for (const auto& node : x.nodes)
+    BOOST_TEST((node && node->failure.empty()));
+}
+
+/// Breaks a connection at each record, until a run has fewer records.
+void break_at_every_record(const simulation_options& options, bool same_weights) {
+  const auto undisturbed = simulate(options);
+  check_ledger(undisturbed, undisturbed);
+  for (const auto how : all_breakages) {
+    some_cases chosen;
+    std::uint64_t record = 0;
+    for (bool broken = true; broken; ++record) {
+      if (!chosen())
+        continue;
+      BOOST_TEST_INFO_SCOPE(name_of(how) << " at record " << record);
+      // In its header, in its head, in its payload, or after it.
+      constexpr std::array<std::uint64_t, 4> bytes{9, 20, 20'000, record_fate{}.bytes};
+      simulation run{options};
+      run.channels().judge_with(at_record(record, how, bytes.at(record % bytes.size())));
+      const auto result = run.run();
+      check_ledger(result, undisturbed);
+      if (same_weights) {
+        BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+        BOOST_TEST(result.summary.duplicates == 0U);
+      }
+      broken = run.channels().broken() > 0;
+    }
+    BOOST_TEST(record > 100U);
+    BOOST_TEST_MESSAGE(proto::Protocol_Name(options.job.protocol())
+                       << ": " << name_of(how) << " at each of " << record - 1 << " records");
+  }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(broken_connections)
+
+BOOST_AUTO_TEST_CASE(the_way_of_messages_changes_no_bit) {
+  for (const auto& changes : in_step)
+    BOOST_TEST_CONTEXT(changes.back()) {
+      auto options = options_with(changes);
+      simulation run{options};
+      const auto by_channels = run.run();
+      BOOST_TEST(by_channels.summary.failure == "");
+      BOOST_TEST(run.channels().records() > 100U);
+      options.channels = false;
+      const auto without = simulate(options);
+      BOOST_TEST(by_channels.summary.weights_sha256 == without.summary.weights_sha256);
+      BOOST_TEST(by_channels.messages < without.messages);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(at_every_record_in_step) {
+  for (const auto& changes : in_step)
+    BOOST_TEST_CONTEXT(changes.back())
+  break_at_every_record(options_with(changes), true);
+}
+
+// An end of a connection notices its silence long after the other end, and requests are repeated
+// meanwhile.
+BOOST_AUTO_TEST_CASE(at_every_record_not_in_step) {
+  break_at_every_record(options_with({not_in_step.back()}), false);
+}
+
+// TROUPE_CUTS sets how often connections break.
+BOOST_AUTO_TEST_CASE(soak) {
+  const auto* text = std::getenv("TROUPE_CUTS");
+  const auto wanted = text != nullptr ? std::stoull(text) : tries(10'000);
+  std::uint64_t broken = 0;
+  std::uint64_t seed = 0;
+  std::vector<simulation_result> undisturbed;
+  auto all = in_step;
+  all.push_back(not_in_step);
+  for (const auto& changes : all)
+    undisturbed.push_back(simulate(options_with(changes)));
+  while (broken < wanted) {
+    const auto which = ++seed % all.size();
+    BOOST_TEST_INFO_SCOPE(all[which].back() << ", seed " << seed);
+    simulation run{options_with(all[which], seed)};
+    run.channels().judge_with(at_random(12, seed));
+    const auto result = run.run();
+    check_ledger(result, undisturbed[which]);
+    if (which < in_step.size())
+      BOOST_TEST(result.summary.weights_sha256 == undisturbed[which].summary.weights_sha256);
+    BOOST_TEST_REQUIRE(run.channels().broken() > 0U);
+    broken += run.channels().broken();
+  }
+  BOOST_TEST_MESSAGE(broken << " broken connections in " << seed << " runs");
+}
+
+BOOST_AUTO_TEST_CASE(the_same_seed_breaks_the_same) {
+  for (const auto& changes : {in_step.front(), not_in_step}) {
+    std::vector<std::uint64_t> traces;
+    for (int i = 0; i < 3; ++i) {
+      simulation run{options_with(changes, 7)};
+      run.channels().judge_with(at_random(20, 7));
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure == "");
+      BOOST_TEST(run.channels().broken() > 0U);
+      traces.push_back(result.trace_hash);
+    }
+    BOOST_TEST(traces[0] == traces[1]);
+    BOOST_TEST(traces[0] == traces[2]);
+  }
+}
+
+// One end sees that the connection broke, and the other end hears nothing. If the first one can
+// connect again, the other end notices then. Otherwise both wait until the other end's patience
+// ends.
+BOOST_AUTO_TEST_CASE(one_end_hears_nothing) {
+  const auto options = options_with(in_step.front());
+  const auto undisturbed = simulate(options);
+  const auto time_with = [&](job_kind sender) {
+    simulation run{options};
+    const auto from = sender == job_kind::ps ? run.ps_node(0) : run.worker_node(0);
+    const auto to = sender == job_kind::ps ? run.worker_node(0) : run.ps_node(0);
+    run.channels().judge_with(
+      [=, seen = 0](sim_node a, sim_node b, auto) mutable -> std::optional<record_fate> {
+        if (a != from || b != to || ++seen != 5)
+          return std::nullopt;
+        return record_fate{breakage::half_open};
+      });
+    const auto result = run.run();
+    BOOST_TEST(run.channels().broken() == 1U);
+    check_ledger(result, undisturbed);
+    BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+    return result.virtual_time - undisturbed.virtual_time;
+  };
+  // The worker has dialled.
+  BOOST_TEST((time_with(job_kind::ps) < suspect_after));
+  BOOST_TEST((time_with(job_kind::worker) >= suspect_after));
+}
+
+BOOST_AUTO_TEST_CASE(an_end_that_stays_away_is_given_up) {
+  for (const auto& changes : in_step)
+    BOOST_TEST_CONTEXT(changes.back()) {
+      simulation run{options_with(changes)};
+      run.at(3ms, [&] {
+        for (sim_node other = 0; other < run.worker_node(1); ++other)
+          run.network().partition(other, run.worker_node(1));
+      });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure.find("worker/1") != std::string::npos,
+                 result.summary.failure);
+      BOOST_TEST((result.virtual_time < 30s));
+      for (const auto& node : result.nodes)
+        BOOST_TEST((node && !node->failure.empty()));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_crashes) {
+  for (std::uint64_t seed = 1; seed <= tries(40); ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      simulation run{options_with(not_in_step, seed)};
+      run.at(2ms + seed * 77us, [&] { run.crash(run.worker_node(1)); });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure == "");
+      BOOST_TEST(result.summary.samples == samples);
+      BOOST_TEST(result.summary.split == 0U);
+      BOOST_TEST((result.virtual_time < 1s));
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
