@@ -50,7 +50,7 @@ class Store(TestCase):
                 servers[1].wait()
                 self.start_server(1, transport, addresses)
                 self.assert_exit(client, 3)
-                self.assertIn("the server has started again", client.output)
+                self.assertIn("the server has restarted", client.output)
 
     def test_a_server_that_is_stopped(self):
         for transport in ("automatic", "tcp", "basp"):
