@@ -463,7 +463,7 @@ BOOST_AUTO_TEST_CASE(a_client_with_other_options) {
   const auto failure = failure_of([&] { x.client(); });
   BOOST_REQUIRE(failure);
   BOOST_TEST((failure->code == errc::malformed));
-  BOOST_TEST(failure->text.find("has a part of 10 elements") != std::string::npos);
+  BOOST_TEST(failure->text.find("in a store of 10 elements") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
