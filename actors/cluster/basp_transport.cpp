@@ -105,7 +105,8 @@ private:
 basp_transport::basp_transport(caf::actor_system& sys, std::chrono::milliseconds timeout)
   : sys_(sys), timeout_(timeout) {
   // Messages from other processes find an actor by a name in the registry, or by its number if this
-  // process has sent a handle to it. Only this actor sends the handles of these two.
+  // process has sent a handle to it. No other code sends handles of these two actors, so without
+  // their names they cannot be found.
   sys.registry().erase(caf::atom("SpawnServ"));
   sys.registry().erase(caf::atom("ConfigServ"));
 }

@@ -93,8 +93,8 @@ struct link_options {
 /// the channel directly, without this actor. If there is no channel, this actor sends and receives
 /// the messages over the handle, with large payloads in chunks.
 ///
-/// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret, the
-/// dialling end answers with a Proof, and a second Welcome follows, which offers the channel.
+/// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret. The
+/// dialling end answers with a Proof. Then a second Welcome follows, which offers the channel.
 /// Before that, both ends ignore all other messages.
 ///
 /// When the channel breaks, or the handle of a link without a channel, all pending requests fail

@@ -30,9 +30,8 @@ namespace troupe {
 /// when it need no longer wait for slower workers.
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// The synchronizers of all workers and, if shards exchange messages, all shards, in order. They
-/// may start in any order, so this is sent after all of them have started, and before the first
-/// step.
+/// The synchronizers of all workers and, if shards exchange messages, all shards, in order. Sent
+/// after all of them have started, and before the first step.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;

@@ -16,9 +16,9 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The part of a product that reads some rows of the right operand. It makes some columns of c,
+/// The part of a product that reads some rows of the right operand. It computes some columns of c,
 /// whose rows are `stride` elements apart. If the operand is transposed, its rows are columns of c,
-/// and `columns` are among `rows`. Otherwise, they are terms of each sum.
+/// and `columns` are among `rows`. Otherwise, its rows are terms of each sum.
 template <class T>
 void multiply(const step<T>& s, std::size_t m, matrix<T> left, range rows, const T* values,
               range columns, T* c, std::size_t stride, T* scratch) {

@@ -160,10 +160,14 @@ expression to_float(expression labels, shape dims);
 /// x_i / (1 - rate) with probability 1 - rate, else 0 (Srivastava et al., 2014); 0 <= rate < 1.
 ///
 /// The choice for element i depends only on the seed of the run, on `name` and on i, its position
-/// in row-major order. With k = stream_key(seed, {stream_key(0, name)}), all arithmetic modulo
-/// 2^32, and m(h): h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15, h *= 0x846ca68b, h ^= h >> 16
-/// (Wellons' low bias mixer), the element stays if m(m(0x9e3779b9 i + low half of k) ^ high half of
-/// k) >> 8 is at least rate * 2^24. The gradient computes the same mask again; nothing is stored.
+/// in row-major order. The gradient computes the same mask again; nothing is stored. Let
+///
+/// - k = stream_key(seed, {stream_key(0, name)}),
+/// - m(h) be Wellons' low bias mixer: h ^= h >> 16, h *= 0x7feb352d, h ^= h >> 15,
+///   h *= 0x846ca68b, h ^= h >> 16.
+///
+/// The element stays if m(m(0x9e3779b9 i + low half of k) ^ high half of k) >> 8 is at least
+/// rate * 2^24. All arithmetic is modulo 2^32.
 expression dropout(expression x, double rate, const std::string& name);
 /// The same with the key of an existing dropout node, for its gradient.
 expression dropout(expression x, double rate, std::uint64_t key);

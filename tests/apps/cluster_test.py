@@ -201,7 +201,7 @@ class Strangers(TestCase):
         return self.file(name, json.dumps({"cluster": self.addresses, "secret_file": "secret"}))
 
     def copy_with_secret(self, text):
-        """As on another machine: another folder."""
+        """The same in a different folder, as on another machine."""
         folder = self.folder / "other"
         folder.mkdir(exist_ok=True)
         (folder / "secret").write_text(text)

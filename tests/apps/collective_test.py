@@ -36,7 +36,7 @@ class Collective(TestCase):
             self.assertEqual(process.output, alone.output)
 
     def assert_others_blame(self, processes, rank, code):
-        """Exit code 3, and an error with the rank, its step, and how long nothing had arrived."""
+        """Exit code 3, and an error with the rank, its step, and the time without messages."""
         for i, process in enumerate(processes):
             if i == rank:
                 continue

@@ -127,7 +127,7 @@ class Predict(Command):
             return {float(rows[int(x["record"])][0]): float(x["probability_rose"])
                     for x in csv.DictReader(io.StringIO(self.predict("--predictions=-")[0]))}
         first = said()
-        # Some of these records, and others, which have another mean.
+        # Some of these records, and others with a different mean.
         rows = [x for x in rows if x[0] in first or x[0] > 43] + [(300, "rose")]
         self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
         self.job = self.file("all.textproto", re.sub(r"split {.*?}", "", pathlib.Path(self.job).read_text()))
@@ -145,7 +145,7 @@ class Predict(Command):
         table = self.file("table.csv", "x,y\n" + "".join(f"{x / 10},{3 + 2 * x / 10}\n" for x in range(60)))
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table) + "solver: EXACT")
         self.train()
-        # Records of another line.
+        # Records that follow a different line.
         self.file("table.csv", "x,y\n" + "".join(f"{x},{5 - x}\n" for x in range(100, 120)))
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):
@@ -171,7 +171,7 @@ class Predict(Command):
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table)
                              .replace("MEAN_SQUARED_ERROR", "BINARY_CROSS_ENTROPY"))
         trained = self.train()
-        # The target was once standardized as well, and the loss decreased below 0 without end.
+        # Once, the target was standardized by mistake, and the loss fell below 0 without limit.
         self.assertGreater(float(value(trained, "test loss")), 0)
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):

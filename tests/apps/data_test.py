@@ -176,7 +176,7 @@ class Data(TestCase):
         job = self.file("norm.textproto", QUICK_JOB.replace(
             "layer {", "layer { dense { units: 7 } } layer { batch_norm {} } layer {", 1))
         for more, code in (([], 2), (["--set", "data.batch=2"], 0),
-                           # Those of all workers are normalized together.
+                           # The batches of all workers are normalized together.
                            (["--set", "model.layer[1].batch_norm.sync=true", "--protocol=sync_ps", "--workers=2"], 0),
                            # One sample has 784 numbers per channel.
                            (["--set", "model.layer[0]={ dropout { rate: 0 } }"], 0)):

@@ -49,7 +49,7 @@ class Evaluations(TestCase):
         tested = self.start("predict", f"--weights={self.out / 'best.safetensors'}", f"--job={job}")
         self.assert_exit(tested, 0)
         self.assertIn(f"{losses[best]:.5g}", tested.output)
-        # A run that was stopped before goes on counting.
+        # A resumed run continues the count.
         shutil.rmtree(self.out)
         process = self.train(EARLY_JOB, "--workers=2")
         process.wait_for(f"epoch {best + 1}/")

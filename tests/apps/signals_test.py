@@ -154,7 +154,7 @@ class Signals(TestCase):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(x, signal.SIGCONT)
                 self.assert_exit(process, 0)
-                # One that wakes may need too long for its end.
+                # A process that wakes up may take too long to end.
                 ends = ("worker/1 did not end, and was killed", "worker/1 ended with exit code 1")
                 self.assertTrue(any(x in process.output for x in ends[: 1 + wakes]), process.output)
                 self.wait_until(lambda: not any(map(alive, children)), "children end")

@@ -46,11 +46,11 @@ class Store(TestCase):
                 addresses, servers, client = self.start_all(transport)
                 servers[1].send(signal.SIGKILL)
                 self.assertRegex(client.wait_for(", server 1: "), "^(link lost|timed out), server 1: server 1 at ")
-                # Its values are gone.
+                # Its values are lost.
                 servers[1].wait()
                 self.start_server(1, transport, addresses)
                 self.assert_exit(client, 3)
-                self.assertIn("the server has started again", client.output)
+                self.assertIn("the server has restarted", client.output)
 
     def test_a_server_that_is_stopped(self):
         for transport in ("automatic", "tcp", "basp"):

@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(weights_are_asked_for_early_if_workers_do_not_wait) {
       BOOST_TEST(problems({good, ahead}) == "(no error)");
   BOOST_TEST(problems({"pull_ahead=8"}) == "(no error)");
   BOOST_TEST(contains(problems({"pull_ahead=9"}),
-                      "pull_ahead: 9; expected at most 8: each step ahead holds"));
+                      "pull_ahead: 9; expected at most 8: each step ahead takes memory"));
   BOOST_TEST(contains(problems({"protocol=SSP", "ssp.staleness=2", "pull_ahead=3"}),
                       "pull_ahead: 3, but with ssp.staleness: 2 a step needs all updates that are "
                       "more than 2 steps older"));

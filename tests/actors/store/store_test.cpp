@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
   x.ask(bare_server::request(1, 10, 1), filled(1, 1));
   refused(errc::fenced, "does not know the client");
   x.open(21);
-  refused(errc::malformed, "a part of 20 elements");
+  refused(errc::malformed, "in a store of 20 elements");
   x.open();
   x.ask(bare_server::request(1, 9, 1), filled(1, 1));
   refused(errc::malformed, "elements [9, 10) are not in [10, 20)");
@@ -367,7 +367,8 @@ BOOST_AUTO_TEST_CASE(a_client_that_leaves_a_gap) {
   for (int k = 0; k < 16; ++k)
     self->receive([](const proto::StoreAnswer&, const payload&) { BOOST_FAIL("it was done"); },
                   [](const caf::error& e) {
-                    BOOST_TEST(explain(e).find("too far ahead") != std::string::npos, explain(e));
+                    BOOST_TEST(explain(e).find("arrived before earlier ones") != std::string::npos,
+                               explain(e));
                   },
                   caf::after(30s) >> [] { BOOST_FAIL("no answer"); });
   // The client ends, so they are never executed.
@@ -438,7 +439,7 @@ BOOST_AUTO_TEST_CASE(a_server_that_starts_again) {
   do
     failure = failure_of([&] { client.retry(); });
   while (failure && failure->code != errc::fenced);
-  BOOST_TEST((failure && failure->text.find("has started again") != std::string::npos));
+  BOOST_TEST((failure && failure->text.find("has restarted") != std::string::npos));
   auto other = x.client();
   BOOST_TEST(all_are(other.wait(other.pull({{0, 10}})).values, 0));
 }
@@ -462,7 +463,7 @@ BOOST_AUTO_TEST_CASE(a_client_with_other_options) {
   const auto failure = failure_of([&] { x.client(); });
   BOOST_REQUIRE(failure);
   BOOST_TEST((failure->code == errc::malformed));
-  BOOST_TEST(failure->text.find("has a part of 10 elements") != std::string::npos);
+  BOOST_TEST(failure->text.find("in a store of 10 elements") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -118,7 +118,10 @@ BOOST_AUTO_TEST_CASE(errors) {
                       }),
                       "another feed has 2 samples"));
   BOOST_TEST(contains(error_of([&] { s.run({{m.y, six}}, {m.y}); }), "not for a placeholder"));
-  BOOST_TEST(contains(error_of([&] { s.run({{m.x, six}}, {other.y}); }), "not of this graph"));
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{m.x, six}}, {other.y});
+                      }),
+                      "does not belong to this graph"));
   BOOST_TEST(contains(error_of([&] { s.variable("v"); }), "no variable named \"v\""));
 }
 
