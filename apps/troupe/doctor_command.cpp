@@ -89,7 +89,7 @@ void print(const cluster_choice& chosen, const observations& known, const diagno
                processes[i].address, address_width, found.processes[i],
                resolved.empty() || resolved == processes[i].address ? "" : " (" + resolved + ')');
   }
-  fmt::print("\nconnections between tasks (the first of two connects)\n");
+  fmt::print("\nconnections between tasks (the one on the left connects)\n");
   for (auto& pair : found.pairs) {
     const auto* state = pair.is == pair_finding::state::reached ? "ok"
       : pair.is == pair_finding::state::failed                  ? "FAILED"
