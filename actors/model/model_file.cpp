@@ -1,14 +1,13 @@
 #include "actors/model/model_file.hpp"
 
+#include "actors/model/half_precision.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/glob.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace troupe {
 
@@ -69,24 +68,6 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
 }
 
 namespace {
-
-float from_half(std::uint16_t bits) {
-  constexpr int bias = 15;
-  constexpr int fraction_bits = 10;
-  const int exponent = bits >> fraction_bits & 0x1F;
-  const int fraction = bits & 0x3FF;
-  const bool special = exponent == 0x1F;
-  float result = special && fraction != 0 ? std::numeric_limits<float>::quiet_NaN()
-    : special                             ? std::numeric_limits<float>::infinity()
-    : exponent == 0
-    ? std::ldexp(static_cast<float>(fraction), 1 - bias - fraction_bits)
-    : std::ldexp(static_cast<float>(fraction + 0x400), exponent - bias - fraction_bits);
-  return (bits & 0x8000) != 0 ? -result : result;
-}
-
-float from_brain(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16U);
-}
 
 template <class T, class F>
 void convert(std::span<const std::byte> from, std::span<float> to, F f) {

@@ -1,14 +1,13 @@
 #include "actors/model/onnx/constant.hpp"
 
+#include "actors/model/half_precision.hpp"
 #include "kernels/error.hpp"
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace troupe {
 
@@ -50,28 +49,12 @@ int typed_count(const TensorProto& x) {
   }
 }
 
-/// IEEE 754's binary16: a sign, 5 bits of exponent, 10 bits of fraction.
-double from_half(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const int fraction = bits & 1023;
-  double size = std::ldexp(exponent == 0 ? fraction : 1024 + fraction, std::max(exponent, 1) - 25);
-  if (exponent == 31)
-    size = fraction != 0 ? std::numeric_limits<double>::quiet_NaN()
-                         : std::numeric_limits<double>::infinity();
-  return bits >> 15 != 0 ? -size : size;
-}
-
-/// The first half of a float.
-double from_bfloat(std::uint16_t bits) {
-  return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
-}
-
 double typed_value(const TensorProto& x, int i) {
   switch (x.data_type()) {
   case TensorProto::FLOAT16:
-    return from_half(static_cast<std::uint16_t>(x.int32_data(i)));
+    return double{from_half(static_cast<std::uint16_t>(x.int32_data(i)))};
   case TensorProto::BFLOAT16:
-    return from_bfloat(static_cast<std::uint16_t>(x.int32_data(i)));
+    return double{from_brain(static_cast<std::uint16_t>(x.int32_data(i)))};
   case TensorProto::FLOAT:
     return x.float_data(i);
   case TensorProto::DOUBLE:
@@ -100,9 +83,9 @@ double raw_value(const TensorProto& x, std::size_t i) {
   const char* from = x.raw_data().data() + i * raw_size(x.data_type());
   switch (x.data_type()) {
   case TensorProto::FLOAT16:
-    return from_half(bits_at<std::uint16_t>(from));
+    return double{from_half(bits_at<std::uint16_t>(from))};
   case TensorProto::BFLOAT16:
-    return from_bfloat(bits_at<std::uint16_t>(from));
+    return double{from_brain(bits_at<std::uint16_t>(from))};
   case TensorProto::FLOAT:
     return load<float>(from);
   case TensorProto::DOUBLE:

@@ -200,8 +200,9 @@ void max_pooling(onnx_node& node) {
   if (!plain(how))
     for (std::size_t i = 0; i < from.spatial; ++i) {
       constexpr auto least = -std::numeric_limits<double>::infinity();
-      if (how.before[i] + how.behind[i] > static_cast<std::int64_t>(node.limit()))
-        node.refuse("the padding is too large");
+      if (std::max(how.before[i], how.behind[i]) >= std::max<std::int64_t>(how.kernel[i], 1)
+          || how.kernel[i] > static_cast<std::int64_t>(node.limit()))
+        node.refuse("the padding is as large as the window");
       from.x = padded(node, from.x, 4 - from.spatial + i, how.before[i], how.behind[i], least).x;
       how.before[i] = how.behind[i] = 0;
     }

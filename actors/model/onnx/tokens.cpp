@@ -5,7 +5,9 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -13,7 +15,7 @@ namespace troupe {
 namespace {
 
 using kind = onnx_constant::kind;
-using of_numbers = double (*)(const std::vector<double>&);
+using of_numbers = double (*)(std::span<const double>);
 
 struct token_operator {
   std::size_t inputs;
@@ -22,7 +24,7 @@ struct token_operator {
 };
 
 const std::map<std::string_view, token_operator>& token_operators() {
-  using numbers = const std::vector<double>&;
+  using numbers = std::span<const double>;
   static const std::map<std::string_view, token_operator> all{
     {"Add", {2, [](numbers x) { return x[0] + x[1]; }}},
     {"Sub", {2, [](numbers x) { return x[0] - x[1]; }}},
@@ -69,6 +71,7 @@ expression tokens_of(const onnx_value& v) {
 struct token_function {
   /// Limit for functions of other functions, so that a short chain of x + x cannot take forever.
   static constexpr std::size_t most_calls = 100;
+  static constexpr std::size_t most_operands = 3;
 
   std::vector<std::function<double(double)>> operands;
   of_numbers compute;
@@ -82,10 +85,10 @@ struct token_function {
   }
 
   double operator()(double token) const {
-    std::vector<double> numbers;
-    for (const auto& f : operands)
-      numbers.push_back(f(token));
-    return compute(numbers);
+    std::array<double, most_operands> numbers{};
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      numbers[i] = operands[i](token);
+    return compute(std::span{numbers}.first(operands.size()));
   }
 };
 
@@ -128,12 +131,12 @@ bool cast_of_tokens(onnx_node& node) {
   using onnx::TensorProto;
   const auto& of = v.of_tokens->of;
   if (to == TensorProto::FLOAT || to == TensorProto::DOUBLE)
-    set_result(node, v, {{of}, [](const std::vector<double>& x) { return x[0]; }}, kind::real);
+    set_result(node, v, {{of}, [](std::span<const double> x) { return x[0]; }}, kind::real);
   else if (to == TensorProto::INT32 || to == TensorProto::INT64)
-    set_result(node, v, {{of}, [](const std::vector<double>& x) { return std::trunc(x[0]); }},
+    set_result(node, v, {{of}, [](std::span<const double> x) { return std::trunc(x[0]); }},
                kind::integer);
   else if (to == TensorProto::BOOL)
-    set_result(node, v, {{of}, [](const std::vector<double>& x) { return x[0] != 0 ? 1.0 : 0.0; }},
+    set_result(node, v, {{of}, [](std::span<const double> x) { return x[0] != 0 ? 1.0 : 0.0; }},
                kind::boolean);
   else
     node.refuse("attribute \"to\" is " + std::to_string(to)

@@ -96,6 +96,24 @@ BOOST_AUTO_TEST_CASE(weights_of_half_precision) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(weights_of_double_precision) {
+  small_model m;
+  auto& w = *m.proto.mutable_graph()->add_initializer();
+  w.set_name("w");
+  w.set_data_type(onnx::TensorProto::DOUBLE);
+  w.add_dims(4);
+  w.add_dims(1);
+  for (const double x : {1.0, -2.5, 0.1, 0.0})
+    w.add_double_data(x);
+  m.node("MatMul", {"x", "w"}, "y");
+  const auto model = m.parsed();
+  BOOST_TEST(trained(model) == "w ");
+  graph g;
+  import_onnx(model, g, {g.placeholder("x", {shape::batch, 4})});
+  BOOST_TEST(model.values(g.parameters()) == std::vector<float>({1, -2.5F, 0.1F, 0}),
+             boost::test_tools::per_element());
+}
+
 // As tf2onnx writes one-dimensional convolutions of Keras.
 BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
   small_model m;
