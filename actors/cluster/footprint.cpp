@@ -131,7 +131,8 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Pieces of the next version arrive while this one is in use.
     const std::size_t pieces = context.protocol.in_pieces ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
-    result.weights = bytes_of(received * parameters + gathered(context, shards, device_of(context.job, task).gpu));
+    result.weights =
+      bytes_of(received * parameters + gathered(context, shards, device_of(context.job, task).gpu));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());

@@ -30,7 +30,8 @@ evaluation_service::evaluation_service(caf::actor_config& cfg, evaluation_servic
 
 evaluation_service::behavior_type evaluation_service::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { quit(x.reason); });
-  evaluator_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source, options_.device,
+  evaluator_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source,
+                                                       options_.device,
                                                        caf::actor_cast<evaluator_owner>(this));
   monitor(evaluator_);
   return {

@@ -28,7 +28,8 @@ evaluations::evaluations(caf::actor_config& cfg, evaluations_options options)
 
 evaluations::behavior_type evaluations::make_behavior() {
   set_down_handler([this](caf::down_msg& x) { on_down(x); });
-  local_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source, options_.device,
+  local_ = options_.spawner.spawn_heavy<evaluator>(system(), options_.context, options_.source,
+                                                   options_.device,
                                                    caf::actor_cast<evaluator_owner>(this));
   monitor(local_);
   return {

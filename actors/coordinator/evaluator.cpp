@@ -40,8 +40,8 @@ void evaluator::load() {
       throw input_error{"the validation data here differ in shape from the coordinator's"};
     require_same_data(data_, context_->fingerprint);
     data_.train = nullptr;
-    tester_ = device_.make_tester ? device_.make_tester()
-                                  : std::make_unique<model_tester>(*context_);
+    tester_ =
+      device_.make_tester ? device_.make_tester() : std::make_unique<model_tester>(*context_);
   } catch (const device_error& error) {
     ready.problem = device_.name + ": " + error.what();
   } catch (const std::exception& error) {

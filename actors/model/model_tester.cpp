@@ -47,8 +47,8 @@ model_tester::model_tester(const job_context& context)
 
 model_tester::model_tester(const job_context& context, std::unique_ptr<device_executor> on)
   : executor_(std::move(on)), pointers_(context.parameters().entries().size()),
-    record_(context.data), records_(record_, executor_->what().max_rows()),
-    measurer_(context.job) {}
+    record_(context.data), records_(record_, executor_->what().max_rows()), measurer_(context.job) {
+}
 
 // The largest number of rows for which the CPU needs no more memory than training does. The number
 // is the same on every machine, because sums over other groups of records may differ in their last

@@ -99,10 +99,11 @@ void check_hogwild(const proto::Job& job, problem_list& problems) {
                      + ", but HOGWILD workers share the weights, and no optimizer state; "
                        "expected SGD");
   for (const auto& text : job.device())
-    problems.require(!text.starts_with("/job:ps/") || text.find("/device:GPU:") == std::string::npos, "device",
-                     "\"" + text
-                       + "\", but HOGWILD workers share the weights in the host's memory; leave "
-                         "it out");
+    problems.require(
+      !text.starts_with("/job:ps/") || text.find("/device:GPU:") == std::string::npos, "device",
+      "\"" + text
+        + "\", but HOGWILD workers share the weights in the host's memory; leave "
+          "it out");
 }
 
 /// Largest pull_ahead.

@@ -38,9 +38,8 @@ std::shared_ptr<version_pool> make_averages(const job_context& context, range wh
   return context.job.has_moving_average() ? make_versions(context, where, 0) : nullptr;
 }
 
-std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
-                                                   const shard_options& shard,
-                                                   const updater_maker& on) {
+std::shared_ptr<piecewise_updater>
+make_updates_of(const job_context& context, const shard_options& shard, const updater_maker& on) {
   const auto result = std::make_shared<piecewise_updater>(
     context, shard.in_pieces ? range_pieces::cut(shard.where) : range_pieces{shard.where},
     shard.policy->keeps_moments(), on);
@@ -62,10 +61,10 @@ shard_options with_updater(const job_context& context, shard_options x) {
 parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                                  shard_options options, std::shared_ptr<version_pool> versions,
                                  std::shared_ptr<version_pool> averages)
-  : super(cfg), context_(std::move(context)),
-    options_(with_updater(*context_, std::move(options))), workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    averages_(std::move(averages)), policy_(options_.policy),
-    updater_(*options_.updater), pieces_(updater_.pieces(), workers_.size()), norms_(options_.view.of(job_kind::ps).size()),
+  : super(cfg), context_(std::move(context)), options_(with_updater(*context_, std::move(options))),
+    workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
+    averages_(std::move(averages)), policy_(options_.policy), updater_(*options_.updater),
+    pieces_(updater_.pieces(), workers_.size()), norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 

@@ -54,13 +54,12 @@ task_device choose_device(const job_context& context, const task_name& task, con
   const auto refusal = [&](const std::exception& error) {
     return to_string(task) + " cannot compute on " + to_string(wanted) + ": " + error.what();
   };
-  const auto advice =
-    ". With soft_placement: true, the " + std::string{to_string(task.job)} + " computes on the "
-    + "CPU instead";
+  const auto advice = ". With soft_placement: true, the " + std::string{to_string(task.job)}
+    + " computes on the " + "CPU instead";
   std::string why;
   try {
-    return {wanted,
-            to_string(wanted) + " (" + open(context, task.job, wanted.index, gpus) + ")", ""};
+    return {wanted, to_string(wanted) + " (" + open(context, task.job, wanted.index, gpus) + ")",
+            ""};
   } catch (const device_error& error) {
     why = refusal(error);
     if (!context.job.soft_placement())
@@ -85,8 +84,8 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
     if (entry.task && *entry.task >= count)
       throw input_error("device[" + std::to_string(i) + "]: there is no "
                         + to_string(task_name{entry.job, *entry.task}) + "; the cluster has "
-                        + std::to_string(count)
-                        + (worker ? " workers" : " parameter servers") + ", counted from 0");
+                        + std::to_string(count) + (worker ? " workers" : " parameter servers")
+                        + ", counted from 0");
   }
   for (const auto& task : here)
     choose_device(context, task, gpus);
@@ -109,8 +108,9 @@ std::unique_ptr<model_tester> make_tester(const job_context& context, const devi
   if (!device.gpu)
     return std::make_unique<model_tester>(context);
   return std::make_unique<model_tester>(
-    context, gpus->make_executor(device.index, model_tester::plan_of(context, gpus->fusion()),
-                                 model_tester::plan_of(context, cpu_fusion())));
+    context,
+    gpus->make_executor(device.index, model_tester::plan_of(context, gpus->fusion()),
+                        model_tester::plan_of(context, cpu_fusion())));
 }
 
 std::size_t device_memory(const job_context& context, const task_name& task, std::size_t ps,

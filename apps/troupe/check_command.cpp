@@ -380,8 +380,9 @@ void print_devices(const job_context& context, const std::vector<process>& proce
     }
   for (auto& [where, use] : shared)
     if (const auto [tasks, bytes] = use; tasks > 1 && bytes > 0)
-      line("", fmt::format("{} tasks on {} of the host of {}: {}", tasks, where.second,
-                           to_string(where.first), readable_bytes(bytes)));
+      line("",
+           fmt::format("{} tasks on {} of the host of {}: {}", tasks, where.second,
+                       to_string(where.first), readable_bytes(bytes)));
 }
 
 /// Throws device_error or input_error if tasks cannot compute on their devices. These are opened

@@ -130,9 +130,8 @@ int run(const train_command& x) {
   check_tasks(*setup.context, shape, "--workers", "--ps");
   auto tasks = tasks_of(x.workers, ps);
   tasks.push_back(coordinator_task);
-  with_job_lines(x.job, x.overrides, [&] {
-    check_devices(*setup.context, x.workers, ps, tasks, gpus_here().get());
-  });
+  with_job_lines(x.job, x.overrides,
+                 [&] { check_devices(*setup.context, x.workers, ps, tasks, gpus_here().get()); });
   check_cluster_memory(*setup.context, setup.data, shape);
   const auto result = x.processes
     ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level, x.transport)

@@ -359,8 +359,7 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
 void executor::give_sums(std::span<const double> totals, std::size_t rows) {
   auto& s = *state_;
   const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
-  if (!waits
-      || cpu::sums_needed(s.what->instructions()[s.under_way->instruction]) != totals.size())
+  if (!waits || cpu::sums_needed(s.what->instructions()[s.under_way->instruction]) != totals.size())
     throw std::invalid_argument("executor: " + std::to_string(totals.size())
                                 + " sums over workers were not asked for");
   s.gpu.enter();
@@ -409,7 +408,8 @@ std::size_t executor::memory_bytes(const plan& what) {
       floats += what.feed(i).shape.elements(what.max_rows());
   // Labels and positions have the size of floats.
   return (floats + space.positions) * sizeof(float)
-    + (space.doubles + scalar_slots + space.totals) * sizeof(double) + sparse + space.keys * sizeof(std::uint64_t);
+    + (space.doubles + scalar_slots + space.totals) * sizeof(double) + sparse
+    + space.keys * sizeof(std::uint64_t);
 }
 
 } // namespace troupe::cuda

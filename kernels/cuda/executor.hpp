@@ -28,10 +28,10 @@ void check_supported(const plan& what);
 
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
-/// The constructor allocates all device memory, except for the entries of sparse feeds, whose memory
-/// grows with the largest batch. Only one run at a time. The
-/// device must outlive the executor. On one kind of device, the same input gives the same bits,
-/// because kernels add up in a fixed order and without atomics.
+/// The constructor allocates all device memory, except for the entries of sparse feeds, whose
+/// memory grows with the largest batch. Only one run at a time. The device must outlive the
+/// executor. On one kind of device, the same input gives the same bits, because kernels add up in a
+/// fixed order and without atomics.
 class executor {
 public:
   /// Throws input_error if a GPU cannot compute an operation of the plan. Throws device_error if

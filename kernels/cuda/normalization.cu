@@ -319,17 +319,15 @@ void normalize_channels_gradient(stream where, const channel_sizes& size, const 
 }
 
 void channel_sums(stream where, const channel_sizes& size, const float* x, double* out) {
-  launch(where, "channel_sums", per_channel(size),
-         sums_kernel{
-           {size}, {x, size.count * size.channels * size.pixels}, {out, 2 * size.channels}});
+  launch(
+    where, "channel_sums", per_channel(size),
+    sums_kernel{{size}, {x, size.count * size.channels * size.pixels}, {out, 2 * size.channels}});
 }
 
 void moments_of_sums(stream where, std::size_t channels, const channel_totals& totals, float* out) {
   launch(where, "moments_of_sums", {blocks_for(channels)},
-         moments_of_sums_kernel{{totals.sums, 2 * channels},
-                                {out, 2 * channels},
-                                channels,
-                                at_least_one(totals.each)});
+         moments_of_sums_kernel{
+           {totals.sums, 2 * channels}, {out, 2 * channels}, channels, at_least_one(totals.each)});
 }
 
 void channel_products(stream where, const channel_sizes& size, const float* dy, const float* x,

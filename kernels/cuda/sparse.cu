@@ -27,8 +27,7 @@ struct sparse_kernel {
       for (auto e = starts.load(r); e < end; ++e) {
         const auto k = static_cast<std::size_t>(e);
         // The conversion turns a negative column into a very large one.
-        const auto column =
-          static_cast<std::size_t>(static_cast<std::uint32_t>(columns.load(k)));
+        const auto column = static_cast<std::size_t>(static_cast<std::uint32_t>(columns.load(k)));
         total += column < weight.size / units
           ? values.load(k) * weight.load(column * units + i % units)
           : std::numeric_limits<float>::quiet_NaN();
@@ -56,7 +55,8 @@ struct sparse_gradient_kernel {
       float total = 0;
       for (auto e = starts.load(group); e < end; ++e) {
         const auto k = static_cast<std::size_t>(e);
-        total += values.load(k) * g.load(static_cast<std::size_t>(rows.load(k)) * units + i % units);
+        total +=
+          values.load(k) * g.load(static_cast<std::size_t>(rows.load(k)) * units + i % units);
       }
       out.store(static_cast<std::size_t>(columns.load(group)) * units + i % units, total);
     }

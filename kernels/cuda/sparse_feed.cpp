@@ -91,8 +91,7 @@ sparse_entries sparse_feed::entries() const noexcept {
 entries_by_column sparse_feed::columns() const noexcept {
   const auto* const columns = groups_.data() + 1;
   const auto* const starts = columns + capacity_;
-  return {groups_.data(),         columns,  starts, starts + capacity_ + 1, group_values_.data(),
-          capacity_};
+  return {groups_.data(), columns, starts, starts + capacity_ + 1, group_values_.data(), capacity_};
 }
 
 } // namespace troupe::cuda

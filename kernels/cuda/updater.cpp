@@ -33,7 +33,8 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes)
 std::size_t updater::memory_bytes(const updater_sizes& sizes, bool staged) {
   const std::size_t vectors =
     2 + sizes.slots + (sizes.moment_apart ? 1 : 0) + (staged ? 1 + sizes.slots : 0);
-  return vectors * sizes.elements * sizeof(float) + (sizes.by_tensor ? sum_space : 0) * sizeof(double);
+  return vectors * sizes.elements * sizeof(float)
+    + (sizes.by_tensor ? sum_space : 0) * sizeof(double);
 }
 
 void updater::reserve_stage() {

@@ -80,10 +80,9 @@ const std::string cnn =
 const std::string lstm =
   "model={ layer { reshape { dims: 28 dims: 28 } } layer { lstm { hidden: 6 last: true } } "
   "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
-const std::string both_ways =
-  "model={ layer { reshape { dims: 28 dims: 28 } } "
-  "layer { gru { hidden: 5 bidirectional: true last: true } } "
-  "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+const std::string both_ways = "model={ layer { reshape { dims: 28 dims: 28 } } "
+                              "layer { gru { hidden: 5 bidirectional: true last: true } } "
+                              "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
 const std::string normalized_together =
   "model={ layer { flatten {} } layer { dense { units: 12 } } "
   "layer { batch_norm { sync: true } } layer { activation: RELU } layer { dense { units: 10 } } "
@@ -207,12 +206,17 @@ BOOST_AUTO_TEST_CASE(one_worker_on_a_gpu_and_one_on_the_cpu) {
 BOOST_AUTO_TEST_CASE(a_missing_gpu_is_refused) {
   const auto job = job_with(mlp, {"device[0]=/job:worker/task:1/device:GPU:3"});
   const auto context = context_of(job);
-  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, {job_kind::worker, 1}, gpus(2).get()); }),
+  BOOST_TEST(contains(device_error_of([&] {
+                        choose_device(*context, {job_kind::worker, 1}, gpus(2).get());
+                      }),
                       "worker/1 cannot compute on GPU:3: there is no GPU 3: this machine has 2"));
-  BOOST_TEST(contains(device_error_of([&] { choose_device(*context, {job_kind::worker, 1}, nullptr); }),
+  BOOST_TEST(contains(device_error_of([&] {
+                        choose_device(*context, {job_kind::worker, 1}, nullptr);
+                      }),
                       "this program was built without code for GPUs"));
   BOOST_TEST(choose_device(*context, {job_kind::worker, 0}, nullptr).text == "CPU:0");
-  BOOST_TEST(choose_device(*context, {job_kind::worker, 1}, gpus(4).get()).text == "GPU:3 (simulated)");
+  BOOST_TEST(choose_device(*context, {job_kind::worker, 1}, gpus(4).get()).text
+             == "GPU:3 (simulated)");
   const auto run = train(job, 2, gpus(2));
   BOOST_TEST(contains(run.summary.failure, "worker/1 cannot compute on GPU:3"));
   BOOST_TEST(contains(run.summary.failure, "soft_placement: true"));
@@ -269,9 +273,9 @@ BOOST_AUTO_TEST_CASE(sparse_features) {
     file << '\n';
   }
   file.close();
-  const std::vector<std::string> more{
-    "data={ libsvm { path: \"" + path + "\" features: 400 } split { test: 0.2 } batch: 8 }",
-    "protocol=SYNC_PS"};
+  const std::vector<std::string> more{"data={ libsvm { path: \"" + path
+                                        + "\" features: 400 } split { test: 0.2 } batch: 8 }",
+                                      "protocol=SYNC_PS"};
   const std::string model = "model={ layer { dense { units: 6 activation: TANH } } "
                             "layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }";
   const auto cpu = train(job_with(model, more), 2, nullptr);
@@ -390,9 +394,10 @@ BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_is_missing) {
   const auto soft =
     train(job_with(mlp, {"protocol=SYNC_PS", place, "soft_placement=true"}), 2, gpus(2));
   BOOST_TEST(soft.summary.failure == "");
-  BOOST_TEST(std::ranges::count_if(soft.notices, [](const std::string& x) {
-               return x.starts_with("ps/1 cannot compute on GPU:3");
-             }) == 1);
+  BOOST_TEST(std::ranges::count_if(
+               soft.notices,
+               [](const std::string& x) { return x.starts_with("ps/1 cannot compute on GPU:3"); })
+             == 1);
   const auto context = context_of(job_with(mlp, {"protocol=SYNC_PS", place}));
   BOOST_TEST(error_of([&] { check_devices(*context, 2, 1, {}, nullptr); })
              == "device[0]: there is no ps/1; the cluster has 1 parameter servers, counted from 0");
@@ -412,8 +417,9 @@ BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_fails) {
     const auto failure = train(job, 2, gpus(1, {.allocations = allocations})).summary.failure;
     if (failure.empty())
       break;
-    BOOST_TEST(contains(failure, " on GPU:0: out of memory of the GPU. The weights, the optimizer's "
-                                 "state and a gradient take 1 MB there in all"));
+    BOOST_TEST(contains(failure,
+                        " on GPU:0: out of memory of the GPU. The weights, the optimizer's "
+                        "state and a gradient take 1 MB there in all"));
   }
   BOOST_TEST(allocations >= 4U);
   std::size_t failures = 0;
@@ -429,9 +435,10 @@ BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_fails) {
 
 BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
   const auto devices = gpus(1);
-  const auto context = context_of(
-    job_with(mlp, {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
-                   "device[2]=/job:coordinator/task:0/device:GPU:0"}));
+  const auto context =
+    context_of(job_with(mlp,
+                        {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
+                         "device[2]=/job:coordinator/task:0/device:GPU:0"}));
   const auto bytes = [&](job_kind job, std::uint32_t index) {
     return device_memory(*context, {job, index}, 2, devices.get());
   };
@@ -454,10 +461,10 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
       BOOST_TEST_CONTEXT("evaluator: " << evaluator << ", " << model) {
         const std::string measures = "evaluate={measure: TOP_5 measure: CONFUSION}";
         const auto cpu = train(job_with(model, {"protocol=SYNC_PS", measures}), 2, nullptr);
-        const auto gpu = train(job_with(model,
-                                        {"protocol=SYNC_PS", measures,
-                                         evaluator ? on_evaluator : on_coordinator}),
-                               2, gpus(1), 1, evaluator);
+        const auto gpu =
+          train(job_with(model,
+                         {"protocol=SYNC_PS", measures, evaluator ? on_evaluator : on_coordinator}),
+                2, gpus(1), 1, evaluator);
         BOOST_TEST(gpu.summary.failure == "");
         BOOST_TEST(gpu.launches > 0U);
         BOOST_TEST(gpu.summary.weights_sha256 == cpu.summary.weights_sha256);
@@ -479,19 +486,21 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
   const auto soft =
     train(job_with(mlp, {"protocol=RING", place, "soft_placement=true"}), 2, gpus(2));
   BOOST_TEST(soft.summary.failure == "");
-  BOOST_TEST(std::ranges::count_if(soft.notices, [](const std::string& x) {
-               return x.starts_with("coordinator/0 cannot compute on GPU:3");
-             }) == 1);
+  BOOST_TEST(std::ranges::count_if(soft.notices,
+                                   [](const std::string& x) {
+                                     return x.starts_with("coordinator/0 cannot compute on GPU:3");
+                                   })
+             == 1);
 }
 
-// The weights of a run outlive an evaluator that fails; the coordinator evaluates instead.
+// On the coordinator, the run ends. If an evaluator task fails, the coordinator evaluates instead.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
   for (const std::size_t products : {0, 1}) {
-    const auto run = train(
-      job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
-      gpus(1, {.products = products}));
-    BOOST_TEST(contains(run.summary.failure,
-                        "coordinator/0 on GPU:0: a product of matrices failed"));
+    const auto run =
+      train(job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
+            gpus(1, {.products = products}));
+    BOOST_TEST(
+      contains(run.summary.failure, "coordinator/0 on GPU:0: a product of matrices failed"));
   }
   BOOST_TEST(contains(
     train(job_with(mlp, {"protocol=RING", "device[0]=/job:coordinator/task:0/device:GPU:0"}), 1,
@@ -502,9 +511,12 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
     train(job_with(mlp, {"protocol=RING", "device[0]=/job:evaluator/task:0/device:GPU:0"}), 1,
           gpus(1, {.allocations = 0}), 1, true);
   BOOST_TEST(left.summary.failure == "");
-  BOOST_TEST(std::ranges::count_if(left.notices, [](const std::string& x) {
-               return contains(x, "evaluator/0 on GPU:0: out of memory of the GPU");
-             }) == 1);
+  BOOST_TEST(std::ranges::count_if(left.notices,
+                                   [](const std::string& x) {
+                                     return contains(
+                                       x, "evaluator/0 on GPU:0: out of memory of the GPU");
+                                   })
+             == 1);
 }
 
 // At the first allocation, and at the first and a later product.

@@ -51,11 +51,10 @@ BOOST_AUTO_TEST_CASE(bad_names) {
 }
 
 BOOST_AUTO_TEST_CASE(the_last_entry_applies) {
-  const auto job = example_job("digits_mlp",
-                               {"device[0]=/job:worker/task:*/device:GPU:0",
-                                "device[1]=/job:worker/task:1/device:GPU:1",
-                                "device[2]=/job:worker/task:2/device:CPU:0",
-                                "device[3]=/job:ps/task:1/device:GPU:2"});
+  const auto job = example_job(
+    "digits_mlp",
+    {"device[0]=/job:worker/task:*/device:GPU:0", "device[1]=/job:worker/task:1/device:GPU:1",
+     "device[2]=/job:worker/task:2/device:CPU:0", "device[3]=/job:ps/task:1/device:GPU:2"});
   const auto device = [&](job_kind of, std::uint32_t index) {
     return to_string(device_of(job, {of, index}));
   };
@@ -68,13 +67,12 @@ BOOST_AUTO_TEST_CASE(the_last_entry_applies) {
 }
 
 BOOST_AUTO_TEST_CASE(jobs_with_bad_names_are_refused) {
-  BOOST_TEST(contains(
-    error_of([] {
-      example_job(
-        "digits_mlp",
-        {"device[0]=/job:worker/task:0/device:GPU:0", "device[1]=/job:ps/device:GPU:0"});
-    }),
-    "device[1]: \"/job:ps/device:GPU:0\" does not say which task"));
+  BOOST_TEST(contains(error_of([] {
+                        example_job("digits_mlp",
+                                    {"device[0]=/job:worker/task:0/device:GPU:0",
+                                     "device[1]=/job:ps/device:GPU:0"});
+                      }),
+                      "device[1]: \"/job:ps/device:GPU:0\" does not say which task"));
   BOOST_TEST(contains(
     error_of([] {
       example_job("advertising", {"solver=EXACT", "device[0]=/job:worker/task:0/device:GPU:0"});

@@ -79,8 +79,9 @@ BOOST_AUTO_TEST_CASE(products) {
        {size{0, 5, 3, 2}, size{1, 1, 1, 1}, size{33, 40, 7, 0}, size{33, 40, 7, 5},
         size{7, 997, 33, 31}, size{257, 60, 1, 9}, size{60, 3, 257, 4}})
     BOOST_TEST_CONTEXT(rows << " rows, " << features << " features, " << units << " units") {
-      check_products({rows, features, [each = each](std::size_t r) { return (r * 5 + 3) % (each + 1); }},
-                     features, units);
+      check_products(
+        {rows, features, [each = each](std::size_t r) { return (r * 5 + 3) % (each + 1); }},
+        features, units);
     }
 }
 
@@ -134,7 +135,8 @@ BOOST_AUTO_TEST_CASE(a_sparse_model) {
   const std::vector<const float*> pointers{w.data(), b.data()};
   for (const std::size_t each : {2, 9, 0, 30, 3})
     for (const std::size_t rows : {33, 7, 0}) {
-      const sparse_matrix features(rows, 50, [&](std::size_t r) { return (r + each) % (each + 1); });
+      const sparse_matrix features(rows, 50,
+                                   [&](std::size_t r) { return (r + each) % (each + 1); });
       std::vector<std::int32_t> classes(rows);
       for (std::size_t i = 0; i < rows; ++i)
         classes[i] = static_cast<std::int32_t>(i % 4);

@@ -124,10 +124,7 @@ BOOST_AUTO_TEST_CASE(staged_updates) {
       std::vector<float> lost(300);
       const auto g = random_floats(300, "lost");
       const auto& from = step == 1 ? both.weights : both.slots[(step + 1) % 2];
-      range_update dropped{.weights = from,
-                           .gradient = g,
-                           .updated = lost,
-                           .parts = both.parts};
+      range_update dropped{.weights = from, .gradient = g, .updated = lost, .parts = both.parts};
       both.gpu.stage(dropped);
       both.update(step, [](device_updater& x, const range_update& how) {
         x.stage(how);
