@@ -24,7 +24,8 @@ struct protocol {
   /// the worker.
   std::function<void(const worker_site&)> start_worker;
 
-  /// Starts a parameter shard. May throw device_error (start_shard). Null if workers hold the weights; shards are idle then.
+  /// Starts a parameter shard. May throw device_error (start_shard). Null if workers hold the
+  /// weights; shards are idle then.
   std::function<void(const shard_site&)> start_shard = {};
 };
 
