@@ -341,8 +341,7 @@ void onnx_model::find_weights() {
     const auto running = state.find(x.name());
     const bool is_state = running != state.end();
     const bool real = x.data_type() == onnx::TensorProto::FLOAT
-      || x.data_type() == onnx::TensorProto::FLOAT16
-      || x.data_type() == onnx::TensorProto::BFLOAT16
+      || x.data_type() == onnx::TensorProto::FLOAT16 || x.data_type() == onnx::TensorProto::BFLOAT16
       || x.data_type() == onnx::TensorProto::DOUBLE;
     if (!real || x.dims_size() == 0 || !(is_state || learnt.contains(x.name())))
       continue;

@@ -493,7 +493,7 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
              == 1);
 }
 
-// The weights of a run outlive an evaluator that fails; the coordinator evaluates instead.
+// On the coordinator, the run ends. If an evaluator task fails, the coordinator evaluates instead.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
   for (const std::size_t products : {0, 1}) {
     const auto run =
