@@ -15,7 +15,8 @@ void load_scheduler(caf::actor_system_config& cfg);
 /// thread of the scheduler. So do actors that those wake. Actors with a thread of their own are not
 /// affected. Has an effect only with the scheduler of load_scheduler().
 ///
-/// The thread must not hold a mutex that any of these actors could lock.
+/// They compute in the usual floating-point mode, even if this thread has changed it. The thread must
+/// not hold a mutex that any of these actors could lock.
 class receivers_run_here {
 public:
   receivers_run_here() noexcept;
@@ -26,6 +27,10 @@ public:
 private:
   bool before_;
 };
+
+/// The time that the actors before have computed on this thread does not count any more: those that
+/// are woken next run here, too. For an actor that has computed, and now passes on its results.
+void renew_turn() noexcept;
 
 /// Actors that this thread has woken and that still wait for it run on threads of the scheduler.
 /// For an actor that is about to compute for long.
