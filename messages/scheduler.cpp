@@ -46,8 +46,8 @@ struct own_jobs {
 
 thread_local own_jobs here;
 
-/// The floating-point mode of a new thread. Otherwise, an actor's results could depend on the thread
-/// that runs it.
+/// The floating-point mode of a new thread. Otherwise, an actor's results could depend on the
+/// thread that runs it.
 class usual_arithmetic {
 public:
   usual_arithmetic() noexcept {

@@ -15,8 +15,8 @@ void load_scheduler(caf::actor_system_config& cfg);
 /// thread of the scheduler. So do actors that those wake. Actors with a thread of their own are not
 /// affected. Has an effect only with the scheduler of load_scheduler().
 ///
-/// They compute in the usual floating-point mode, even if this thread has changed it. The thread must
-/// not hold a mutex that any of these actors could lock.
+/// They compute in the usual floating-point mode, even if this thread has changed it. The thread
+/// must not hold a mutex that any of these actors could lock.
 class receivers_run_here {
 public:
   receivers_run_here() noexcept;

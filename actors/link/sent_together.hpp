@@ -3,8 +3,9 @@
 namespace troupe {
 
 /// While it exists, messages that this thread sends to other processes wait. When the outermost of
-/// these objects ends, they leave: all that are for the same process in one system call, which wakes
-/// it once. For messages that follow each other closely. Messages of other threads do not wait.
+/// these objects ends, they leave: all that are for the same process in one system call, which
+/// wakes it once. For messages that follow each other closely. Messages of other threads do not
+/// wait.
 class sent_together {
 public:
   enum class kind {

@@ -90,8 +90,7 @@ thread_local waiting_channels together;
 
 } // namespace
 
-sent_together::sent_together(kind what) noexcept
-  : outermost_(!std::exchange(together.open, true)) {
+sent_together::sent_together(kind what) noexcept : outermost_(!std::exchange(together.open, true)) {
   if (outermost_)
     together.what = what;
 }

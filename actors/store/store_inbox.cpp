@@ -25,8 +25,7 @@ std::optional<caf::message> store_inbox::take(std::uint64_t number, clock::time_
   if (place == answers_.end())
     return std::nullopt;
   awaited_ = number;
-  const bool came =
-    came_.wait_until(lock, deadline, [&] { return place->second.has_value(); });
+  const bool came = came_.wait_until(lock, deadline, [&] { return place->second.has_value(); });
   awaited_ = 0;
   if (!came)
     return std::nullopt;

@@ -25,8 +25,8 @@ struct config : caf::actor_system_config {
 void answer(const inbox_owner& inbox, std::uint64_t number, std::uint64_t version) {
   proto::StoreAnswer content;
   content.set_version(version);
-  (*inbox).enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(number).response_id(), {},
-                                             caf::make_message(std::move(content))),
+  (*inbox).enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(number).response_id(),
+                                             {}, caf::make_message(std::move(content))),
                    nullptr);
 }
 
