@@ -4,6 +4,7 @@
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -17,6 +18,21 @@ public:
   caf::resumable::resume_result resume(caf::execution_unit* unit, std::size_t messages) override {
     const receivers_run_here here;
     return Actor::resume(unit, messages);
+  }
+};
+
+/// An actor whose messages take some time, but less than it takes to wake another thread twice. It
+/// runs on the thread that brings a message. If many come at once, it continues on another thread.
+template <class Actor>
+class in_short_turns final : public Actor {
+public:
+  /// A gradient of two workers: pushed, and committed.
+  static constexpr std::size_t most_messages = 6;
+
+  using Actor::Actor;
+
+  caf::resumable::resume_result resume(caf::execution_unit* unit, std::size_t messages) override {
+    return Actor::resume(unit, std::min(messages, most_messages));
   }
 };
 
@@ -35,6 +51,13 @@ public:
     return how_ == kind::threads
       ? sys.spawn<on_own_thread<Actor>, caf::detached>(std::forward<Args>(args)...)
       : sys.spawn<Actor>(std::forward<Args>(args)...);
+  }
+
+  /// For actors that compute, but never for longer than a fraction of a millisecond.
+  template <class Actor, class... Args>
+  auto spawn_brief(caf::actor_system& sys, Args&&... args) const {
+    return how_ == kind::threads ? sys.spawn<in_short_turns<Actor>>(std::forward<Args>(args)...)
+                                 : sys.spawn<Actor>(std::forward<Args>(args)...);
   }
 
   /// For actors that only pass messages on.

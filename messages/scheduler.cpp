@@ -7,6 +7,7 @@
 #include <caf/resumable.hpp>
 #include <caf/scheduler/coordinator.hpp>
 
+#include <cfenv>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -45,6 +46,22 @@ struct own_jobs {
 };
 
 thread_local own_jobs here;
+
+/// The floating-point mode of a new thread. Otherwise, an actor's results could depend on the
+/// thread that runs it.
+class usual_arithmetic {
+public:
+  usual_arithmetic() noexcept {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~usual_arithmetic() { std::fesetenv(&before_); }
+  usual_arithmetic(const usual_arithmetic&) = delete;
+  usual_arithmetic& operator=(const usual_arithmetic&) = delete;
+
+private:
+  std::fenv_t before_;
+};
 
 class policy : public caf::policy::work_sharing {
 public:
@@ -221,8 +238,11 @@ protected:
     if (std::exchange(here.running, true))
       return;
     here.begin();
-    while (!here.waiting.empty())
-      run(here.next());
+    {
+      const usual_arithmetic mode;
+      while (!here.waiting.empty())
+        run(here.next());
+    }
     here.running = false;
   }
 
@@ -246,6 +266,10 @@ private:
 void load_scheduler(caf::actor_system_config& cfg) {
   cfg.module_factories.emplace_back(
     [](caf::actor_system& sys) -> caf::actor_system::module* { return new scheduler{sys}; });
+}
+
+void renew_turn() noexcept {
+  here.begin();
 }
 
 void hand_over_receivers(caf::actor_system& sys) {

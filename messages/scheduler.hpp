@@ -15,7 +15,8 @@ void load_scheduler(caf::actor_system_config& cfg);
 /// the scheduler. The same holds for actors that those actors wake. Actors with their own thread
 /// are not affected. Has an effect only with the scheduler of load_scheduler().
 ///
-/// The thread must not hold a mutex that any of these actors could lock.
+/// They compute in the usual floating-point mode, even if this thread has changed it. The thread
+/// must not hold a mutex that any of these actors could lock.
 class receivers_run_here {
 public:
   receivers_run_here() noexcept;
@@ -26,6 +27,10 @@ public:
 private:
   bool before_;
 };
+
+/// Forgets how long actors have computed on this thread, so that the actors which are woken next run
+/// here, too. For an actor that has computed, and now passes on its results.
+void renew_turn() noexcept;
 
 /// Moves actors that wait for this thread to threads of the scheduler. An actor calls this before
 /// it computes for long.

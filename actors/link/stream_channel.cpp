@@ -81,7 +81,30 @@ std::string text_of(int error) {
   return std::generic_category().message(error);
 }
 
+/// The channels whose records wait on this thread.
+struct waiting_channels {
+  bool open = false;
+  sent_together::kind what = sent_together::kind::all;
+  std::vector<std::shared_ptr<stream_channel>> channels;
+};
+
+thread_local waiting_channels together;
+
 } // namespace
+
+sent_together::sent_together(kind what) noexcept : outermost_(!std::exchange(together.open, true)) {
+  if (outermost_)
+    together.what = what;
+}
+
+sent_together::~sent_together() {
+  if (!outermost_)
+    return;
+  together.open = false;
+  for (const auto& x : together.channels)
+    x->release();
+  together.channels.clear();
+}
 
 /// The peer's memory, until the last reference is gone.
 std::string beyond_window(std::uint64_t window) {
@@ -157,8 +180,9 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   x.head.insert(x.head.end(), encoded.begin(), encoded.end());
   put_header(x.head, proto::MESSAGE, x.body.size());
   push_news();
+  const bool is_large = x.loan != 0 || !x.body.empty();
   push(std::move(x));
-  write(before);
+  write(before, is_large);
   return caf::none;
 }
 
@@ -237,9 +261,22 @@ void stream_channel::push(outgoing x) {
   queue_.push_back(std::move(x));
 }
 
-void stream_channel::write(std::size_t before) {
-  // Otherwise, earlier records are still waiting for the socket.
-  if (before == 0)
+void stream_channel::write(std::size_t before, bool large) {
+  if (before > 0 && !held_)
+    return; // Earlier records are still waiting for the socket.
+  if (!together.open || (large && together.what == sent_together::kind::small)) {
+    flush();
+    return;
+  }
+  held_ = true;
+  auto& held = together.channels;
+  if (std::ranges::none_of(held, [this](auto& x) { return x.get() == this; }))
+    held.push_back(shared_from_this());
+}
+
+void stream_channel::release() {
+  const std::lock_guard guard{mutex_};
+  if (held_)
     flush();
 }
 
@@ -299,6 +336,7 @@ std::chrono::nanoseconds stream_channel::unnoticed_for() const {
 }
 
 void stream_channel::flush() {
+  held_ = false;
   while (!queue_.empty() && !broken_ && !cut_) {
     std::array<iovec, 2 * records_at_once> parts{};
     std::size_t n = 0;
@@ -597,6 +635,7 @@ bool stream_channel::read_some() {
   const auto to_body = std::min(static_cast<std::size_t>(got), rest);
   body_read_ += to_body;
   end_ += static_cast<std::size_t>(got) - to_body;
+  const sent_together answers{sent_together::kind::small};
   parse();
   return true;
 }

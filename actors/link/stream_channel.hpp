@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/link/file_descriptor.hpp"
+#include "actors/link/sent_together.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -165,6 +166,7 @@ public:
   int socket() const;
 
 private:
+  friend class sent_together;
   class borrowed;
 
   struct outgoing {
@@ -191,8 +193,12 @@ private:
   /// Adds a record to the queue. write() must follow.
   void push(outgoing x);
   void push_news();
-  /// Writes records that were added to a queue that had `before` of them.
-  void write(std::size_t before);
+  /// Writes records that were added to a queue that had `before` of them, unless they wait for
+  /// others.
+  /// @param large true if one of them has a large payload
+  void write(std::size_t before, bool large = false);
+  /// Writes records that have waited for others.
+  void release();
   void flush();
   bool overflows(const payload& body, std::size_t head);
   bool settled() const;
@@ -224,6 +230,8 @@ private:
 
   mutable std::mutex mutex_;
   std::deque<outgoing> queue_;
+  /// Records wait for others of their thread, not for the socket.
+  bool held_ = false;
   /// Number of bytes written of the first record in the queue.
   std::size_t written_ = 0;
   bool broken_ = false;

@@ -4,6 +4,7 @@
 
 #include "kernels/optimizers/gradient_norm.hpp"
 #include "messages/problems.hpp"
+#include "messages/scheduler.hpp"
 #include "messages/selection.hpp"
 
 #include <spdlog/spdlog.h>
@@ -706,6 +707,7 @@ void parameter_shard::make_version(const planned_update& update, bool is_prepare
   else
     std::ranges::copy(old, updated.begin());
   publish(versions_->version() + 1);
+  renew_turn();
   options_.board->count_step(clock().now());
   await_gradients();
 }

@@ -3,7 +3,26 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 #include "actors/parameter_server/reader_front.hpp"
 
+#include <algorithm>
+
 namespace troupe {
+
+namespace {
+
+/// A shard of at most this number of parameters makes an update in about a tenth of a millisecond.
+constexpr std::size_t brief_shard = std::size_t{1} << 18;
+
+/// Whether the shard may run on the thread that brings a gradient. Not on that of a worker, whose
+/// next step would wait for the updates of other workers, too.
+bool is_brief(const shard_site& site, range where) {
+  const auto shards = site.view.of(job_kind::ps);
+  const auto own = std::ranges::find(shards, site.task, &member::task);
+  return where.size() <= brief_shard && own != shards.end()
+    && std::ranges::none_of(site.view.of(job_kind::worker),
+                            [&](auto& x) { return x.address == own->address; });
+}
+
+} // namespace
 
 void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
                      const ring_node_actor& sums) {
@@ -64,7 +83,9 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   site.host(proto::READER, reader);
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
-  const auto shard = site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
+  const auto shard = is_brief(site, options.where)
+    ? site.spawn_brief<parameter_shard>(site.context, options, versions, averages)
+    : site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
   site.host(proto::SHARD, shard);
   return shard;
 }

@@ -80,6 +80,12 @@ struct task_site {
     return started(node->threads().spawn_heavy<Actor>(node->home(), std::forward<Args>(args)...));
   }
 
+  /// Spawns an actor that never computes for long: see spawner.
+  template <class Actor, class... Args>
+  auto spawn_brief(Args&&... args) const {
+    return started(node->threads().spawn_brief<Actor>(node->home(), std::forward<Args>(args)...));
+  }
+
   /// Spawns an actor that only passes on messages.
   template <class Actor, class... Args>
   auto spawn_light(Args&&... args) const {

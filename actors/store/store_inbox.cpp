@@ -22,8 +22,12 @@ std::uint64_t store_inbox::ask(const caf::strong_actor_ptr& receiver, caf::messa
 std::optional<caf::message> store_inbox::take(std::uint64_t number, clock::time_point deadline) {
   std::unique_lock lock{mutex_};
   const auto place = answers_.find(number);
-  if (place == answers_.end()
-      || !came_.wait_until(lock, deadline, [&] { return place->second.has_value(); }))
+  if (place == answers_.end())
+    return std::nullopt;
+  awaited_ = number;
+  const bool came = came_.wait_until(lock, deadline, [&] { return place->second.has_value(); });
+  awaited_ = 0;
+  if (!came)
     return std::nullopt;
   auto result = std::move(place->second);
   answers_.erase(place);
@@ -38,14 +42,18 @@ void store_inbox::forget(std::uint64_t number) {
 void store_inbox::enqueue(caf::mailbox_element_ptr what, caf::execution_unit*) {
   if (!what->mid.is_response())
     return;
+  bool awaited = false;
   {
     const std::lock_guard guard{mutex_};
-    const auto place = answers_.find(what->mid.request_id().integer_value());
+    const auto number = what->mid.request_id().integer_value();
+    const auto place = answers_.find(number);
     if (place == answers_.end())
       return;
     place->second = what->move_content_to_message();
+    awaited = number == awaited_;
   }
-  came_.notify_one();
+  if (awaited)
+    came_.notify_one();
 }
 
 void store_inbox::kill_proxy(caf::execution_unit* context, caf::error reason) {

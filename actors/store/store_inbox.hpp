@@ -40,6 +40,8 @@ private:
   std::mutex mutex_;
   std::condition_variable came_;
   std::uint64_t last_ = 0;
+  /// The answer that the thread waits for; 0 if it does not wait. Other answers do not wake it.
+  std::uint64_t awaited_ = 0;
   /// By request. Empty until the answer arrives.
   std::map<std::uint64_t, std::optional<caf::message>> answers_;
 };

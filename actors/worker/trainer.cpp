@@ -1,5 +1,6 @@
 #include "actors/worker/trainer.hpp"
 
+#include "actors/link/sent_together.hpp"
 #include "kernels/cpu/reduce.hpp"
 #include "kernels/error.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
@@ -285,6 +286,7 @@ void trainer::finish() {
     done_.not_finite = "the gradient of "
       + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
   }
+  const sent_together step;
   hand_over(buckets.size() - 1);
   binding_->clear();
   batch_ = {};

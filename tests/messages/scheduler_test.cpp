@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cfenv>
 #include <functional>
 #include <future>
 #include <memory>
@@ -23,10 +24,15 @@ using thread_ids = std::vector<std::thread::id>;
 
 /// A message that passes several actors.
 struct visit {
-  std::shared_ptr<thread_ids> threads;
-  std::shared_ptr<std::promise<void>> done;
+  std::shared_ptr<thread_ids> threads = std::make_shared<thread_ids>();
+  std::shared_ptr<std::promise<void>> done = std::make_shared<std::promise<void>>();
   /// How often the last actor sends the message to itself.
   int again = 0;
+  /// The first actor takes longer than a turn, and perhaps renews it.
+  bool slow = false;
+  bool renews = false;
+  /// The rounding mode of each actor.
+  std::shared_ptr<std::vector<int>> rounding = std::make_shared<std::vector<int>>();
 };
 
 } // namespace
@@ -48,11 +54,16 @@ public:
 protected:
   caf::behavior make_behavior() override {
     return {[this](const visit& x) {
+      if (x.slow && x.threads->empty())
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      if (x.renews && x.threads->empty())
+        renew_turn();
       x.threads->push_back(std::this_thread::get_id());
+      x.rounding->push_back(std::fegetround());
       if (next_)
         send(next_, x);
       else if (x.again > 0)
-        send(this, visit{x.threads, x.done, x.again - 1});
+        send(this, visit{x.threads, x.done, x.again - 1, x.slow, x.renews, x.rounding});
       else
         x.done->set_value();
     }};
@@ -75,12 +86,13 @@ struct way {
 
   ~way() { caf::anon_send_exit(first, caf::exit_reason::user_shutdown); }
 
-  thread_ids go(int again = 0) {
-    const visit x{std::make_shared<thread_ids>(), std::make_shared<std::promise<void>>(), again};
+  visit go_as(visit x) {
     caf::anon_send(first, x);
     x.done->get_future().wait();
-    return *x.threads;
+    return x;
   }
+
+  thread_ids go(int again = 0) { return *go_as({.again = again}).threads; }
 
   /// True if a visit stays on one thread. Visits are repeated until one does, because an actor may
   /// still be busy with the previous visit, or with its start, on another thread.
@@ -133,6 +145,37 @@ BOOST_AUTO_TEST_CASE(an_actor_with_many_messages_does_not_hold_the_thread_for_ev
   const auto threads = x.go(10'000);
   BOOST_TEST(threads.size() == 10'003U);
   BOOST_TEST(!is_this(threads.back()));
+}
+
+// The thread that the others run on is woken for them. Otherwise they would wait for the first one.
+BOOST_AUTO_TEST_CASE(receivers_of_a_slow_actor_run_on_another_thread) {
+  way x;
+  const receivers_run_here here;
+  BOOST_REQUIRE(x.stays(is_this));
+  const auto threads = *x.go_as({.slow = true}).threads;
+  BOOST_TEST(is_this(threads.front()));
+  BOOST_TEST(!is_this(threads.back()));
+}
+
+BOOST_AUTO_TEST_CASE(receivers_of_an_actor_that_renews_its_turn_run_here) {
+  way x;
+  const receivers_run_here here;
+  BOOST_REQUIRE(x.stays(is_this));
+  const auto threads = *x.go_as({.slow = true, .renews = true}).threads;
+  BOOST_TEST(std::ranges::all_of(threads, is_this));
+}
+
+BOOST_AUTO_TEST_CASE(receivers_do_not_see_the_floating_point_mode_of_the_thread) {
+  way x;
+  const receivers_run_here here;
+  BOOST_REQUIRE(x.stays(is_this));
+  std::fesetround(FE_UPWARD);
+  const auto visited = x.go_as({});
+  const int after = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  BOOST_TEST(std::ranges::all_of(*visited.threads, is_this));
+  BOOST_TEST(std::ranges::all_of(*visited.rounding, [](int y) { return y == FE_TONEAREST; }));
+  BOOST_TEST(after == FE_UPWARD);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

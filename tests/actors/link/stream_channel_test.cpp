@@ -14,6 +14,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -21,6 +22,7 @@
 
 using namespace troupe;
 using namespace troupe::test;
+using boost::test_tools::per_element;
 
 namespace {
 
@@ -191,6 +193,93 @@ BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
   std::array<std::uint64_t, 4> next{};
   for (auto& m : x.b->messages)
     BOOST_TEST(m.frame.id() % 100 == next.at(m.frame.id() / 100)++);
+}
+
+// -- messages that leave together ---------------------------------------------------------------
+
+namespace {
+
+/// Bytes that have arrived at an end and were not read yet.
+int bytes_at(int socket) {
+  int result = 0;
+  ::ioctl(socket, FIONREAD, &result);
+  return result;
+}
+
+std::vector<std::uint64_t> numbers(const end_point& x) {
+  std::vector<std::uint64_t> result;
+  for (auto& m : x.messages)
+    result.push_back(m.frame.id());
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(messages_wait_for_the_end_of_the_outermost_group) {
+  connection x{true};
+  {
+    const sent_together group;
+    x.a->send(1, patterned(100));
+    {
+      const sent_together inner{sent_together::kind::small};
+      x.a->send(2, patterned(1 << 20));
+    }
+    x.b->send(7, patterned(10));
+    BOOST_TEST(bytes_at(x.sockets[0]) == 0);
+    BOOST_TEST(bytes_at(x.sockets[1]) == 0);
+    BOOST_TEST(!x.a->channel->idle(false));
+  }
+  BOOST_TEST(bytes_at(x.sockets[0]) > 0);
+  BOOST_TEST(x.a->channel->idle(false));
+  x.a->send(3, patterned(5));
+  x.run();
+  BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2, 3}), per_element());
+  BOOST_TEST(numbers(*x.a) == (std::vector<std::uint64_t>{7}), per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_large_payload_may_end_the_waiting) {
+  connection x{false};
+  const sent_together group{sent_together::kind::small};
+  x.a->send(1, patterned(100));
+  BOOST_TEST(bytes_at(x.sockets[1]) == 0);
+  x.a->send(2, patterned(20'000));
+  const int sent = bytes_at(x.sockets[1]);
+  BOOST_TEST(sent > 20'100);
+  x.a->send(3, patterned(100));
+  BOOST_TEST(bytes_at(x.sockets[1]) == sent);
+  x.run(); // A thread that watches the socket may write it, too.
+  BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2, 3}), per_element());
+}
+
+BOOST_AUTO_TEST_CASE(other_threads_do_not_wait) {
+  connection x{true};
+  const sent_together group;
+  x.a->send(1, patterned(100));
+  std::thread{[&] { x.a->send(2, patterned(100)); }}.join();
+  BOOST_TEST(bytes_at(x.sockets[1]) > 200);
+  x.run();
+  BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2}), per_element());
+}
+
+// What a peer sends at once is answered at once.
+BOOST_AUTO_TEST_CASE(answers_leave_together) {
+  connection x{true};
+  std::vector<int> before_each;
+  x.b->channel->listen({
+    [&](const proto::Frame& frame, const caf::message&) {
+      before_each.push_back(bytes_at(x.sockets[0]));
+      x.b->send(frame.id() + 10, patterned(100));
+    },
+    [](const std::string&) {},
+  });
+  {
+    const sent_together group;
+    for (std::uint64_t i = 1; i <= 3; ++i)
+      x.a->send(i, patterned(100));
+  }
+  x.run();
+  BOOST_TEST(before_each == (std::vector<int>{0, 0, 0}), per_element());
+  BOOST_TEST(numbers(*x.a) == (std::vector<std::uint64_t>{11, 12, 13}), per_element());
 }
 
 // Records after a greeting wait until listen() is called, however many there are.

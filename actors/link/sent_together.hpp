@@ -1,0 +1,27 @@
+#pragma once
+
+namespace troupe {
+
+/// While it exists, messages that this thread sends to other processes wait. When the outermost of
+/// these objects ends, they leave: all that are for the same process in one system call, which
+/// wakes it once. For messages that follow each other closely. Messages of other threads do not
+/// wait.
+class sent_together {
+public:
+  enum class kind {
+    /// All messages wait.
+    all,
+    /// A large payload leaves at once, with all messages before it.
+    small,
+  };
+
+  explicit sent_together(kind what = kind::all) noexcept;
+  ~sent_together();
+  sent_together(const sent_together&) = delete;
+  sent_together& operator=(const sent_together&) = delete;
+
+private:
+  bool outermost_;
+};
+
+} // namespace troupe

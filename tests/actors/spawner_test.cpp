@@ -1,0 +1,118 @@
+#include "actors/spawner.hpp"
+
+#include "messages/configure.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <future>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+/// Counts its messages, and notes its threads. The last of `most` messages settles `done`.
+struct counted {
+  std::size_t most = 0;
+  std::shared_ptr<std::vector<std::thread::id>> threads;
+  std::shared_ptr<std::promise<void>> done;
+};
+
+} // namespace
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::counted)
+
+namespace troupe {
+
+namespace {
+
+class counter : public caf::event_based_actor {
+public:
+  using event_based_actor::event_based_actor;
+
+protected:
+  caf::behavior make_behavior() override {
+    return {[](const counted& x) {
+      x.threads->push_back(std::this_thread::get_id());
+      if (x.threads->size() == x.most)
+        x.done->set_value();
+    }};
+  }
+};
+
+/// Sends all of them at once.
+class flood : public caf::event_based_actor {
+public:
+  flood(caf::actor_config& cfg, caf::actor to) : event_based_actor(cfg), to_(std::move(to)) {}
+
+protected:
+  caf::behavior make_behavior() override {
+    return {[this](const counted& x) {
+      for (std::size_t i = 0; i < x.most; ++i)
+        send(to_, x);
+    }};
+  }
+
+private:
+  caf::actor to_;
+};
+
+struct setting {
+  setting() {
+    configure(cfg);
+    tune(cfg);
+  }
+
+  caf::actor_system_config cfg;
+};
+
+/// The threads that handled the messages.
+std::vector<std::thread::id> messages_to(const caf::actor& x, std::size_t most) {
+  const counted what{most, std::make_shared<std::vector<std::thread::id>>(),
+                     std::make_shared<std::promise<void>>()};
+  caf::anon_send(x, what);
+  what.done->get_future().wait();
+  return *what.threads;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(brief_actors)
+
+// The actor may still be busy with its start on another thread, so this is repeated.
+BOOST_AUTO_TEST_CASE(hold_the_thread_of_the_sender_for_few_messages) {
+  constexpr auto few = in_short_turns<counter>::most_messages;
+  setting x;
+  caf::actor_system sys{x.cfg};
+  const caf::actor brief = spawner{}.spawn_brief<counter>(sys);
+  const caf::actor sender = sys.spawn<flood>(brief);
+  const receivers_run_here here;
+  const auto here_of = [](auto& threads) {
+    return static_cast<std::size_t>(std::ranges::count(threads, std::this_thread::get_id()));
+  };
+  std::size_t most = 0;
+  for (int i = 0; i < 10'000 && most == 0; ++i) {
+    const auto threads = messages_to(sender, 10 * few);
+    most = here_of(threads);
+  }
+  BOOST_TEST(most == few);
+  caf::anon_send_exit(brief, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(sender, caf::exit_reason::user_shutdown);
+}
+
+BOOST_AUTO_TEST_CASE(are_cooperative_in_simulations) {
+  setting x;
+  caf::actor_system sys{x.cfg};
+  const caf::actor plain = spawner{spawner::kind::cooperative}.spawn_brief<counter>(sys);
+  BOOST_TEST(dynamic_cast<in_short_turns<counter>*>(caf::actor_cast<caf::abstract_actor*>(plain))
+             == nullptr);
+  caf::anon_send_exit(plain, caf::exit_reason::user_shutdown);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+} // namespace troupe
