@@ -139,7 +139,7 @@ expression product_of(expression x) {
   for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
     const auto half = n / 2;
     const auto product = slice(x, axis, 0, half) * slice(x, axis, half, 2 * half);
-    x = n % 2 == 0 ? product : concat({product, slice(x, axis, n - 1, n)}, axis);
+    x = n % 2 == 0 ? product : troupe::concat({product, slice(x, axis, n - 1, n)}, axis);
   }
   auto kept = x.shape().extents();
   kept.pop_back();
