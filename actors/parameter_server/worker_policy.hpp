@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// How a protocol treats one worker's gradients before the shards apply them. Plain state of that
-/// worker, called only by its synchronizer.
+/// How a protocol treats one worker's gradients before the shards apply them. Each worker has its
+/// own object, which is not an actor. Only the worker's synchronizer calls it.
 class worker_policy {
 public:
   virtual ~worker_policy() = default;

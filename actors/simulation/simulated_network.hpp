@@ -31,8 +31,8 @@ struct link_model {
 /// The fate of a message, for the injection of faults.
 enum class verdict { deliver, drop, duplicate };
 
-/// Decides about each message before it is sent. Called for messages between the ends of links:
-/// frames, chunks, credits.
+/// Decides about each message between actors on different nodes, before it is sent. Link actors
+/// send these: frames, chunks, credits. A frame contains the message of another actor.
 using message_judge =
   std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
 

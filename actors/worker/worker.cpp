@@ -167,8 +167,8 @@ void worker::report_front_lease(std::function<void()> then, bool drops_next) {
   lease_loss_ = 0;
 }
 
-// The coordinator must know this before the next gradient is decided: if gradients of a later lease
-// were applied, a checkpoint counts the batches of this lease as trained.
+// The coordinator must receive this report before a gradient of a later lease is applied.
+// Otherwise, a checkpoint counts all batches of this lease as trained.
 void worker::give_back_lease(bool drops_next) {
   enter(phase::returning);
   data_.reset();

@@ -15,8 +15,8 @@
 
 namespace troupe::test {
 
-/// Trains a job in a plain loop without actors, and tests it. A job must first reach the promised
-/// results here.
+/// Trains a job in a plain loop without actors, and tests it. If an example job states a result in
+/// its file, this loop must reach it, too.
 class serial_training {
 public:
   explicit serial_training(const proto::Job& job)
