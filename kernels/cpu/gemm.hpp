@@ -21,13 +21,13 @@ struct matrix {
 // Matrix products on one thread, in register tiles over packed panels (Goto and van de Geijn,
 // 2008). They use AVX-512 if the processor has it, otherwise AVX2.
 //
-// Each element of c is a single chain of fused multiply-adds over k, in order. The chain
-// starts with 0, or with the old value of the element (c += a b). Its bits depend only on its row
-// of a and its column of b. They do not depend on the width of vectors, on the number of rows and
-// columns, or on the division of a product among calls or threads. Exception: if a or b is a
-// vector, and both are contiguous along k, the element is the sum of 32 such chains. (In builds for
-// machines without fused multiply-adds, each step rounds twice. With TROUPE_BLAS=openblas,
-// gemm<float>() calls OpenBLAS: its bits depend on the processor and on how a product is divided.)
+// Each element of c is a single chain of fused multiply-adds over k, in order. The chain starts
+// with 0, or with the old value of the element (c += a b). Its bits depend only on its row of a and
+// its column of b. They do not depend on the width of vectors, on the number of rows and columns,
+// or on the division of a product among calls or threads. Exception: if a or b is a vector, and
+// both are contiguous along k, the element is the sum of 32 such chains. (In builds for machines
+// without fused multiply-adds, each step rounds twice. With TROUPE_BLAS=openblas, gemm<float>()
+// calls OpenBLAS: its bits depend on the processor and on how a product is divided.)
 //
 // Nothing is allocated, except OpenBLAS's own work space. `scratch` has gemm_scratch_elements<T>()
 // elements, aligned to 64 bytes.
