@@ -483,7 +483,7 @@ void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& 
                   channel, cuts))
     return;
   else if (until != where.give_up)
-    problem = "it runs, but did not come back";
+    problem = "its port answers, but it did not come back";
   else
     problem = "it did not come back within "
       + std::to_string(std::chrono::duration<double>(options_.grace).count()) + " s";

@@ -310,7 +310,13 @@ void stream_channel::give_back(std::uint64_t loan) noexcept {
 bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   const auto time = now();
   const std::lock_guard guard{mutex_};
-  longest_suspicion_ = std::max(longest_suspicion_, suspect_after);
+  if (suspect_after != suspicion_) {
+    suspicion_ = suspect_after;
+    suspicion_since_ = time;
+    longest_suspicion_ = std::max(longest_suspicion_, suspect_after);
+  } else if (time - suspicion_since_ > longest_suspicion_) {
+    longest_suspicion_ = suspect_after;
+  }
   if (broken_ || cut_)
     return true;
   if (time - said_ >= suspect_after / 4) {

@@ -248,6 +248,9 @@ private:
   /// True while the peer has not reported which records it has received.
   bool holding_ = false;
   clock::time_point said_ = now();
+  /// The last limit of keep_alive(), since when, and the largest one that the peer may still have.
+  std::chrono::nanoseconds suspicion_ = first_suspicion;
+  clock::time_point suspicion_since_ = now();
   std::chrono::nanoseconds longest_suspicion_ = first_suspicion;
   // Written by the reading thread without the mutex: a sender may hold it while the system copies a
   // large payload.

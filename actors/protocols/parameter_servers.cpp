@@ -11,15 +11,21 @@ namespace {
 
 /// A shard of at most this number of parameters makes an update in about a tenth of a millisecond.
 constexpr std::size_t brief_shard = std::size_t{1} << 18;
+/// So does the sum of gradients of at most this number of elements in total.
+constexpr std::size_t brief_sum = std::size_t{1} << 20;
 
-/// Whether the shard may run on the thread that brings a gradient. Not on that of a worker, whose
-/// next step would wait for the updates of other workers, too.
-bool is_brief(const shard_site& site, range where) {
+/// True if the shard may run on the thread that brings a gradient. It must not wait for a GPU, and
+/// not delay other shards or a worker of the process: a worker's next step would wait for the
+/// updates of other workers, too.
+bool is_brief(const shard_site& site, range where, bool in_step) {
   const auto shards = site.view.of(job_kind::ps);
+  const auto workers = site.view.of(job_kind::worker);
   const auto own = std::ranges::find(shards, site.task, &member::task);
-  return where.size() <= brief_shard && own != shards.end()
-    && std::ranges::none_of(site.view.of(job_kind::worker),
-                            [&](auto& x) { return x.address == own->address; });
+  if (site.updaters || own == shards.end() || where.size() > brief_shard
+      || (in_step && where.size() * workers.size() > brief_sum))
+    return false;
+  const auto is_here = [&](auto& x) { return x.address == own->address; };
+  return std::ranges::none_of(workers, is_here) && std::ranges::count_if(shards, is_here) == 1;
 }
 
 } // namespace
@@ -83,7 +89,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   site.host(proto::READER, reader);
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
-  const auto shard = is_brief(site, options.where)
+  const auto shard = is_brief(site, options.where, options.policy->in_step())
     ? site.spawn_brief<parameter_shard>(site.context, options, versions, averages)
     : site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
   site.host(proto::SHARD, shard);

@@ -186,7 +186,12 @@ void trainer::on_sums(const reduction& x) {
   const auto bytes = x.sum.bytes();
   std::vector<double> totals(bytes.size() / sizeof(double));
   std::memcpy(totals.data(), bytes.data(), bytes.size());
-  executor_->give_sums(totals, x.samples);
+  try {
+    executor_->give_sums(totals, x.samples);
+  } catch (const device_error& error) {
+    fail(error);
+    return;
+  }
   send(listener_, batch_waits{false});
   proceed();
 }

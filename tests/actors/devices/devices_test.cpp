@@ -34,6 +34,8 @@ struct faults {
   std::size_t products = ~std::size_t{0};
   /// To the host.
   std::size_t copies = ~std::size_t{0};
+  /// To the device.
+  std::size_t copies_in = ~std::size_t{0};
 };
 
 class faulty_device final : public simulated_device {
@@ -54,6 +56,11 @@ public:
     if (left_.copies-- == 0)
       throw device_error("a copy from the GPU failed");
     simulated_device::copy_out(where, to, from, bytes);
+  }
+  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    if (left_.copies_in-- == 0)
+      throw device_error("a copy to the GPU failed");
+    simulated_device::copy_in(where, to, from, bytes);
   }
 
 private:
@@ -260,6 +267,19 @@ BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
       BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-4);
       BOOST_TEST(gpu.launches > 0U);
     }
+}
+
+// The sums over all workers are among these copies.
+BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
+  const auto job = job_with(normalized_together, {"protocol=RING", "epochs=1", on_gpu});
+  std::size_t copies = 0;
+  for (;; ++copies) {
+    const auto failure = train(job, 2, gpus(1, {.copies_in = copies})).summary.failure;
+    if (failure.empty())
+      break;
+    BOOST_TEST(contains(failure, "GPU:0: a copy to the GPU failed"), failure);
+  }
+  BOOST_TEST(copies > 10U);
 }
 
 BOOST_AUTO_TEST_CASE(sparse_features) {
