@@ -178,8 +178,10 @@ void dropout(onnx_node& node) {
   if (drops && node.training()) {
     node.refuse_output(1, "mask");
     const auto& v = node.input(0);
-    node.set({troupe::dropout(node.tensor(0), ratio, node.proto().name() + node.proto().output(0)),
-              v.batch_at});
+    // Each step of a loop has its own mask.
+    const auto body = node.body() > 0 ? " " + std::to_string(node.body()) : std::string{};
+    const auto mask = node.proto().name() + node.proto().output(0) + body;
+    node.set({troupe::dropout(node.tensor(0), ratio, mask), v.batch_at});
     return;
   }
   node.set(node.input(0));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace troupe {
 
@@ -360,10 +361,12 @@ std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
   in_.unrolled -= 1 + body.node_size();
   if (in_.unrolled < 0)
     refuse("the loops of the model become more than 131072 nodes when they are unrolled");
+  const auto outside = std::exchange(in_.body, ++in_.bodies);
   for (const auto& proto : body.node()) {
     onnx_node node{proto, in_};
     convert(node);
   }
+  in_.body = outside;
   std::vector<onnx_value> result;
   for (const auto& x : body.output())
     result.push_back(in_.all.at(x.name()));

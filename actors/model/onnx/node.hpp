@@ -53,6 +53,10 @@ public:
     /// The number of nodes that loops may still become.
     std::int64_t unrolled = std::int64_t{1} << 17;
     values all = {};
+    /// Computed bodies: each step of a loop, and each branch.
+    std::size_t bodies = 0;
+    /// The number of the body that is computed now, from 1 on; 0 outside.
+    std::size_t body = 0;
   };
 
   onnx_node(const onnx::NodeProto& proto, surroundings& in) : proto_(proto), in_(in) {}
@@ -69,6 +73,8 @@ public:
   std::int64_t example() const noexcept { return in_.example; }
   bool training() const noexcept { return in_.why == purpose::training; }
   const onnx::NodeProto& proto() const noexcept { return proto_; }
+  /// See surroundings.
+  std::size_t body() const noexcept { return in_.body; }
   const std::string& op() const;
 
   /// Throws onnx_node_error: "MODEL: node "NAME" (OP): ", followed by `what`.
