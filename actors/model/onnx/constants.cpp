@@ -45,6 +45,8 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
   for (auto& x : result.values) {
     if (to == kind::real && v.known->type == kind::integer && !onnx_constant::is_number(x))
       node.refuse("the size of the batch becomes a real number");
+    if (to == kind::boolean && v.known->type == kind::integer && std::isnan(x))
+      node.refuse("the size of the batch becomes a truth value");
     if (to == kind::boolean)
       x = x != 0 ? 1 : 0;
     else if (to == kind::integer && v.known->type == kind::real)

@@ -277,6 +277,68 @@ BOOST_AUTO_TEST_CASE(marks_of_exporters_in_a_branch) {
     BOOST_TEST(x.decay.has_value() == (x.name == "mean" || x.name == "variance"), x.name);
 }
 
+BOOST_AUTO_TEST_CASE(branches_by_the_size_of_the_batch) {
+  const auto model = [](const std::string& op, const std::string& left, const std::string& right,
+                        std::int64_t number) {
+    small_model m;
+    m.whole("0", {}, {0});
+    m.whole("number", {}, {number});
+    m.node("Shape", {"x"}, "shape");
+    m.node("Gather", {"shape", "0"}, "batch");
+    m.node("Div", {"number", "batch"}, "unknown");
+    m.node("Add", {"batch", "batch"}, "twice");
+    m.node(op, {left, right}, "condition");
+    auto& node = m.node("If", {"condition"}, "y");
+    auto& yes = add_body(node, "then_branch");
+    add_node(yes, "Neg", {"x"}, "negative");
+    yes.add_output()->set_name("negative");
+    auto& no = add_body(node, "else_branch");
+    add_node(no, "Identity", {"x"}, "same");
+    no.add_output()->set_name("same");
+    return m;
+  };
+  const auto holds = [&](const std::string& op, const std::string& left, const std::string& right,
+                         std::int64_t number) {
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 4});
+    return import_onnx(model(op, left, right, number).parsed(), g, {x}).at(0).x != x;
+  };
+  BOOST_TEST(!holds("Equal", "batch", "number", 0));
+  BOOST_TEST(!holds("Equal", "number", "batch", -1));
+  BOOST_TEST(holds("Greater", "batch", "number", 0));
+  BOOST_TEST(!holds("Less", "batch", "number", -3));
+  BOOST_TEST(holds("Less", "number", "batch", 0));
+  BOOST_TEST(holds("Less", "batch", "twice", 1));
+  BOOST_TEST(holds("Equal", "batch", "batch", 1));
+  const std::string unknown = "the result depends on the size of the batch";
+  for (const std::string op : {"Equal", "Less", "Greater"})
+    for (const std::string name : {"batch", "twice", "unknown"}) {
+      BOOST_TEST(contains(model(op, name, "number", 3).error(), "(" + op + "): " + unknown));
+      BOOST_TEST(contains(model(op, "number", name, 3).error(), "(" + op + "): " + unknown));
+    }
+  BOOST_TEST(contains(model("Equal", "unknown", "number", -1).error(), unknown));
+  BOOST_TEST(contains(model("Less", "x", "batch", 0).error(),
+                      "(Less): the size of the batch becomes a real number"));
+  auto truth = model("Cast", "unknown", "", 3);
+  auto& cast = *truth.proto.mutable_graph()->mutable_node(4);
+  cast.mutable_input()->RemoveLast();
+  integer(cast, "to", onnx::TensorProto::BOOL);
+  BOOST_TEST(contains(truth.error(), "(Cast): the size of the batch becomes a truth value"));
+  for (const std::string steps : {"batch", "unknown"}) {
+    auto repeated = model("Equal", "batch", "batch", 3);
+    auto& graph = *repeated.proto.mutable_graph();
+    graph.mutable_node()->RemoveLast();
+    auto& body = add_body(repeated.node("Loop", {steps, "", "x"}, "y"), "body");
+    for (const auto* input : {"i", "go on", "before"})
+      body.add_input()->set_name(input);
+    add_node(body, "Neg", {"before"}, "after");
+    for (const auto* output : {"go on", "after"})
+      body.add_output()->set_name(output);
+    BOOST_TEST(
+      contains(repeated.error(), "(Loop): the number of steps depends on the size of the batch"));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(branches_are_decided) {
   for (const bool first : {true, false}) {
     small_model m;
