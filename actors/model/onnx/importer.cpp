@@ -72,6 +72,9 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
+/// Computed constants of a small model: 512 MiB.
+constexpr std::size_t most_computed = std::size_t{1} << 26;
+
 /// The variable with this name; creates it if necessary. initial_weights() sets its initial values.
 expression variable_of(const onnx_model::weight& x, graph& target, const onnx_kinds& kind_of) {
   for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
@@ -213,7 +216,8 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   onnx_node::surroundings all{.model = model.name(),
                               .version = model.version(),
                               .limit = model.constant_limit(),
-                              .target = target};
+                              .target = target,
+                              .most_computed = std::max(most_computed, model.constant_limit())};
   auto& values = all.all;
   for (std::size_t i = 0; i < ports.size(); ++i)
     values.emplace(ports[i].name, onnx_value{inputs[i]});

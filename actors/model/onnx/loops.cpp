@@ -37,6 +37,10 @@ bool truth_of(const onnx_node& node, const onnx_value& v, const std::string& wha
 onnx_value stacked(const onnx_node& node, const std::vector<onnx_value>& steps) {
   if (steps.empty())
     node.refuse("the loop has no steps, and its results would be empty");
+  std::size_t constants = 0;
+  for (const auto& v : steps)
+    constants += v.known ? v.known->values.size() : 0;
+  node.charge(constants);
   std::vector<onnx_value> parts;
   for (const auto& v : steps) {
     auto dims = v.dims();
@@ -71,7 +75,8 @@ void loop(onnx_node& node) {
     goes_on = truth_of(node, outputs[0], "condition");
     std::copy_n(outputs.begin() + 1, carried, values.begin() + 2);
     for (std::size_t i = 0; i < results.size(); ++i)
-      results[i].push_back(outputs[1 + carried + i]);
+      if (node.has_output(carried + i))
+        results[i].push_back(outputs[1 + carried + i]);
   }
   for (std::size_t i = 0; i < carried; ++i)
     node.set(i, values[2 + i]);

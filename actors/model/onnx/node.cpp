@@ -346,7 +346,16 @@ void onnx_node::set(std::size_t i, onnx_value x) {
       refuse("the batch is merged with another dimension, and the result has another rank");
     x.merged = merged_;
   }
+  if (x.known && x.known.use_count() == 1) // otherwise shared with another value
+    charge(x.known->values.size());
   in_.all.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
+}
+
+void onnx_node::charge(std::size_t elements) const {
+  if (elements > in_.most_computed - in_.computed)
+    refuse("the constants that are computed when the model is read have more than "
+           + std::to_string(in_.most_computed) + " elements in all");
+  in_.computed += elements;
 }
 
 std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
@@ -356,8 +365,11 @@ std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
            + std::to_string(inputs.size()) + " are given");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     in_.all.insert_or_assign(body.input(static_cast<int>(i)).name(), inputs[i]);
-  for (const auto& x : body.initializer())
-    in_.all.insert_or_assign(x.name(), onnx_value{read_onnx_tensor(x)});
+  auto& constants = in_.constants[&body];
+  for (int i = static_cast<int>(constants.size()); i < body.initializer_size(); ++i)
+    constants.emplace_back(read_onnx_tensor(body.initializer(i)));
+  for (int i = 0; i < body.initializer_size(); ++i)
+    in_.all.insert_or_assign(body.initializer(i).name(), constants[static_cast<std::size_t>(i)]);
   in_.unrolled -= 1 + body.node_size();
   if (in_.unrolled < 0)
     refuse("the loops of the model become more than 131072 nodes when they are unrolled");

@@ -50,9 +50,15 @@ public:
     purpose why = purpose::testing;
     /// The size of the batch that is written into shapes; 0 if it is open.
     std::int64_t example = 0;
+    /// Largest number of elements of all computed constants together.
+    std::size_t most_computed = 0;
+    /// The elements that have been computed.
+    std::size_t computed = 0;
     /// The number of nodes that loops may still become.
     std::int64_t unrolled = std::int64_t{1} << 17;
     values all = {};
+    /// The initializers of bodies, which are read once.
+    std::map<const onnx::GraphProto*, std::vector<onnx_value>> constants = {};
     /// Computed bodies: each step of a loop, and each branch.
     std::size_t bodies = 0;
     /// The number of the body that is computed now, from 1 on; 0 outside.
@@ -128,6 +134,9 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
+  /// Counts the elements of a constant that is about to be computed. set() counts those that it
+  /// gets. Refuses the node if all constants together become too large.
+  void charge(std::size_t elements) const;
   /// Computes the nodes of a loop's body or of a branch, which can read all values that this node
   /// can read. Refuses the node if the loops of the model become too many nodes.
   /// @param inputs the values of the first inputs of `body`

@@ -573,6 +573,7 @@ void resize(onnx_node& node) {
     std::vector<std::size_t> order(dims.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::swap(order[i], order.back());
+    node.charge(static_cast<std::size_t>(from * to));
     const onnx_value weights{how.matrix(scale, dims[i], onnx_integer(to))};
     v = matrix_product(node, transposed(v, order, node.target()), weights);
     v = transposed(v, order, node.target());

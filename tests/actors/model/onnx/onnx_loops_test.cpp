@@ -339,6 +339,56 @@ BOOST_AUTO_TEST_CASE(branches_by_the_size_of_the_batch) {
   }
 }
 
+// Each computed constant is small, and all together are not.
+BOOST_AUTO_TEST_CASE(constants_of_loops_are_bounded) {
+  constexpr std::int64_t width = 60'000;
+  const auto error = [](std::int64_t steps, const std::string& output, bool computes,
+                        std::int64_t resized = 0) {
+    small_model m;
+    m.whole("steps", {}, {steps});
+    m.whole("0", {}, {0});
+    m.whole("1", {}, {1});
+    m.whole("width", {}, {width});
+    auto& loop = m.node("Loop", {"steps", "", "x"}, "last");
+    loop.add_output("all");
+    auto& body = add_body(loop, "body");
+    for (const auto* input : {"i", "go on", "state"})
+      body.add_input()->set_name(input);
+    if (computes) {
+      add_node(body, "Range", {"0", "width", "1"}, "numbers");
+    } else {
+      auto& numbers = *body.add_initializer();
+      numbers.set_name("of the file");
+      numbers.set_data_type(onnx::TensorProto::FLOAT);
+      numbers.add_dims(width);
+      for (std::int64_t i = 0; i < width; ++i)
+        numbers.add_float_data(static_cast<float>(i));
+      add_node(body, "Identity", {"of the file"}, "numbers");
+    }
+    for (const auto* name : {"go on", "state", "numbers"})
+      body.add_output()->set_name(name);
+    if (resized > 0) {
+      m.whole("size", {2}, {1, resized});
+      auto& node = m.node("Resize", {"last", "", "", "size"}, "y");
+      auto& mode = *node.add_attribute();
+      mode.set_name("mode");
+      mode.set_type(onnx::AttributeProto::STRING);
+      mode.set_s("linear");
+    } else {
+      m.node("Identity", {output}, "y");
+    }
+    return m.error(3000);
+  };
+  const std::string limit =
+    "the constants that are computed when the model is read have more than 67108864 elements in "
+    "all";
+  BOOST_TEST(contains(error(1200, "all", false), "node \"the last\" (Loop): " + limit));
+  BOOST_TEST(error(1200, "last", false) == "(no error)");
+  BOOST_TEST(contains(error(1200, "last", true), "node that makes \"numbers\" (Range): " + limit));
+  BOOST_TEST(error(1100, "last", true) == "(no error)");
+  BOOST_TEST(contains(error(1100, "last", true, 3001), "node \"the y\" (Resize): " + limit));
+}
+
 BOOST_AUTO_TEST_CASE(branches_are_decided) {
   for (const bool first : {true, false}) {
     small_model m;
