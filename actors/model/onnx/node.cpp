@@ -338,6 +338,13 @@ bool onnx_node::has_output(std::size_t i) const {
     && in_.used.contains(proto_.output(static_cast<int>(i)));
 }
 
+bool onnx_node::is_input(const onnx_value& constant) const {
+  for (std::size_t i = 0; i < inputs(); ++i)
+    if (has_input(i) && named(i).known == constant.known)
+      return true;
+  return false;
+}
+
 void onnx_node::set(std::size_t i, onnx_value x) {
   if (!has_output(i))
     return;
@@ -346,8 +353,9 @@ void onnx_node::set(std::size_t i, onnx_value x) {
       refuse("the batch is merged with another dimension, and the result has another rank");
     x.merged = merged_;
   }
-  if (x.known && x.known.use_count() == 1) // otherwise shared with another value
-    charge(x.known->values.size());
+  for (const auto& part : x.items ? *x.items : std::vector{x})
+    if (part.known && !is_input(part))
+      charge(part.known->values.size());
   in_.all.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
 }
 

@@ -153,6 +153,8 @@ public:
 
 private:
   const onnx_value& named(std::size_t i) const;
+  /// True if an input is the same constant, not only an equal one.
+  bool is_input(const onnx_value& constant) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
 
