@@ -118,7 +118,7 @@ private:
   bool is_of_data(const std::string& value) const { return of_data_.contains(value); }
 
   bool reads_data(const onnx::NodeProto& node) const {
-    return std::ranges::any_of(node.input(), [&](auto& x) { return is_of_data(x); });
+    return std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && is_of_data(x); });
   }
 
   void until_nothing_changes(const onnx::GraphProto& graph,
