@@ -88,13 +88,21 @@ void clip(onnx_node& node) {
     high = node.number_of(2, "upper limit");
   // Exporters write the largest float if there is no limit.
   constexpr double largest = std::numeric_limits<float>::max();
+  const auto& v = node.input(0);
+  const bool whole = v.known && v.known->type == onnx_constant::kind::integer;
   if (low <= -largest)
     low = -infinity;
   if (high >= largest)
     high = infinity;
   unary(
     node, [&](expression x) { return clipped(x, low, high); },
-    [&](double x) { return std::min(std::max(x, low), high); });
+    [&](double x) {
+      // n, the number of samples, is at least 1.
+      const auto times = whole ? onnx_constant::batches(x) : 0;
+      if (times != 0 && (times < 0 || low > 1 || high != infinity))
+        return std::numeric_limits<double>::quiet_NaN();
+      return std::min(std::max(x, low), high);
+    });
 }
 
 void elu(onnx_node& node) {
