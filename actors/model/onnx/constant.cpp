@@ -194,6 +194,11 @@ void check_onnx_tensor(const TensorProto& x, std::string_view name, bool may_be_
                                  : std::to_string(found)));
 }
 
+bool is_onnx_real(int type) noexcept {
+  return type == TensorProto::FLOAT || type == TensorProto::FLOAT16 || type == TensorProto::BFLOAT16
+    || type == TensorProto::DOUBLE;
+}
+
 onnx_constant read_onnx_tensor(const TensorProto& x) {
   onnx_constant result;
   const auto type = x.data_type();

@@ -68,6 +68,10 @@ void check_onnx_tensor(const onnx::TensorProto& x, std::string_view name, bool m
 /// for an unknown type, a negative extent, or more than 2^48 elements.
 std::uint64_t onnx_raw_bytes(const onnx::TensorProto& x, std::string_view name);
 
+/// True for the types of real numbers: FLOAT, FLOAT16, BFLOAT16 and DOUBLE.
+/// @param data_type a TensorProto::DataType
+bool is_onnx_real(int data_type) noexcept;
+
 /// Reads the values of a tensor that has been checked.
 onnx_constant read_onnx_tensor(const onnx::TensorProto& x);
 

@@ -45,6 +45,8 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
   for (auto& x : result.values) {
     if (to == kind::real && v.known->type == kind::integer && !onnx_constant::is_number(x))
       node.refuse("the size of the batch becomes a real number");
+    if (to == kind::boolean && v.known->type == kind::integer && std::isnan(x))
+      node.refuse("the size of the batch becomes a truth value");
     if (to == kind::boolean)
       x = x != 0 ? 1 : 0;
     else if (to == kind::integer && v.known->type == kind::real)
@@ -179,8 +181,10 @@ void dropout(onnx_node& node) {
   if (drops && node.training()) {
     node.refuse_output(1, "mask");
     const auto& v = node.input(0);
-    node.set({troupe::dropout(node.tensor(0), ratio, node.proto().name() + node.proto().output(0)),
-              v.batch_at});
+    // Each step of a loop has its own mask.
+    const auto body = node.body() > 0 ? " " + std::to_string(node.body()) : std::string{};
+    const auto mask = node.proto().name() + node.proto().output(0) + body;
+    node.set({troupe::dropout(node.tensor(0), ratio, mask), v.batch_at});
     return;
   }
   node.set(node.input(0));

@@ -88,13 +88,21 @@ void clip(onnx_node& node) {
     high = node.number_of(2, "upper limit");
   // Exporters write the largest float if there is no limit.
   constexpr double largest = std::numeric_limits<float>::max();
+  const auto& v = node.input(0);
+  const bool whole = v.known && v.known->type == onnx_constant::kind::integer;
   if (low <= -largest)
     low = -infinity;
   if (high >= largest)
     high = infinity;
   unary(
     node, [&](expression x) { return clipped(x, low, high); },
-    [&](double x) { return std::min(std::max(x, low), high); });
+    [&](double x) {
+      // n, the number of samples, is at least 1.
+      const auto times = whole ? onnx_constant::batches(x) : 0;
+      if (times != 0 && (times < 0 || low > 1 || high != infinity))
+        return std::numeric_limits<double>::quiet_NaN();
+      return std::min(std::max(x, low), high);
+    });
 }
 
 void elu(onnx_node& node) {
@@ -258,9 +266,12 @@ void power(onnx_node& node) {
 // -- comparisons and truth, which is 1 or 0 -----------------------------------------------------
 
 /// Whole numbers and truth values as real numbers. Those of the model's input are exact up to 2^24.
-onnx_value as_real(const onnx_value& v) {
+onnx_value as_real(const onnx_node& node, const onnx_value& v) {
   if (v.known) {
     auto result = *v.known;
+    if (result.type == onnx_constant::kind::integer
+        && !std::ranges::all_of(result.values, onnx_constant::is_number))
+      node.refuse("the size of the batch becomes a real number");
     result.type = onnx_constant::kind::real;
     return result;
   }
@@ -280,20 +291,40 @@ expression equal(expression a, expression b) {
   return at_most_of(a, b) * at_most_of(b, a);
 }
 
+/// True if x is n or -n times a positive number, for n samples, and y is 0 or has the other sign.
+bool beyond(double x, double y) {
+  const auto times = onnx_constant::batches(x);
+  return (times > 0 && y <= 0) || (times < 0 && y >= 0);
+}
+
+/// True if numbers compare in the same way for each size of the batch.
+bool comparable(double x, double y) {
+  return (onnx_constant::is_number(x) && onnx_constant::is_number(y))
+    || (onnx_constant::batches(x) != 0 && onnx_constant::batches(y) != 0) || beyond(x, y)
+    || beyond(y, x);
+}
+
 /// f of each pair of elements; `on_numbers` is the same for constants.
 template <class Tensors, class Numbers>
 void compare(onnx_node& node, Tensors f, Numbers on_numbers) {
   const auto& a = node.input(0);
   const auto& b = node.input(1);
   if (a.known && b.known) {
+    const bool whole = a.known->type == onnx_constant::kind::integer;
     auto result = troupe::combine(
-      *a.known, *b.known, [&](double x, double y) { return on_numbers(x, y) ? 1.0 : 0.0; },
+      *a.known, *b.known,
+      [&](double x, double y) {
+        if (whole && !comparable(x, y))
+          node.refuse("the result depends on the size of the batch, which is known only when the "
+                      "model runs");
+        return on_numbers(x, y) ? 1.0 : 0.0;
+      },
       node.limit());
     result.type = onnx_constant::kind::boolean;
     node.set(std::move(result));
     return;
   }
-  const auto [x, y, batch_at] = aligned(as_real(a), as_real(b), node.target());
+  const auto [x, y, batch_at] = aligned(as_real(node, a), as_real(node, b), node.target());
   const auto dims = common_shape(x.shape(), y.shape());
   const auto left = expand(x, dims);
   node.set({f(left, expand(y, dims)), batch_at});
@@ -340,7 +371,7 @@ onnx_constant taken(const onnx_node& node, const onnx_constant& mask, const onnx
 }
 
 void where(onnx_node& node) {
-  const auto mask = as_real(node.input(0));
+  const auto mask = as_real(node, node.input(0));
   const auto& a = node.input(1);
   const auto& b = node.input(2);
   if (a.known && b.known && mask.known) {

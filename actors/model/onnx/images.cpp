@@ -192,21 +192,39 @@ window pool_of(onnx_node& node, const sliding_window& how) {
   return result;
 }
 
+/// The elements between the end of the image and that of the last window along dimension i, if the
+/// number of windows is rounded up. A window that would begin behind the image is left out.
+std::int64_t behind_last(std::int64_t extent, const sliding_window& how, std::size_t i) {
+  const auto stride = how.strides[i];
+  const auto room = extent + how.before[i] + how.behind[i] - how.kernel[i];
+  if (room < 0)
+    return how.behind[i];
+  auto begin = (room + stride - 1) / stride * stride;
+  if (begin >= extent + how.before[i])
+    begin -= stride;
+  return std::max<std::int64_t>(begin + how.kernel[i] - extent - how.before[i], 0);
+}
+
 void max_pooling(onnx_node& node) {
   auto from = image_of(node);
   auto how = sliding_of(node, from, {});
   node.require("storage_order", 0, 0);
   node.refuse_output(1, "positions");
-  if (!plain(how))
+  auto over = pool_of(node, how);
+  if (!plain(how)) {
     for (std::size_t i = 0; i < from.spatial; ++i) {
       constexpr auto least = -std::numeric_limits<double>::infinity();
       if (std::max(how.before[i], how.behind[i]) >= std::max<std::int64_t>(how.kernel[i], 1)
           || how.kernel[i] > static_cast<std::int64_t>(node.limit()))
         node.refuse("the padding is as large as the window");
+      if (over.ceil_mode)
+        how.behind[i] = behind_last(from.x.shape()[4 - from.spatial + i], how, i);
       from.x = padded(node, from.x, 4 - from.spatial + i, how.before[i], how.behind[i], least).x;
       how.before[i] = how.behind[i] = 0;
     }
-  node.set(result_of(max_pool(from.x, pool_of(node, how)), from));
+    over = window_of(how);
+  }
+  node.set(result_of(max_pool(from.x, over), from));
 }
 
 /// For each position of the window along one dimension: the factor that turns a mean over the whole

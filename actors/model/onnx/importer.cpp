@@ -1,6 +1,7 @@
 #include "actors/model/onnx/importer.hpp"
 
 #include "actors/model/onnx/node.hpp"
+#include "actors/model/onnx/outline.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/sequence_operations.hpp"
 
@@ -60,10 +61,7 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   result.name = x.name();
   if (type.elem_type() == onnx::TensorProto::INT64 || type.elem_type() == onnx::TensorProto::INT32)
     result.type = dtype::int32;
-  else if (type.elem_type() != onnx::TensorProto::FLOAT
-           && type.elem_type() != onnx::TensorProto::FLOAT16
-           && type.elem_type() != onnx::TensorProto::BFLOAT16
-           && type.elem_type() != onnx::TensorProto::DOUBLE)
+  else if (!is_onnx_real(type.elem_type()))
     refuse("has elements of a type that is not supported; expected FLOAT, FLOAT16, BFLOAT16, "
            "DOUBLE, INT32 or INT64");
   for (const auto& d : type.shape().dim()) {
@@ -73,6 +71,9 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   }
   return result;
 }
+
+/// Computed constants of a small model: 512 MiB.
+constexpr std::size_t most_computed = std::size_t{1} << 26;
 
 /// The variable with this name; creates it if necessary. initial_weights() sets its initial values.
 expression variable_of(const onnx_model::weight& x, graph& target, const onnx_kinds& kind_of) {
@@ -215,7 +216,8 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   onnx_node::surroundings all{.model = model.name(),
                               .version = model.version(),
                               .limit = model.constant_limit(),
-                              .target = target};
+                              .target = target,
+                              .most_computed = std::max(most_computed, model.constant_limit())};
   auto& values = all.all;
   for (std::size_t i = 0; i < ports.size(); ++i)
     values.emplace(ports[i].name, onnx_value{inputs[i]});
@@ -260,7 +262,8 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
 }
 
 bool differs_in_training(const onnx_model& model) {
-  return std::ranges::any_of(model.proto().graph().node(), [&](const onnx::NodeProto& node) {
+  const auto all = outline_of(model.proto().graph());
+  return std::ranges::any_of(all.node(), [&](const onnx::NodeProto& node) {
     return measures_batch(node, model.version())
       || (node.op_type() == "Dropout" && node.input_size() > 2);
   });

@@ -5,6 +5,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace troupe {
@@ -27,7 +28,7 @@ const onnx::GraphProto& body_of(onnx_node& node, std::string_view name) {
 
 /// Throws unless the value is known when the model is read.
 bool truth_of(const onnx_node& node, const onnx_value& v, const std::string& what) {
-  if (!v.known || v.known->elements() != 1)
+  if (!v.known || v.known->elements() != 1 || std::isnan(v.known->at(0)))
     node.refuse("the " + what + " depends on the input of the model; only a constant is supported");
   return v.known->at(0) != 0;
 }
@@ -36,6 +37,10 @@ bool truth_of(const onnx_node& node, const onnx_value& v, const std::string& wha
 onnx_value stacked(const onnx_node& node, const std::vector<onnx_value>& steps) {
   if (steps.empty())
     node.refuse("the loop has no steps, and its results would be empty");
+  std::size_t constants = 0;
+  for (const auto& v : steps)
+    constants += v.known ? v.known->values.size() : 0;
+  node.charge(constants);
   std::vector<onnx_value> parts;
   for (const auto& v : steps) {
     auto dims = v.dims();
@@ -47,8 +52,13 @@ onnx_value stacked(const onnx_node& node, const std::vector<onnx_value>& steps) 
 
 void loop(onnx_node& node) {
   const auto& body = body_of(node, "body");
-  const auto steps = node.has_input(0) ? onnx_integer(node.number_of(0, "number of steps"))
-                                       : std::numeric_limits<std::int64_t>::max();
+  auto steps = std::numeric_limits<std::int64_t>::max();
+  if (node.has_input(0)) {
+    const auto given = node.number_of(0, "number of steps");
+    if (!onnx_constant::is_number(given))
+      node.refuse("the number of steps depends on the size of the batch");
+    steps = onnx_integer(given);
+  }
   const auto carried = node.inputs() < 2 ? 0 : node.inputs() - 2;
   if (static_cast<std::size_t>(body.output_size()) < 1 + carried)
     node.refuse("its body has " + std::to_string(body.output_size())
@@ -65,7 +75,8 @@ void loop(onnx_node& node) {
     goes_on = truth_of(node, outputs[0], "condition");
     std::copy_n(outputs.begin() + 1, carried, values.begin() + 2);
     for (std::size_t i = 0; i < results.size(); ++i)
-      results[i].push_back(outputs[1 + carried + i]);
+      if (node.has_output(carried + i))
+        results[i].push_back(outputs[1 + carried + i]);
   }
   for (std::size_t i = 0; i < carried; ++i)
     node.set(i, values[2 + i]);

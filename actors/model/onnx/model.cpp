@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -95,7 +96,7 @@ class merged_parameters {
 public:
   merged_parameters(const onnx::GraphProto& graph, const std::string& model) : model_(model) {
     for (const auto& x : graph.initializer())
-      if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0)
+      if (is_onnx_real(x.data_type()) && x.dims_size() > 0)
         uses_.emplace(x.name(), use{});
   }
 
@@ -151,8 +152,7 @@ public:
           marked.insert(x.name());
         }
     for (const auto& x : graph.initializer())
-      if (x.data_type() == onnx::TensorProto::FLOAT && x.dims_size() > 0
-          && !marked.contains(x.name()))
+      if (is_onnx_real(x.data_type()) && x.dims_size() > 0 && !marked.contains(x.name()))
         marks_.emplace(x.name(), std::string{});
   }
 
@@ -201,7 +201,7 @@ node_marks marks_of(const onnx::NodeProto& node) {
 
 /// True if the second half of each row (directions, 2 n) is 0.
 bool has_zero_second_halves(const onnx::TensorProto& x) {
-  if (x.data_type() != onnx::TensorProto::FLOAT || x.dims_size() != 2 || x.dims(1) % 2 != 0)
+  if (!is_onnx_real(x.data_type()) || x.dims_size() != 2 || x.dims(1) % 2 != 0)
     return false;
   const auto values = read_onnx_tensor(x).values;
   const auto n = static_cast<std::size_t>(x.dims(1));
@@ -209,6 +209,16 @@ bool has_zero_second_halves(const onnx::TensorProto& x) {
     if (i % n >= n / 2 && values[i] != 0)
       return false;
   return true;
+}
+
+/// Calls f with each node, after those in its own bodies.
+void visit(onnx::GraphProto& graph, const std::function<void(onnx::NodeProto&)>& f) {
+  for (auto& node : *graph.mutable_node()) {
+    for (auto& attribute : *node.mutable_attribute())
+      if (attribute.has_g())
+        visit(*attribute.mutable_g(), f);
+    f(node);
+  }
 }
 
 /// ONNX adds two biases in recurrent operators. Keras has one, so tf2onnx writes zeros as the
@@ -220,21 +230,21 @@ void mark_single_biases(onnx::ModelProto& model) {
   std::unordered_map<std::string_view, const onnx::TensorProto*> tensors;
   for (const auto& x : model.graph().initializer())
     tensors.emplace(x.name(), &x);
-  for (auto& node : *model.mutable_graph()->mutable_node()) {
+  visit(*model.mutable_graph(), [&](onnx::NodeProto& node) {
     const bool sums_both = node.op_type() == "LSTM" || node.op_type() == "RNN"
       || (node.op_type() == "GRU" && std::ranges::none_of(node.attribute(), [](const auto& x) {
                              return x.name() == "linear_before_reset" && x.i() != 0;
                            }));
     if (!sums_both || node.input_size() < 4)
-      continue;
+      return;
     const auto bias = tensors.find(node.input(3));
     if (bias == tensors.end() || !has_zero_second_halves(*bias->second))
-      continue;
+      return;
     auto& mark = *node.add_attribute();
     mark.set_name(std::string{onnx_model::single_bias});
     mark.set_type(onnx::AttributeProto::INT);
     mark.set_i(1);
-  }
+  });
 }
 
 } // namespace
@@ -294,7 +304,7 @@ void onnx_model::check_operator_sets() {
 void onnx_model::read_marks() {
   merged_parameters merged{proto_->graph(), name_};
   computed_tensors computed{proto_->graph()};
-  for (auto& node : *proto_->mutable_graph()->mutable_node()) {
+  visit(*proto_->mutable_graph(), [&](onnx::NodeProto& node) {
     const auto marks = marks_of(node);
     merged.add(node, marks.origin);
     computed.add(node, marks.origin);
@@ -311,7 +321,7 @@ void onnx_model::read_marks() {
       mode.set_i(1);
     }
     node.DiscardUnknownFields();
-  }
+  });
   computed.write(*proto_->mutable_graph());
 }
 
@@ -340,10 +350,8 @@ void onnx_model::find_weights() {
   for (const auto& x : graph.initializer()) {
     const auto running = state.find(x.name());
     const bool is_state = running != state.end();
-    const bool real = x.data_type() == onnx::TensorProto::FLOAT
-      || x.data_type() == onnx::TensorProto::FLOAT16 || x.data_type() == onnx::TensorProto::BFLOAT16
-      || x.data_type() == onnx::TensorProto::DOUBLE;
-    if (!real || x.dims_size() == 0 || !(is_state || learnt.contains(x.name())))
+    if (!is_onnx_real(x.data_type()) || x.dims_size() == 0
+        || !(is_state || learnt.contains(x.name())))
       continue;
     if (!outside.contains(x.name())) {
       if (roles.why_it_stays(x.name()).empty())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace troupe {
 
@@ -337,6 +338,13 @@ bool onnx_node::has_output(std::size_t i) const {
     && in_.used.contains(proto_.output(static_cast<int>(i)));
 }
 
+bool onnx_node::is_input(const onnx_value& constant) const {
+  for (std::size_t i = 0; i < inputs(); ++i)
+    if (has_input(i) && named(i).known == constant.known)
+      return true;
+  return false;
+}
+
 void onnx_node::set(std::size_t i, onnx_value x) {
   if (!has_output(i))
     return;
@@ -345,7 +353,17 @@ void onnx_node::set(std::size_t i, onnx_value x) {
       refuse("the batch is merged with another dimension, and the result has another rank");
     x.merged = merged_;
   }
+  for (const auto& part : x.items ? *x.items : std::vector{x})
+    if (part.known && !is_input(part))
+      charge(part.known->values.size());
   in_.all.insert_or_assign(proto_.output(static_cast<int>(i)), std::move(x));
+}
+
+void onnx_node::charge(std::size_t elements) const {
+  if (elements > in_.most_computed - in_.computed)
+    refuse("the constants that are computed when the model is read have more than "
+           + std::to_string(in_.most_computed) + " elements in all");
+  in_.computed += elements;
 }
 
 std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
@@ -355,15 +373,20 @@ std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
            + std::to_string(inputs.size()) + " are given");
   for (std::size_t i = 0; i < inputs.size(); ++i)
     in_.all.insert_or_assign(body.input(static_cast<int>(i)).name(), inputs[i]);
-  for (const auto& x : body.initializer())
-    in_.all.insert_or_assign(x.name(), onnx_value{read_onnx_tensor(x)});
+  auto& constants = in_.constants[&body];
+  for (int i = static_cast<int>(constants.size()); i < body.initializer_size(); ++i)
+    constants.emplace_back(read_onnx_tensor(body.initializer(i)));
+  for (int i = 0; i < body.initializer_size(); ++i)
+    in_.all.insert_or_assign(body.initializer(i).name(), constants[static_cast<std::size_t>(i)]);
   in_.unrolled -= 1 + body.node_size();
   if (in_.unrolled < 0)
     refuse("the loops of the model become more than 131072 nodes when they are unrolled");
+  const auto outside = std::exchange(in_.body, ++in_.bodies);
   for (const auto& proto : body.node()) {
     onnx_node node{proto, in_};
     convert(node);
   }
+  in_.body = outside;
   std::vector<onnx_value> result;
   for (const auto& x : body.output())
     result.push_back(in_.all.at(x.name()));

@@ -50,9 +50,19 @@ public:
     purpose why = purpose::testing;
     /// The size of the batch that is written into shapes; 0 if it is open.
     std::int64_t example = 0;
+    /// Largest number of elements of all computed constants together.
+    std::size_t most_computed = 0;
+    /// The elements that have been computed.
+    std::size_t computed = 0;
     /// The number of nodes that loops may still become.
     std::int64_t unrolled = std::int64_t{1} << 17;
     values all = {};
+    /// The initializers of bodies, which are read once.
+    std::map<const onnx::GraphProto*, std::vector<onnx_value>> constants = {};
+    /// Computed bodies: each step of a loop, and each branch.
+    std::size_t bodies = 0;
+    /// The number of the body that is computed now, from 1 on; 0 outside.
+    std::size_t body = 0;
   };
 
   onnx_node(const onnx::NodeProto& proto, surroundings& in) : proto_(proto), in_(in) {}
@@ -69,6 +79,8 @@ public:
   std::int64_t example() const noexcept { return in_.example; }
   bool training() const noexcept { return in_.why == purpose::training; }
   const onnx::NodeProto& proto() const noexcept { return proto_; }
+  /// See surroundings.
+  std::size_t body() const noexcept { return in_.body; }
   const std::string& op() const;
 
   /// Throws onnx_node_error: "MODEL: node "NAME" (OP): ", followed by `what`.
@@ -122,6 +134,9 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
+  /// Counts the elements of a constant that is about to be computed. set() counts those that it
+  /// gets. Refuses the node if all constants together become too large.
+  void charge(std::size_t elements) const;
   /// Computes the nodes of a loop's body or of a branch, which can read all values that this node
   /// can read. Refuses the node if the loops of the model become too many nodes.
   /// @param inputs the values of the first inputs of `body`
@@ -138,6 +153,8 @@ public:
 
 private:
   const onnx_value& named(std::size_t i) const;
+  /// True if an input is the same constant, not only an equal one.
+  bool is_input(const onnx_value& constant) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
 

@@ -429,10 +429,14 @@ struct resizing {
       return i / scale;
     if (place == "tf_half_pixel_for_nn")
       return (i + 0.5) / scale;
+    if (place == "half_pixel_symmetric") // around the middle, if `to` has been rounded
+      return from / 2 * (1 - to / (from * scale)) + (i + 0.5) / scale - 0.5;
     return place == "pytorch_half_pixel" && to == 1 ? 0 : (i + 0.5) / scale - 0.5;
   }
 
-  double nearest(double x) const {
+  double nearest(double x, double scale) const {
+    if (rounding == "simple") // before operator set 11
+      return scale < 1 ? std::ceil(x) : std::floor(x);
     if (rounding == "floor")
       return std::floor(x);
     if (rounding == "ceil")
@@ -443,7 +447,7 @@ struct resizing {
   /// True if each element is repeated.
   bool repeats(double scale) const {
     return mode == "nearest" && scale == std::trunc(scale)
-      && ((place == "asymmetric" && rounding == "floor")
+      && ((place == "asymmetric" && (rounding == "floor" || rounding == "simple"))
           || (place == "half_pixel" && rounding.starts_with("round_")));
   }
 
@@ -470,7 +474,7 @@ struct resizing {
         result.values[static_cast<std::size_t>(row * to + i)] += w;
       };
       if (mode == "nearest") {
-        add(nearest(x), 1);
+        add(nearest(x, scale), 1);
         continue;
       }
       const auto outside = [&](double at) {
@@ -493,7 +497,7 @@ resizing resizing_of(onnx_node& node) {
   resizing result;
   result.mode = node.text("mode", "nearest");
   result.place = node.text("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
-  result.rounding = node.text("nearest_mode", old ? "floor" : "round_prefer_floor");
+  result.rounding = node.text("nearest_mode", old ? "simple" : "round_prefer_floor");
   result.cubic = node.real("cubic_coeff_a", -0.75);
   result.only_inside = node.integer("exclude_outside", 0) != 0;
   node.ignore("extrapolation_value");
@@ -502,6 +506,18 @@ resizing resizing_of(onnx_node& node) {
     node.refuse("attribute \"mode\" is \"" + result.mode + "\"; expected nearest, linear or cubic");
   if (result.place == "tf_crop_and_resize")
     node.refuse("parts of images (tf_crop_and_resize) are not supported");
+  const auto check = [&](std::string_view name, const std::string& value,
+                         const std::vector<std::string_view>& known) {
+    if (std::ranges::find(known, value) == known.end())
+      node.refuse("attribute \"" + std::string{name} + "\" is \"" + value
+                  + "\", which troupe does not know");
+  };
+  check("coordinate_transformation_mode", result.place,
+        {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+         "tf_half_pixel_for_nn"});
+  if (!old || node.has("nearest_mode"))
+    check("nearest_mode", result.rounding,
+          {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
   if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch" || node.has("axes"))
     node.refuse("attributes \"axes\" and \"keep_aspect_ratio_policy\" are not supported");
   return result;
@@ -557,6 +573,7 @@ void resize(onnx_node& node) {
     std::vector<std::size_t> order(dims.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::swap(order[i], order.back());
+    node.charge(static_cast<std::size_t>(from * to));
     const onnx_value weights{how.matrix(scale, dims[i], onnx_integer(to))};
     v = matrix_product(node, transposed(v, order, node.target()), weights);
     v = transposed(v, order, node.target());

@@ -50,7 +50,7 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
   onnx_value once = v;
-  if (v.known) {
+  if (v.known && std::ranges::find(v.known->dims, onnx_constant::batch) != v.known->dims.end()) {
     auto constant = *v.known;
     constant.dims = onnx_dims_of_a_sample(std::move(constant.dims));
     once = constant;
@@ -239,9 +239,9 @@ expression to_tensor(const onnx_value& v, graph& g) {
                       + ", takes part in a computation with real ones");
   if (c.uniform())
     return g.constant(c.values[0], shape{c.dims});
-  if (std::ranges::find(c.dims, onnx_constant::batch) == c.dims.end())
-    return g.constant(c.values, shape{c.dims});
-  return expand(g.constant(c.values, shape{onnx_dims_of_a_sample(c.dims)}), shape{c.dims});
+  if (!v.made->valid())
+    *v.made = g.constant(c.values, shape{onnx_dims_of_a_sample(c.dims)});
+  return expand(*v.made, shape{c.dims});
 }
 
 shape common_shape(const shape& a, const shape& b) {

@@ -30,10 +30,14 @@ struct onnx_value {
   std::shared_ptr<const std::vector<onnx_value>> items = {};
   /// Null, unless each element is a function of the token at its place (tokens.cpp).
   std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
+  /// Of a constant, which copies of this value share: its tensor of the graph. Not valid before
+  /// to_tensor() has made it.
+  std::shared_ptr<expression> made = {};
 
   onnx_value() = default;
   onnx_value(onnx_constant constant)
-    : known(std::make_shared<const onnx_constant>(std::move(constant))) {}
+    : known(std::make_shared<const onnx_constant>(std::move(constant))),
+      made(std::make_shared<expression>()) {}
   onnx_value(expression tensor, std::size_t batch = 0) : x(tensor), batch_at(batch) {}
 
   bool has_batch() const noexcept { return !known && x.shape().has_batch(); }
@@ -66,7 +70,8 @@ std::vector<double> extents_of(const onnx_value& v);
 /// The same dimensions in the order of the graph.
 shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at);
 
-/// Turns a constant into a tensor of the graph, and returns a tensor unchanged. Throws input_error
+/// Turns a constant into a tensor of the graph, which holds its elements once, and returns a tensor
+/// unchanged. Throws input_error
 /// for integers.
 expression to_tensor(const onnx_value& v, graph& g);
 

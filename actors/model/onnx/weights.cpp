@@ -96,7 +96,8 @@ bool named_as_weight(const std::string& name) {
 }
 
 /// Finds the values that operators use as weights: initializers, and the results of moving their
-/// elements. The time is linear in the size of the graph.
+/// elements. A pass takes time in proportion to the size of the graph. Loops, whose steps read what
+/// the steps before have computed, need more than two passes.
 class weight_finder {
 public:
   explicit weight_finder(const onnx::GraphProto& graph) {
@@ -105,8 +106,8 @@ public:
     for (const auto& x : graph.input())
       if (!initializers_.contains(x.name()))
         of_data_.insert(x.name());
-    for (const auto& node : graph.node())
-      follow_data(node);
+    until_nothing_changes(graph, &weight_finder::follow_data);
+    until_nothing_changes(graph, &weight_finder::follow_products);
     for (int i = graph.node_size(); i-- > 0;)
       find_weights(graph.node(i));
   }
@@ -117,14 +118,34 @@ private:
   bool is_of_data(const std::string& value) const { return of_data_.contains(value); }
 
   bool reads_data(const onnx::NodeProto& node) const {
-    return std::ranges::any_of(node.input(), [&](auto& x) { return is_of_data(x); });
+    return std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && is_of_data(x); });
+  }
+
+  void until_nothing_changes(const onnx::GraphProto& graph,
+                             void (weight_finder::*follow)(const onnx::NodeProto&)) {
+    const auto found = [this] {
+      return of_data_.size() + products_.size() + roots_.size() + normal_.size();
+    };
+    for (auto before = found() + 1; before != found();) {
+      before = found();
+      for (const auto& node : graph.node())
+        (this->*follow)(node);
+    }
+  }
+
+  bool makes_data(const onnx::NodeProto& node) const {
+    return node.op_type() != "Shape" && node.op_type() != "Size" && reads_data(node);
   }
 
   void follow_data(const onnx::NodeProto& node) {
-    const auto& op = node.op_type();
-    if (op == "Shape" || op == "Size" || !reads_data(node))
+    if (makes_data(node))
+      of_data_.insert(node.output().begin(), node.output().end());
+  }
+
+  void follow_products(const onnx::NodeProto& node) {
+    if (!makes_data(node))
       return;
-    of_data_.insert(node.output().begin(), node.output().end());
+    const auto& op = node.op_type();
     follow_normalization(node);
     const bool weighted =
       std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && !is_of_data(x); });

@@ -186,6 +186,13 @@ BOOST_AUTO_TEST_CASE(numbers_from_the_size_of_the_batch) {
   BOOST_TEST(error("Div", "number", "batch", 0) == "(no error)");
   BOOST_TEST(error("Div", "batch", "batch", 0) == "(no error)");
   BOOST_TEST(error("Mod", "batch", "number", 1) == "(no error)");
+  small_model clipped;
+  clipped.whole("0", {}, {0});
+  clipped.whole("5", {}, {5});
+  clipped.node("Shape", {"x"}, "shape");
+  clipped.node("Gather", {"shape", "0"}, "batch");
+  clipped.node("Clip", {"batch", "", "5"}, "y");
+  BOOST_TEST(contains(clipped.error(), unknown));
 }
 
 // Products of these extents exceed 64 bits.

@@ -58,18 +58,6 @@ struct apart {
   }
 };
 
-/// Adds a mark, in field 9 of a node, which older schemas of ONNX do not have.
-void mark(onnx::NodeProto& node, const std::string& key, const std::string& value) {
-  onnx::StringStringEntryProto entry;
-  entry.set_key(key);
-  entry.set_value(value);
-  const auto bytes = entry.SerializeAsString();
-  constexpr char tag = 9 << 3 | 2;
-  BOOST_TEST_REQUIRE(bytes.size() < 128);
-  BOOST_TEST_REQUIRE(
-    node.ParseFromString(node.SerializeAsString() + tag + static_cast<char>(bytes.size()) + bytes));
-}
-
 constexpr auto origin = "pkg.torch.onnx.fx_node";
 
 } // namespace
@@ -152,10 +140,16 @@ BOOST_AUTO_TEST_CASE(merged_parameters) {
     return m;
   };
   BOOST_TEST(model("first_weight").error() == "(no error)");
-  BOOST_TEST(contains(model("first_weight_2").error(),
-                      "the exporter merged different parameters with equal values into the tensor "
-                      "\"w\", which node \"the a\" (MatMul) and node \"the y\" (MatMul) read, so "
-                      "that they cannot be trained apart; export with optimize=False"));
+  for (const auto type : real_types) {
+    auto m = model("first_weight_2");
+    m.convert_weights(type);
+    BOOST_TEST(
+      contains(m.error(),
+               "the exporter merged different parameters with equal values into the tensor "
+               "\"w\", which node \"the a\" (MatMul) and node \"the y\" (MatMul) read, so "
+               "that they cannot be trained apart; export with optimize=False"),
+      type);
+  }
 }
 
 // PyTorch's exporter writes a group normalization as InstanceNormalization with a scale of 1 and a
@@ -174,6 +168,13 @@ BOOST_AUTO_TEST_CASE(two_group_normalizations) {
     mark(m.node("Mul", {"n" + suffix, "scale" + suffix}, last), origin, from);
   }
   BOOST_TEST(error_of([&] { m.parsed(); }) == "(no error)");
+  for (const auto type : real_types) {
+    auto other = m;
+    other.convert_weights(type);
+    const auto model = other.parsed();
+    for (const auto& x : model.weights())
+      BOOST_TEST(x.stays.empty() == x.name.starts_with("scale"), x.name << " of type " << type);
+  }
   m.proto.mutable_graph()->mutable_node(3)->set_input(1, "scale");
   BOOST_TEST(contains(error_of([&] { m.parsed(); }),
                       "the exporter merged different parameters with equal values into the tensor "

@@ -1,9 +1,11 @@
 // ONNX's operators on the largest and the smallest numbers and on NaN, against plain formulas in
-// double; and their gradients, against central differences.
+// double; and their gradients, against central differences. Also how images are resized and pooled
+// at their edges, against onnxruntime 1.32.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
 #include "kernels/cpu/graph_session.hpp"
+#include "kernels/error.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"
 
@@ -91,13 +93,23 @@ public:
     return *this;
   }
 
-  single_node& axes(const std::vector<std::int64_t>& axes) {
+  single_node& integers(const std::string& name, const std::vector<std::int64_t>& values) {
     auto& attribute = *node_.add_attribute();
-    attribute.set_name("axes");
+    attribute.set_name(name);
     attribute.set_type(onnx::AttributeProto::INTS);
-    attribute.mutable_ints()->Add(axes.begin(), axes.end());
+    attribute.mutable_ints()->Add(values.begin(), values.end());
     return *this;
   }
+
+  single_node& integer(const std::string& name, std::int64_t value) {
+    auto& attribute = *node_.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(onnx::AttributeProto::INT);
+    attribute.set_i(value);
+    return *this;
+  }
+
+  single_node& axes(const std::vector<std::int64_t>& axes) { return integers("axes", axes); }
 
   single_node& text(const std::string& name, const std::string& value) {
     auto& attribute = *node_.add_attribute();
@@ -410,6 +422,70 @@ BOOST_AUTO_TEST_CASE(sums_of_exponentials) {
     const auto found =
       single_node{"LogSoftmax"}.feed("x", dims).run<float>({{0, -200, -1e30, -infinity, 5, 5}})[0];
     compare("LogSoftmax", {}, found, {0, -200, -1e30, -infinity, -std::log(2), -std::log(2)});
+  }
+}
+
+BOOST_AUTO_TEST_CASE(resizing_to_a_length_that_is_rounded) {
+  const numbers x{1, 4, 9, 16, 25};
+  const auto resized = [&](const std::string& mode, double scale, std::int64_t version = 19) {
+    single_node node{"Resize", version};
+    node.feed("x", {shape::batch, 1, 1, 5});
+    if (version > 10)
+      node.nothing().text("coordinate_transformation_mode", "half_pixel_symmetric");
+    node.constant({1, 1, 1, scale}, {4}).text("mode", mode);
+    return node.run<double>({x})[0];
+  };
+  const auto check = [&](const numbers& found, const numbers& expected) {
+    compare("Resize", {}, found, expected, 1e-5);
+  };
+  check(resized("linear", 0.7), {2.7142856, 9, 19.857143});
+  check(resized("linear", 1.3), {1.2307693, 3.5384617, 7.0769234, 11.692308, 17.384615, 24.307693});
+  check(resized("nearest", 0.7), {4, 9, 16});
+  check(resized("nearest", 1.3), {1, 4, 9, 9, 16, 25});
+  check(resized("cubic", 0.7), {2.2157445, 9, 20.513123});
+  check(resized("cubic", 1.3), {1.1652207, 3.1929891, 6.5853405, 11.528444, 17.760128, 24.471546});
+  // Before operator set 11, positions are rounded up if the image becomes smaller.
+  check(resized("nearest", 0.6, 10), {1, 9, 25});
+  check(resized("nearest", 0.4, 10), {1, 16});
+  check(resized("nearest", 1.5, 10), {1, 1, 4, 9, 9, 16, 25});
+  check(resized("nearest", 2, 10), {1, 1, 4, 4, 9, 9, 16, 16, 25, 25});
+}
+
+BOOST_AUTO_TEST_CASE(modes_of_resizing_that_are_unknown) {
+  for (const std::string name : {"coordinate_transformation_mode", "nearest_mode"}) {
+    single_node node{"Resize", 19};
+    node.feed("x", {shape::batch, 1, 1, 5}).nothing().constant({1, 1, 1, 0.7}, {4});
+    node.text(name, "other");
+    BOOST_CHECK_EXCEPTION(
+      node.run<double>({numbers(5)}), input_error, [&](const input_error& error) {
+        return std::string{error.what()}.find("(Resize): attribute \"" + name
+                                              + "\" is \"other\", which troupe does not know")
+          != std::string::npos;
+      });
+  }
+}
+
+// A last window that would begin behind the image does not count.
+BOOST_AUTO_TEST_CASE(windows_beyond_the_image) {
+  struct pooling {
+    std::int64_t kernel;
+    std::int64_t stride;
+    std::vector<std::int64_t> pads;
+    std::int64_t extent;
+    numbers expected;
+  };
+  const std::vector<pooling> all{{2, 5, {0, 1}, 5, {-1}},         {2, 2, {0, 1}, 4, {-1, -3}},
+                                 {3, 2, {0, 2}, 5, {-1, -3, -5}}, {2, 3, {0, 1}, 5, {-1, -4}},
+                                 {3, 3, {1, 2}, 6, {-1, -3, -6}}, {2, 2, {1, 0}, 4, {-1, -2, -4}}};
+  for (const auto& x : all) {
+    single_node node{"MaxPool", 18};
+    node.feed("x", {shape::batch, 1, x.extent});
+    node.integers("kernel_shape", {x.kernel}).integers("strides", {x.stride});
+    node.integers("pads", x.pads).integer("ceil_mode", 1);
+    numbers image;
+    for (std::int64_t i = 1; i <= x.extent; ++i)
+      image.push_back(-static_cast<double>(i));
+    compare("MaxPool", {}, node.run<double>({image})[0], x.expected);
   }
 }
 

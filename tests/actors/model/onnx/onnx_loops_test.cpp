@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(onnx_loops)
@@ -15,13 +16,6 @@ using namespace troupe;
 using namespace troupe::test;
 
 namespace {
-
-onnx::GraphProto& add_body(onnx::NodeProto& node, const std::string& name) {
-  auto& attribute = *node.add_attribute();
-  attribute.set_name(name);
-  attribute.set_type(onnx::AttributeProto::GRAPH);
-  return *attribute.mutable_g();
-}
 
 void add_node(onnx::GraphProto& to, const std::string& op, const std::vector<std::string>& inputs,
               const std::string& output) {
@@ -183,6 +177,239 @@ BOOST_AUTO_TEST_CASE(weights_of_loops) {
   BOOST_TEST(contains(m.error(), "the weight \"inside\" is inside the body of a loop or branch"));
 }
 
+// h = tanh(x W + (h R + rb)) from h0 on.
+BOOST_AUTO_TEST_CASE(weights_of_later_steps) {
+  small_model m;
+  m.whole("steps", {}, {3});
+  m.weight("h0", {1, 4}, 4);
+  m.weight("W", {4, 4}, 16);
+  m.weight("R", {4, 4}, 16);
+  m.weight("rb", {4}, 4);
+  auto& body = add_body(m.node("Loop", {"steps", "", "h0"}, "y"), "body");
+  for (const auto* input : {"i", "condition", "h"})
+    body.add_input()->set_name(input);
+  add_node(body, "MatMul", {"h", "R"}, "hR");
+  add_node(body, "Add", {"hR", "rb"}, "recurrent");
+  add_node(body, "MatMul", {"x", "W"}, "xW");
+  add_node(body, "Add", {"xW", "recurrent"}, "sum");
+  add_node(body, "Tanh", {"sum"}, "next");
+  for (const auto* output : {"condition", "next"})
+    body.add_output()->set_name(output);
+  const auto model = m.parsed();
+  BOOST_TEST_REQUIRE(model.weights().size() == 4u);
+  for (const auto& x : model.weights())
+    BOOST_TEST(x.stays.empty() == (x.name != "h0"), x.name);
+}
+
+namespace {
+
+/// y = f(x) in the body of a branch.
+template <class F>
+small_model branched(F f) {
+  small_model m;
+  m.proto.mutable_opset_import(0)->set_version(17);
+  m.whole("one", {}, {1});
+  m.whole("yes", {}, {1});
+  m.node("Equal", {"one", "yes"}, "true");
+  m.weight("ratio", {}, 1);
+  m.proto.mutable_graph()->mutable_initializer(2)->set_float_data(0, 0.5F);
+  auto& node = m.node("If", {"true"}, "y");
+  auto& then_branch = add_body(node, "then_branch");
+  f(m, then_branch);
+  then_branch.add_output()->set_name("then");
+  auto& no = add_body(node, "else_branch");
+  add_node(no, "Identity", {"x"}, "same");
+  no.add_output()->set_name("same");
+  return m;
+}
+
+/// The masks of all dropouts of the graph.
+std::set<std::uint64_t> masks_of(const graph& g) {
+  std::set<std::uint64_t> result;
+  for (const auto& node : g.nodes())
+    if (node.op == operation::dropout)
+      result.insert(node.key);
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(dropout_in_a_branch) {
+  const auto m = branched([](small_model&, onnx::GraphProto& body) {
+    add_node(body, "Dropout", {"x", "ratio", "true"}, "then");
+  });
+  BOOST_TEST(differs_in_training(m.parsed()));
+  graph g;
+  import_onnx(m.parsed(), g, {g.placeholder("x", {shape::batch, 4})}, true);
+  BOOST_TEST(masks_of(g).size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(each_step_has_its_own_dropout) {
+  doubling m{3};
+  m.output("state");
+  m.whole("true", {}, {1});
+  m.weight("ratio", {}, 1);
+  m.proto.mutable_graph()
+    ->mutable_initializer(m.proto.graph().initializer_size() - 1)
+    ->set_float_data(0, 0.5F);
+  auto& drop = *m.body->mutable_node(1);
+  drop.set_op_type("Dropout");
+  drop.clear_input();
+  for (const auto* input : {"double", "ratio", "true"})
+    drop.add_input(input);
+  BOOST_TEST(differs_in_training(m.parsed()));
+  graph g;
+  import_onnx(m.parsed(), g, {g.placeholder("x", {shape::batch, 4})}, true);
+  BOOST_TEST(masks_of(g).size() == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(marks_of_exporters_in_a_branch) {
+  const auto m = branched([](small_model& outside, onnx::GraphProto& body) {
+    for (const auto* name : {"scale", "shift", "mean", "variance"})
+      outside.weight(name, {4}, 4);
+    add_node(body, "BatchNormalization", {"x", "scale", "shift", "mean", "variance"}, "then");
+    mark(*body.mutable_node(0), "pkg.torch.onnx.fx_node",
+         "aten._native_batch_norm_legit_functional.default");
+  });
+  const auto model = m.parsed();
+  BOOST_TEST(differs_in_training(model));
+  for (const auto& x : model.weights())
+    BOOST_TEST(x.decay.has_value() == (x.name == "mean" || x.name == "variance"), x.name);
+}
+
+BOOST_AUTO_TEST_CASE(branches_by_the_size_of_the_batch) {
+  const auto model = [](const std::string& op, const std::string& left, const std::string& right,
+                        std::int64_t number) {
+    small_model m;
+    m.whole("0", {}, {0});
+    m.whole("number", {}, {number});
+    m.node("Shape", {"x"}, "shape");
+    m.node("Gather", {"shape", "0"}, "batch");
+    m.node("Div", {"number", "batch"}, "unknown");
+    m.node("Add", {"batch", "batch"}, "twice");
+    m.node(op, {left, right}, "condition");
+    auto& node = m.node("If", {"condition"}, "y");
+    auto& yes = add_body(node, "then_branch");
+    add_node(yes, "Neg", {"x"}, "negative");
+    yes.add_output()->set_name("negative");
+    auto& no = add_body(node, "else_branch");
+    add_node(no, "Identity", {"x"}, "same");
+    no.add_output()->set_name("same");
+    return m;
+  };
+  const auto holds = [&](const std::string& op, const std::string& left, const std::string& right,
+                         std::int64_t number) {
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 4});
+    return import_onnx(model(op, left, right, number).parsed(), g, {x}).at(0).x != x;
+  };
+  BOOST_TEST(!holds("Equal", "batch", "number", 0));
+  BOOST_TEST(!holds("Equal", "number", "batch", -1));
+  BOOST_TEST(holds("Greater", "batch", "number", 0));
+  BOOST_TEST(!holds("Less", "batch", "number", -3));
+  BOOST_TEST(holds("Less", "number", "batch", 0));
+  BOOST_TEST(holds("Less", "batch", "twice", 1));
+  BOOST_TEST(holds("Equal", "batch", "batch", 1));
+  const std::string unknown = "the result depends on the size of the batch";
+  for (const std::string op : {"Equal", "Less", "Greater"})
+    for (const std::string name : {"batch", "twice", "unknown"}) {
+      BOOST_TEST(contains(model(op, name, "number", 3).error(), "(" + op + "): " + unknown));
+      BOOST_TEST(contains(model(op, "number", name, 3).error(), "(" + op + "): " + unknown));
+    }
+  BOOST_TEST(contains(model("Equal", "unknown", "number", -1).error(), unknown));
+  BOOST_TEST(contains(model("Less", "x", "batch", 0).error(),
+                      "(Less): the size of the batch becomes a real number"));
+  auto truth = model("Cast", "unknown", "", 3);
+  auto& cast = *truth.proto.mutable_graph()->mutable_node(4);
+  cast.mutable_input()->RemoveLast();
+  integer(cast, "to", onnx::TensorProto::BOOL);
+  BOOST_TEST(contains(truth.error(), "(Cast): the size of the batch becomes a truth value"));
+  for (const std::string steps : {"batch", "unknown"}) {
+    auto repeated = model("Equal", "batch", "batch", 3);
+    auto& graph = *repeated.proto.mutable_graph();
+    graph.mutable_node()->RemoveLast();
+    auto& body = add_body(repeated.node("Loop", {steps, "", "x"}, "y"), "body");
+    for (const auto* input : {"i", "go on", "before"})
+      body.add_input()->set_name(input);
+    add_node(body, "Neg", {"before"}, "after");
+    for (const auto* output : {"go on", "after"})
+      body.add_output()->set_name(output);
+    BOOST_TEST(
+      contains(repeated.error(), "(Loop): the number of steps depends on the size of the batch"));
+  }
+}
+
+// Each computed constant is small, and all together are not.
+BOOST_AUTO_TEST_CASE(constants_of_loops_are_bounded) {
+  constexpr std::int64_t width = 60'000;
+  const auto error = [](std::int64_t steps, const std::string& output, const std::string& op,
+                        std::int64_t resized = 0) {
+    small_model m;
+    m.whole("steps", {}, {steps});
+    m.whole("0", {}, {0});
+    m.whole("1", {}, {1});
+    m.whole("width", {}, {width});
+    auto& loop = m.node("Loop", {"steps", "", "x"}, "last");
+    loop.add_output("all");
+    auto& body = add_body(loop, "body");
+    for (const auto* input : {"i", "go on", "state"})
+      body.add_input()->set_name(input);
+    if (op == "Range") {
+      add_node(body, "Range", {"0", "width", "1"}, "numbers");
+    } else {
+      auto& numbers = *body.add_initializer();
+      numbers.set_name("of the file");
+      numbers.set_data_type(onnx::TensorProto::FLOAT);
+      numbers.add_dims(width);
+      for (std::int64_t i = 0; i < width; ++i)
+        numbers.add_float_data(static_cast<float>(i));
+      add_node(body, op, {"of the file"}, "numbers");
+      if (op == "Max")
+        body.mutable_node(0)->add_input("of the file");
+    }
+    for (const auto* name : {"go on", "state", "numbers"})
+      body.add_output()->set_name(name);
+    if (resized > 0) {
+      m.whole("size", {2}, {1, resized});
+      auto& node = m.node("Resize", {"last", "", "", "size"}, "y");
+      auto& mode = *node.add_attribute();
+      mode.set_name("mode");
+      mode.set_type(onnx::AttributeProto::STRING);
+      mode.set_s("linear");
+    } else {
+      m.node("Identity", {output}, "y");
+    }
+    return m.error(3000);
+  };
+  const std::string limit =
+    "the constants that are computed when the model is read have more than 67108864 elements in "
+    "all";
+  BOOST_TEST(contains(error(1200, "all", "Identity"), "node \"the last\" (Loop): " + limit));
+  BOOST_TEST(error(1200, "last", "Identity") == "(no error)");
+  BOOST_TEST(
+    contains(error(1200, "last", "Range"), "node that makes \"numbers\" (Range): " + limit));
+  BOOST_TEST(contains(error(1200, "last", "Max"), "node that makes \"numbers\" (Max): " + limit));
+  BOOST_TEST(error(1100, "last", "Range") == "(no error)");
+  BOOST_TEST(contains(error(1100, "last", "Range", 3001), "node \"the y\" (Resize): " + limit));
+}
+
+// The graph has a constant once, however many nodes read it.
+BOOST_AUTO_TEST_CASE(constants_with_many_readers) {
+  doubling m{50};
+  m.output("state");
+  auto& tensor = *m.body->mutable_initializer(0);
+  tensor.add_dims(4);
+  for (int i = 0; i < 3; ++i)
+    tensor.add_float_data(2);
+  graph g;
+  m.imported(g);
+  BOOST_TEST(
+    std::ranges::count_if(g.nodes(), [](const auto& node) { return node.values.size() == 4; })
+    == 1);
+  tensor.set_float_data(1, 1);
+  BOOST_TEST(m.values()[1] == 2 * 51);
+}
+
 BOOST_AUTO_TEST_CASE(branches_are_decided) {
   for (const bool first : {true, false}) {
     small_model m;
@@ -342,10 +569,30 @@ std::vector<double> bias_gradient(const onnx_model& model) {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(second_biases_of_keras_stay_zero) {
-  const auto one = bias_gradient(recurrent(0, "tf2onnx").parsed());
-  BOOST_TEST_REQUIRE(one.size() == 16u);
-  BOOST_TEST(std::all_of(one.begin() + 8, one.end(), [](double x) { return x == 0; }));
-  BOOST_TEST(std::any_of(one.begin(), one.begin() + 8, [](double x) { return x != 0; }));
+  for (const auto type : real_types) {
+    auto m = recurrent(0, "tf2onnx");
+    m.convert_weights(type);
+    const auto one = bias_gradient(m.parsed());
+    BOOST_TEST_REQUIRE(one.size() == 16u);
+    BOOST_TEST(std::all_of(one.begin() + 8, one.end(), [](double x) { return x == 0; }), type);
+    BOOST_TEST(std::any_of(one.begin(), one.begin() + 8, [](double x) { return x != 0; }));
+  }
+  auto inside = recurrent(0, "tf2onnx");
+  auto cells = inside.proto.graph().node(inside.proto.graph().node_size() - 1);
+  inside.proto.mutable_graph()->mutable_node()->RemoveLast();
+  inside.node("Equal", {"1", "1"}, "true");
+  cells.set_output(0, "all of a branch");
+  cells.set_output(1, "last of a branch");
+  auto& branch = inside.node("If", {"true"}, "y");
+  for (const auto* name : {"then_branch", "else_branch"}) {
+    auto& body = add_body(branch, name);
+    *body.add_node() = cells;
+    body.add_output()->set_name("last of a branch");
+  }
+  const auto in_a_branch = bias_gradient(inside.parsed());
+  BOOST_TEST_REQUIRE(in_a_branch.size() == 16u);
+  BOOST_TEST(
+    std::all_of(in_a_branch.begin() + 8, in_a_branch.end(), [](double x) { return x == 0; }));
   // All nodes agree, also those that know only the structure.
   const auto whole = recurrent(0, "tf2onnx").parsed();
   const auto bytes = whole.structure();

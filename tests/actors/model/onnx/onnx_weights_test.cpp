@@ -211,6 +211,21 @@ BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   BOOST_TEST(frozen(m.parsed()) == "token ");
 }
 
+// An input that is left out has nothing to do with an output that is left out.
+BOOST_AUTO_TEST_CASE(inputs_that_are_left_out) {
+  small_model m;
+  m.weight("w", {6, 4}, 24);
+  m.whole("begin", {1}, {0});
+  m.whole("end", {1}, {4});
+  m.whole("step", {1}, {1});
+  m.node("Slice", {"w", "begin", "end", "", "step"}, "rows");
+  auto& split = m.node("Split", {"x"}, "");
+  integer(split, "axis", 1);
+  split.add_output("half");
+  m.node("MatMul", {"x", "rows"}, "y");
+  BOOST_TEST(trained(m.parsed()) == "w ");
+}
+
 // A table whose rows the data selects is an embedding. For a table that is read at fixed positions,
 // only the name counts.
 BOOST_AUTO_TEST_CASE(tables) {

@@ -4,6 +4,7 @@
 #include "actors/model/onnx/model.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,6 +53,24 @@ struct small_model {
       tensor.add_float_data(1);
   }
 
+  /// Gives all initializers of FLOAT another type of real numbers.
+  void convert_weights(onnx::TensorProto::DataType type) {
+    for (auto& tensor : *proto.mutable_graph()->mutable_initializer()) {
+      if (tensor.data_type() != onnx::TensorProto::FLOAT || type == onnx::TensorProto::FLOAT)
+        continue;
+      for (const float x : tensor.float_data())
+        if (type == onnx::TensorProto::DOUBLE)
+          tensor.add_double_data(double{x});
+        else // 0, 0.5 or 1
+          tensor.add_int32_data(x == 0                                  ? 0
+                                  : type == onnx::TensorProto::BFLOAT16 ? (x == 1 ? 0x3f80 : 0x3f00)
+                                  : x == 1                              ? 0x3c00
+                                                                        : 0x3800);
+      tensor.clear_float_data();
+      tensor.set_data_type(type);
+    }
+  }
+
   /// A tensor of whole numbers.
   void whole(const std::string& name, const std::vector<std::int64_t>& dims,
              const std::vector<std::int64_t>& values) {
@@ -82,6 +101,29 @@ struct small_model {
     });
   }
 };
+
+inline constexpr std::array real_types{onnx::TensorProto::FLOAT, onnx::TensorProto::DOUBLE,
+                                       onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16};
+
+/// Adds a graph as an attribute.
+inline onnx::GraphProto& add_body(onnx::NodeProto& node, const std::string& name) {
+  auto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::GRAPH);
+  return *attribute.mutable_g();
+}
+
+/// Adds a mark, in field 9 of a node, which older schemas of ONNX do not have.
+inline void mark(onnx::NodeProto& node, const std::string& key, const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  const auto bytes = entry.SerializeAsString();
+  constexpr char tag = 9 << 3 | 2;
+  BOOST_TEST_REQUIRE(bytes.size() < 128);
+  BOOST_TEST_REQUIRE(
+    node.ParseFromString(node.SerializeAsString() + tag + static_cast<char>(bytes.size()) + bytes));
+}
 
 /// Adds an attribute.
 inline void integer(onnx::NodeProto& node, const std::string& name, std::int64_t value) {
