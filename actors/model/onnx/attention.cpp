@@ -44,6 +44,9 @@ onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads
 /// The mask that is added to the scores: 0 or minus infinity.
 onnx_value summand_of(const onnx_node& node, std::size_t input) {
   const auto& v = node.input(input);
+  if (v.is_truth)
+    node.refuse("the truth values of its mask depend on the data; make a mask of numbers with "
+                "Where: 0, and -1e9 for hidden positions");
   if (!v.known || v.known->type != onnx_constant::kind::boolean)
     return v;
   auto result = *v.known;

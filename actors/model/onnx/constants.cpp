@@ -27,11 +27,15 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
     const auto dims = v.x.shape();
     if (to == kind::boolean) {
       const auto real = from_whole ? to_float(v.x, dims) : v.x;
-      node.set({above(absolute(real), 0), v.batch_at});
+      onnx_value truth{above(absolute(real), 0), v.batch_at};
+      truth.is_truth = true;
+      node.set(std::move(truth));
       return;
     }
     if (to != kind::real || !from_whole) {
-      node.set(v);
+      auto same = v;
+      same.is_truth = false;
+      node.set(std::move(same));
       return;
     }
     onnx_value real{to_float(v.x, dims), v.batch_at};

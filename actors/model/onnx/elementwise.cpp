@@ -327,13 +327,17 @@ void compare(onnx_node& node, Tensors f, Numbers on_numbers) {
   const auto [x, y, batch_at] = aligned(as_real(node, a), as_real(node, b), node.target());
   const auto dims = common_shape(x.shape(), y.shape());
   const auto left = expand(x, dims);
-  node.set({f(left, expand(y, dims)), batch_at});
+  onnx_value result{f(left, expand(y, dims)), batch_at};
+  result.is_truth = true;
+  node.set(std::move(result));
 }
 
 void logical_not(onnx_node& node) {
   const auto& v = node.input(0);
   if (!v.known) {
-    node.set({not_of(v.x), v.batch_at});
+    onnx_value result{not_of(v.x), v.batch_at};
+    result.is_truth = true;
+    node.set(std::move(result));
     return;
   }
   auto result = *v.known;

@@ -353,6 +353,13 @@ void onnx_node::set(std::size_t i, onnx_value x) {
       refuse("the batch is merged with another dimension, and the result has another rank");
     x.merged = merged_;
   }
+  // Operators that only arrange elements keep their type. The first input of Where is a condition.
+  static const std::set<std::string_view> arranging{
+    "Concat", "Expand", "Flatten", "Gather", "Identity",  "Pad",       "Reshape",
+    "Slice",  "Split",  "Squeeze", "Tile",   "Transpose", "Unsqueeze", "Where"};
+  if (arranging.contains(op()))
+    for (std::size_t k = op() == "Where" ? 1 : 0; k < inputs(); ++k)
+      x.is_truth = x.is_truth || (has_input(k) && named(k).is_truth);
   for (const auto& part : x.items ? *x.items : std::vector{x})
     if (part.known && !is_input(part))
       charge(part.known->values.size());

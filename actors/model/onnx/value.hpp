@@ -30,6 +30,9 @@ struct onnx_value {
   std::shared_ptr<const std::vector<onnx_value>> items = {};
   /// Null, unless each element is a function of the token at its place (tokens.cpp).
   std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
+  /// True for a tensor of the graph whose elements are truth values, 0 or 1. (A constant knows its
+  /// type.)
+  bool is_truth = false;
   /// Of a constant, which copies of this value share: its tensor of the graph. Not valid before
   /// to_tensor() has made it.
   std::shared_ptr<expression> made = {};

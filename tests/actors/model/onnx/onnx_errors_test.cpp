@@ -236,4 +236,24 @@ BOOST_AUTO_TEST_CASE(masks_with_fewer_columns_than_keys) {
     contains(error(1), "(Attention): the mask has the shape (2, 1), and there are 2 keys"));
 }
 
+// ONNX adds a mask of numbers to the scores, and hides the keys where a mask of truth values is
+// false.
+BOOST_AUTO_TEST_CASE(masks_of_truth_values_that_depend_on_the_data) {
+  const auto error = [](const std::string& mask) {
+    small_model m;
+    m.proto.mutable_opset_import(0)->set_version(23);
+    m.weight("one", {4}, 4);
+    m.reshape("x", {0, 2, 2}, "sequence");
+    m.node("Greater", {"x", "one"}, "truth");
+    m.reshape("truth", {0, 1, 2, 2}, "of truth");
+    integer(m.node("Cast", {"of truth"}, "of numbers"), "to", onnx::TensorProto::FLOAT);
+    auto& node = m.node("Attention", {"sequence", "sequence", "sequence", mask}, "y");
+    integer(node, "q_num_heads", 1);
+    integer(node, "kv_num_heads", 1);
+    return m.error();
+  };
+  BOOST_TEST(error("of numbers") == "(no error)");
+  BOOST_TEST(contains(error("of truth"), "(Attention): the truth values of its mask depend on"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
