@@ -159,8 +159,7 @@ void channel_host::run() {
   bool stops = false;
   time_point last{};
   for (;;) {
-    const int n =
-      ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), stops ? 10 : -1);
+    // After all handlers: one of them may have silenced the bell that stop() rang.
     if (!stops) {
       const std::lock_guard guard{mutex_};
       stops = stopping_;
@@ -169,6 +168,8 @@ void channel_host::run() {
     // Gives peers time to receive the last messages.
     if (stops && (std::chrono::steady_clock::now() >= last || all_idle()))
       return;
+    const int n =
+      ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), stops ? 10 : -1);
     for (int i = 0; i < n; ++i)
       // An earlier event may have closed the file of this event. Then no handler is left for it.
       if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
