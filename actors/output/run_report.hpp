@@ -119,8 +119,8 @@ struct epoch_report {
   measured measures;
   /// True if the values above are for validation records.
   bool validation = false;
-  /// For an evaluation within an epoch: the number of updates so far, including those before a
-  /// checkpoint. 0: at the end of the epoch.
+  /// Number of updates when the evaluation was made. In a continued run, it includes the updates of
+  /// earlier runs. 0 for the evaluation at the end of an epoch.
   std::uint64_t step = 0;
   /// For an evaluation within an epoch: the epochs trained so far, about 1.5 in the middle of the
   /// second.

@@ -148,8 +148,8 @@ struct window {
   /// Rows and columns of the image from the first to the last one under the kernel.
   std::int64_t extent_y() const noexcept { return dilation_y * (height - 1) + 1; }
   std::int64_t extent_x() const noexcept { return dilation_x * (width - 1) + 1; }
-  /// Number of positions of the kernel along an image of this height or width, which with its
-  /// padding is at least as large as the kernel.
+  /// Number of positions of the kernel along an image of this height or width. The image with its
+  /// padding must be at least as large as the kernel (extent_y or extent_x).
   std::int64_t rows(std::int64_t image) const noexcept {
     return positions(image, extent_y(), stride_y, pad_y);
   }
