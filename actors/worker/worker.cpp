@@ -376,8 +376,8 @@ void worker::count_quarantined(const batch_trained& done) {
   const auto text = describe_bad_step(done);
   if (++bad_in_a_row_ >= options_.max_bad) {
     fail(text
-           + (options_.max_bad > 1 ? ". It is bad gradient " + std::to_string(bad_in_a_row_)
-                  + " in a row (max_bad: " + std::to_string(options_.max_bad) + ")"
+           + (options_.max_bad > 1 ? ". That makes " + std::to_string(bad_in_a_row_)
+                  + " bad gradients in a row (max_bad: " + std::to_string(options_.max_bad) + ")"
                                    : std::string{}),
          true);
     return;
@@ -397,7 +397,7 @@ std::string worker::describe_bad_step(const batch_trained& done) const {
     return step + "sum of all workers' gradients" + which
       + " is not finite, although each of them is";
   return step + (std::isfinite(done.loss_sum) ? "gradient" : "loss") + which + " is not finite"
-    + (done.not_finite.empty() ? "" : "; the first tensor that is not: " + done.not_finite);
+    + (done.not_finite.empty() ? "" : "; the first tensor with such a value: " + done.not_finite);
 }
 
 std::string worker::describe_batch() const {

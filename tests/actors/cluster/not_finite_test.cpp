@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
       auto options = simulated(job_with(protocol, {most}), 2, 2);
       options.data.train = std::make_shared<spoilt>(options.data.train, all_records);
       const auto text = simulate(options).summary.failure;
-      BOOST_TEST(contains(text, "the first tensor that is not: features"), text);
+      BOOST_TEST(contains(text, "the first tensor with such a value: features"), text);
       BOOST_TEST(contains(text, "(epoch 1 of 3)"), text);
       BOOST_TEST(contains(text, std::string{" of its step "} + (most + 8) + " is not"), text);
     }
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
       const auto result = simulate(simulated(job, workers, 2)).summary;
       BOOST_TEST(result.not_finite);
       BOOST_TEST(contains(result.failure,
-                          "the first tensor that is not: the gradient of "
+                          "the first tensor with such a value: the gradient of "
                           "dense_1.weight (epoch 1"),
                  result.failure);
       BOOST_TEST(contains(result.failure, "step 1"), result.failure);

@@ -579,7 +579,7 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_names_its_origin) {
   const auto job = job_with(mlp, {"protocol=RING", on_gpu, "learning_rate={base: 1e30}"});
   const auto run = train(job, 1, gpus(1));
   BOOST_TEST(run.summary.not_finite);
-  BOOST_TEST(contains(run.summary.failure, "the first tensor that is not: "));
+  BOOST_TEST(contains(run.summary.failure, "the first tensor with such a value: "));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
