@@ -135,8 +135,8 @@ private:
       if (host == "0.0.0.0" || host == "::")
         fail(element,
              address
-               + " is not an address that other hosts can reach: write the name or address "
-                 "of the host; with --insecure it listens on all of them");
+               + " is not an address that other hosts can reach; write the name or address of this "
+                 "host (with --insecure, the node still listens on all addresses of the host)");
       const auto [first, added] = seen_.emplace(address, element);
       if (!added && port != 0)
         fail(element, address + " is given to two tasks; the first is " + first->second);

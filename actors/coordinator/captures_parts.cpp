@@ -139,7 +139,8 @@ void captures::next_checkpoint() {
       if (context.cut)
         write(x, marks, *context.cut);
       else
-        end_checkpoint(x.version, "its parts came more than two epochs late");
+        end_checkpoint(x.version,
+                       "the parameter servers or workers sent its parts more than two epochs late");
     },
     [this](const caf::error& error) { fail("cannot write a checkpoint: " + explain(error)); },
     question);

@@ -101,8 +101,8 @@ struct snapshot_evaluated {
   evaluated result;
 };
 
-/// A version is complete; asks for the run's state. `marks` is for a checkpoint: each worker's
-/// gradients in this version, in order of rank.
+/// All parts of a version have arrived. Asks for the run's state at this version. For a checkpoint,
+/// `marks` names the last gradient of each worker in this version, in order of rank.
 struct capture_question {
   std::uint64_t version = 0;
   std::vector<lease_mark> marks = {};

@@ -125,7 +125,7 @@ ledger balance(const std::vector<worker_account>& workers,
     result.problems.push_back(std::to_string(result.split)
                               + " gradients were applied by some shards and not by others");
   expect_samples(result, "workers committed", leases.committed + leases.dropped, leases.expected);
-  expect_samples(result, "after what was given back, workers leased",
+  expect_samples(result, "apart from samples that were given back, workers leased",
                  leases.leased - leases.released, leases.expected);
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const auto lost = i < leases.lost.size() ? leases.lost[i] : 0;

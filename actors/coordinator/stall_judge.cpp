@@ -18,8 +18,9 @@ constexpr std::chrono::nanoseconds least_quiet = 1s;
 /// A task counts as silent after this time. Tasks report four times a second.
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
-/// Time limits in rounds: the steps that a worker makes between two waits for other tasks. A task
-/// may work for `rounds_of_work`, and a message may take `rounds_of_waiting`.
+/// Time limits, in rounds. A round is the time of the steps that a worker makes between two waits
+/// for other tasks. A task that works for longer than `rounds_of_work` has stalled, and so has a
+/// message that takes longer than `rounds_of_waiting`.
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 

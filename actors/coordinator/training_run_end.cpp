@@ -167,7 +167,9 @@ void training_run::settle_accounts() {
     summary_.staleness_mean = result.staleness_mean;
     for (auto& problem : result.problems)
       summary_.failure +=
-        (summary_.failure.empty() ? "the ledger does not balance: " : "; ") + problem;
+        (summary_.failure.empty() ? "the final counts do not match (an error in the protocol): "
+                                  : "; ")
+        + problem;
   }
   conclude();
 }

@@ -36,8 +36,8 @@ struct permission {
   bool (*as_itself)(const caf::message& content, const link_peer& peer);
 };
 
-/// All rows. Messages without a row are refused, except for the types of an embedding program:
-/// between tasks that train, its own protocol decides.
+/// All rows. Messages without a row are refused. Message types that an embedding program defines
+/// are allowed, except to a node or the coordinator: they belong to the program's own protocol.
 std::span<const permission> permissions() noexcept;
 
 /// The reason why a peer may not send this message to this service; empty if it may. One look-up in

@@ -133,7 +133,8 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
 
 namespace {
 
-/// Takes the first record of each class that has at most two out of records sorted by class.
+/// Removes one record of each class that has one or two, and returns these records.
+/// @param from records sorted by class
 std::vector<std::uint64_t> take_rare(std::vector<std::uint64_t>& from,
                                      std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> taken;
@@ -154,9 +155,9 @@ std::vector<std::uint64_t> take_rare(std::vector<std::uint64_t>& from,
 
 } // namespace
 
-// Sorts shuffled records by class, then takes records at even distances for each part: each part
-// then has its share of each class, up to one record. A class of one or two records keeps one for
-// training, because a model cannot predict a class that it has not seen.
+// Sorts shuffled records by class, then takes records at even distances for each part. Each part
+// thus gets its share of each class, give or take one record. A class of one or two records keeps
+// one for training, because a model cannot predict a class that it has not seen.
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> order(classes.size());

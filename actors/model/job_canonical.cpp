@@ -197,7 +197,8 @@ std::vector<flat_field> flatten(proto::Job job) {
   // Once the number of workers is known, the batch follows from the global batch.
   if (job.data().has_global_batch())
     job.mutable_data()->clear_batch();
-  // Written only if it is true, because splits were in order before this field existed.
+  // False is not written: a job from before this field existed, when splits were always in order,
+  // thus keeps its canonical text.
   if (job.data().has_split()) {
     const bool shuffled = is_shuffled(job.data());
     auto& split = *job.mutable_data()->mutable_split();

@@ -295,7 +295,7 @@ void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem
 /// Layers that normalize over all workers need all of them in the same step.
 void check_synchronized_layers(const proto::Job& job, const protocol_traits& row,
                                problem_list& problems) {
-  problem_list of_layers; // Reported with the model.
+  problem_list of_layers; // Ignored here: the check of the model reports them.
   const auto layers = list_layers(job.model(), of_layers);
   if (row.sums_over_workers || !of_layers.empty())
     return;

@@ -158,8 +158,8 @@ struct run_summary {
   /// The same for the validation records, if the job has any.
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
-  /// Outcomes of gradients in parts (gradient x shard or rank): see ledger.hpp. `counted` is false
-  /// if the run ended early; then there are no counts.
+  /// What happened to the gradients (see ledger.hpp). Each gradient counts once per shard or rank.
+  /// `counted` is false if the run ended early; the counts are then 0.
   bool counted = false;
   std::uint64_t applied = 0;
   std::uint64_t rejected_stale = 0;

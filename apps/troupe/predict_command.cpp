@@ -35,8 +35,8 @@ namespace {
 
 constexpr std::size_t largest_side = 78; // fits on a terminal
 
-/// The first records with right predictions, from different classes if possible, and the first
-/// records with wrong ones.
+/// Pictures of test records for --show: the first records with right predictions, from different
+/// classes if possible, and the first records with wrong predictions.
 class gallery {
 public:
   gallery(std::size_t count, std::size_t side) : count_(count), side_(side) {}
@@ -58,7 +58,8 @@ public:
     }
   }
 
-  /// Half of them are right and half wrong, if there are enough of both.
+  /// Draws `count` pictures: half with right predictions and half with wrong ones, if there are
+  /// enough of both.
   std::string text() {
     std::ranges::move(more_right_, std::back_inserter(right_));
     const auto wrong =

@@ -19,8 +19,8 @@ TROUPE_HOST_DEVICE inline std::uint32_t mix(std::uint32_t h) noexcept {
 }
 
 /// 24 random bits of element i under a key: dropout keeps the element if they are at least
-/// rate * 2^24 (kernels/graph/operations.hpp). Signed, because processors compare vectors of signed
-/// numbers.
+/// rate * 2^24 (kernels/graph/operations.hpp). Signed, because AVX2 can compare only signed vector
+/// elements.
 TROUPE_HOST_DEVICE inline std::int32_t dropout_bits(std::size_t i, std::uint64_t key) noexcept {
   const auto low = static_cast<std::uint32_t>(key);
   const auto high = static_cast<std::uint32_t>(key >> 32);

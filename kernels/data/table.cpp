@@ -22,8 +22,9 @@ void float32_spread::check(std::string_view name, const std::string& what) const
   // A float has 24 binary digits. No numbers: low_ is above high_.
   if (!exact_ && high_ - low_ > 1e-12 * size && high_ - low_ < 0x1p-16 * size)
     throw input_error(std::string{name} + ": " + what + ": the values are from " + number_text(low_)
-                      + " to " + number_text(high_) + ", and float32, in which models compute, has "
-                      + "only 7 digits. Subtract " + number_text(low_) + " from each of them");
+                      + " to " + number_text(high_) + ". Models compute in float32, which has only "
+                      + "7 digits and cannot distinguish such values. Subtract " + number_text(low_)
+                      + " from each value");
 }
 
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,

@@ -44,9 +44,9 @@ public:
     exact_ = exact_ && double{static_cast<float>(x)} == x;
   }
 
-  /// Throws input_error if float32 rounds the numbers and has fewer than 256 values from the
-  /// smallest to the largest: a model could hardly see their differences. If the numbers differ by
-  /// less than 1e-12 of their size, they count as equal.
+  /// Throws input_error if float32 rounds the numbers, and can represent fewer than 256 values
+  /// between the smallest and the largest: their differences would be lost. Numbers that differ by
+  /// at most 1e-12 of their size count as equal.
   /// @param name the beginning of the error: "x.csv", "column \"time\""
   void check(std::string_view name, const std::string& what) const;
 

@@ -70,8 +70,9 @@ struct instruction {
 
   /// For matmul: added to each row, if it exists. For conv2d: added to each channel.
   operand bias;
-  /// Applied to each element before it leaves the cache: an activation, or the derivative of an
-  /// activation with result epilogue_operand.
+  /// Applied to each element of the result while it is still in the cache: an activation, or the
+  /// derivative of an activation. The derivative also reads the activation's result,
+  /// epilogue_operand.
   std::optional<operation> after;
   operand epilogue_operand;
 

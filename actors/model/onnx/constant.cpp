@@ -190,7 +190,8 @@ void check_onnx_tensor(const TensorProto& x, std::string_view name, bool may_be_
     refuse(x, name,
            "of shape " + onnx_dims_text(dims_of(x)) + " needs " + std::to_string(elements)
              + " elements, but the file holds "
-             + (x.has_raw_data() ? std::to_string(x.raw_data().size()) + " bytes of them"
+             + (x.has_raw_data() ? std::to_string(x.raw_data().size()) + " bytes, with "
+                    + std::to_string(size) + " per element"
                                  : std::to_string(found)));
 }
 

@@ -82,7 +82,7 @@ struct straggler_result {
   std::string failure;
 };
 
-/// Runs of one way to train with a slow worker, in virtual time; one run per seed.
+/// Simulated runs of one configuration with a slow worker, in virtual time; one run per seed.
 struct backup_result {
   std::string name;
   /// Samples per second, if a gradient takes 1 ms.

@@ -54,9 +54,9 @@ BOOST_AUTO_TEST_CASE(differences_below_float32) {
     return error_of([&] { spread.check("x.csv", "column \"time\""); });
   };
   BOOST_TEST(problem({1.7e9 + 1, 1.7e9 + 600})
-             == "x.csv: column \"time\": the values are from 1700000001 to 1700000600, and "
-                "float32, in which models compute, has only 7 digits. Subtract 1700000001 from "
-                "each of them");
+             == "x.csv: column \"time\": the values are from 1700000001 to 1700000600. "
+                "Models compute in float32, which has only 7 digits and cannot distinguish such "
+                "values. Subtract 1700000001 from each value");
   BOOST_TEST(contains(problem({-1000.00001, -1000}), "Subtract -1000.00001 from"));
   // Numbers that float32 has, a wide range, one number, rounding errors, none.
   for (const auto& fine : std::vector<std::vector<double>>{
