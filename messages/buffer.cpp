@@ -105,7 +105,7 @@ public:
 
   void revive() noexcept { buffer::revive(); }
 
-  /// The number of its last release among all releases to the pool.
+  /// The pool numbers all releases: the smaller this number, the longer the buffer was unused.
   std::uint64_t released = 0;
 
 protected:

@@ -40,8 +40,8 @@ void tune(caf::actor_system_config& cfg) {
 } // namespace troupe
 
 // Replaces a function of the framework: the dynamic linker takes this one. The framework makes the
-// names of processes from it. Its own version reads the host's id, so containers that start as
-// process 1 on hosts with equal ids would have equal names.
+// name of a process from its result. The framework's version returns the host's id, so containers
+// that start as process 1 on hosts with equal ids would have equal names.
 namespace caf::detail {
 
 std::string get_root_uuid() {

@@ -16,10 +16,10 @@ CAF_END_TYPE_ID_BLOCK(troupe_pieces)
 
 namespace troupe {
 
-/// A shard in the view of a worker that pushes in pieces.
+/// The interface of a shard to a worker that pushes in pieces.
 using piece_taker = caf::typed_actor<rpc<void, proto::PushPiece, payload>>;
 
-/// A worker's synchronizer in the view of a shard that sends weights in pieces.
+/// The interface of a worker's synchronizer to a shard that sends weights in pieces.
 using new_weights_taker = caf::typed_actor<rpc<void, proto::NewWeights, payload>>;
 
 } // namespace troupe

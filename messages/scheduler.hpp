@@ -28,8 +28,8 @@ private:
   bool before_;
 };
 
-/// Forgets how long actors have computed on this thread, so that the actors which are woken next
-/// run here, too. For an actor that has computed, and now passes on its results.
+/// Forgets how long actors have computed on this thread. An actor calls this after a computation,
+/// before it sends its results: the actors that it wakes then run on this thread, too.
 void renew_turn() noexcept;
 
 /// Moves actors that wait for this thread to threads of the scheduler. An actor calls this before

@@ -87,8 +87,8 @@ checkpoint_file to_string(const named_contents& file) {
   return {file.name, size, hex(XXH3_128bits_digest(&state))};
 }
 
-/// The names of the vectors that a file has, and of those that it must have. A tensor
-/// "NAME/PARAMETER" for the first parameter shows that the file contains NAME.
+/// The names of the state vectors that the job needs, followed by other vectors in the file. A
+/// tensor "NAME/PARAMETER" for the first parameter shows that the file contains NAME.
 std::vector<std::string> names_in(const safetensors_file& file, const job_context& context) {
   const auto slots = context.rule.slot_names();
   std::vector<std::string> result{slots.begin(), slots.end()};

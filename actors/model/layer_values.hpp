@@ -22,7 +22,7 @@ initializer weights_of(const Layer& x, initializer otherwise) {
   return initializer_of(x.has_weights(), x.weights(), otherwise);
 }
 
-/// Height and width; one number is both; without numbers, y and x.
+/// A height and a width. A list of one number gives both; an empty list gives the defaults y and x.
 std::pair<std::int64_t, std::int64_t>
 pair_of(const google::protobuf::RepeatedField<std::uint32_t>& list, std::int64_t y, std::int64_t x);
 

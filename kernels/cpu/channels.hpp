@@ -14,8 +14,8 @@ void multiply_channels(const images& size, const T* x, const T* g, T* out);
 template <class T>
 void channel_moments(const images& size, const T* x, T* out);
 
-/// out (2, channels): sums of x and of its squares, in double. For float, the rounding of x matters
-/// more than that of these sums, even if the mean is much larger than the deviation.
+/// out (2, channels): sums of x and of its squares, in double. In double, their rounding errors are
+/// smaller than those of a float x, even if the mean is much larger than the deviation.
 template <class T>
 void channel_sums(const images& size, const T* x, double* out);
 

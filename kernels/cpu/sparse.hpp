@@ -14,7 +14,7 @@ void sparse_matmul(std::size_t rows, std::size_t features, std::size_t units,
                    const sparse_rows<T>& x, const T* weight, T* out);
 
 /// out (features, units) = x^T g, g (rows, units). Sets all of `out` to 0, then adds to the rows of
-/// the columns that occur in x.
+/// those features that occur in x.
 template <class T>
 void sparse_matmul_gradient(std::size_t rows, std::size_t features, std::size_t units,
                             const sparse_rows<T>& x, const T* g, T* out);

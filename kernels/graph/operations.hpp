@@ -15,8 +15,8 @@ namespace troupe {
 // -- Linear algebra
 
 /// op(a) op(b). a and b are matrices (R, n) of rows and last dimension, and op transposes them on
-/// request. Result: (R_a, n_b) without transposes. If the batch is an outer dimension of the
-/// result, it must be its rows.
+/// request. Result: (R_a, n_b) without transposes. The batch can be the first dimension of the
+/// result, but not its last one.
 expression matmul(expression a, expression b, bool transpose_a = false, bool transpose_b = false);
 /// x (R, n) + b (n): b is added to each row.
 expression add_bias(expression x, expression b);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The cost of checkpoints: samples/s of the MNIST example with one every 50 steps, and without, in turns.
+"""The cost of checkpoints: samples/s of the MNIST example alternately with a checkpoint every 50 steps and without.
 
 Usage: TROUPE_DATA=FOLDER tests/benchmarks/checkpoint_cost.py [PROGRAM] [ROUNDS]
 

@@ -299,8 +299,9 @@ void onnx_model::check_operator_sets() {
     throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
 }
 
-/// PyTorch's default exporter replaces batch normalization in training mode by the testing mode, or
-/// merges it into a convolution. Only its marks show the original model.
+/// PyTorch's default exporter turns batch normalization in training mode into the inference mode,
+/// or merges it into a convolution. Only the marks that it leaves in the nodes show how the
+/// original model trains.
 void onnx_model::read_marks() {
   merged_parameters merged{proto_->graph(), name_};
   computed_tensors computed{proto_->graph()};

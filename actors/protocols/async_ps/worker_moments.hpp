@@ -36,7 +36,7 @@ public:
   /// this is the restored moment.
   payload mean() const;
 
-  /// Every worker continues from this moment, after `updates` updates in total.
+  /// Every worker continues with this moment vector, which `updates` updates have made in total.
   void restore(std::span<const float> values, std::uint64_t updates);
 
 private:

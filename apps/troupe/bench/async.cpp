@@ -131,7 +131,7 @@ std::vector<const async_recipe*> recipes_for(const async_work& what, const bench
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-/// The outcome of a run in turns, with its speed.
+/// The outcome of a simulated run, with its speed.
 outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};
@@ -186,7 +186,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
 
 // -- speed --------------------------------------------------------------------------------------
 
-/// Measures an epoch of each recipe, in turns with an epoch of NONE.
+/// Measures epochs of each recipe, alternating with epochs of NONE.
 void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto* none = row_named(async_recipes(), "NONE");
   const auto run = [&](const async_recipe& recipe) {

@@ -113,11 +113,12 @@ std::optional<double> median_of(const std::vector<double>& seconds) {
 void print(const work_results& x) {
   const summary serial{x.serial};
   fmt::print("\n{}: {}\n", x.what->name, x.what->what);
-  fmt::print("Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
-             "on one thread, in turns, under\na virtual clock. The table shows their staleness. "
-             "The numbers are the same on every machine.\n"
-             "Speed: number of gradients of all workers in the time of one gradient.\n\n",
-             x.serial.size(), x.serial.size() == 1 ? "" : "s");
+  fmt::print(
+    "Test accuracy in percent after equal samples, {} seed{}. All gradients are computed "
+    "one at a time on one thread,\nunder a virtual clock. The table shows their staleness. "
+    "The numbers are the same on every machine.\n"
+    "Speed: relative to one worker that is not slow.\n\n",
+    x.serial.size(), x.serial.size() == 1 ? "" : "s");
   text_table table({"recipe", "workers", "mean", "worst", "to serial", "staleness", "speed"});
   table.add(row_of("serial", 1, serial, serial, true));
   for (const auto& cell : x.cells)
@@ -129,7 +130,7 @@ void print(const work_results& x) {
   if (!x.peer_skipped.empty())
     fmt::print("TensorFlow was skipped: {}\n", x.peer_skipped);
   if (!x.speeds.empty()) {
-    fmt::print("\nSamples per second of two workers on threads, an epoch in turns with one of "
+    fmt::print("\nSamples per second of two workers on threads, each epoch alternating with one of "
                "NONE; medians.\n\n");
     text_table speeds({"recipe", "samples/s", "to NONE", "least", "most", "from"});
     for (const auto& y : x.speeds)

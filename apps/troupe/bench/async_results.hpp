@@ -39,7 +39,7 @@ struct peer_cell {
 struct recipe_speed {
   const async_recipe* recipe;
   statistics samples_per_second;
-  /// Speed relative to NONE, measured in turns.
+  /// Speed relative to NONE; epochs of both alternate.
   statistics ratio;
 };
 

@@ -38,7 +38,7 @@ std::span<const async_work> async_works() {
     {"a9a", "logistic regression, a9a, SGD, batch 64", &a9a_logistic_example, {}},
     {"slow", "as mlp, one worker 5x slower", &mnist_mlp_example, {"data.batch=32"}, slowness::one},
     {"slow_in_turns",
-     "as mlp, at any time one of the workers 5x slower, in turns",
+     "as mlp; one worker is 5x slower, each worker in turn",
      &mnist_mlp_example,
      {"data.batch=32"},
      slowness::in_turns},

@@ -89,7 +89,9 @@ CLI::App& add_bench_allreduce(CLI::App& bench, bench_allreduce_command& x) {
   sub->add_option("--transport", x.transport, "Transport between processes; auto: shared memory")
     ->capture_default_str()
     ->type_name("{auto,tcp}");
-  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
+  sub
+    ->add_option("--peer", x.peer,
+                 "Another program to compare with; the two are measured alternately")
     ->type_name("{gloo,mpi}");
   add_python(*sub, x.python, "PyTorch");
   sub->add_flag("--json", x.json, "Results as JSON");
@@ -165,7 +167,9 @@ CLI::App& add_bench_cluster(CLI::App& bench, bench_cluster_command& x) {
                  "Change a field of the job, as with `train`; may be repeated")
     ->allow_extra_args(false)
     ->type_name("FIELD=VALUE");
-  sub->add_option("--peer", x.peer, "Another program to measure in turns with this one")
+  sub
+    ->add_option("--peer", x.peer,
+                 "Another program to compare with; the two are measured alternately")
     ->type_name("{ddp}");
   add_python(*sub, x.python, "PyTorch");
   sub->add_flag("--json", x.json, "Results as JSON");
@@ -187,7 +191,9 @@ void add_bench(CLI::App& app, bench_commands& x, std::function<int()>& action) {
   const auto positive = within(1e-6, 3600);
   auto* models =
     sub->add_subcommand("train", "Measure training steps of some models, also with PyTorch");
-  models->add_option("--peer", x.train.peer, "Another program to measure in turns with this one")
+  models
+    ->add_option("--peer", x.train.peer,
+                 "Another program to compare with; the two are measured alternately")
     ->type_name("{torch}");
   add_python(*models, x.train.python, "PyTorch");
   models->add_option("--work", x.train.works, "Model to measure; may be repeated (default: all)")

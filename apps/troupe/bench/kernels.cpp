@@ -29,8 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// The median seconds of each function on one thread, measured in turns. This is processor time, so
-/// that other programs on the machine have little influence.
+/// The median seconds of each function on one thread, measured alternately. This is processor time,
+/// so that other programs on the machine have little influence.
 std::vector<double> measure(const bench_kernels_command& x,
                             const std::vector<std::function<void()>>& what) {
   const auto time = [](const std::function<void()>& f, std::size_t times) {

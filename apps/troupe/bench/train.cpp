@@ -71,7 +71,7 @@ double largest_difference(const round& a, const round& b, double scale) {
   return result;
 }
 
-/// Measures round by round, in turns with the peer if there is one.
+/// Measures in rounds. If there is a peer, each round also measures the peer.
 train_measurement measure(const work& what, const bench_train_command& x) {
   train_measurement result;
   result.what = &what;
@@ -126,7 +126,7 @@ void print_table(const std::vector<train_measurement>& results, const bench_trai
              "at least {:g} s{}{}\n\n",
              x.threads, x.threads == 1 ? "" : "s", x.rounds, x.seconds,
              x.processor_time ? " of processor time" : "",
-             peer ? ", in turns with " + results.front().peer : "");
+             peer ? ", alternating with " + results.front().peer : "");
   std::vector<std::string> header{"work", "batch", "us/step", "median", "least", "most"};
   if (peer)
     for (const auto* name : {"torch", "least", "most", "ratio", "losses differ by"})

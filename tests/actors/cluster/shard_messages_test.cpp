@@ -646,7 +646,7 @@ BOOST_FIXTURE_TEST_CASE(weights_are_sent_while_gradients_arrive, two_in_pieces) 
   BOOST_TEST(report().samples() == 128U);
 }
 
-// Steps in pieces and whole steps, in turns, with momentum.
+// Steps in pieces alternate with whole steps, with momentum.
 BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pieces) {
   two_in_pieces other;
   for (std::uint64_t i = 1; i <= 6; ++i) {
