@@ -21,12 +21,13 @@ public:
   }
 };
 
-/// An actor whose messages take some time, but less than it takes to wake another thread twice. It
-/// runs on the thread that brings a message. If many come at once, it continues on another thread.
+/// An actor that needs some time per message, but less than waking another thread twice would take.
+/// It runs on the thread that brings a message. If many messages arrive at once, it continues on
+/// another thread.
 template <class Actor>
 class in_short_turns final : public Actor {
 public:
-  /// A gradient of two workers: pushed, and committed.
+  /// Enough for a step with two workers, each of which pushes and commits a gradient.
   static constexpr std::size_t most_messages = 6;
 
   using Actor::Actor;

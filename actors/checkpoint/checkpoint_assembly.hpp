@@ -68,8 +68,8 @@ public:
     std::uint64_t first = 0;
     /// Versions up to this size in bytes are copied while they wait.
     std::size_t small = 0;
-    /// Number of slots, the last ones, that come in one piece. Each is the state of one holder.
-    /// Their `part` is any part of that holder.
+    /// The last `whole` slots come in one piece. Each of them is the state of one holder; its
+    /// `part` may be any part of that holder.
     std::size_t whole = 0;
     /// The run makes no newer version.
     std::uint64_t last = std::numeric_limits<std::uint64_t>::max();

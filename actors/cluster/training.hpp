@@ -65,7 +65,7 @@ namespace troupe {
 /// A run in the program's own actor system. The answer to `begin_training` comes after the run:
 /// `trained`, or an error. The error is `errc::bad_input` if job and data do not fit (before any
 /// actor starts), `errc::interrupted` after a `stop_run`, and `errc::failed` otherwise.
-/// `explain(error)` gives the reason. Runs take long, so give the request no deadline
+/// `explain(error)` gives the reason. A run may take hours, so give the request no deadline
 /// (`caf::infinite`). It is answered even if the run's actors or this actor itself are ended from
 /// outside.
 using training_actor = caf::typed_actor<rpc<trained, begin_training>, rpc<void, stop_run>>;

@@ -24,8 +24,9 @@ struct member_options {
   /// Length of the longest vector. A rank keeps pieces of other ranks before its program passes its
   /// own vector: at most this number of bytes.
   std::size_t max_bytes = std::size_t{16} << 30;
-  /// How long a rank waits for a piece. Ranks may also differ by this time. When a rank has died or
-  /// stopped, all others get an error within twice this time.
+  /// How long a rank waits for a piece. So one rank may begin an all-reduce later than another by
+  /// at most this time. When a rank has died or stopped, all others get an error within twice this
+  /// time.
   std::chrono::milliseconds deadline{10'000};
 };
 

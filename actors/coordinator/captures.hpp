@@ -135,9 +135,9 @@ private:
   /// number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;
   std::uint64_t held_for_ = 0;
-  /// Once the run ends: the time after which a held checkpoint waits no longer.
+  /// Once the run ends: the time at which a held checkpoint stops waiting.
   std::optional<time_point> hold_limit_;
-  /// The snapshot of a run that ends early. It is no epoch's end. 0: none.
+  /// Number of the snapshot of a run that ends early, which is not the end of an epoch; 0: none.
   std::uint64_t early_end_ = 0;
   /// Versions that were compared in this run; and the newest one in the run that it continues.
   std::set<std::uint64_t> compared_;

@@ -145,7 +145,7 @@ void training_run::finish_captures_of_reports() {
     send(options_.captures, order);
     return;
   }
-  // The epoch will not be completed, but the result has these weights.
+  // The epoch stays incomplete, but these weights are the result of the run.
   last_captures_ = order;
   take_snapshot last{report(true), true};
   last.report.step = last_version();

@@ -21,8 +21,9 @@ struct channel_host_options {
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// How long a peer may take to accept a connection.
   std::chrono::milliseconds connect_timeout{2'000};
-  /// How long a connection between hosts may stay broken before its channel is given up. A peer
-  /// that runs, and that must connect again, has stream_channel::unnoticed_for() in addition.
+  /// How long a connection between hosts may stay broken before its channel is given up. If the
+  /// peer is the side that connects again, and its port still accepts connections, it gets
+  /// stream_channel::unnoticed_for() in addition.
   std::chrono::milliseconds grace{5'000};
   /// How long stop() waits for peers to receive the last messages.
   std::chrono::milliseconds last_words{300};

@@ -75,7 +75,7 @@ link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> 
 
 link::~link() = default;
 
-// Others can reach this actor, too.
+// True if the peer has sent the current message. Other actors can send messages to this one, too.
 bool link::from_peer() const {
   // The framework's getter is not const.
   return peer_ && const_cast<link*>(this)->current_sender() == peer_;

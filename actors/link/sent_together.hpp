@@ -2,10 +2,10 @@
 
 namespace troupe {
 
-/// While it exists, messages that this thread sends to other processes wait. When the outermost of
-/// these objects ends, they leave: all that are for the same process in one system call, which
-/// wakes it once. For messages that follow each other closely. Messages of other threads do not
-/// wait.
+/// Use it for messages that follow each other closely. While it exists, messages that this thread
+/// sends to other processes wait. When the outermost of these objects ends, they are sent: all
+/// messages to one process in one system call, which wakes it once. Messages of other threads do
+/// not wait.
 class sent_together {
 public:
   enum class kind {

@@ -189,7 +189,7 @@ private:
     return result;
   }
 
-  /// For each text of a column: its position among the categories of the training.
+  /// For each text of a column: its position among the categories of the training data.
   std::vector<std::size_t> known_categories(std::size_t column,
                                             const std::vector<std::string>& texts) {
     const auto& known = facts_.categories.at(columns_[column].name);

@@ -36,11 +36,11 @@ public:
 /// name of the features; or a folder of pictures. Plain files are mapped, so they may be larger
 /// than the memory.
 ///
-/// Features are scaled, and missing values replaced, as in the training. Labels are ignored in a
+/// Features are scaled, and missing values replaced, as in training. Labels are ignored in a
 /// table or a LIBSVM file, and so are the folders of pictures.
 /// @param facts the training data
 /// @throws input_error that names the file or field: data without such a format (digits, text);
-/// records of another shape than in the training; missing columns; an unknown category; the errors
+/// records of another shape than in training; missing columns; an unknown category; the errors
 /// of the parsers, now or in next().
 std::unique_ptr<feature_files> open_features(const proto::Job& job, data_facts facts,
                                              const std::string& path);

@@ -301,7 +301,8 @@ expression layer_builder::embedded(expression x, const proto::Embedding& how) {
   return embedding(variable("weight", {entries, how.width()}, weights), x);
 }
 
-// Adds a row for each position, which all samples share. The rows are a bias of the whole sample.
+// Adds the same rows, one per position, to each sample. They are added as one bias to the flattened
+// sample.
 expression layer_builder::positions_added(expression x, const proto::PositionEmbedding& how) {
   check_sequence(x);
   const auto dims = x.shape(); // a copy, because appending nodes moves the original

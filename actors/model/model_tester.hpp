@@ -65,7 +65,7 @@ public:
 
   /// Bytes of the host's memory that a tester of this model allocates, not counting sparse records.
   /// Allocates nothing itself.
-  /// @param on_cpu false: on a GPU, which has the activations
+  /// @param on_cpu false: the tester runs on a GPU, so the activations are in the GPU's memory
   static std::size_t memory_bytes(const job_context& context, bool on_cpu = true);
 
 private:

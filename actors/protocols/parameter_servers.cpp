@@ -11,12 +11,12 @@ namespace {
 
 /// A shard of at most this number of parameters makes an update in about a tenth of a millisecond.
 constexpr std::size_t brief_shard = std::size_t{1} << 18;
-/// So does the sum of gradients of at most this number of elements in total.
+/// Adding up gradients with at most this number of elements in total takes about as long.
 constexpr std::size_t brief_sum = std::size_t{1} << 20;
 
-/// True if the shard may run on the thread that brings a gradient. It must not wait for a GPU, and
-/// not delay other shards or a worker of the process: a worker's next step would wait for the
-/// updates of other workers, too.
+/// True if the shard may run on the thread that brings a gradient. Such a shard must not wait for a
+/// GPU. There must be no other shard and no worker in its process, because it would delay them: a
+/// worker's next step would also wait for the updates of other workers.
 bool is_brief(const shard_site& site, range where, bool in_step) {
   const auto shards = site.view.of(job_kind::ps);
   const auto workers = site.view.of(job_kind::worker);

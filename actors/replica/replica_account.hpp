@@ -35,9 +35,9 @@ public:
   /// Samples of this worker since its part of the last exchange.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
-  /// This worker's part of the sum over all ranks: `elements()` numbers. For each rank, they are
-  /// its steps, and the gradients and the samples left out, since its part of the last exchange.
-  /// Only this worker's own numbers can differ from 0.
+  /// This worker's part of the sum over all ranks: `elements()` numbers. Each rank has a place for
+  /// three counts since its part of the last exchange: steps, gradients left out, and samples left
+  /// out. Only the numbers in this worker's own place can differ from 0.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return fields * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }

@@ -75,7 +75,7 @@ void simulated_channels::pump() {
     const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     if (n <= 0)
       return;
-    // Not in the order of the system.
+    // Sorted, because the system's order may differ from run to run.
     std::sort(events.begin(), events.begin() + n,
               [](auto& a, auto& b) { return a.data.u64 < b.data.u64; });
     for (int i = 0; i < n; ++i)
@@ -106,7 +106,7 @@ void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
   close(x, end);
 }
 
-// What is sent arrives before the end.
+// Everything that was sent before arrives before the end of the connection.
 void simulated_channels::close(const connection_ptr& x, std::size_t end) {
   auto& side = x->sides[end];
   open_.erase({x->number, end});

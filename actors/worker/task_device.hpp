@@ -13,13 +13,13 @@
 
 namespace troupe {
 
-/// The device that a task computes on: a worker its gradients, a parameter server its updates, and
-/// the coordinator or an evaluator its evaluations.
+/// The device that a task uses: a worker for gradients, a parameter server for updates, the
+/// coordinator or an evaluator for evaluations.
 struct task_device {
   device_name device;
   /// For people: "GPU:0 (NVIDIA H200)", "CPU:0".
   std::string text;
-  /// If it is not the device that the job names (Job.soft_placement): the reason.
+  /// The reason, if it is another device than the job names (Job.soft_placement); otherwise empty.
   std::string notice;
 };
 
@@ -30,8 +30,8 @@ struct task_device {
 task_device choose_device(const job_context& context, const task_name& task, const gpu_set* gpus);
 
 /// Checks the devices of a cluster before it starts: all tasks that the job places exist, GPUs can
-/// compute the model, and the devices of the tasks of this host are there (choose_device). Opens
-/// nothing if no task of this host uses a GPU.
+/// compute the model, and the devices of this host's tasks can be used (choose_device). Opens no
+/// device if no task of this host uses a GPU.
 /// @param workers, ps numbers of tasks of the cluster
 /// @param here the tasks of this host
 void check_devices(const job_context& context, std::size_t workers, std::size_t ps,

@@ -69,7 +69,8 @@ void line(const std::string& what, const std::string& text) {
 
 // -- the job ------------------------------------------------------------------------------------
 
-/// The widths of data that cannot be read or that does not fit, as far as they are known.
+/// The shape of a sample if the data cannot be built, from the job or from the file of images.
+/// Nothing if they do not determine it.
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
@@ -140,7 +141,7 @@ void print_layers(const built_model& model) {
   table.print(name_width);
 }
 
-/// Prints several lines, the first of them next to its name.
+/// Prints several lines. Only the first one has the name in front of it.
 void print_lines(std::string what, const std::vector<std::string>& lines) {
   for (auto& text : lines)
     line(std::exchange(what, ""), text);
@@ -362,7 +363,7 @@ void print_devices(const job_context& context, const std::vector<process>& proce
     return;
   const auto gpus = gpus_here();
   const auto cluster = addresses_of(processes);
-  // By a task of the host, and the device: number of tasks, and their bytes.
+  // For each host (named by its first task) and device: the number of tasks, and their bytes.
   std::map<std::pair<task_name, std::string>, std::pair<std::size_t, std::size_t>> shared;
   line("devices", "");
   for (auto& x : processes)

@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// In a random split, the count of a class is more than this number of standard deviations from its
-/// expected value less than once in a million cases.
+/// In a random split, the count of a class differs from its expected value by more than this number
+/// of standard deviations less than once in a million cases.
 constexpr double deviations = 5;
 /// Shares that differ by a smaller factor do not deserve a warning.
 constexpr double factor = 1.5;
@@ -47,7 +47,7 @@ std::vector<part> parts_of(const job_data& data) {
 std::string name_of(const job_data& data, std::size_t which) {
   if (which < data.class_names.size())
     return excerpt(data.class_names[which]);
-  // A name may be a number, too.
+  // "of unit 3", because "3" might be the name of another class.
   return (data.class_names.empty() ? "" : "of unit ") + std::to_string(which);
 }
 

@@ -277,7 +277,7 @@ CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
 } // namespace
 
 #ifdef __SANITIZE_ADDRESS__
-// When the framework's broker ends, it may keep messages that arrive at that moment.
+// When the framework's broker ends, it may leak messages that arrive at that moment.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";
 }

@@ -22,7 +22,7 @@ char character(float amount) {
   return ink[std::min(static_cast<std::size_t>(scaled), ink.size() - 1)];
 }
 
-/// The lines and columns that are not blank in all pictures, as half-open ranges.
+/// The range of lines, and that of columns, outside of which all pictures are blank. Half-open.
 struct window {
   std::size_t top, bottom, left, right;
 };

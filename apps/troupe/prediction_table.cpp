@@ -95,7 +95,7 @@ std::string prediction_table::lines(const tested_records& x,
   return text;
 }
 
-/// An ignored label may not be one of the classes.
+/// An ignored label need not be one of the classes.
 std::string prediction_table::name_of_class(std::int64_t which) const {
   const auto place = static_cast<std::size_t>(which);
   return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);

@@ -127,7 +127,7 @@ private:
   T* next_;
 };
 
-/// Computes (images `part`, groups, filters, ...) from the same images of x.
+/// y (images, groups, filters, ...) from x (images, groups, channels, ...), for the images `part`.
 template <class T>
 void correlate(const correlation& c, std::size_t groups, const T* x, const T* w,
                const finish<T>& last, T* y, pieces<T> space, range part) {
@@ -185,8 +185,8 @@ void direct_input_gradient(const images& in, const images& out, const window& ho
   const auto kernel = c.kernel_height * c.kernel_width;
   pieces<T> space(scratch);
   T* const turned = space.take(groups * c.patch() * c.filters);
-  // w (groups, filters of the convolution, which are channels here, channels, which are filters
-  // here, kernel)
+  // w (groups, filters of the convolution, its channels, kernel). In this correlation, the filters
+  // are channels and the channels are filters.
   for (std::size_t g = 0; g < groups; ++g)
     for (std::size_t o = 0; o < c.channels; ++o)
       for (std::size_t i = 0; i < c.filters; ++i) {

@@ -17,9 +17,10 @@ struct cell_loops {
   /// z and b as in `recurrent`. a: the product from the previous step. before: that step's c or h,
   /// or nullptr.
   void (*step)(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states);
-  /// direct: on return, the gradient by the previous step's c (lstm) or h (gru) that does not pass
-  /// through the product with w; for lstm, on entry, the one by this step's c. by_product: the
-  /// gradient of that product's result, if it differs from `out` (gru).
+  /// direct: on return, the gradient with respect to the previous step's c (lstm) or h (gru),
+  /// without the part that passes through the product with w. For lstm, it contains on entry the
+  /// gradient with respect to this step's c. by_product: the gradient with respect to that product,
+  /// if it differs from `out` (gru).
   void (*back)(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
                T* by_product, T* out);
 };
@@ -76,8 +77,8 @@ void rnn_back(std::size_t hidden, const T* dh, const T* states, const T*, T*, T*
     out[j] = cpu::tanh_gradient(dh[j], states[j]);
 }
 
-/// dc: on entry, the gradient by this step's c that comes from the next step; on return, the
-/// gradient by the previous step's c.
+/// dc: on entry, the gradient with respect to this step's c, from the next step; on return, the
+/// gradient with respect to the previous step's c.
 template <class T>
 void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T*,
                T* out) {
@@ -98,7 +99,7 @@ void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before
 }
 
 /// out: r, u, n, r n. by_product: r, u, r n, in the order of the product with w. direct: the
-/// gradient by the previous h, through u.
+/// gradient with respect to the previous h, through u.
 template <class T>
 void gru_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
               T* by_product, T* out) {

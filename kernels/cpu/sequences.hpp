@@ -24,8 +24,8 @@ template <class T>
 void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride);
 
-/// out (ids, columns) = rows of a table (entries, columns), or NaN for an ID that it does not have.
-/// `table` has the rows `rows` of it. IDs of other rows are left out.
+/// out (ids, columns) = rows of a table (entries, columns), or NaN for an ID outside the table.
+/// `table` holds only the rows `rows`; IDs of other rows are skipped.
 template <class T>
 void embedding(std::span<const std::int32_t> ids, std::size_t entries, range rows,
                std::size_t columns, const T* table, T* out);

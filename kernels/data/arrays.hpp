@@ -83,7 +83,7 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
                                            const array_reading& how = {});
 
 /// A data set from a NumPy array without labels, for predictions. Otherwise like npy_records.
-/// @param as the records of the training, which have the same kind of features and labels.
+/// @param as the training records, which have the same kind of features and labels.
 /// @throws input_error that names the file, like npy_records; also for records of another shape.
 std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,
                                             std::string_view name, const record_shape& as);

@@ -30,7 +30,7 @@ picture_folder list_pictures(const std::filesystem::path& path,
 
 /// Lists the pictures in a folder and in the folders in it, in the byte order of their paths. Their
 /// classes are not known: all have the label 0.
-/// @param classes the classes of the training.
+/// @param classes the classes of the training data.
 /// @throws input_error that names the folder: it cannot be read, or it has no pictures.
 picture_folder list_unlabelled_pictures(const std::filesystem::path& path,
                                         std::vector<std::string> classes);

@@ -87,7 +87,7 @@ std::string encode_utf8(std::u32string_view text) {
 }
 
 vocabulary::vocabulary(std::u32string_view text) {
-  // A text repeats few characters, so duplicates are removed while reading to save memory.
+  // A text has few distinct characters. Removing duplicates while reading saves memory.
   std::u32string found;
   const auto compact = [&] {
     std::ranges::sort(found);

@@ -77,7 +77,7 @@ picture decode_jpeg(std::span<const std::byte> file, std::size_t channels, std::
   return result;
 }
 
-/// A new pixel is a weighted mean of these old positions.
+/// The old pixels whose weighted mean is a new pixel.
 struct filter_taps {
   std::size_t first = 0;
   std::vector<float> weights; ///< their sum is 1

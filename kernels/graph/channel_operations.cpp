@@ -111,7 +111,7 @@ expression group_norm(expression x, expression gain, expression bias, std::int64
   return add_channel_bias(multiply_channels(reshape(normal, dims), gain), bias);
 }
 
-// Computes two numbers per channel first, which costs a second pass over x.
+// x times one number per channel, plus another one: two passes over x.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables, double epsilon) {
   const auto factor = variables.gain / square_root(offset(variables.running_variance, epsilon));
   const auto summand = variables.bias - variables.running_mean * factor;

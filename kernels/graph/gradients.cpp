@@ -64,7 +64,7 @@ void matmul(const gradient_step& s) {
     s.give(1, tb ? matmul(s.g, s.x(0), true, ta) : matmul(s.x(0), s.g, !ta, false));
 }
 
-/// The gradient by a sparse matrix would be dense.
+/// The gradient with respect to a sparse matrix would be dense.
 void refuse_sparse(const gradient_step& s) {
   if (s.wants(0))
     throw input_error("gradients: \"" + s.x(0).name()

@@ -20,7 +20,7 @@ class reverse_mode {
 public:
   reverse_mode(expression y, std::span<const expression> xs);
 
-  /// The gradient by x. Zeros if y does not depend on it.
+  /// The gradient with respect to x. Zeros if y does not depend on it.
   expression of(expression x);
 
 private:
@@ -33,9 +33,9 @@ private:
   std::vector<std::optional<expression>> gradient_;
 };
 
-/// The arguments of a gradient rule: a node, its value y, and g, the gradient by y. A rule adds its
-/// part to the gradient of each wanted input, and creates no nodes for other inputs. It handles
-/// inputs before weights, so that no weight is read after its gradient is final.
+/// The arguments of a gradient rule: a node, its value y, and g, the gradient with respect to y. A
+/// rule adds its part to the gradient of each wanted input, and creates no nodes for other inputs.
+/// It handles inputs before weights, so that no weight is read after its gradient is final.
 struct gradient_step {
   reverse_mode& mode;
   const troupe::node& node;

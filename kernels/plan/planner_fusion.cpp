@@ -101,7 +101,7 @@ void planner::emit_softmax(std::uint32_t id) {
       : at(other).op == operation::softmax_correct                  ? s.correct
                                                                     : s.gradient;
     if (result != none)
-      continue; // the same result twice needs its own step
+      continue; // another node with the same result gets its own step
     result = other;
     emitted_[other] = true;
   }

@@ -3,8 +3,8 @@
 
 Usage: tests/benchmarks/shaped_links.py [--program=TROUPE] [--rounds=N] [--python=PYTHON] [--rate=1gbit]
 
-Needs root, `ip` and `tc`. Measures milliseconds per step, alternately for: two workers with each protocol (MLP 784-256-128-10,
-batch 64), a plain TCP copy of the bytes that a parameter server's port carries per step, and PyTorch's
+Needs root, `ip` and `tc`. Measures milliseconds per step, alternately for: two workers with each protocol (MLP
+784-256-128-10, batch 64), a plain TCP copy of the bytes that a parameter server's port carries per step, and PyTorch's
 DistributedDataParallel over Gloo (left out if PYTHON cannot import torch). Then measures an all-reduce of 64 MiB over
 four hosts, and prints the payload per second of each host. Fails if a run learns nothing. Removes all namespaces at the
 end.

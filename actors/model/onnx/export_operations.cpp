@@ -294,7 +294,7 @@ std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
 namespace {
 
 /// True if ceil_mode adds windows. ONNX's shape inference before version 22 also counts windows
-/// that begin behind the image, so the mode is written only if it has an effect.
+/// that begin beyond the image, so the mode is written only if it has an effect.
 bool needs_ceil_mode(const window& how, const shape& from, const shape& to) {
   const auto rows = (from[2] + 2 * how.pad_y - how.height) / how.stride_y + 1;
   const auto columns = (from[3] + 2 * how.pad_x - how.width) / how.stride_x + 1;

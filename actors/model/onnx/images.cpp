@@ -193,7 +193,7 @@ window pool_of(onnx_node& node, const sliding_window& how) {
 }
 
 /// The elements between the end of the image and that of the last window along dimension i, if the
-/// number of windows is rounded up. A window that would begin behind the image is left out.
+/// number of windows is rounded up. A window that would begin beyond the image is left out.
 std::int64_t behind_last(std::int64_t extent, const sliding_window& how, std::size_t i) {
   const auto stride = how.strides[i];
   const auto room = extent + how.before[i] + how.behind[i] - how.kernel[i];

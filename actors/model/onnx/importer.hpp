@@ -32,9 +32,10 @@ struct onnx_output {
 std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
-/// The rows of the smallest table (rows, n) from which an input of the model selects rows (Gather):
-/// the input itself, or the same numbers in another shape. If only parts of the input select rows,
-/// the rows of the largest table. 0 if there is no such table.
+/// The number of rows of the table (rows, n) from which an input of the model selects rows
+/// (Gather), perhaps after it was reshaped or otherwise changed. If it selects from several tables:
+/// that of the smallest one. If only parts of the input select rows: that of the largest one. 0 if
+/// there is no such table.
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input);
 
 /// The role of a weight in training.

@@ -102,7 +102,7 @@ void onnx_node::take_apart() {
   if (folded.empty() || !works_within(op()))
     return;
   const auto& first = folded_input(folded[0]);
-  // The unmerged dimensions behind the merged one.
+  // Number of unmerged dimensions after the merged one.
   const auto behind = static_cast<std::size_t>(
     std::find_if(first.merged.rbegin(), first.merged.rend(), [](auto n) { return n != 1; })
     - first.merged.rbegin());

@@ -54,22 +54,24 @@ public:
     std::size_t most_computed = 0;
     /// The elements that have been computed.
     std::size_t computed = 0;
-    /// The number of nodes that loops may still become.
+    /// How many more nodes the unrolled loops may have.
     std::int64_t unrolled = std::int64_t{1} << 17;
     values all = {};
     /// The initializers of bodies, which are read once.
     std::map<const onnx::GraphProto*, std::vector<onnx_value>> constants = {};
     /// Computed bodies: each step of a loop, and each branch.
     std::size_t bodies = 0;
-    /// The number of the body that is computed now, from 1 on; 0 outside.
+    /// The number of the body that is being computed, from 1 on; 0 outside of bodies.
     std::size_t body = 0;
   };
 
   onnx_node(const onnx::NodeProto& proto, surroundings& in) : proto_(proto), in_(in) {}
 
-  /// If an input merges the batch with other dimensions, and the operator works within the other
-  /// dimensions: its inputs are then those with the dimensions apart, axes count merged dimensions
-  /// as one, and its outputs are merged in the same way.
+  /// Handles inputs that merge the batch with other dimensions, if the operator computes each
+  /// element, or each row of unmerged dimensions, separately. The converter then gets these inputs
+  /// with separate dimensions (onnx_value::merged); its axes still count merged dimensions as one,
+  /// and the outputs are merged like the inputs. Refuses products over the batch, and inputs that
+  /// are merged differently.
   void take_apart();
   bool is_apart() const noexcept { return !merged_.empty(); }
 
@@ -134,11 +136,11 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
-  /// Counts the elements of a constant that is about to be computed. set() counts those that it
-  /// gets. Refuses the node if all constants together become too large.
+  /// Counts the elements of a constant before it is computed; set() counts those of its constants
+  /// itself. Refuses the node if all constants together become too large.
   void charge(std::size_t elements) const;
   /// Computes the nodes of a loop's body or of a branch, which can read all values that this node
-  /// can read. Refuses the node if the loops of the model become too many nodes.
+  /// can read. Refuses the node if the unrolled loops of the model have too many nodes.
   /// @param inputs the values of the first inputs of `body`
   /// @return the values of its outputs
   std::vector<onnx_value> compute(const onnx::GraphProto& body,
@@ -160,7 +162,7 @@ private:
 
   const onnx::NodeProto& proto_;
   surroundings& in_;
-  /// See take_apart(). Empty if no input is apart.
+  /// See take_apart(). Empty if no input has merged dimensions.
   std::vector<std::size_t> merged_;
   std::map<std::size_t, onnx_value> apart_;
   std::set<std::string, std::less<>> read_;

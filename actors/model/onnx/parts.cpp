@@ -131,7 +131,7 @@ void slice(onnx_node& node) {
   node.set(v);
 }
 
-/// The first elements along an axis in the opposite order, and the others behind them. tf2onnx
+/// The first elements along an axis in the opposite order, followed by the others. tf2onnx
 /// writes ReverseV2 of TensorFlow like this, with equal lengths.
 void reverse_sequence(onnx_node& node) {
   const auto& v = node.input(0);

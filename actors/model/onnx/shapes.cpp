@@ -89,8 +89,9 @@ struct merging {
   std::vector<std::size_t> merged;
 };
 
-/// Dimension `at` of the wanted shape as (outer, batch, inner), so that as many elements are before
-/// the batch and behind it as in v. Then the elements keep their order, and each sample its own.
+/// Divides dimension `at` of the wanted shape into (outer, batch, inner), with as many elements
+/// before and after the batch as in v. The order of elements then stays the same, and samples are
+/// not mixed.
 std::optional<merging> merged_at(const onnx_value& v, const std::vector<double>& wanted,
                                  std::size_t at, std::int64_t example) {
   const auto from = v.dims();

@@ -163,7 +163,7 @@ bool compute_of_tokens(onnx_node& node) {
     return false;
   const auto& first =
     *std::ranges::find_if(operands, [](const operand& x) { return !x.value->known; })->value;
-  // Arithmetic of tokens as real numbers has a tensor.
+  // If the result is real, the usual converter computes it, on the tensor of the tokens.
   const auto type = found->second.says_truth ? kind::boolean : operands.back().type;
   if (type == kind::real)
     return false;

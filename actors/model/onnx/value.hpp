@@ -22,19 +22,21 @@ struct onnx_value {
   std::shared_ptr<const onnx_constant> known;
   expression x;
   std::size_t batch_at = 0;
-  /// Empty, unless the batch is merged with other dimensions into one, as exporters write attention
-  /// (batch * heads, time, features). The value is then kept apart: x and batch_at are those of the
-  /// dimensions before they are merged, and entry i is the number of them in ONNX's dimension i.
+  /// Empty, unless the model merges the batch with other dimensions into one, as exporters do in
+  /// attention: (batch * heads, time, features). x then still has separate dimensions: (1, batch,
+  /// heads, time, features). Entry i is the number of them in ONNX's dimension i: {3, 1, 1}. batch_at is
+  /// the position of the batch among the separate dimensions.
   std::vector<std::size_t> merged = {};
-  /// Null, unless the value is a sequence of tensors (SplitToSequence), and nothing else.
+  /// The tensors, if the value is a sequence (SplitToSequence); it is then nothing else. Null for
+  /// any other value.
   std::shared_ptr<const std::vector<onnx_value>> items = {};
   /// Null, unless each element is a function of the token at its place (tokens.cpp).
   std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
   /// True for a tensor of the graph whose elements are truth values, 0 or 1. (A constant knows its
   /// type.)
   bool is_truth = false;
-  /// Of a constant, which copies of this value share: its tensor of the graph. Not valid before
-  /// to_tensor() has made it.
+  /// For a constant: its tensor in the graph, not valid until to_tensor() makes it. Copies of this
+  /// value share it.
   std::shared_ptr<expression> made = {};
 
   onnx_value() = default;

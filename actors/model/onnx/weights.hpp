@@ -40,12 +40,9 @@ void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueIn
 ///    tables from which Gather takes rows that the data selects. They may first be transposed,
 ///    sliced or concatenated.
 /// 3. A vector that is added to a product with such weights, whose elements may have been moved, is
-/// a
-///    bias, and is trained. A tensor
-/// that
-///    multiplies the reciprocal of a root (1 / deviation) of the data is the scale of a
-///    normalization, and a tensor of the same shape that is added to a product with it is its
-///    shift. Both are trained.
+///    a bias, and is trained. A tensor that multiplies the reciprocal of a root (1 / deviation) of
+///    the data is the scale of a normalization, and a tensor of the same shape that is added to a
+///    product with it is its shift. Both are trained.
 /// 4. A tensor whose name is typical of weights is trained: the part after the last dot contains
 ///    "weight" or "bias", or is "gamma" or "beta"; or the name contains "ReadVariableOp"
 ///    (TensorFlow).

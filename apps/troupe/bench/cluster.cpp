@@ -53,8 +53,8 @@ constexpr std::array cluster_works{cluster_work{"mlp-64", perceptron},
 constexpr std::string_view independent = "independent runs";
 constexpr std::string_view peer_name = "PyTorch DDP, gloo";
 
-/// A run with a lower accuracy has computed something else. Large batches of many workers need more
-/// epochs, so the limit is far below the accuracy of a good run.
+/// A run with a lower accuracy has computed something wrong. Large batches of many workers need
+/// more epochs, so the limit is far below the accuracy of a good run.
 constexpr double least_accuracy = 0.5;
 constexpr std::chrono::minutes longest_run{10};
 
