@@ -24,8 +24,8 @@ struct onnx_value {
   std::size_t batch_at = 0;
   /// Empty, unless the model merges the batch with other dimensions into one, as exporters do in
   /// attention: (batch * heads, time, features). x then still has separate dimensions: (1, batch,
-  /// heads, time, features). Entry i is the number of them in ONNX's dimension i: {3, 1, 1}. batch_at is
-  /// the position of the batch among the separate dimensions.
+  /// heads, time, features). Entry i is the number of them in ONNX's dimension i: {3, 1, 1}.
+  /// batch_at is the position of the batch among the separate dimensions.
   std::vector<std::size_t> merged = {};
   /// The tensors, if the value is a sequence (SplitToSequence); it is then nothing else. Null for
   /// any other value.
