@@ -552,7 +552,7 @@ void cluster_node::end(const run_summary& summary) {
 void cluster_node::on_exit() {
   if (ended_)
     return;
-  const std::string reason = "the node was ended";
+  const std::string reason = "this node has ended";
   end_actors(reason);
   run_summary summary;
   summary.failure = reason;

@@ -46,11 +46,11 @@ peer_node::behavior_type peer_node::make_behavior() {
 void peer_node::on_exit() {
   for (const auto& [peer, link] : std::exchange(links_, {}))
     static_cast<caf::actor_proxy*>(link.port->get())
-      ->kill_proxy(context(), make_error(errc::link_lost, "this node was ended"));
+      ->kill_proxy(context(), make_error(errc::link_lost, "this node has ended"));
   local_->clear();
   options_.resident = nullptr;
   if (answer_)
-    answer_->deliver(make_error(errc::interrupted, "this node was ended"));
+    answer_->deliver(make_error(errc::interrupted, "this node has ended"));
   answer_.reset();
 }
 

@@ -143,7 +143,7 @@ void training::finish(const caf::error& error) {
 
 void training::on_exit() {
   if (answer_.pending())
-    answer_.deliver(make_error(errc::interrupted, "the training was ended from outside"));
+    answer_.deliver(make_error(errc::interrupted, "the run was stopped from outside"));
   if (node_)
     anon_send(node_, crash_node{});
   node_ = nullptr;

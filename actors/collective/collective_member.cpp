@@ -65,7 +65,7 @@ void collective_member::on_exit() {
     if (peer && !failure_)
       send(peer, leave);
   for (auto& x : requests_)
-    x.answer.deliver(make_error(errc::interrupted, "the collective was ended"));
+    x.answer.deliver(make_error(errc::interrupted, "this rank of the collective has ended"));
   requests_.clear();
   part_.reset();
   early_.take();
@@ -145,7 +145,7 @@ void collective_member::on_piece(const proto::CollectivePiece& x, const payload&
   else if (x.number() != number_ + 1)
     blame(errc::malformed, x.from(),
           "sent a piece of all-reduce " + std::to_string(x.number())
-            + ", which is not due: it makes other all-reduces than this rank");
+            + ", which is not due: the two ranks make different all-reduces");
   else if (const auto refused = early_.keep(x, data); !refused.empty())
     blame(errc::malformed, x.from(), refused);
   finish_if_complete();

@@ -257,7 +257,7 @@ void progress::tell_unwritten() {
     summary_->weights_file = weights_on_disk_
       ? fmt::format("the weights of epoch {} (version {})", weights_on_disk_->second,
                     weights_on_disk_->first)
-      : "nothing of this run";
+      : "no weights of this run";
   const auto text = "not everything was written: " + problem_;
   if (summary_->failure.empty())
     summary_->failure = text;

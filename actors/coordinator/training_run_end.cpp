@@ -125,7 +125,9 @@ void training_run::collect_report(std::size_t i) {
       if (--reports_missing_ == 0)
         finish_captures_of_reports();
     },
-    [this](const caf::error& error) { fail("cannot balance the ledger: " + explain(error)); },
+    [this](const caf::error& error) {
+      fail("cannot get the final counts of gradients: " + explain(error));
+    },
     question);
 }
 

@@ -486,7 +486,7 @@ void link::on_exit() {
   if (offer_)
     options_.channels->withdraw(*offer_);
   if (session_)
-    session_->close(make_error(errc::link_lost, "the node was ended"), context());
+    session_->close(make_error(errc::link_lost, "this node has ended"), context());
   sending_.clear();
   receiving_.clear();
   peer_ = nullptr;

@@ -161,7 +161,7 @@ std::span<const permission> permissions() noexcept {
 std::string refusal(const link_peer& peer, const endpoint& to, const caf::message& content) {
   const auto* type = content.empty() ? nullptr : content.type(0).second;
   if (type == nullptr) // The framework's own messages, such as those that end an actor.
-    return "not even a message of troupe";
+    return "a message of the actor framework, not of troupe";
   const auto rows = by_type().find(*type);
   if (rows == by_type().end()) {
     const bool theirs = !is_ours(*type) && to.service != NODE && to.service != COORDINATOR;

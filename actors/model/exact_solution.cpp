@@ -131,8 +131,10 @@ std::string exact_solution::dependence(const std::vector<std::size_t>& features)
   if (sums_.samples() < context_.parameters().size() / train_.record().label_width)
     text += "there are fewer training records (" + std::to_string(sums_.samples())
       + ") than coefficients; ";
-  return text + names + (features.size() == 1 ? " is constant, or a sum" : " are constant, or sums")
-    + " of multiples of the features before. Leave " + (features.size() == 1 ? "it" : "them")
+  return text + names
+    + (features.size() == 1 ? " is constant, or a linear combination"
+                            : " are constant, or linear combinations")
+    + " of earlier features. Leave " + (features.size() == 1 ? "it" : "them")
     + " out, or set optimizer.weight_decay, which makes the weights unique"
     + (context_.job.data().csv().categories_size() > 0
          ? "; of categories, data.csv.drop_first leaves one out"

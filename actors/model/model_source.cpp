@@ -57,14 +57,14 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
                       + " the data's features, " + to_string(features));
   };
   if (port.dims.empty())
-    refuse("has no batch in front, unlike");
+    refuse("has no batch dimension, unlike");
   auto extents = port.dims;
   extents[0] = shape::batch;
   std::size_t open = 0;
   for (std::size_t i = 1; i < extents.size(); ++i)
     open += extents[i] < 0 ? 1 : 0;
   if (open > 1 && extents.size() != features.rank())
-    refuse("leaves more than one extent open, and differs in rank from");
+    refuse("has several open dimensions, and not as many dimensions as");
   auto rest = static_cast<std::int64_t>(features.elements(1));
   for (std::size_t i = 1; i < extents.size(); ++i) {
     if (extents[i] < 0 && extents.size() == features.rank())

@@ -17,7 +17,7 @@ std::string problem_of(const range& x, std::size_t last, const range& within) {
     return "elements " + to_string(x) + " are not in " + to_string(within);
   if (x.begin < last)
     return "elements " + to_string(x) + " begin before " + std::to_string(last)
-      + ", where the range before them ends: ranges ascend without overlap";
+      + ", where the range before them ends: ranges must ascend without overlap";
   return {};
 }
 

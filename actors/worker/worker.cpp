@@ -395,7 +395,7 @@ std::string worker::describe_bad_step(const batch_trained& done) const {
   const auto which = " of its step " + std::to_string(produced_ - (undecided_ ? 1 : 0));
   if (std::isfinite(done.loss_sum) && std::isfinite(done.squared_norm))
     return step + "sum of all workers' gradients" + which
-      + " is not finite, although each of them is";
+      + " is not finite, although each gradient is";
   return step + (std::isfinite(done.loss_sum) ? "gradient" : "loss") + which + " is not finite"
     + (done.not_finite.empty() ? "" : "; the first tensor with such a value: " + done.not_finite);
 }

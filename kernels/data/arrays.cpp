@@ -135,7 +135,7 @@ array_dataset::array_dataset(shape dims, array_values values, std::size_t vocabu
   record_.labels_per_record = labels_.per_record();
   const auto numbers = values_.bytes.size() / element_size(values_.type);
   if (numbers != labels_.size() * record_.feature_width())
-    throw input_error(name_ + ": " + std::to_string(numbers) + " numbers are not "
+    throw input_error(name_ + ": " + std::to_string(numbers) + " numbers do not make "
                       + std::to_string(labels_.size()) + " records of " + to_string(record_.dims));
 }
 

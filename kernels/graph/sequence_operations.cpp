@@ -119,7 +119,7 @@ expression reverse(expression x, std::size_t axis) {
 expression concat(const std::vector<expression>& xs, std::size_t axis) {
   constexpr auto op = operation::concat;
   if (xs.empty())
-    refuse(op, "nothing to put together");
+    refuse(op, "expected at least one tensor");
   std::int64_t extent = 0;
   for (auto x : xs) {
     check_float(op, x);

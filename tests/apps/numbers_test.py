@@ -60,7 +60,7 @@ class Exact(TestCase):
         self.table.write_text("x,z,y\n1,2,3\n2,4,1\n3,6,2\n", encoding="utf-8")
         process = self.start("train", f"--job={self.job}", f"--out={self.out}")
         self.assert_exit(process, 1)
-        self.assertIn('"z" is constant, or a sum of multiples of the features before', process.output)
+        self.assertIn('"z" is constant, or a linear combination of earlier features', process.output)
         process = self.start("train", f"--job={self.file('digits.textproto', QUICK_JOB)}", "--set", "solver=EXACT")
         self.assert_exit(process, 2)
         self.assertIn("solver: EXACT needs a linear model", process.output)

@@ -21,8 +21,8 @@ onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
   if (v.rank() == 4)
     return v;
   if (heads < 1 || dims[2] % heads != 0)
-    node.refuse("the heads, " + std::to_string(heads) + ", do not divide " + std::to_string(dims[2])
-                + " features");
+    node.refuse(std::to_string(dims[2]) + " features cannot be divided among "
+                + std::to_string(heads) + " heads");
   const auto apart = with_dims(node, v, {dims[0], dims[1], heads, dims[2] / heads});
   return transposed(apart, {0, 2, 1, 3}, node.target());
 }

@@ -246,7 +246,7 @@ std::string onnx_exporter::expanded(const std::string& x, const shape& dims) {
 void onnx_exporter::emit(std::uint32_t id) {
   const auto& n = at(id);
   if (n.op == operation::placeholder)
-    refuse(n, "the output depends on it, and it is not the features");
+    refuse(n, "the output depends on this input, but only the features can be an input");
   if (n.op == operation::variable) {
     const auto& entry = graph_.parameters().entries()[n.index];
     auto& tensor = *proto_.add_initializer();

@@ -242,8 +242,9 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
       throw input_error(model.name() + ": output \"" + output.name()
                         + "\" is a sequence of tensors");
     if (is_only_of_tokens(v))
-      throw input_error(model.name() + ": output \"" + output.name()
-                        + "\" is computed from the whole numbers of the input alone");
+      throw input_error(
+        model.name() + ": output \"" + output.name()
+        + "\" is computed only from the whole numbers of the input, which troupe does not support");
     if (!v.merged.empty())
       throw input_error(model.name() + ": output \"" + output.name()
                         + "\" merges the batch with another dimension");

@@ -150,7 +150,7 @@ void check(const async_work& what, const work_cell& x) {
   for (const auto& run : x.runs) {
     const auto where = fmt::format("{}, {}, {} workers", what.name, x.recipe->name, x.workers);
     if (run.not_finite && x.recipe->safe)
-      throw std::runtime_error{where + ": the numbers are not finite any more"};
+      throw std::runtime_error{where + ": the run ended with numbers that are not finite"};
     if (!x.recipe->waits && !run.not_finite && !(run.staleness >= least_staleness(x.workers)))
       throw std::runtime_error{
         fmt::format("{}: the mean staleness is {:.2f}; expected at least {:g}: this "

@@ -53,7 +53,7 @@ CLI::App& add_bench_async(CLI::App& bench, bench_async_command& x) {
     ->allow_extra_args(false)
     ->type_name("NAME,...");
   sub->add_option("--seeds", x.seeds, "Runs of each kind")->capture_default_str();
-  sub->add_option("--epochs", x.epochs, "Passes over the data (default: the number of the work)");
+  sub->add_option("--epochs", x.epochs, "Passes over the data (default: as in the example)");
   sub->add_option("--ps", x.ps, "Parameter shards")->capture_default_str();
   sub->add_option("--rounds", x.rounds, "Number of measurements of speed; 0: none")
     ->capture_default_str();

@@ -289,7 +289,7 @@ void print(const bench_ps_command& x, const std::vector<ps_measurement>& results
              x.processes ? ", transport " + x.transport : "", x.rounds);
   if (x.keys > 0)
     fmt::print("{} ranges of {} bytes in each push\n", x.keys, x.bytes_per_key);
-  fmt::print("pushes/s: of all workers together, many under way\n\n");
+  fmt::print("pushes/s: of all workers together, without waiting for each answer\n\n");
   text_table table({"bytes", "us", "least", "most", "GB/s", "pushes/s"});
   for (const auto& r : results) {
     const statistics own{r.seconds};

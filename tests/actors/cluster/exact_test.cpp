@@ -210,7 +210,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_any_kind) {
 BOOST_AUTO_TEST_CASE(weights_that_are_not_unique) {
   const table dependent{300, true};
   auto text = simulate(simulated(dependent.job({"solver=EXACT"}), 1, 1)).summary.failure;
-  BOOST_TEST(text.find("\"c\" is constant, or a sum of multiples of the features before")
+  BOOST_TEST(text.find("\"c\" is constant, or a linear combination of earlier features")
                != std::string::npos,
              text);
   BOOST_TEST(text.find("optimizer.weight_decay") != std::string::npos, text);

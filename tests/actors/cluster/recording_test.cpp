@@ -101,7 +101,7 @@ std::vector<json> lines_of(const memory_storage& disk) {
 void check_weights_file(const memory_storage& disk, const run_summary& summary) {
   const auto file = disk.contents("out/weights.safetensors");
   if (file.empty()) {
-    BOOST_TEST(summary.weights_file == "nothing of this run");
+    BOOST_TEST(summary.weights_file == "no weights of this run");
     return;
   }
   const auto job = parse_job(job_text, "job");

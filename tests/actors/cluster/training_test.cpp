@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_when_another_fails_or_is_stopped) {
   const auto nothing = [](const training_actor&) {};
   const std::pair<std::string, std::function<void(const training_actor&)>> ways[] = {
     {"interrupted: enough", stop},
-    {"interrupted: the training was ended from outside", end},
+    {"interrupted: the run was stopped from outside", end},
     {"the data cannot be read: the camera is off", nothing},
     {"not finite", nothing}};
   for (const auto protocol : {proto::SYNC_PS, proto::RING})
