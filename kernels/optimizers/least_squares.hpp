@@ -17,7 +17,7 @@ struct least_squares_solution {
   /// Sum over samples and targets of (prediction - target)^2.
   double squared_error = 0;
   /// Features that make the weights ambiguous. Each is constant (if there is a bias) or, up to
-  /// rounding, a sum of multiples of earlier features.
+  /// rounding, a linear combination of earlier features.
   std::vector<std::size_t> dependent;
 };
 
