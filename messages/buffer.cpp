@@ -20,7 +20,7 @@ constexpr std::size_t granule = 4096;
 // is raised.
 constexpr std::size_t max_shared = 512;
 
-// Use counts as recent for at least this number of calls of take(). A step makes a few of them.
+// A use is recent for at least this number of calls of take(). A step makes a few such calls.
 constexpr std::uint64_t recent_takes = 512;
 
 // Large buffers have at most 16 sizes per power of 2. Otherwise, payloads whose size differs from

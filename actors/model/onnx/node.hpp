@@ -206,10 +206,12 @@ bool compute_of_tokens(onnx_node& node);
 onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
                               const std::vector<double>& dims);
 
-/// v in another shape. `dims` gives the extents in ONNX's order; 0 in place of the batch means the
-/// batch, and one extent may be open (-1). The batch stays a separate dimension.
-/// @param dims elements of an ONNX shape: onnx_constant::batch_size for the batch, NaN or -1 for an
-/// open extent, 0 for the extent of v
+/// v in another shape. The batch stays a separate dimension; the node is refused if that is
+/// impossible.
+/// @param dims the extents in ONNX's order: onnx_constant::batch_size for the batch, and NaN or -1
+/// for an open extent, of which there may be one besides the batch. If none is batch_size, the
+/// batch goes to the first place where it fits and the extent is open, at most 1, or the size of
+/// the batch in the exporter's example.
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
 /// The same with known extents; onnx_constant::batch stands for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,

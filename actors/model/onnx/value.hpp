@@ -69,7 +69,8 @@ bool is_only_of_tokens(const onnx_value& v) noexcept;
 /// v without the merging of dimensions.
 onnx_value unfolded(onnx_value v);
 
-/// The extents in ONNX's order, as the elements of a shape; also if dimensions are merged.
+/// The extents in ONNX's order, as elements of an ONNX shape: those with the batch are multiples of
+/// onnx_constant::batch_size. Merged dimensions are one extent.
 std::vector<double> extents_of(const onnx_value& v);
 
 /// The same dimensions in the order of the graph.
