@@ -1,6 +1,7 @@
 #include "tests/kernels/cuda/simulated_streams.hpp"
 
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/updater.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
@@ -290,6 +291,42 @@ BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
   const auto what = m.plan_for(gpu_plan_options(), 7);
   check_all_are_needed(
     2 * 2 * segments_of(*what), [&](device& gpu) { return two_steps(gpu, m, what); }, same);
+}
+
+// Per piece of an update: the same.
+BOOST_AUTO_TEST_CASE(an_update_needs_every_wait_for_an_event) {
+  constexpr std::size_t parameters = 100;
+  constexpr std::size_t pieces = 4;
+  optimizer rule;
+  rule.kind = optimizer_kind::momentum;
+  const std::vector<update_part> parts{{{0, parameters}, parameter_kind::trainable, rule, 0.1, 0}};
+  for (const bool apart : {false, true})
+    check_all_are_needed(
+      2 * 2 * pieces,
+      [&](simulated_device& gpu) {
+        const std::shared_ptr<simulated_device> borrowed(&gpu, [](auto*) {});
+        updater there(borrowed, {parameters, rule.slots() - (apart ? 1 : 0), apart, false},
+                      parameters / pieces);
+        auto weights = random_floats(parameters, "w");
+        std::vector<float> moment(apart ? parameters : 0);
+        std::vector<float> results;
+        for (std::uint64_t step = 1; step <= 2; ++step) {
+          const auto g = random_floats(parameters, "g " + std::to_string(step));
+          const auto allocations = gpu.allocations();
+          there.apply({.weights = weights,
+                       .gradient = g,
+                       .updated = weights,
+                       .parts = parts,
+                       .step = step,
+                       .moment = moment,
+                       .moment_step = apart ? step : 0});
+          BOOST_TEST(gpu.allocations() == allocations);
+          results.insert(results.end(), weights.begin(), weights.end());
+          results.insert(results.end(), moment.begin(), moment.end());
+        }
+        return results;
+      },
+      [](const std::vector<float>& a, const std::vector<float>& b) { return same_bits(a, b); });
 }
 
 // Recordings are submitted in place of kernels, and the host waits once for each bucket.

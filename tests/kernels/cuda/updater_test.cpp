@@ -30,13 +30,13 @@ updater_sizes sizes_of(const optimizer& rule, std::size_t n, bool apart) {
   return {n, rule.slots() - (apart ? 1 : 0), apart, rule.by_tensor()};
 }
 
-/// Both updaters with their own weights.
+/// Both updaters with their own weights. On the GPU, an update has pieces of at most 40 elements.
 struct pair_of_updaters {
   pair_of_updaters(const optimizer& how, std::size_t n, bool moment_apart,
                    std::optional<std::uint64_t> order)
     : rule(how), apart(moment_apart), parts(parts_of(how, n)),
       cpu(make_cpu_updater(sizes_of(how, n, apart))),
-      gpu(std::make_shared<simulated_device>(order), sizes_of(how, n, apart)),
+      gpu(std::make_shared<simulated_device>(order), sizes_of(how, n, apart), 40),
       weights(random_floats(n, "w")), moment(apart ? n : 0), other_moment(moment) {}
 
   template <class Make>
