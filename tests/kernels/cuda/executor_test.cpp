@@ -66,39 +66,11 @@ BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   });
 }
 
-// A recording contains no seeds and no pointers of the host. Each number of rows has its own
-// recording.
+// Three rounds, each with and without copies of the gradient to the host.
 BOOST_AUTO_TEST_CASE(recorded_runs_compute_what_others_do) {
   with_all_devices([](simulated_device& gpu) {
-    model m;
-    build_classifier(m);
-    cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
-    cuda::executor by_step(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
-    for (std::uint64_t round = 0; round < 3; ++round)
-      for (const std::size_t rows : {33, 7, 0}) {
-        m.draw(rows, 5, round);
-        const auto feeds = m.feeds();
-        const auto pointers = m.pointers();
-        run_arguments<float> arguments;
-        arguments.rows = rows;
-        arguments.weights = pointers;
-        arguments.feeds = feeds;
-        arguments.seed = round;
-        const auto result = there.run(arguments);
-        std::vector<float> expected(m.g.parameters().size());
-        const auto on_instruction = [](std::size_t) {};
-        arguments.gradient = expected;
-        arguments.on_instruction = on_instruction; // so nothing is recorded
-        const auto same = by_step.run(arguments);
-        BOOST_TEST(result.loss == same.loss);
-        BOOST_TEST(result.correct == same.correct);
-        BOOST_TEST(result.counted == same.counted);
-        std::vector<float> gradient(expected.size());
-        gpu.copy_out(there.where(), gradient.data(), there.gradient().data(),
-                     gradient.size() * sizeof(float));
-        BOOST_TEST(same_bits(gradient, expected));
-      }
-    BOOST_TEST(gpu.recordings() == gpu.replays() / 3);
+    check_recordings(gpu);
+    BOOST_TEST(gpu.recordings() == gpu.replays() / 6);
   });
 }
 
