@@ -329,6 +329,44 @@ BOOST_AUTO_TEST_CASE(an_update_needs_every_wait_for_an_event) {
       [](const std::vector<float>& a, const std::vector<float>& b) { return same_bits(a, b); });
 }
 
+namespace {
+
+/// One product fails.
+class failing_device final : public simulated_device {
+public:
+  failing_device(std::uint64_t seed, std::size_t product)
+    : simulated_device(seed), left_(product) {}
+
+  void multiply(stream where, const product& x) override {
+    if (left_-- == 0)
+      throw device_error("a product failed");
+    simulated_device::multiply(where, x);
+  }
+
+private:
+  std::size_t left_;
+};
+
+} // namespace
+
+// Copies of the failed run may still be under way when the next one begins.
+BOOST_AUTO_TEST_CASE(a_run_after_a_failed_one) {
+  model m;
+  build_classifier(m);
+  const auto what = m.plan_for(gpu_plan_options(), 7);
+  simulated_device at_once;
+  cuda::executor reference(at_once, what);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed)
+    for (const std::size_t product : {0, 3, 8}) {
+      failing_device gpu(seed, product);
+      cuda::executor there(gpu, what);
+      m.draw(7, 5, 1);
+      BOOST_CHECK_THROW(run(m, there), device_error);
+      m.draw(7, 5, 2);
+      BOOST_TEST(same({run(m, there)}, {run(m, reference)}));
+    }
+}
+
 // Recordings are submitted in place of kernels, and the host waits once for each bucket.
 BOOST_AUTO_TEST_CASE(what_a_step_costs) {
   with_all_devices([](simulated_device& gpu) {
