@@ -75,8 +75,8 @@ public:
   virtual stream main_stream() const = 0;
   /// For copies beside the work of the main stream.
   virtual stream copy_stream() const = 0;
-  /// Makes it the current device of this thread, for kernels and `allocate`. The thread that opened
-  /// it need not call this, unless it has opened another device since.
+  /// Makes it the current device of this thread, for kernels, allocations and `make_event`. The
+  /// thread that opened it need not call this, unless it has opened another device since.
   virtual void enter() = 0;
   /// Throws device_error if there is too little memory. The text gives the free memory.
   virtual void* allocate(std::size_t bytes) = 0;

@@ -118,7 +118,7 @@ void updater::copy_out(const piece& part, const float* updated) {
   const auto copies = gpu_->copy_stream();
   part.computed->record(gpu_->main_stream());
   part.computed->hold(copies);
-  gpu_->copy_out(copies, gradient_.host().data() + begin, updated + begin, (n) * sizeof(float));
+  gpu_->copy_out(copies, gradient_.host().data() + begin, updated + begin, n * sizeof(float));
   if (sizes_.moment_apart)
     moment_.fetch(copies, begin, n);
   part.copied->record(copies);

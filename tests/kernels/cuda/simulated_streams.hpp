@@ -120,7 +120,8 @@ private:
   std::deque<simulated_stream> streams_;
   std::list<copy> copies_;
   std::optional<random_stream> order_;
-  /// Of 4 tasks, so many run before the host goes on, on average.
+  /// 0 to 4: after each submission, another task runs with a probability of a fifth of this, again
+  /// and again.
   std::uint64_t keeps_up_ = 0;
 };
 
