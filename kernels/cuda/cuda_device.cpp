@@ -40,6 +40,25 @@ private:
   cudaGraphExec_t executable_ = nullptr;
 };
 
+class cuda_event final : public event {
+public:
+  cuda_event() {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event of the GPU");
+  }
+  ~cuda_event() override { cudaEventDestroy(event_); }
+
+  void record(stream where) override {
+    check(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
+  }
+  void hold(stream where) override {
+    check(cudaStreamWaitEvent(handle_of(where), event_, 0), "an event of the GPU");
+  }
+  void wait() override { check(cudaEventSynchronize(event_), "a kernel or copy on the GPU"); }
+
+private:
+  cudaEvent_t event_ = nullptr;
+};
+
 class cuda_device final : public device {
 public:
   explicit cuda_device(std::size_t index) : index_(static_cast<int>(index)) {
@@ -48,16 +67,19 @@ public:
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "a stream");
     cublas_ = std::make_unique<cublas>(stream{stream_});
   }
   ~cuda_device() override {
     cudaSetDevice(index_);
     cublas_.reset();
+    cudaStreamDestroy(copies_);
     cudaStreamDestroy(stream_);
   }
 
   std::string name() const override { return name_; }
   stream main_stream() const override { return {stream_}; }
+  stream copy_stream() const override { return {copies_}; }
   void enter() override { check(cudaSetDevice(index_), "GPU " + std::to_string(index_)); }
 
   void* allocate(std::size_t bytes) override {
@@ -74,7 +96,19 @@ public:
   }
   void release(void* memory) noexcept override { cudaFree(memory); }
 
-  // If the source is not pinned memory, the call returns when it has been read.
+  void* allocate_pinned(std::size_t bytes) override {
+    void* result = nullptr;
+    if (const auto error = cudaHostAlloc(&result, bytes, cudaHostAllocDefault);
+        error != cudaSuccess) {
+      cudaGetLastError(); // clears the error, which is reported here
+      throw device_error(megabytes(bytes) + " of pinned memory of the host, for copies to the GPU "
+                         + name_ + ": " + cudaGetErrorString(error)
+                         + ". Use a smaller batch or model, or end other programs");
+    }
+    return result;
+  }
+  void release_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
+
   void copy_in(stream where, void* to, const void* from, std::size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(where)),
           "a copy to the GPU");
@@ -86,6 +120,7 @@ public:
   void synchronize(stream where) override {
     check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
   }
+  std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
   void multiply(stream, const product& x) override { cublas_->multiply(x); }
 
   void begin_recording(stream where) override {
@@ -103,6 +138,7 @@ private:
   std::string name_;
   std::unique_ptr<cublas> cublas_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copies_ = nullptr;
 };
 
 } // namespace

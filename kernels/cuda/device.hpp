@@ -4,6 +4,7 @@
 #include "kernels/devices/device_error.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,9 +41,28 @@ public:
   virtual void replay(stream where) = 0;
 };
 
+/// A mark in the work of a stream. Other streams and the host can wait until the work before it is
+/// done. Its device must outlive it.
+class event {
+public:
+  event() = default;
+  event(const event&) = delete;
+  event& operator=(const event&) = delete;
+  virtual ~event() = default;
+
+  /// Sets the mark behind all work that was submitted to the stream so far. An earlier mark of this
+  /// event is forgotten.
+  virtual void record(stream where) = 0;
+  /// Work that is submitted to the stream from now on begins after the mark. Returns at once.
+  virtual void hold(stream where) = 0;
+  /// The host waits for the mark. Throws device_error if a kernel has failed.
+  virtual void wait() = 0;
+};
+
 /// The services of a GPU that executors need in addition to kernels: memory, copies, and matrix
-/// products. Work runs in the order of a stream, and calls return before it is done. Only one
-/// thread at a time may use it.
+/// products. Work runs in the order of a stream, and calls return before it is done. Two streams
+/// run beside each other, unless an event orders them. Only one thread at a time may use it, with
+/// its streams, events and recordings.
 class device {
 public:
   device() = default;
@@ -53,22 +73,32 @@ public:
   /// For example "NVIDIA H200".
   virtual std::string name() const = 0;
   virtual stream main_stream() const = 0;
-  /// Makes it the current device of this thread, for kernels and `allocate`. The thread that opened
-  /// it need not call this, unless it has opened another device since.
+  /// For copies beside the work of the main stream.
+  virtual stream copy_stream() const = 0;
+  /// Makes it the current device of this thread, for kernels, allocations and `make_event`. The
+  /// thread that opened it need not call this, unless it has opened another device since.
   virtual void enter() = 0;
   /// Throws device_error if there is too little memory. The text gives the free memory.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
-  /// From the host to the device. The source may be overwritten after the call.
+  /// Pinned memory of the host: copies from and to it run while the host goes on. Throws
+  /// device_error if there is too little.
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  /// No copy may be under way.
+  virtual void release_pinned(void* memory) noexcept = 0;
+  /// From the host to the device. If the source is pinned, it must not change until the copy is
+  /// done. Any other source may be overwritten after the call, which may wait for the stream.
   virtual void copy_in(stream where, void* to, const void* from, std::size_t bytes) = 0;
-  /// From the device to the host. The result is available after the next `synchronize`.
+  /// From the device to the host. The result is available when the host has waited for the stream,
+  /// or for an event after the copy. If the destination is not pinned, the call itself waits.
   virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// Waits for all work of the stream. Throws device_error if a kernel has failed.
   virtual void synchronize(stream where) = 0;
+  virtual std::unique_ptr<event> make_event() = 0;
   virtual void multiply(stream where, const product& x) = 0;
 
   /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
-  /// instead of run. Do not copy or wait in between.
+  /// instead of run. Do not copy or wait in between, and record no event.
   virtual void begin_recording(stream where) = 0;
   virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };
@@ -81,21 +111,26 @@ std::unique_ptr<device> open_device(std::size_t index);
 /// kernel.hpp.
 void check_launch(const char* name, std::size_t blocks, std::size_t shared_bytes);
 
-/// n elements of device memory, freed at the end. The device must outlive it.
-template <class T>
+enum class memory_kind : std::uint8_t { device, pinned };
+
+/// n elements of device memory, or of pinned memory, freed at the end. The device must outlive it.
+template <class T, memory_kind Kind = memory_kind::device>
 class buffer {
 public:
   buffer() = default;
   buffer(device& where, std::size_t n)
-    : where_(&where), data_(n > 0 ? static_cast<T*>(where.allocate(n * sizeof(T))) : nullptr),
-      size_(n) {}
+    : where_(&where), data_(n > 0 ? static_cast<T*>(allocate(n * sizeof(T))) : nullptr), size_(n) {}
   buffer(buffer&& x) noexcept { swap(x); }
   buffer& operator=(buffer&& x) noexcept {
     swap(x);
     return *this;
   }
   ~buffer() {
-    if (data_ != nullptr)
+    if (data_ == nullptr)
+      return;
+    if constexpr (Kind == memory_kind::pinned)
+      where_->release_pinned(data_);
+    else
       where_->release(data_);
   }
 
@@ -104,6 +139,12 @@ public:
   std::size_t bytes() const noexcept { return size_ * sizeof(T); }
 
 private:
+  void* allocate(std::size_t bytes) {
+    if constexpr (Kind == memory_kind::pinned)
+      return where_->allocate_pinned(bytes);
+    else
+      return where_->allocate(bytes);
+  }
   void swap(buffer& x) noexcept {
     std::swap(where_, x.where_);
     std::swap(data_, x.data_);

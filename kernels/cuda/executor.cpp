@@ -7,7 +7,6 @@
 #include "kernels/random.hpp"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -145,52 +144,65 @@ void check(const executor_state& s, const run_arguments<float>& arguments) {
                                 + " elements, the layout has " + std::to_string(s.gradient.size()));
 }
 
+/// Copies to the device run while the host gathers the next weights.
 void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
+  constexpr std::size_t piece = std::size_t{1} << 18;
   const auto& entries = s.what->parameters().entries();
-  for (std::size_t i = 0; i < arguments.weights.size(); ++i)
-    if (entries[i].size > 0)
-      s.gpu.copy_in(s.stream, s.weights.data() + entries[i].offset, arguments.weights[i],
-                    entries[i].size * sizeof(float));
+  std::size_t sent = 0;
+  for (std::size_t i = 0; i < arguments.weights.size(); ++i) {
+    const auto tensor = entries[i].elements();
+    std::copy_n(arguments.weights[i], tensor.size(), s.weights.host().data() + tensor.begin);
+    if (tensor.end - sent >= piece || i + 1 == entries.size()) {
+      s.weights.send(s.stream, sent, tensor.end - sent);
+      sent = tensor.end;
+    }
+  }
 }
 
 void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
   for (std::size_t i = 0; i < s.what->feed_count(); ++i) {
     if (!s.what->reads_feed(i))
       continue;
+    const auto& from = arguments.feeds[i];
     if (const auto found = s.sparse.find(i); found != s.sparse.end()) {
-      if (found->second.copy(s.stream, arguments.feeds[i].sparse, s.rows))
+      if (found->second.copy(s.stream, from.sparse, s.rows))
         s.recorded.clear(); // they hold the old places
       continue;
     }
     const auto n = s.what->feed(i).shape.elements(s.rows);
-    if (n == 0)
-      continue;
     if (s.labels[i].size() > 0)
-      s.gpu.copy_in(s.stream, s.labels[i].data(), arguments.feeds[i].labels,
-                    n * sizeof(std::int32_t));
+      s.labels[i].send(s.stream, {from.labels, n});
     else
-      s.gpu.copy_in(s.stream, s.values[i].data(), arguments.feeds[i].values, n * sizeof(float));
+      s.values[i].send(s.stream, {from.values, n});
   }
 }
 
+/// After a run that did not end, copies may still read or write the pinned memory.
+void wait_for_all(executor_state& s) {
+  if (!s.in_flight)
+    return;
+  s.gpu.synchronize(s.stream);
+  s.gpu.synchronize(s.copies);
+  s.in_flight = false;
+}
+
 void begin(executor_state& s, const run_arguments<float>& arguments) {
+  constexpr std::size_t most_recordings = 8;
+  wait_for_all(s);
+  s.in_flight = true;
   s.rows = arguments.rows;
   s.counted.reset();
   s.all_rows.reset();
+  if (s.recorded.size() > most_recordings)
+    s.recorded.clear();
   copy_weights(s, arguments);
   copy_feeds(s, arguments);
-  std::vector<std::uint64_t> keys(s.keys.size());
   for (const auto& [x, i] : s.key_of)
-    keys[i] = stream_key(arguments.seed, {x->key});
-  if (!keys.empty())
-    s.gpu.copy_in(s.stream, s.keys.data(), keys.data(), s.keys.bytes());
-  constexpr std::array<double, scalar_slots> zeros{};
-  s.gpu.copy_in(s.stream, s.scalars.data(), zeros.data(), s.scalars.bytes());
-}
-
-void clear_gradients(executor_state& s) {
-  for (const auto& part : s.what->zero_gradients())
-    fill_zero(s.stream, part.size(), s.gradient.data() + part.begin);
+    s.keys.host()[i] = stream_key(arguments.seed, {x->key});
+  s.keys.send(s.stream, 0, s.keys.size());
+  std::ranges::fill(s.scalars.host(), 0);
+  s.scalars.send(s.stream, 0, s.scalars.size());
+  s.under_way.emplace();
 }
 
 void execute(executor_state& s, std::size_t i) {
@@ -202,18 +214,6 @@ void execute(executor_state& s, std::size_t i) {
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
 }
 
-/// The part of the gradient that is final, to the host.
-void hand_over(executor_state& s, const run_arguments<float>& arguments, std::size_t bucket) {
-  if (arguments.gradient.empty())
-    return;
-  const auto part = s.what->buckets()[bucket].elements;
-  s.gpu.copy_out(s.stream, arguments.gradient.data() + part.begin, s.gradient.data() + part.begin,
-                 part.size() * sizeof(float));
-  s.gpu.synchronize(s.stream);
-  if (arguments.on_bucket)
-    arguments.on_bucket(bucket);
-}
-
 /// If the loss is a constant, or a variable.
 void copy_loss(executor_state& s) {
   const auto& loss = s.what->loss();
@@ -221,15 +221,25 @@ void copy_loss(executor_state& s) {
     to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
 }
 
-/// All work of a run, recorded. A stream that a failure leaves in the middle of a recording would
-/// do nothing any more.
-std::unique_ptr<recording> record(executor_state& s) {
+void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> on_instruction) {
+  if (k == 0)
+    for (const auto& part : s.what->zero_gradients())
+      fill_zero(s.stream, part.size(), s.gradient.data() + part.begin);
+  const auto [first, last] = s.segments[k].instructions;
+  for (auto i = first; i < last; ++i) {
+    execute(s, i);
+    if (on_instruction)
+      on_instruction(i);
+  }
+  if (k + 1 == s.segments.size())
+    copy_loss(s);
+}
+
+/// A stream that a failure leaves in the middle of a recording would do nothing any more.
+std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   s.gpu.begin_recording(s.stream);
   try {
-    clear_gradients(s);
-    for (std::size_t i = 0; i < s.what->instructions().size(); ++i)
-      execute(s, i);
-    copy_loss(s);
+    compute(s, k, {});
   } catch (const device_error&) {
     try {
       s.gpu.end_recording(s.stream);
@@ -240,67 +250,114 @@ std::unique_ptr<recording> record(executor_state& s) {
   return s.gpu.end_recording(s.stream);
 }
 
-/// Results stay on the device: one submission, recorded by the first run of so many rows.
-void run_recorded(executor_state& s) {
-  constexpr std::size_t most_recordings = 8;
-  auto found = s.recorded.find(s.rows);
-  if (found == s.recorded.end()) {
-    if (s.recorded.size() >= most_recordings)
-      s.recorded.clear();
-    auto work = record(s);
-    found =
-      s.recorded.emplace(s.rows, executor_state::recorded_run{std::move(work), s.counted}).first;
+/// One submission, recorded by the first run of so many rows.
+void compute_recorded(executor_state& s, std::size_t k) {
+  auto& all = s.recorded[{s.rows, s.all_rows}];
+  all.resize(s.segments.size());
+  auto& x = all[k];
+  if (!x.work) {
+    x.work = record(s, k);
+    x.counted = s.counted;
   }
-  s.counted = found->second.counted;
-  found->second.work->replay(s.stream);
+  if (x.counted)
+    s.counted = x.counted;
+  x.work->replay(s.stream);
 }
 
-/// False if the current instruction waits for sums over all workers.
-bool has_sums(executor_state& s, const run_arguments<float>& arguments) {
+/// Submits a segment, and the copies of its results to pinned memory.
+void submit(executor_state& s, const run_arguments<float>& arguments, std::size_t k) {
+  if (arguments.on_instruction)
+    compute(s, k, arguments.on_instruction);
+  else
+    compute_recorded(s, k);
+  const auto& x = s.segments[k];
+  const bool last = k + 1 == s.segments.size();
+  if (!last && arguments.gradient.empty())
+    return;
+  x.computed->record(s.stream);
+  x.computed->hold(s.copies);
+  if (!arguments.gradient.empty())
+    for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {
+      const auto part = s.what->buckets()[i].elements;
+      s.gradient.fetch(s.copies, part.begin, part.size());
+    }
+  if (last)
+    s.scalars.fetch(s.copies, 0, s.scalars.size());
+  x.copied->record(s.copies);
+}
+
+/// Passes on the buckets of all submitted segments, each as soon as it is in pinned memory.
+void deliver(executor_state& s, const run_arguments<float>& arguments) {
+  for (auto& k = s.under_way->delivered; k < s.under_way->submitted; ++k) {
+    const auto& x = s.segments[k];
+    const bool last = k + 1 == s.segments.size();
+    if (!last && (arguments.gradient.empty() || x.buckets.empty()))
+      continue;
+    x.copied->wait();
+    if (arguments.gradient.empty())
+      continue;
+    for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {
+      const auto part = s.what->buckets()[i].elements;
+      std::ranges::copy(s.gradient.host().subspan(part.begin, part.size()),
+                        arguments.gradient.begin() + static_cast<std::ptrdiff_t>(part.begin));
+      if (arguments.on_bucket)
+        arguments.on_bucket(i);
+    }
+  }
+}
+
+/// Sums over the samples of this worker, if the next segment waits for those of all workers. False
+/// if there is nothing to wait for.
+bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   auto& here = *s.under_way;
-  const auto& x = s.what->instructions()[here.instruction];
+  const auto [first, last] = s.segments[here.submitted].instructions;
+  if (first == last || !arguments.on_sums || here.given)
+    return false;
+  const auto& x = s.what->instructions()[first];
   const auto n = cpu::sums_needed(x);
-  if (n == 0 || !arguments.on_sums || here.given)
-    return true;
+  if (n == 0)
+    return false;
   if (!std::exchange(here.asked, true)) {
     row_of(x.op).sums({s, x}, s.totals.data());
-    std::vector<double> mine(n);
-    s.gpu.copy_out(s.stream, mine.data(), s.totals.data(), n * sizeof(double));
+    s.totals.fetch(s.stream, 0, n);
     s.gpu.synchronize(s.stream);
-    arguments.on_sums(mine);
+    arguments.on_sums(s.totals.host().first(n));
   }
-  return false;
-}
-
-/// False if it has stopped for sums over all workers.
-bool run_by_step(executor_state& s, const run_arguments<float>& arguments) {
-  auto& [i, bucket, asked, given] = *s.under_way;
-  const auto& buckets = s.what->buckets();
-  for (; i < s.what->instructions().size(); ++i) {
-    if (!has_sums(s, arguments))
-      return false;
-    asked = given = false;
-    execute(s, i);
-    if (arguments.on_instruction)
-      arguments.on_instruction(i);
-    for (; bucket < buckets.size() && buckets[bucket].ready_after == i; ++bucket)
-      hand_over(s, arguments, bucket);
-  }
-  for (; bucket < buckets.size(); ++bucket) // of a plan without instructions
-    hand_over(s, arguments, bucket);
-  copy_loss(s);
   return true;
 }
 
-run_result result_of(executor_state& s) {
-  std::array<double, scalar_slots> values{};
-  s.gpu.copy_out(s.stream, values.data(), s.scalars.data(), s.scalars.bytes());
-  s.gpu.synchronize(s.stream);
-  return {values[loss_slot], static_cast<std::size_t>(values[correct_slot]),
-          s.counted.value_or(static_cast<std::size_t>(values[counted_slot]))};
+/// A segment ends where a bucket is final, and where sums over workers are needed. Nothing but the
+/// last bucket waits for the end of the run.
+std::vector<segment> segments_of(device& gpu, const plan& what) {
+  const auto& buckets = what.buckets();
+  const auto n = what.instructions().size();
+  std::vector<segment> result(1);
+  std::size_t bucket = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (cpu::sums_needed(what.instructions()[i]) > 0 && result.back().instructions.begin < i)
+      result.push_back({{i, i}, {bucket, bucket}, nullptr, nullptr});
+    result.back().instructions.end = i + 1;
+    while (bucket < buckets.size() && buckets[bucket].ready_after == i)
+      result.back().buckets.end = ++bucket;
+    if (!result.back().buckets.empty() && bucket < buckets.size())
+      result.push_back({{i + 1, i + 1}, {bucket, bucket}, nullptr, nullptr});
+  }
+  result.back().buckets.end = buckets.size(); // of a plan without instructions
+  for (auto& x : result) {
+    x.computed = gpu.make_event();
+    x.copied = gpu.make_event();
+  }
+  return result;
 }
 
 } // namespace
+
+executor_state::~executor_state() {
+  try {
+    wait_for_all(*this);
+  } catch (const std::exception&) { // of work whose results nobody needs
+  }
+}
 
 executor::executor(device& where, std::shared_ptr<const plan> what)
   : state_(std::make_unique<executor_state>(where, std::move(what))) {
@@ -311,6 +368,11 @@ executor::executor(device& where, std::shared_ptr<const plan> what)
   s.gradient = {where, s.what->has_gradients() ? s.what->parameters().size() : 0};
   allocate_feeds(s);
   allocate_space(s);
+  std::size_t most_fetched = 0;
+  for (const auto& x : s.what->fetches())
+    most_fetched = std::max(most_fetched, x.shape.elements(s.what->max_rows()));
+  s.fetched = {where, most_fetched};
+  s.segments = segments_of(where, *s.what);
   const auto& loss = s.what->loss();
   for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
     const auto& output = s.what->instructions()[i].output;
@@ -339,31 +401,36 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
   auto& s = *state_;
   check(s, arguments);
   s.gpu.enter();
-  const bool begins = !s.under_way;
-  if (begins)
+  if (!s.under_way)
     begin(s, arguments);
-  if (arguments.gradient.empty() && !arguments.on_instruction && !arguments.on_sums) {
-    run_recorded(s);
-    return result_of(s);
+  auto& here = *s.under_way;
+  for (; here.submitted < s.segments.size(); ++here.submitted) {
+    if (waits_for_sums(s, arguments)) {
+      deliver(s, arguments);
+      return std::nullopt;
+    }
+    here.asked = here.given = false;
+    submit(s, arguments, here.submitted);
   }
-  if (begins) {
-    clear_gradients(s);
-    s.under_way.emplace();
-  }
-  if (!run_by_step(s, arguments))
-    return std::nullopt;
+  deliver(s, arguments);
   s.under_way.reset();
-  return result_of(s);
+  s.in_flight = false;
+  const auto values = s.scalars.host();
+  return run_result{values[loss_slot], static_cast<std::size_t>(values[correct_slot]),
+                    s.counted.value_or(static_cast<std::size_t>(values[counted_slot]))};
 }
 
 void executor::give_sums(std::span<const double> totals, std::size_t rows) {
   auto& s = *state_;
   const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
-  if (!waits || cpu::sums_needed(s.what->instructions()[s.under_way->instruction]) != totals.size())
+  if (!waits
+      || cpu::sums_needed(
+           s.what->instructions()[s.segments[s.under_way->submitted].instructions.begin])
+        != totals.size())
     throw std::invalid_argument("executor: " + std::to_string(totals.size())
                                 + " sums over workers were not asked for");
   s.gpu.enter();
-  s.gpu.copy_in(s.stream, s.totals.data(), totals.data(), totals.size_bytes());
+  s.totals.send(s.stream, totals);
   s.all_rows = rows;
   s.under_way->given = true;
 }
@@ -371,13 +438,13 @@ void executor::give_sums(std::span<const double> totals, std::size_t rows) {
 std::span<const float> executor::fetched(std::size_t index) {
   auto& s = *state_;
   const auto& from = s.what->fetches().at(index);
-  s.fetched.resize(s.elements(from));
+  const auto n = s.elements(from);
   s.gpu.enter();
-  if (!s.fetched.empty()) {
-    s.gpu.copy_out(s.stream, s.fetched.data(), s.read(from), s.fetched.size() * sizeof(float));
+  if (n > 0) {
+    s.gpu.copy_out(s.stream, s.fetched.data(), s.read(from), n * sizeof(float));
     s.gpu.synchronize(s.stream);
   }
-  return s.fetched;
+  return {s.fetched.data(), n};
 }
 
 std::span<float> executor::weights() const noexcept {

@@ -28,10 +28,16 @@ void check_supported(const plan& what);
 
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
-/// The constructor allocates all device memory, except for the entries of sparse feeds, whose
-/// memory grows with the largest batch. Only one run at a time. The device must outlive the
-/// executor. On one kind of device, the same input gives the same bits, because kernels add up in a
-/// fixed order and without atomics.
+/// The constructor allocates all device memory and pinned memory, except for the entries of sparse
+/// feeds, whose memory grows with the largest batch. Only one run at a time. The device must
+/// outlive the executor. On one kind of device, the same input gives the same bits, because kernels
+/// add up in a fixed order and without atomics.
+///
+/// A run is divided into segments, which end where a bucket of the gradient is final. The first run
+/// with a number of rows records each segment (a CUDA graph); later runs submit the recordings. All
+/// segments of a run are submitted first. Each bucket is copied to the host on a second stream
+/// while the next segments run, and the host waits once for each bucket, in order. The last bucket
+/// also brings the loss.
 class executor {
 public:
   /// Throws input_error if a GPU cannot compute an operation of the plan. Throws device_error if
@@ -41,12 +47,11 @@ public:
   executor(executor&&) noexcept;
   executor& operator=(executor&&) noexcept;
 
-  /// Like troupe::executor::run, with arguments in host memory. Copies weights and feeds to the
-  /// device, and copies each bucket of the gradient back before it calls on_bucket. There are two
+  /// Like troupe::executor::run, with arguments in host memory. Weights, feeds and the gradient
+  /// travel through pinned memory, so that all copies run beside the host's work. There are two
   /// differences. If the arguments have no weights, weights() keeps its contents from the last run,
   /// or what was written to it since. If the arguments have no gradient, the gradient stays in
-  /// gradient(), and on_bucket is not called. The first run with a number of rows then records all
-  /// work, and later runs submit it at once (a CUDA graph), unless on_instruction is set. Throws
+  /// gradient(), and on_bucket is not called. With on_instruction, nothing is recorded. Throws
   /// device_error if the device fails, std::invalid_argument if the arguments do not fit the plan.
   run_result run(const run_arguments<float>& arguments);
 

@@ -4,6 +4,8 @@
 #include "kernels/cuda/executor.hpp"
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/sparse_feed.hpp"
+#include "kernels/cuda/staged_buffer.hpp"
+#include "kernels/range.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,28 +22,44 @@ namespace troupe::cuda {
 /// Scalars of a run, in device memory.
 enum scalar_slot : std::size_t { loss_slot, correct_slot, counted_slot, scalar_slots };
 
+/// Instructions that are submitted at once, and the buckets that are final after them. Their copies
+/// to the host run beside the next segments.
+struct segment {
+  range instructions;
+  range buckets;
+  /// The end of the instructions, and of the copies.
+  std::unique_ptr<event> computed;
+  std::unique_ptr<event> copied;
+};
+
 struct executor_state {
   executor_state(device& where, std::shared_ptr<const plan> instructions)
     : gpu(where), what(std::move(instructions)) {}
+  executor_state(const executor_state&) = delete;
+  executor_state& operator=(const executor_state&) = delete;
+  /// Waits for a run that did not end, because its copies use pinned memory.
+  ~executor_state();
 
   device& gpu;
   std::shared_ptr<const plan> what;
   cuda::stream stream = gpu.main_stream();
+  /// For copies to the host.
+  cuda::stream copies = gpu.copy_stream();
   buffer<float> arena;
-  buffer<float> weights;  // as the layout
-  buffer<float> gradient; // as the layout; empty for a plan without gradients
+  staged_buffer<float> weights;  // as the layout
+  staged_buffer<float> gradient; // as the layout; empty for a plan without gradients
   /// One for each placeholder; empty if the plan does not read it.
-  std::vector<buffer<float>> values;
-  std::vector<buffer<std::int32_t>> labels;
+  std::vector<staged_buffer<float>> values;
+  std::vector<staged_buffer<std::int32_t>> labels;
   std::map<std::size_t, sparse_feed> sparse;
   /// Work space for one instruction.
   buffer<double> space;
   buffer<std::int32_t> positions;
-  buffer<double> scalars;
+  staged_buffer<double> scalars;
   /// Sums of the current instruction over the samples of this worker or of all workers.
-  buffer<double> totals;
+  staged_buffer<double> totals;
   /// Keys of the dropout masks, in the order of their instructions.
-  buffer<std::uint64_t> keys;
+  staged_buffer<std::uint64_t> keys;
   std::map<const instruction*, std::size_t> key_of;
 
   std::size_t rows = 0;
@@ -53,13 +71,19 @@ struct executor_state {
   bool exact_loss = false;
   /// The number of labels that count, if the host knows it.
   std::optional<std::size_t> counted;
-  std::vector<float> fetched;
+  /// The values of the last fetch.
+  buffer<float, memory_kind::pinned> fetched;
+
+  std::vector<segment> segments;
+  /// True from the first submission of a run until the host has waited for its end.
+  bool in_flight = false;
 
   /// A run that was begun and has not ended.
   struct progress {
-    std::size_t instruction = 0;
-    std::size_t bucket = 0;
-    /// Whether on_sums was called for the instruction, and whether give_sums has answered.
+    /// Number of segments that are submitted, and whose buckets were passed on.
+    std::size_t submitted = 0;
+    std::size_t delivered = 0;
+    /// Whether on_sums was called for the next segment, and whether give_sums has answered.
     bool asked = false;
     bool given = false;
   };
@@ -73,12 +97,14 @@ struct executor_state {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }
 
-  /// All instructions of a run of so many rows.
-  struct recorded_run {
+  /// A segment with fixed numbers of rows.
+  struct recorded_segment {
     std::unique_ptr<recording> work;
     std::optional<std::size_t> counted;
   };
-  std::map<std::size_t, recorded_run> recorded;
+  /// By `rows` and `all_rows`, one per segment; without work if it has not run yet.
+  std::map<std::pair<std::size_t, std::optional<std::size_t>>, std::vector<recorded_segment>>
+    recorded;
 
   const float* read(const operand& x) const;
   float* write(const operand& x) const;

@@ -129,7 +129,7 @@ void barrier(const std::source_location& where);
 /// Passes on the value of this lane, and returns the value of lane ^ mask.
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
 void* shared(std::size_t bytes);
-void run(const char* name, const launch_size& size, std::function<void()> kernel);
+void run(stream where, const char* name, const launch_size& size, std::function<void()> kernel);
 
 } // namespace simulation
 
@@ -177,9 +177,9 @@ struct thread {
 };
 
 template <class Kernel>
-void launch(stream, const char* name, const launch_size& size, const Kernel& kernel) {
+void launch(stream where, const char* name, const launch_size& size, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
-  simulation::run(name, size, [kernel] { kernel(thread{}); });
+  simulation::run(where, name, size, [kernel] { kernel(thread{}); });
 }
 
 #endif

@@ -13,15 +13,11 @@ bool sparse_feed::copy(stream where, const sparse_rows<float>& x, std::size_t ro
   const auto* const starts = rows > 0 ? x.starts : &nothing;
   const auto n = static_cast<std::size_t>(starts[rows]);
   const bool moved = grow(n);
-  gpu_->copy_in(where, starts_.data(), starts, (rows + 1) * sizeof(std::int32_t));
-  if (n > 0) {
-    gpu_->copy_in(where, columns_.data(), x.columns, n * sizeof(std::int32_t));
-    gpu_->copy_in(where, values_.data(), x.values, n * sizeof(float));
-  }
-  if (by_column_) {
-    sort(x, rows);
-    copy_columns(where);
-  }
+  starts_.send(where, {starts, rows + 1});
+  columns_.send(where, {x.columns, n});
+  values_.send(where, {x.values, n});
+  if (by_column_)
+    copy_columns(where, x, rows);
   return moved;
 }
 
@@ -46,8 +42,14 @@ bool sparse_feed::grow(std::size_t entries) {
   return true;
 }
 
-/// In `sorted_`: the number of columns; each column; the first entry of each; the row of each
-/// entry.
+void sparse_feed::copy_columns(stream where, const sparse_rows<float>& x, std::size_t rows) {
+  sort(x, rows);
+  groups_.send(where, 0, groups_.size());
+  group_values_.send(where, 0, order_.size());
+}
+
+/// To `groups_`: the number of columns; each column; the first entry of each; the row of each
+/// entry. To `group_values_`: the value of each entry.
 void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
   order_.clear();
   row_of_.clear();
@@ -58,9 +60,8 @@ void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
         order_.push_back(static_cast<std::size_t>(e));
     }
   std::ranges::stable_sort(order_, {}, [&](std::size_t e) { return x.columns[e]; });
-  sorted_.assign(groups_.size(), 0);
-  sorted_values_.resize(order_.size());
-  std::int32_t* const columns = sorted_.data() + 1;
+  std::ranges::fill(groups_.host(), 0);
+  std::int32_t* const columns = groups_.host().data() + 1;
   std::int32_t* const starts = columns + capacity_;
   std::int32_t* const rows_of = starts + capacity_ + 1;
   std::size_t groups = 0;
@@ -71,17 +72,10 @@ void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
       starts[groups++] = static_cast<std::int32_t>(i);
     }
     rows_of[i] = row_of_[e];
-    sorted_values_[i] = x.values[e];
+    group_values_.host()[i] = x.values[e];
   }
   starts[groups] = static_cast<std::int32_t>(order_.size());
-  sorted_[0] = static_cast<std::int32_t>(groups);
-}
-
-void sparse_feed::copy_columns(stream where) {
-  gpu_->copy_in(where, groups_.data(), sorted_.data(), groups_.bytes());
-  if (!sorted_values_.empty())
-    gpu_->copy_in(where, group_values_.data(), sorted_values_.data(),
-                  sorted_values_.size() * sizeof(float));
+  groups_.host()[0] = static_cast<std::int32_t>(groups);
 }
 
 sparse_entries sparse_feed::entries() const noexcept {

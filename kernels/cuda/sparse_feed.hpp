@@ -3,6 +3,7 @@
 #include "kernels/cpu/executor.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/sparse.hpp"
+#include "kernels/cuda/staged_buffer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace troupe::cuda {
 
 /// A sparse matrix (rows, features) in device memory. Only a run knows the number of its entries,
-/// so the memory for them grows when a run needs more.
+/// so the memory for them, and the pinned memory for copies, grow when a run needs more.
 class sparse_feed {
 public:
   /// `by_column`: also keeps the entries column by column.
@@ -22,8 +23,8 @@ public:
     return (max_rows + 1) * sizeof(std::int32_t);
   }
 
-  /// Copies the rows to the device. Returns true if the entries have moved to other memory. Throws
-  /// device_error if there is too little.
+  /// Copies the rows to the device. No earlier copy may be under way. Returns true if the entries
+  /// have moved to other memory. Throws device_error if there is too little.
   bool copy(stream where, const sparse_rows<float>& x, std::size_t rows);
 
   sparse_entries entries() const noexcept;
@@ -31,24 +32,22 @@ public:
 
 private:
   bool grow(std::size_t entries);
+  void copy_columns(stream where, const sparse_rows<float>& x, std::size_t rows);
   void sort(const sparse_rows<float>& x, std::size_t rows);
-  void copy_columns(stream where);
 
   device* gpu_;
   std::size_t features_;
   bool by_column_;
   std::size_t capacity_ = 0;
-  buffer<std::int32_t> starts_;
-  buffer<std::int32_t> columns_;
-  buffer<float> values_;
-  buffer<std::int32_t> groups_; // count, columns, starts, rows
-  buffer<float> group_values_;
+  staged_buffer<std::int32_t> starts_;
+  staged_buffer<std::int32_t> columns_;
+  staged_buffer<float> values_;
+  staged_buffer<std::int32_t> groups_; // count, columns, starts, rows
+  staged_buffer<float> group_values_;
 
-  // -- on the host, column by column --
+  // -- on the host, for sort() --
   std::vector<std::size_t> order_;
   std::vector<std::int32_t> row_of_;
-  std::vector<std::int32_t> sorted_; // as groups_
-  std::vector<float> sorted_values_;
 };
 
 } // namespace troupe::cuda

@@ -5,6 +5,8 @@
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/updates.hpp"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace troupe::cuda {
@@ -18,7 +20,7 @@ void copy(stream where, std::size_t n, const float* from, float* to) {
 
 } // namespace
 
-updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes)
+updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std::size_t piece)
   : gpu_(std::move(where)), sizes_(sizes) {
   gpu_->enter();
   const auto n = sizes.elements;
@@ -27,7 +29,18 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes)
   state_ = {*gpu_, sizes.slots * n};
   moment_ = {*gpu_, sizes.moment_apart ? n : 0};
   space_ = {*gpu_, sizes.by_tensor ? sum_space : 0};
+  const auto count = sizes.by_tensor ? 1 : (n + piece - 1) / piece;
+  for (const auto& part : split_evenly(n, std::max<std::size_t>(count, 1)))
+    pieces_.push_back({part, gpu_->make_event(), gpu_->make_event()});
   fill_zero(gpu_->main_stream(), state_.size(), state_.data());
+}
+
+updater::~updater() {
+  try {
+    gpu_->synchronize(gpu_->main_stream());
+    gpu_->synchronize(gpu_->copy_stream());
+  } catch (const std::exception&) { // of work whose results nobody needs
+  }
 }
 
 std::size_t updater::memory_bytes(const updater_sizes& sizes, bool staged) {
@@ -45,21 +58,32 @@ void updater::reserve_stage() {
     staged_state_ = {*gpu_, state_.size()};
 }
 
-void updater::copy_in(const range_update& x) {
-  const auto where = gpu_->main_stream();
+void updater::bind_weights(const range_update& x) {
   if (weights_are_ != x.weights.data())
-    gpu_->copy_in(where, weights_.data(), x.weights.data(), weights_.bytes());
+    gpu_->copy_in(gpu_->main_stream(), weights_.data(), x.weights.data(), weights_.bytes());
   weights_are_ = x.weights.data();
-  gpu_->copy_in(where, gradient_.data(), x.gradient.data(), gradient_.bytes());
-  if (sizes_.moment_apart)
-    gpu_->copy_in(where, moment_.data(), x.moment.data(), moment_.bytes());
 }
 
-void updater::run(const range_update& x, float* updated, float* state) {
+void updater::copy_in(const range_update& x, const piece& part) {
+  const auto begin = part.where.begin;
+  const auto n = part.where.size();
+  const auto send = [&](const staged_buffer<float>& to, std::span<const float> from) {
+    std::ranges::copy(from.subspan(begin, n), to.host().subspan(begin).begin());
+    to.send(gpu_->main_stream(), begin, n);
+  };
+  send(gradient_, x.gradient);
+  if (sizes_.moment_apart)
+    send(moment_, x.moment);
+}
+
+void updater::run(const range_update& x, range piece, float* updated, float* state) {
   const auto where = gpu_->main_stream();
   for (const auto& part : x.parts) {
-    const auto begin = part.where.begin;
-    const auto n = part.where.size();
+    const auto both = intersect(part.where, piece);
+    const auto begin = both.begin;
+    const auto n = both.size();
+    if (n == 0)
+      continue;
     update_arguments<float> arguments;
     arguments.weights = {weights_.data() + begin, n};
     arguments.gradient = {gradient_.data() + begin, n};
@@ -88,22 +112,48 @@ void updater::run(const range_update& x, float* updated, float* state) {
   }
 }
 
-void updater::copy_out(const range_update& x, const float* updated) {
-  const auto where = gpu_->main_stream();
-  gpu_->copy_out(where, x.updated.data(), updated, weights_.bytes());
+void updater::copy_out(const piece& part, const float* updated) {
+  const auto begin = part.where.begin;
+  const auto n = part.where.size();
+  const auto copies = gpu_->copy_stream();
+  part.computed->record(gpu_->main_stream());
+  part.computed->hold(copies);
+  gpu_->copy_out(copies, gradient_.host().data() + begin, updated + begin, n * sizeof(float));
   if (sizes_.moment_apart)
-    gpu_->copy_out(where, x.moment.data(), moment_.data(), moment_.bytes());
-  gpu_->synchronize(where);
+    moment_.fetch(copies, begin, n);
+  part.copied->record(copies);
+}
+
+void updater::deliver(const range_update& x) {
+  for (const auto& part : pieces_) {
+    const auto begin = part.where.begin;
+    const auto n = part.where.size();
+    part.copied->wait();
+    const auto take = [&](const staged_buffer<float>& from, std::span<float> to) {
+      std::ranges::copy(from.host().subspan(begin, n), to.subspan(begin).begin());
+    };
+    take(gradient_, x.updated);
+    if (sizes_.moment_apart)
+      take(moment_, x.moment);
+  }
+}
+
+void updater::update_all(const range_update& x, float* updated, float* state) {
+  for (const auto& part : pieces_) {
+    copy_in(x, part);
+    run(x, part.where, updated, state);
+    copy_out(part, updated);
+  }
+  deliver(x);
 }
 
 void updater::apply(const range_update& x) {
   if (sizes_.elements == 0)
     return;
   gpu_->enter();
-  copy_in(x);
+  bind_weights(x);
   weights_are_ = nullptr;
-  run(x, weights_.data(), state_.data());
-  copy_out(x, weights_.data());
+  update_all(x, weights_.data(), state_.data());
   weights_are_ = x.updated.data();
 }
 
@@ -111,10 +161,9 @@ void updater::stage(const range_update& x) {
   if (sizes_.elements == 0)
     return;
   reserve_stage();
-  copy_in(x);
+  bind_weights(x);
   copy(gpu_->main_stream(), state_.size(), state_.data(), staged_state_.data());
-  run(x, staged_weights_.data(), staged_state_.data());
-  copy_out(x, staged_weights_.data());
+  update_all(x, staged_weights_.data(), staged_state_.data());
   staged_are_ = x.updated.data();
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/staged_buffer.hpp"
 #include "kernels/devices/device_updater.hpp"
+#include "kernels/range.hpp"
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -11,10 +14,18 @@ namespace troupe::cuda {
 /// Holds weights, the gradient of an update and the optimizer's state of a range in device memory.
 /// Each update copies the gradient to the device and the new weights to the host. A moment that the
 /// caller holds travels in both directions.
+///
+/// An update runs in pieces. While the results of a piece are copied to the host on a second
+/// stream, the next piece is copied to the device and updated. The host waits once for each piece.
 class updater final : public device_updater {
 public:
-  /// Allocates device memory; throws device_error if there is too little.
-  updater(std::shared_ptr<device> where, const updater_sizes& sizes);
+  /// Allocates device memory, and pinned memory of the host for a gradient (and a moment); throws
+  /// device_error if there is too little.
+  /// @param piece number of elements of a piece, about; rules that need whole tensors have only one
+  updater(std::shared_ptr<device> where, const updater_sizes& sizes,
+          std::size_t piece = std::size_t{1} << 20);
+  /// Waits for an update that has failed, because its copies use pinned memory.
+  ~updater() override;
 
   /// Bytes of device memory that an updater of these sizes allocates.
   /// @param staged with reserve_stage()
@@ -29,16 +40,28 @@ public:
   void restore(std::size_t slot, std::span<const float> values) override;
 
 private:
-  void copy_in(const range_update& x);
-  void run(const range_update& x, float* updated, float* state);
-  void copy_out(const range_update& x, const float* updated);
+  struct piece {
+    range where;
+    /// The end of its update, and of the copies to the host.
+    std::unique_ptr<event> computed;
+    std::unique_ptr<event> copied;
+  };
+
+  void bind_weights(const range_update& x);
+  void update_all(const range_update& x, float* updated, float* state);
+  void copy_in(const range_update& x, const piece& part);
+  void run(const range_update& x, range where, float* updated, float* state);
+  void copy_out(const piece& part, const float* updated);
+  void deliver(const range_update& x);
 
   std::shared_ptr<device> gpu_;
   updater_sizes sizes_;
+  std::vector<piece> pieces_;
   buffer<float> weights_;
-  buffer<float> gradient_;
+  /// The pinned memory also takes the new weights.
+  staged_buffer<float> gradient_;
   buffer<float> state_; // (slots, elements)
-  buffer<float> moment_;
+  staged_buffer<float> moment_;
   buffer<float> staged_weights_;
   buffer<float> staged_state_; // (slots, elements)
   /// Work space of rules that need whole tensors.

@@ -315,6 +315,43 @@ void check_workers(const gpu_set& gpus) {
   check_same(out[0], run(m, here));
 }
 
+void check_recordings(cuda::device& gpu) {
+  model m;
+  build_classifier(m);
+  const auto what = m.plan_for(cuda::gpu_plan_options(), 33);
+  cuda::executor there(gpu, what);
+  cuda::executor by_step(gpu, what);
+  for (std::uint64_t round = 0; round < 3; ++round)
+    for (const std::size_t rows : {33, 7, 0}) {
+      m.draw(rows, 5, round);
+      const auto feeds = m.feeds();
+      const auto pointers = m.pointers();
+      const auto on_instruction = [](std::size_t) {};
+      std::vector<float> expected(m.g.parameters().size());
+      run_arguments<float> arguments;
+      arguments.rows = rows;
+      arguments.weights = pointers;
+      arguments.feeds = feeds;
+      arguments.seed = round;
+      arguments.gradient = expected;
+      arguments.on_instruction = on_instruction; // so nothing is recorded
+      const auto same = by_step.run(arguments);
+      arguments.on_instruction = {};
+      for (const bool copied : {true, false}) {
+        std::vector<float> gradient(expected.size());
+        arguments.gradient = copied ? gradient : std::span<float>{};
+        const auto result = there.run(arguments);
+        BOOST_TEST(result.loss == same.loss);
+        BOOST_TEST(result.correct == same.correct);
+        BOOST_TEST(result.counted == same.counted);
+        if (!copied)
+          gpu.copy_out(there.where(), gradient.data(), there.gradient().data(),
+                       gradient.size() * sizeof(float));
+        BOOST_TEST(same_bits(gradient, expected));
+      }
+    }
+}
+
 void check_training(cuda::device& gpu, model& m, std::int64_t classes) {
   for (const auto kind : {optimizer_kind::nesterov, optimizer_kind::adamw}) {
     m.draw(33, classes);

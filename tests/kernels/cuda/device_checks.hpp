@@ -136,6 +136,9 @@ results run(const model& m, Executor& executor) {
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
 /// Runs the plan on both devices, with several numbers of rows.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
+/// Recorded runs give the same bits as others: a recording contains no seeds and no pointers of the
+/// host, and each number of rows has its own.
+void check_recordings(cuda::device& gpu);
 /// Two workers share the first GPU, each on its own thread, one after the other.
 void check_workers(const gpu_set& gpus);
 /// Makes five steps on both devices. Weights, gradients and state stay on the device.

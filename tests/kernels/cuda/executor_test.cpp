@@ -11,6 +11,7 @@
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -18,6 +19,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 using namespace troupe;
@@ -26,101 +28,84 @@ using namespace troupe::test;
 BOOST_AUTO_TEST_SUITE(cuda_executor)
 
 BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
-  model m;
-  build_classifier(m);
-  simulated_device gpu;
-  check_against_cpu(gpu, m, 5);
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_classifier(m);
+    check_against_cpu(gpu, m, 5);
+  });
 }
 
 // With normal numbers as weights, sums are about a hundred, and the normalization keeps their
 // errors.
 BOOST_AUTO_TEST_CASE(convolutional_networks_are_those_of_the_cpu) {
-  model m;
-  build_network(m);
-  simulated_device gpu;
-  check_against_cpu(gpu, m, 4, 2e-5);
-}
-
-BOOST_AUTO_TEST_CASE(regression_and_two_classes) {
-  simulated_device gpu;
-  check_regression(gpu);
-}
-
-BOOST_AUTO_TEST_CASE(same_input_same_bits) {
-  model m;
-  build_classifier(m);
-  m.draw(33, 5);
-  simulated_device gpu;
-  cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
-  const auto before = gpu.allocations();
-  const auto first = run(m, there);
-  BOOST_TEST(gpu.allocations() == before); // in a run, no memory is allocated
-  in_all_orders([&] {
-    const auto again = run(m, there);
-    BOOST_TEST(again.result.loss == first.result.loss);
-    BOOST_TEST(same_bits(again.gradient, first.gradient));
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_network(m);
+    check_against_cpu(gpu, m, 4, 2e-5);
   });
 }
 
-// A recording contains no seeds and no pointers of the host. Each number of rows has its own
-// recording.
+BOOST_AUTO_TEST_CASE(regression_and_two_classes) {
+  with_all_devices([](simulated_device& gpu) { check_regression(gpu); });
+}
+
+BOOST_AUTO_TEST_CASE(same_input_same_bits) {
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_classifier(m);
+    m.draw(33, 5);
+    cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
+    const auto before = gpu.allocations();
+    const auto first = run(m, there);
+    BOOST_TEST(gpu.allocations() == before); // in a run, no memory is allocated
+    in_all_orders([&] {
+      const auto again = run(m, there);
+      BOOST_TEST(again.result.loss == first.result.loss);
+      BOOST_TEST(same_bits(again.gradient, first.gradient));
+    });
+  });
+}
+
+// Three rounds, each with and without copies of the gradient to the host.
 BOOST_AUTO_TEST_CASE(recorded_runs_compute_what_others_do) {
-  simulated_device gpu;
-  model m;
-  build_classifier(m);
-  cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
-  cuda::executor by_step(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
-  for (std::uint64_t round = 0; round < 3; ++round)
-    for (const std::size_t rows : {33, 7, 0}) {
-      m.draw(rows, 5, round);
-      const auto feeds = m.feeds();
-      const auto pointers = m.pointers();
-      run_arguments<float> arguments;
-      arguments.rows = rows;
-      arguments.weights = pointers;
-      arguments.feeds = feeds;
-      arguments.seed = round;
-      const auto result = there.run(arguments);
-      std::vector<float> expected(m.g.parameters().size());
-      arguments.gradient = expected;
-      const auto same = by_step.run(arguments);
-      BOOST_TEST(result.loss == same.loss);
-      BOOST_TEST(result.correct == same.correct);
-      BOOST_TEST(result.counted == same.counted);
-      std::vector<float> gradient(expected.size());
-      gpu.copy_out({}, gradient.data(), there.gradient().data(), gradient.size() * sizeof(float));
-      BOOST_TEST(same_bits(gradient, expected));
-    }
-  BOOST_TEST(gpu.recordings() == 3U);
+  with_all_devices([](simulated_device& gpu) {
+    check_recordings(gpu);
+    BOOST_TEST(gpu.recordings() == gpu.replays() / 6);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(training_steps_of_a_dense_model) {
-  model m;
-  build_classifier(m);
-  simulated_device gpu;
-  check_training(gpu, m, 5);
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_classifier(m);
+    check_training(gpu, m, 5);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(training_steps_of_a_convolutional_network) {
   model m;
   build_network(m);
-  simulated_device gpu;
+  simulated_device gpu{1};
   check_training(gpu, m, 4);
 }
 
 BOOST_AUTO_TEST_CASE(workers_share_a_gpu) {
-  check_workers(*cuda::make_gpus([](std::size_t) { return std::make_unique<simulated_device>(); }));
+  with_all_orders([](std::optional<std::uint64_t> seed) {
+    check_workers(
+      *cuda::make_gpus([seed](std::size_t) { return std::make_unique<simulated_device>(seed); }));
+  });
 }
 
 BOOST_AUTO_TEST_CASE(losses_that_are_constants_or_weights) {
-  simulated_device gpu;
-  model m;
-  m.loss = sum(m.g.variable("w", {3}));
-  check_against_cpu(gpu, m, 2);
-  model constant;
-  constant.g.variable("w", {2});
-  constant.loss = constant.g.constant(2.5);
-  check_against_cpu(gpu, constant, 2);
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    m.loss = sum(m.g.variable("w", {3}));
+    check_against_cpu(gpu, m, 2);
+    model constant;
+    constant.g.variable("w", {2});
+    constant.loss = constant.g.constant(2.5);
+    check_against_cpu(gpu, constant, 2);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_computes_every_operation_of_the_cpu) {
@@ -189,58 +174,83 @@ std::vector<std::vector<float>> run_together(const model& m, std::vector<Executo
   return gradients;
 }
 
+/// Begins a run, and gives it up where it waits for sums.
+void abandon(const model& m, cuda::executor& there, std::size_t rows) {
+  const std::vector<feed<float>> feeds{m.floats[0].data()};
+  const auto pointers = m.pointers();
+  std::vector<float> gradient(m.g.parameters().size());
+  std::vector<double> sums;
+  const auto on_sums = [&](std::span<const double> x) { sums.assign(x.begin(), x.end()); };
+  run_arguments<float> arguments;
+  arguments.rows = rows;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  arguments.gradient = gradient;
+  arguments.on_sums = on_sums;
+  BOOST_TEST(!there.advance(arguments));
+  there.give_sums(sums, rows);
+  there.restart();
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
-  model m;
-  build_normalized(m, true);
-  simulated_device gpu;
-  const auto on_gpu = m.plan_for(cuda::gpu_plan_options(), 33);
-  const auto on_cpu = m.plan_for(cpu_plan_options(), 33);
-  for (const auto& rows : std::vector<std::vector<std::size_t>>{{33}, {5, 28}, {7, 0, 9}}) {
-    m.draw(rows.size() == 3 ? 16 : 33, 2);
-    std::vector<cuda::executor> there;
-    std::vector<troupe::executor<float>> here;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      there.emplace_back(gpu, on_gpu);
-      here.emplace_back(on_cpu);
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_normalized(m, true);
+    const auto on_gpu = m.plan_for(cuda::gpu_plan_options(), 33);
+    const auto on_cpu = m.plan_for(cpu_plan_options(), 33);
+    for (const auto& rows : std::vector<std::vector<std::size_t>>{{33}, {5, 28}, {7, 0, 9}}) {
+      m.draw(rows.size() == 3 ? 16 : 33, 2);
+      std::vector<cuda::executor> there;
+      std::vector<troupe::executor<float>> here;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        there.emplace_back(gpu, on_gpu);
+        here.emplace_back(on_cpu);
+      }
+      abandon(m, there[0], rows[0]);
+      auto fewer = rows; // the same number for the first worker, another for all
+      fewer.back() -= 4;
+      for (const auto& now : {rows, fewer, rows}) {
+        const auto actual = run_together(m, there, now);
+        const auto expected = run_together(m, here, now);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+          double largest = 1e-3;
+          for (const float x : expected[i])
+            largest = std::max(largest, std::fabs(static_cast<double>(x)));
+          check_close(actual[i], as_doubles(expected[i]), 2e-5, 2e-5 * largest,
+                      "gradient of worker " + std::to_string(i));
+        }
+      }
     }
-    const auto actual = run_together(m, there, rows);
-    const auto expected = run_together(m, here, rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      double largest = 1e-3;
-      for (const float x : expected[i])
-        largest = std::max(largest, std::fabs(static_cast<double>(x)));
-      check_close(actual[i], as_doubles(expected[i]), 2e-5, 2e-5 * largest,
-                  "gradient of worker " + std::to_string(i));
-    }
-  }
-  // One worker with all samples: the same as without sums.
-  m.draw(33, 2);
-  check_against_cpu(gpu, m, 2, 2e-5);
-  cuda::executor alone(gpu, on_gpu);
-  BOOST_CHECK_THROW(alone.give_sums({}, 3), std::invalid_argument);
+    // One worker with all samples: the same as without sums.
+    m.draw(33, 2);
+    check_against_cpu(gpu, m, 2, 2e-5);
+    cuda::executor alone(gpu, on_gpu);
+    BOOST_CHECK_THROW(alone.give_sums({}, 3), std::invalid_argument);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(what_it_refuses) {
-  simulated_device gpu;
-  model dense;
-  build_classifier(dense);
-  dense.draw(3, 5);
-  cuda::executor there(gpu, dense.plan_for(cuda::gpu_plan_options(), 4));
-  const auto feeds = dense.feeds();
-  run_arguments<float> arguments;
-  arguments.feeds = feeds;
-  arguments.rows = 5;
-  BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
-  arguments.rows = 3;
-  std::vector<const float*> one(1);
-  arguments.weights = one;
-  BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
-  arguments.weights = {};
-  std::vector<float> short_gradient(3);
-  arguments.gradient = short_gradient;
-  BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+  with_all_devices([](simulated_device& gpu) {
+    model dense;
+    build_classifier(dense);
+    dense.draw(3, 5);
+    cuda::executor there(gpu, dense.plan_for(cuda::gpu_plan_options(), 4));
+    const auto feeds = dense.feeds();
+    run_arguments<float> arguments;
+    arguments.feeds = feeds;
+    arguments.rows = 5;
+    BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+    arguments.rows = 3;
+    std::vector<const float*> one(1);
+    arguments.weights = one;
+    BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+    arguments.weights = {};
+    std::vector<float> short_gradient(3);
+    arguments.gradient = short_gradient;
+    BOOST_CHECK_THROW(there.run(arguments), std::invalid_argument);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {

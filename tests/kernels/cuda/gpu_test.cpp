@@ -77,6 +77,11 @@ BOOST_AUTO_TEST_CASE(dense_models) {
   check_training(*gpu, m, 5);
 }
 
+BOOST_AUTO_TEST_CASE(recordings) {
+  if (const auto gpu = open_or_skip())
+    check_recordings(*gpu);
+}
+
 BOOST_AUTO_TEST_CASE(convolutional_networks) {
   const auto gpu = open_or_skip();
   if (!gpu)

@@ -6,9 +6,32 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
+#include <iterator>
 
 namespace troupe::test {
+
+namespace {
+
+/// For functions that may not throw.
+template <class F>
+void or_abort(F f) noexcept {
+  try {
+    f();
+  } catch (const simulation_error& e) {
+    std::cerr << e.what() << '\n';
+    std::abort();
+  }
+}
+
+simulated_stream& stream_of(cuda::stream x) {
+  return *static_cast<simulated_stream*>(x.handle);
+}
+
+} // namespace
+
+simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(2, seed) {}
 
 void* simulated_device::allocate(std::size_t bytes) {
   ++allocations_;
@@ -17,22 +40,88 @@ void* simulated_device::allocate(std::size_t bytes) {
 }
 
 void simulated_device::release(void* memory) noexcept {
-  try {
+  or_abort([&] {
+    streams_.drain();
     free_simulated(memory);
-  } catch (const simulation_error& e) {
-    std::cerr << e.what() << '\n';
-    std::abort();
+  });
+}
+
+void* simulated_device::allocate_pinned(std::size_t bytes) {
+  ++allocations_;
+  std::vector<std::byte> memory(bytes, std::byte{0xa5});
+  auto* const result = memory.data();
+  pinned_.emplace(result, std::move(memory));
+  return result;
+}
+
+void simulated_device::release_pinned(void* memory) noexcept {
+  or_abort([&] {
+    const auto found = pinned_.find(static_cast<std::byte*>(memory));
+    if (found == pinned_.end())
+      throw simulation_error("pinned memory is freed that was not allocated");
+    streams_.check_free(memory, found->second.size());
+    pinned_.erase(found);
+  });
+}
+
+bool simulated_device::is_pinned(const void* memory, std::size_t bytes) const {
+  const auto* const first = static_cast<const std::byte*>(memory);
+  const auto after = pinned_.upper_bound(first);
+  if (after == pinned_.begin())
+    return false;
+  const auto& [begin, x] = *std::prev(after);
+  return first + bytes <= begin + x.size();
+}
+
+void simulated_device::copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) {
+  const auto check = [to, bytes] { mark_written(to, bytes); };
+  if (where.handle != nullptr && is_pinned(from, bytes)) {
+    streams_.copy_in(stream_of(where), to, from, bytes, check);
+    return;
   }
+  ++waits_;
+  const auto* const first = static_cast<const std::byte*>(from);
+  submit(where, [to, check, source = std::vector(first, first + bytes)] {
+    check();
+    std::memcpy(to, source.data(), source.size());
+  });
 }
 
-void simulated_device::copy_in(cuda::stream, void* to, const void* from, std::size_t bytes) {
-  mark_written(to, bytes);
-  std::memcpy(to, from, bytes);
+void simulated_device::copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) {
+  const auto check = [from, bytes] { check_written(from, bytes); };
+  if (where.handle != nullptr && is_pinned(to, bytes)) {
+    streams_.copy_out(stream_of(where), to, from, bytes, check);
+    return;
+  }
+  submit(where, [to, from, bytes, check] {
+    check();
+    std::memcpy(to, from, bytes);
+  });
+  synchronize(where);
 }
 
-void simulated_device::copy_out(cuda::stream, void* to, const void* from, std::size_t bytes) {
-  check_written(from, bytes);
-  std::memcpy(to, from, bytes);
+void simulated_device::synchronize(cuda::stream where) {
+  ++waits_;
+  if (where.handle != nullptr)
+    streams_.synchronize(stream_of(where));
+}
+
+std::unique_ptr<cuda::event> simulated_device::make_event() {
+  struct simulated_event final : cuda::event {
+    simulated_event(simulated_streams& all, std::size_t& waits) : streams(&all), count(&waits) {}
+
+    void record(cuda::stream where) override { streams->record(stream_of(where), mark); }
+    void hold(cuda::stream where) override { streams->hold(stream_of(where), mark); }
+    void wait() override {
+      ++*count;
+      streams->wait(*mark);
+    }
+
+    simulated_streams* streams;
+    std::size_t* count;
+    std::shared_ptr<stream_mark> mark = std::make_shared<stream_mark>();
+  };
+  return std::make_unique<simulated_event>(streams_, waits_);
 }
 
 namespace {
@@ -52,25 +141,28 @@ void multiply_now(const cuda::product& x) {
 
 } // namespace
 
-void simulated_device::multiply(cuda::stream, const cuda::product& x) {
-  submit([x] { multiply_now(x); });
+void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
+  submit(where, [x] { multiply_now(x); });
 }
 
-void simulated_device::begin_recording(cuda::stream) {
+void simulated_device::begin_recording(cuda::stream where) {
   ++recordings_;
-  test::begin_recording();
+  streams_.begin_recording(stream_of(where));
 }
 
-std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream) {
+std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream where) {
   struct kept final : cuda::recording {
     std::vector<std::function<void()>> work;
-    void replay(cuda::stream) override {
+    std::size_t* count = nullptr;
+    void replay(cuda::stream on) override {
+      ++*count;
       for (const auto& x : work)
-        x();
+        submit(on, x);
     }
   };
   auto result = std::make_unique<kept>();
-  result->work = test::end_recording();
+  result->work = streams_.end_recording(stream_of(where));
+  result->count = &replays_;
   return result;
 }
 

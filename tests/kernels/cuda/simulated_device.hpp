@@ -1,37 +1,64 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "tests/kernels/cuda/simulated_streams.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
 
 namespace troupe::test {
 
-/// The device of the simulator. Its memory is host memory between guard bands, a stream runs
-/// everything at once, and kernels/cpu/gemm.hpp computes products. Copies to the host and products
-/// fail with a simulation_error if they read memory that was never written.
+/// The device of the simulator. Its memory is host memory between guard bands, its streams run work
+/// at once or in a random order (simulated_streams.hpp), and kernels/cpu/gemm.hpp computes
+/// products. Copies to the host and products fail with a simulation_error if they read memory that
+/// was never written.
 class simulated_device : public cuda::device {
 public:
+  /// @param seed of the order in which streams run; without one, all work runs when it is submitted
+  explicit simulated_device(std::optional<std::uint64_t> seed = std::nullopt);
+
   std::string name() const override { return "simulated"; }
-  cuda::stream main_stream() const override { return {}; }
+  cuda::stream main_stream() const override { return main_; }
+  cuda::stream copy_stream() const override { return copies_; }
   void enter() override {}
   void* allocate(std::size_t bytes) override;
+  /// Waits for all streams, like cudaFree.
   void release(void* memory) noexcept override;
+  void* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(void* memory) noexcept override;
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
-  void synchronize(cuda::stream) override {}
+  void synchronize(cuda::stream where) override;
+  std::unique_ptr<cuda::event> make_event() override;
   void multiply(cuda::stream where, const cuda::product& x) override;
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
-  /// Allocations so far.
+  /// Allocations of both kinds of memory so far.
   std::size_t allocations() const noexcept { return allocations_; }
-  /// The bytes of all allocations so far.
+  /// The bytes of all allocations of device memory so far.
   std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
-  /// Recordings so far.
+  /// Recordings so far, and how often one was submitted.
   std::size_t recordings() const noexcept { return recordings_; }
+  std::size_t replays() const noexcept { return replays_; }
+  /// How often the host has waited, or may have waited in a copy from or to memory that is not
+  /// pinned.
+  std::size_t waits() const noexcept { return waits_; }
 
 private:
+  bool is_pinned(const void* memory, std::size_t bytes) const;
+
+  simulated_streams streams_;
+  cuda::stream main_ = streams_.handle(0);
+  cuda::stream copies_ = streams_.handle(1);
+  std::map<const std::byte*, std::vector<std::byte>> pinned_;
   std::size_t allocations_ = 0;
   std::size_t allocated_bytes_ = 0;
   std::size_t recordings_ = 0;
+  std::size_t replays_ = 0;
+  std::size_t waits_ = 0;
 };
 
 } // namespace troupe::test

@@ -3,6 +3,7 @@
 #include "kernels/function_ref.hpp"
 #include "kernels/random.hpp"
 #include "tests/kernels/cuda/memory_checks.hpp"
+#include "tests/kernels/cuda/simulated_streams.hpp"
 
 #include <boost/context/detail/fcontext.hpp>
 
@@ -12,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -326,32 +326,6 @@ void set_order(thread_order order) {
   the_simulator().order(order);
 }
 
-namespace {
-
-std::optional<std::vector<std::function<void()>>>& recorded() {
-  static std::optional<std::vector<std::function<void()>>> result;
-  return result;
-}
-
-} // namespace
-
-void begin_recording() {
-  recorded().emplace();
-}
-
-std::vector<std::function<void()>> end_recording() {
-  auto result = std::move(recorded().value());
-  recorded().reset();
-  return result;
-}
-
-void submit(std::function<void()> work) {
-  if (recorded())
-    recorded()->push_back(std::move(work));
-  else
-    work();
-}
-
 std::size_t launches() noexcept {
   return the_simulator().launches();
 }
@@ -413,8 +387,8 @@ std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_loc
 void* shared(std::size_t bytes) {
   return the_simulator().shared(bytes);
 }
-void run(const char* name, const launch_size& size, std::function<void()> kernel) {
-  test::submit([name, size, kernel] { the_simulator().run(name, size, kernel); });
+void run(stream where, const char* name, const launch_size& size, std::function<void()> kernel) {
+  test::submit(where, [name, size, kernel] { the_simulator().run(name, size, kernel); });
 }
 
 } // namespace troupe::cuda::simulation

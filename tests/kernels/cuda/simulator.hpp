@@ -21,7 +21,8 @@ namespace troupe::test {
 //   them, or they are in different blocks of a launch;
 // - a barrier or shuffle that only some threads reach, or that threads reach at different lines.
 //
-// One thread at a time may run kernels or allocate.
+// One thread at a time may run kernels or allocate. Launches go to the streams of
+// simulated_streams.hpp.
 
 struct simulation_error : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -35,12 +36,6 @@ void set_order(thread_order order);
 
 /// The kernels launched so far.
 std::size_t launches() noexcept;
-
-/// Until `end_recording`, launches and submitted work are recorded instead of run.
-void begin_recording();
-std::vector<std::function<void()>> end_recording();
-/// Runs the work now, or records it during a recording.
-void submit(std::function<void()> work);
 
 /// Calls f once for each order.
 template <class F>

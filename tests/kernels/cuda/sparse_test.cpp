@@ -9,6 +9,7 @@
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -126,39 +127,44 @@ BOOST_AUTO_TEST_CASE(a_sparse_model) {
     return std::make_shared<const plan>(g, options);
   };
   const auto what = plan_for(cuda::gpu_plan_options());
-  simulated_device gpu;
-  cuda::executor there(gpu, what);
-  BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
-  executor<float> here(plan_for(cpu_plan_options()));
-  const auto w = random_floats(50 * 4, "w");
-  const auto b = random_floats(4, "b");
-  const std::vector<const float*> pointers{w.data(), b.data()};
-  for (const std::size_t each : {2, 9, 0, 30, 3})
-    for (const std::size_t rows : {33, 7, 0}) {
-      const sparse_matrix features(rows, 50,
-                                   [&](std::size_t r) { return (r + each) % (each + 1); });
-      std::vector<std::int32_t> classes(rows);
-      for (std::size_t i = 0; i < rows; ++i)
-        classes[i] = static_cast<std::int32_t>(i % 4);
-      const std::vector<feed<float>> feeds{features.feed(), classes.data()};
-      std::vector<float> expected(g.parameters().size());
-      std::vector<float> gradient(expected.size());
-      run_arguments<float> arguments;
-      arguments.rows = rows;
-      arguments.weights = pointers;
-      arguments.feeds = feeds;
-      arguments.gradient = expected;
-      const auto on_cpu = here.run(arguments);
-      arguments.gradient = gradient;
-      const auto by_step = there.run(arguments);
-      check_close(std::vector{by_step.loss}, std::vector{on_cpu.loss}, 2e-6, 2e-6, "loss");
-      check_close(gradient, as_doubles(expected), 2e-6, 2e-5, "gradient");
-      arguments.gradient = {};
-      BOOST_TEST(there.run(arguments).loss == by_step.loss);
-      std::vector<float> recorded(gradient.size());
-      gpu.copy_out({}, recorded.data(), there.gradient().data(), there.gradient().size_bytes());
-      BOOST_TEST(same_bits(recorded, gradient));
-    }
+  with_all_devices([&](simulated_device& gpu) {
+    cuda::executor there(gpu, what);
+    BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+    executor<float> here(plan_for(cpu_plan_options()));
+    const auto w = random_floats(50 * 4, "w");
+    const auto b = random_floats(4, "b");
+    const std::vector<const float*> pointers{w.data(), b.data()};
+    for (const std::size_t each : {2, 9, 0, 30, 3})
+      for (const std::size_t rows : {33, 7, 0}) {
+        const sparse_matrix features(rows, 50,
+                                     [&](std::size_t r) { return (r + each) % (each + 1); });
+        std::vector<std::int32_t> classes(rows);
+        for (std::size_t i = 0; i < rows; ++i)
+          classes[i] = static_cast<std::int32_t>(i % 4);
+        const std::vector<feed<float>> feeds{features.feed(), classes.data()};
+        std::vector<float> expected(g.parameters().size());
+        std::vector<float> gradient(expected.size());
+        run_arguments<float> arguments;
+        arguments.rows = rows;
+        arguments.weights = pointers;
+        arguments.feeds = feeds;
+        arguments.gradient = expected;
+        const auto on_cpu = here.run(arguments);
+        arguments.gradient = gradient;
+        const auto on_instruction = [](std::size_t) {};
+        arguments.on_instruction = on_instruction; // so nothing is recorded
+        const auto by_step = there.run(arguments);
+        check_close(std::vector{by_step.loss}, std::vector{on_cpu.loss}, 2e-6, 2e-6, "loss");
+        check_close(gradient, as_doubles(expected), 2e-6, 2e-5, "gradient");
+        arguments.gradient = {};
+        arguments.on_instruction = {};
+        BOOST_TEST(there.run(arguments).loss == by_step.loss);
+        std::vector<float> recorded(gradient.size());
+        gpu.copy_out(there.where(), recorded.data(), there.gradient().data(),
+                     there.gradient().size_bytes());
+        BOOST_TEST(same_bits(recorded, gradient));
+      }
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

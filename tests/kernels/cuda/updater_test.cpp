@@ -1,14 +1,15 @@
 #include "kernels/cuda/updater.hpp"
 
 #include "kernels/cuda/gpus.hpp"
-#include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -29,12 +30,13 @@ updater_sizes sizes_of(const optimizer& rule, std::size_t n, bool apart) {
   return {n, rule.slots() - (apart ? 1 : 0), apart, rule.by_tensor()};
 }
 
-/// Both updaters with their own weights.
+/// Both updaters with their own weights. On the GPU, an update has pieces of at most 40 elements.
 struct pair_of_updaters {
-  pair_of_updaters(const optimizer& how, std::size_t n, bool moment_apart)
+  pair_of_updaters(const optimizer& how, std::size_t n, bool moment_apart,
+                   std::optional<std::uint64_t> order)
     : rule(how), apart(moment_apart), parts(parts_of(how, n)),
       cpu(make_cpu_updater(sizes_of(how, n, apart))),
-      gpu(std::make_shared<simulated_device>(), sizes_of(how, n, apart)),
+      gpu(std::make_shared<simulated_device>(order), sizes_of(how, n, apart), 40),
       weights(random_floats(n, "w")), moment(apart ? n : 0), other_moment(moment) {}
 
   template <class Make>
@@ -97,67 +99,73 @@ BOOST_AUTO_TEST_SUITE(cuda_updater)
 
 // lamb adds up its norms in another order.
 BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_cpu) {
-  for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind)
-    for (const bool apart : {false, true})
-      for (const std::size_t n : {100, 257, 997}) {
-        optimizer rule;
-        rule.kind = static_cast<optimizer_kind>(kind);
-        if (apart && !rule.moment_slot())
-          continue;
-        pair_of_updaters both(rule, n, apart);
-        for (std::uint64_t step = 1; step <= 4; ++step) {
-          both.update(step, [](device_updater& x, const range_update& how) { x.apply(how); });
-          both.last = step;
-          both.check(rule.by_tensor() ? 1e-6 : 0);
+  with_all_orders([](std::optional<std::uint64_t> order) {
+    for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind)
+      for (const bool apart : {false, true})
+        for (const std::size_t n : {100, 257, 997}) {
+          optimizer rule;
+          rule.kind = static_cast<optimizer_kind>(kind);
+          if (apart && !rule.moment_slot())
+            continue;
+          pair_of_updaters both(rule, n, apart, order);
+          for (std::uint64_t step = 1; step <= 4; ++step) {
+            both.update(step, [](device_updater& x, const range_update& how) { x.apply(how); });
+            both.last = step;
+            both.check(rule.by_tensor() ? 1e-6 : 0);
+          }
         }
-      }
+  });
 }
 
 // Staged updates change nothing before they are published; some are dropped.
 BOOST_AUTO_TEST_CASE(staged_updates) {
-  for (const auto kind : {optimizer_kind::sgd, optimizer_kind::momentum, optimizer_kind::adam}) {
-    optimizer rule;
-    rule.kind = kind;
-    pair_of_updaters both(rule, 300, false);
-    both.gpu.reserve_stage();
-    for (std::uint64_t step = 1; step <= 4; ++step) {
-      std::vector<float> lost(300);
-      const auto g = random_floats(300, "lost");
-      const auto& from = step == 1 ? both.weights : both.slots[(step + 1) % 2];
-      range_update dropped{.weights = from, .gradient = g, .updated = lost, .parts = both.parts};
-      both.gpu.stage(dropped);
-      both.update(step, [](device_updater& x, const range_update& how) {
-        x.stage(how);
-        x.publish();
-      });
-      both.last = step;
-      both.check(0);
+  with_all_orders([](std::optional<std::uint64_t> order) {
+    for (const auto kind : {optimizer_kind::sgd, optimizer_kind::momentum, optimizer_kind::adam}) {
+      optimizer rule;
+      rule.kind = kind;
+      pair_of_updaters both(rule, 300, false, order);
+      both.gpu.reserve_stage();
+      for (std::uint64_t step = 1; step <= 4; ++step) {
+        std::vector<float> lost(300);
+        const auto g = random_floats(300, "lost");
+        const auto& from = step == 1 ? both.weights : both.slots[(step + 1) % 2];
+        range_update dropped{.weights = from, .gradient = g, .updated = lost, .parts = both.parts};
+        both.gpu.stage(dropped);
+        both.update(step, [](device_updater& x, const range_update& how) {
+          x.stage(how);
+          x.publish();
+        });
+        both.last = step;
+        both.check(0);
+      }
     }
-  }
+  });
 }
 
 BOOST_AUTO_TEST_CASE(state_can_be_restored) {
-  optimizer rule;
-  rule.kind = optimizer_kind::adam;
-  pair_of_updaters both(rule, 300, false);
-  for (std::size_t slot = 0; slot < 2; ++slot) {
-    auto values = random_floats(300, "state");
-    for (auto& x : values)
-      x = std::abs(x);
-    both.gpu.restore(slot, values);
-    both.cpu->restore(slot, values);
-  }
-  both.check(0);
-  both.update(1, [](device_updater& x, const range_update& how) { x.apply(how); });
-  both.last = 1;
-  both.check(0);
-  // The host's weights have changed in place.
-  both.weights = random_floats(300, "other");
-  std::ranges::copy(both.weights, both.slots[1].begin());
-  both.gpu.forget_weights();
-  both.update(2, [](device_updater& x, const range_update& how) { x.apply(how); });
-  both.last = 2;
-  both.check(0);
+  with_all_orders([](std::optional<std::uint64_t> order) {
+    optimizer rule;
+    rule.kind = optimizer_kind::adam;
+    pair_of_updaters both(rule, 300, false, order);
+    for (std::size_t slot = 0; slot < 2; ++slot) {
+      auto values = random_floats(300, "state");
+      for (auto& x : values)
+        x = std::abs(x);
+      both.gpu.restore(slot, values);
+      both.cpu->restore(slot, values);
+    }
+    both.check(0);
+    both.update(1, [](device_updater& x, const range_update& how) { x.apply(how); });
+    both.last = 1;
+    both.check(0);
+    // The host's weights have changed in place.
+    both.weights = random_floats(300, "other");
+    std::ranges::copy(both.weights, both.slots[1].begin());
+    both.gpu.forget_weights();
+    both.update(2, [](device_updater& x, const range_update& how) { x.apply(how); });
+    both.last = 2;
+    both.check(0);
+  });
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+namespace troupe::cuda {
+
+/// n elements of device memory, and as many of pinned memory, through which copies from and to the
+/// host go. Elements on the host must not be touched while a copy of them is under way.
+template <class T>
+class staged_buffer {
+public:
+  staged_buffer() = default;
+  staged_buffer(device& where, std::size_t n) : gpu_(&where), there_(where, n), here_(where, n) {}
+
+  /// In device memory.
+  T* data() const noexcept { return there_.data(); }
+  /// In pinned memory.
+  std::span<T> host() const noexcept { return {here_.data(), here_.size()}; }
+  std::size_t size() const noexcept { return there_.size(); }
+  std::size_t bytes() const noexcept { return there_.bytes(); }
+
+  /// Copies elements [first, first + n) of host() to the device.
+  void send(stream where, std::size_t first, std::size_t n) const {
+    if (n > 0)
+      gpu_->copy_in(where, there_.data() + first, here_.data() + first, n * sizeof(T));
+  }
+  /// Copies the values to the beginning of host(), and from there to the device.
+  void send(stream where, std::span<const T> values) const {
+    std::ranges::copy(values, here_.data());
+    send(where, 0, values.size());
+  }
+  /// Copies elements [first, first + n) of the device to host().
+  void fetch(stream where, std::size_t first, std::size_t n) const {
+    if (n > 0)
+      gpu_->copy_out(where, here_.data() + first, there_.data() + first, n * sizeof(T));
+  }
+
+private:
+  device* gpu_ = nullptr;
+  buffer<T> there_;
+  buffer<T, memory_kind::pinned> here_;
+};
+
+} // namespace troupe::cuda

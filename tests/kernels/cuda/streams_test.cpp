@@ -1,0 +1,431 @@
+#include "tests/kernels/cuda/simulated_streams.hpp"
+
+#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/updater.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+
+// The simulated streams find missing events, and the executor uses no event in vain.
+
+using namespace troupe;
+using namespace troupe::cuda;
+using namespace troupe::test;
+
+namespace {
+
+using pinned = buffer<int, memory_kind::pinned>;
+
+constexpr std::size_t n = 64;
+constexpr std::uint64_t seeds = 20;
+
+/// Writes `value` to n elements.
+void fill(stream where, const buffer<int>& to, int value) {
+  const view<int> x{to.data(), n};
+  launch(where, "fill", {1}, [x, value](const thread& t) {
+    if (t.index() < n)
+      x.store(t.index(), value);
+  });
+}
+
+bool all_are(const pinned& x, int value) {
+  return std::all_of(x.data(), x.data() + n, [&](int v) { return v == value; });
+}
+
+/// The text of the fault that f finds, or "(no error)".
+template <class F>
+std::string fault_of(F f) {
+  try {
+    f();
+  } catch (const simulation_error& e) {
+    return e.what();
+  }
+  return "(no error)";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_streams)
+
+BOOST_AUTO_TEST_CASE(only_events_order_two_streams) {
+  for (const bool held : {true, false}) {
+    std::size_t wrong = 0;
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+      simulated_device gpu{seed};
+      const buffer<int> there(gpu, n);
+      const pinned here(gpu, n);
+      const auto filled = gpu.make_event();
+      const auto copied = gpu.make_event();
+      fill(gpu.main_stream(), there, 1);
+      gpu.synchronize(gpu.main_stream());
+      fill(gpu.main_stream(), there, 2);
+      filled->record(gpu.main_stream());
+      if (held)
+        filled->hold(gpu.copy_stream());
+      gpu.copy_out(gpu.copy_stream(), here.data(), there.data(), there.bytes());
+      copied->record(gpu.copy_stream());
+      copied->wait();
+      wrong += all_are(here, 2) ? 0 : 1;
+    }
+    BOOST_TEST((held ? wrong == 0 : wrong > 0), wrong << " of " << seeds);
+  }
+}
+
+// Even if the copy has already run.
+BOOST_AUTO_TEST_CASE(results_are_available_after_a_wait) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    simulated_device gpu{seed};
+    const auto where = gpu.main_stream();
+    const buffer<int> there(gpu, n);
+    const pinned here(gpu, n);
+    const auto copied = gpu.make_event();
+    fill(where, there, 1);
+    gpu.copy_out(where, here.data(), there.data(), there.bytes());
+    copied->record(where);
+    gpu.synchronize(gpu.copy_stream());
+    BOOST_TEST(all_are(here, static_cast<int>(0xa5a5a5a5)));
+    copied->wait();
+    BOOST_TEST(all_are(here, 1));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(pinned_memory_belongs_to_its_copies) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    simulated_device gpu{seed};
+    const auto where = gpu.main_stream();
+    const buffer<int> there(gpu, n);
+    const pinned here(gpu, n);
+    std::fill_n(here.data(), n, 1);
+    gpu.copy_in(where, there.data(), here.data(), there.bytes());
+    here.data()[5] = 2;
+    BOOST_TEST(fault_of([&] { gpu.synchronize(where); })
+               == "the host has changed pinned memory before it waited for a copy");
+    here.data()[5] = 1;
+    gpu.synchronize(where);
+    gpu.copy_out(where, here.data(), there.data(), there.bytes());
+    gpu.copy_out(where, here.data(), there.data(), there.bytes());
+    gpu.synchronize(where);
+    BOOST_TEST(all_are(here, 1));
+  }
+  // Without an event, a copy overwrites what another copy still reads.
+  std::size_t found = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    simulated_device gpu{seed};
+    const buffer<int> there(gpu, n);
+    const buffer<int> other(gpu, n);
+    const pinned here(gpu, n);
+    fill(gpu.main_stream(), other, 3);
+    gpu.synchronize(gpu.main_stream());
+    std::fill_n(here.data(), n, 1);
+    gpu.copy_in(gpu.main_stream(), there.data(), here.data(), there.bytes());
+    const auto fault = fault_of([&] {
+      gpu.copy_out(gpu.copy_stream(), here.data(), other.data(), other.bytes());
+      gpu.synchronize(gpu.copy_stream());
+    });
+    if (fault != "(no error)")
+      BOOST_TEST(fault == "a copy to pinned memory runs beside another copy of it");
+    found += fault != "(no error)" ? 1 : 0;
+    gpu.synchronize(gpu.copy_stream());
+    gpu.synchronize(gpu.main_stream());
+  }
+  BOOST_TEST(found > 0U);
+}
+
+BOOST_AUTO_TEST_CASE(pinned_memory_outlives_its_copies) {
+  simulated_streams streams(1, 0);
+  auto& x = *static_cast<simulated_stream*>(streams.handle(0).handle);
+  int from = 1;
+  int to = 0;
+  streams.copy_in(x, &to, &from, sizeof(int), [] {});
+  BOOST_TEST(fault_of([&] { streams.check_free(&from, sizeof(int)); })
+             == "pinned memory is freed while a copy of it is under way");
+  streams.synchronize(x);
+  streams.check_free(&from, sizeof(int));
+  BOOST_TEST(to == 1);
+}
+
+// The source may change after the call, and the result is available at once.
+BOOST_AUTO_TEST_CASE(copies_of_other_memory) {
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    simulated_device gpu{seed};
+    const auto where = gpu.main_stream();
+    const buffer<int> there(gpu, n);
+    std::vector<int> from(n, 1);
+    gpu.copy_in(where, there.data(), from.data(), there.bytes());
+    std::ranges::fill(from, 2);
+    std::vector<int> to(n);
+    gpu.copy_out(where, to.data(), there.data(), there.bytes());
+    BOOST_TEST(to == std::vector<int>(n, 1), boost::test_tools::per_element());
+    BOOST_TEST(gpu.waits() == 2U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(what_the_streams_refuse) {
+  simulated_device gpu{0};
+  const auto where = gpu.main_stream();
+  const auto never = gpu.make_event();
+  BOOST_TEST(fault_of([&] { never->wait(); })
+             == "the host waits for an event that was never recorded");
+  BOOST_TEST(fault_of([&] { never->hold(where); })
+             == "a stream waits for an event that was never recorded");
+  const buffer<int> there(gpu, n);
+  const pinned here(gpu, n);
+  gpu.begin_recording(where);
+  const std::string text = "a copy, an event or a wait in a stream that is recorded";
+  BOOST_TEST(fault_of([&] { gpu.copy_in(where, there.data(), here.data(), there.bytes()); })
+             == text);
+  BOOST_TEST(fault_of([&] { never->record(where); }) == text);
+  BOOST_TEST(fault_of([&] { gpu.synchronize(where); }) == text);
+  gpu.end_recording(where);
+}
+
+// -- the executor
+
+namespace {
+
+std::size_t segments_of(const plan& what) {
+  std::set<std::size_t> ends;
+  for (const auto& x : what.buckets())
+    ends.insert(x.ready_after);
+  return ends.size();
+}
+
+/// Forgets one wait for an event, by a stream or by the host.
+class forgetful_device final : public simulated_device {
+public:
+  forgetful_device(std::uint64_t seed, std::size_t forgotten)
+    : simulated_device(seed), forgotten_(forgotten) {}
+
+  std::unique_ptr<event> make_event() override {
+    struct lost final : event {
+      void record(stream where) override { inner->record(where); }
+      void hold(stream where) override {
+        if (owner->waits_++ != owner->forgotten_)
+          inner->hold(where);
+      }
+      void wait() override {
+        if (owner->waits_++ != owner->forgotten_)
+          inner->wait();
+      }
+      std::unique_ptr<event> inner;
+      forgetful_device* owner = nullptr;
+    };
+    auto result = std::make_unique<lost>();
+    result->inner = simulated_device::make_event();
+    result->owner = this;
+    return result;
+  }
+  void release(void* memory) noexcept override { free_simulated(memory); }
+  void release_pinned(void*) noexcept override {}
+
+  /// Waits for events so far, with the forgotten one.
+  std::size_t event_waits() const noexcept { return waits_; }
+
+private:
+  std::size_t forgotten_;
+  std::size_t waits_ = 0;
+};
+
+/// True if some order of the streams shows that a wait is missing: f() differs, or finds a fault.
+template <class Run, class Same>
+bool is_missed(std::size_t forgotten, Run run, Same is_right) {
+  for (std::uint64_t seed = 0; seed < 5 * seeds; ++seed)
+    try {
+      forgetful_device gpu(seed, forgotten);
+      if (!is_right(run(gpu)))
+        return true;
+    } catch (const simulation_error&) {
+      return true;
+    }
+  return false;
+}
+
+/// Checks that a run gives the same without streams as with all waits, of which there are so many,
+/// and that it misses each of them.
+template <class Run, class Same>
+void check_all_are_needed(std::size_t waits, Run run, Same same) {
+  simulated_device at_once;
+  const auto expected = run(at_once);
+  const auto is_right = [&](const auto& x) { return same(x, expected); };
+  forgetful_device gpu(0, ~std::size_t{0});
+  BOOST_TEST(is_right(run(gpu)));
+  BOOST_TEST(gpu.event_waits() == waits);
+  for (std::size_t i = 0; i < waits; ++i)
+    BOOST_TEST(is_missed(i, run, is_right), "nothing shows that wait " << i << " is missing");
+}
+
+/// Two steps with different weights and feeds.
+std::vector<results> two_steps(device& gpu, model& m, const std::shared_ptr<const plan>& what) {
+  cuda::executor there(gpu, what);
+  std::vector<results> out;
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    m.draw(7, 5, step);
+    out.push_back(run(m, there));
+  }
+  return out;
+}
+
+bool same(const std::vector<results>& a, const std::vector<results>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!same_bits(a[i].gradient, b[i].gradient) || a[i].result.loss != b[i].result.loss
+        || a[i].result.correct != b[i].result.correct || a[i].result.counted != b[i].result.counted)
+      return false;
+  return true;
+}
+
+} // namespace
+
+// Per segment of a step: a wait of the copy stream, and one of the host.
+BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
+  model m;
+  build_classifier(m);
+  const auto what = m.plan_for(gpu_plan_options(), 7);
+  check_all_are_needed(
+    2 * 2 * segments_of(*what), [&](device& gpu) { return two_steps(gpu, m, what); }, same);
+}
+
+// Per piece of an update: the same.
+BOOST_AUTO_TEST_CASE(an_update_needs_every_wait_for_an_event) {
+  constexpr std::size_t parameters = 100;
+  constexpr std::size_t pieces = 4;
+  optimizer rule;
+  rule.kind = optimizer_kind::momentum;
+  const std::vector<update_part> parts{{{0, parameters}, parameter_kind::trainable, rule, 0.1, 0}};
+  for (const bool apart : {false, true})
+    check_all_are_needed(
+      2 * 2 * pieces,
+      [&](simulated_device& gpu) {
+        const std::shared_ptr<simulated_device> borrowed(&gpu, [](auto*) {});
+        updater there(borrowed, {parameters, rule.slots() - (apart ? 1 : 0), apart, false},
+                      parameters / pieces);
+        auto weights = random_floats(parameters, "w");
+        std::vector<float> moment(apart ? parameters : 0);
+        std::vector<float> results;
+        for (std::uint64_t step = 1; step <= 2; ++step) {
+          const auto g = random_floats(parameters, "g " + std::to_string(step));
+          const auto allocations = gpu.allocations();
+          there.apply({.weights = weights,
+                       .gradient = g,
+                       .updated = weights,
+                       .parts = parts,
+                       .step = step,
+                       .moment = moment,
+                       .moment_step = apart ? step : 0});
+          BOOST_TEST(gpu.allocations() == allocations);
+          results.insert(results.end(), weights.begin(), weights.end());
+          results.insert(results.end(), moment.begin(), moment.end());
+        }
+        return results;
+      },
+      [](const std::vector<float>& a, const std::vector<float>& b) { return same_bits(a, b); });
+}
+
+namespace {
+
+/// One product fails.
+class failing_device final : public simulated_device {
+public:
+  failing_device(std::uint64_t seed, std::size_t product)
+    : simulated_device(seed), left_(product) {}
+
+  void multiply(stream where, const product& x) override {
+    if (left_-- == 0)
+      throw device_error("a product failed");
+    simulated_device::multiply(where, x);
+  }
+
+private:
+  std::size_t left_;
+};
+
+} // namespace
+
+// Copies of the failed run may still be under way when the next one begins.
+BOOST_AUTO_TEST_CASE(a_run_after_a_failed_one) {
+  model m;
+  build_classifier(m);
+  const auto what = m.plan_for(gpu_plan_options(), 7);
+  simulated_device at_once;
+  cuda::executor reference(at_once, what);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed)
+    for (const std::size_t product : {0, 3, 8}) {
+      failing_device gpu(seed, product);
+      cuda::executor there(gpu, what);
+      m.draw(7, 5, 1);
+      BOOST_CHECK_THROW(run(m, there), device_error);
+      m.draw(7, 5, 2);
+      BOOST_TEST(same({run(m, there)}, {run(m, reference)}));
+    }
+}
+
+// Recordings are submitted in place of kernels, and the host waits once for each bucket.
+BOOST_AUTO_TEST_CASE(what_a_step_costs) {
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_classifier(m);
+    m.draw(33, 5);
+    const auto what = m.plan_for(gpu_plan_options(), 33);
+    const auto segments = segments_of(*what);
+    BOOST_TEST(segments > 3U);
+    BOOST_TEST(segments <= what->buckets().size());
+    cuda::executor there(gpu, what);
+    std::vector<float> gradient(m.g.parameters().size());
+    const auto feeds = m.feeds();
+    const auto pointers = m.pointers();
+    run_arguments<float> arguments;
+    arguments.rows = 33;
+    arguments.weights = pointers;
+    arguments.feeds = feeds;
+    arguments.gradient = gradient;
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const auto allocations = gpu.allocations();
+      const auto waits = gpu.waits();
+      const auto recordings = gpu.recordings();
+      const auto replays = gpu.replays();
+      arguments.seed = step;
+      there.run(arguments);
+      BOOST_TEST(gpu.allocations() == allocations);
+      BOOST_TEST(gpu.waits() == waits + segments);
+      BOOST_TEST(gpu.recordings() == recordings + (step == 0 ? segments : 0));
+      BOOST_TEST(gpu.replays() == replays + segments);
+    }
+  });
+}
+
+// In some orders, the caller gets a bucket long before the backward pass ends.
+BOOST_AUTO_TEST_CASE(buckets_leave_while_the_backward_pass_goes_on) {
+  std::size_t early = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    model m;
+    build_classifier(m);
+    m.draw(7, 5);
+    simulated_device gpu{seed};
+    cuda::executor there(gpu, m.plan_for(gpu_plan_options(), 7));
+    std::vector<float> gradient(m.g.parameters().size());
+    const auto feeds = m.feeds();
+    const auto pointers = m.pointers();
+    std::vector<std::size_t> kernels;
+    const auto on_bucket = [&](std::size_t) { kernels.push_back(launches()); };
+    run_arguments<float> arguments;
+    arguments.rows = 7;
+    arguments.weights = pointers;
+    arguments.feeds = feeds;
+    arguments.gradient = gradient;
+    arguments.on_bucket = on_bucket;
+    there.run(arguments);
+    BOOST_TEST(kernels.size() == there.what().buckets().size());
+    early += kernels.front() + 5 < kernels.back() ? 1 : 0;
+  }
+  BOOST_TEST(early > 0U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
