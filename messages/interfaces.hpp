@@ -22,11 +22,12 @@ using coordinator_actor =
                    rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>,
                    rpc<proto::Ack, proto::CheckpointPart, payload>>;
 
-/// Writer of a slice of the parameters. A gradient of zero samples is committed without a push.
+/// Writer of a slice of the parameters. A gradient of zero samples is committed without a push. A
+/// Commit with a payload also pushes it, as a Push without rows would.
 using shard_actor =
   caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Commit>,
-                   rpc<proto::Pushed, proto::Admit>, rpc<proto::Fenced, proto::Fence>,
-                   rpc<proto::Report, proto::ReportRequest>,
+                   rpc<proto::Pushed, proto::Commit, payload>, rpc<proto::Pushed, proto::Admit>,
+                   rpc<proto::Fenced, proto::Fence>, rpc<proto::Report, proto::ReportRequest>,
                    rpc<proto::Ack, proto::Restore, payload>, rpc<proto::Ack, proto::PartialNorm>,
                    rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>,
                    rpc<void, proto::Damping>>;

@@ -63,8 +63,36 @@ private:
   std::fenv_t before_;
 };
 
+/// Like its base class, but it wakes a thread only after it has unlocked the queue. Otherwise that
+/// thread would wake up, wait for the lock, and have to be woken again.
 class policy : public caf::policy::work_sharing {
 public:
+  template <class Coordinator>
+  void enqueue(Coordinator* self, caf::resumable* job) {
+    queue_type one{job};
+    auto& shared = d(self);
+    {
+      const std::lock_guard guard{shared.lock};
+      shared.queue.splice(shared.queue.end(), one);
+    }
+    shared.cv.notify_one();
+  }
+
+  template <class Coordinator>
+  void central_enqueue(Coordinator* self, caf::resumable* job) {
+    enqueue(self, job);
+  }
+
+  template <class Worker>
+  void external_enqueue(Worker* self, caf::resumable* job) {
+    enqueue(self->parent(), job);
+  }
+
+  template <class Worker>
+  void resume_job_later(Worker* self, caf::resumable* job) {
+    enqueue(self->parent(), job);
+  }
+
   template <class Worker>
   void internal_enqueue(Worker* self, caf::resumable* job) {
     if (!here.is_worker || here.turn_is_over())

@@ -84,6 +84,7 @@ parameter_shard::behavior_type parameter_shard::make_behavior() {
     in_view(this, &parameter_shard::on_push),
     in_view(this, &parameter_shard::on_push_piece),
     in_view(this, &parameter_shard::on_commit),
+    in_view(this, &parameter_shard::on_push_and_commit),
     in_view(this, &parameter_shard::on_admit),
     in_view(this, &parameter_shard::on_fence),
     in_view(this, &parameter_shard::on_report),
@@ -137,6 +138,19 @@ std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
                       + std::to_string(id.worker()) + ": " + problem);
 }
 
+std::optional<caf::error> parameter_shard::misfit(const proto::GradientId& id,
+                                                  const payload& gradient,
+                                                  std::size_t expected) const {
+  if (gradient.size() == expected * sizeof(float))
+    return std::nullopt;
+  return make_error(
+    errc::malformed,
+    "worker/" + std::to_string(id.worker()) + " pushed " + std::to_string(gradient.size())
+      + " bytes to ps/" + std::to_string(options_.index) + ", which holds parameters "
+      + std::to_string(options_.where.begin) + " to " + std::to_string(options_.where.end)
+      + " and expects " + std::to_string(expected * sizeof(float)));
+}
+
 caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const payload& gradient) {
   if (auto refused = refusal(x.id()))
     return std::move(*refused);
@@ -144,14 +158,8 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
     return make_error(errc::malformed,
                       "a gradient of worker/" + std::to_string(x.id().worker()) + ": " + problem);
   const auto [begin, end] = options_.where;
-  const auto expected = selected(x.rows(), begin, end) * sizeof(float);
-  if (gradient.size() != expected)
-    return make_error(
-      errc::malformed,
-      "worker/" + std::to_string(x.id().worker()) + " pushed " + std::to_string(gradient.size())
-        + " bytes to ps/" + std::to_string(options_.index) + ", which holds parameters "
-        + std::to_string(options_.where.begin) + " to " + std::to_string(options_.where.end)
-        + " and expects " + std::to_string(expected));
+  if (auto wrong = misfit(x.id(), gradient, selected(x.rows(), begin, end)))
+    return std::move(*wrong);
   options_.board->count_bytes_received(gradient.size());
   if (auto answer = decided(x.id()))
     return std::move(*answer);
@@ -230,6 +238,20 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
     return promise;
   answer.set_outcome(proto::ACCEPTED);
   return answer;
+}
+
+caf::result<proto::Pushed> parameter_shard::on_push_and_commit(const proto::Commit& x,
+                                                               const payload& gradient) {
+  if (auto refused = refusal(x.id(), problem_of(x, context_->gradient_samples())))
+    return std::move(*refused);
+  if (auto wrong = misfit(x.id(), gradient, options_.where.size()))
+    return std::move(*wrong);
+  options_.board->count_bytes_received(gradient.size());
+  auto result = on_commit(x);
+  if (std::ranges::any_of(
+        open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); }))
+    stage(x.id(), gradient);
+  return result;
 }
 
 // The gradient has arrived.

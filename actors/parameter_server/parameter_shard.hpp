@@ -128,6 +128,7 @@ private:
   caf::result<proto::Pushed> on_push(const proto::Push& x, const payload& gradient);
   void on_push_piece(const proto::PushPiece& x, const payload& values);
   caf::result<proto::Pushed> on_commit(const proto::Commit& x);
+  caf::result<proto::Pushed> on_push_and_commit(const proto::Commit& x, const payload& gradient);
   caf::result<proto::Pushed> on_admit(const proto::Admit& x);
   caf::result<proto::Fenced> on_fence(const proto::Fence& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
@@ -137,6 +138,9 @@ private:
   caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
   void on_damping(const proto::Damping& x);
 
+  /// The reason to refuse the elements of a gradient, of which `expected` should have been sent.
+  std::optional<caf::error> misfit(const proto::GradientId& id, const payload& gradient,
+                                   std::size_t expected) const;
   /// The reason to refuse a gradient: `problem`, or the view has no worker with this id.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
 

@@ -65,7 +65,7 @@ void ps_synchronizer::begin_gradient(const acquire& x) {
   sequence_ = sequence_.next();
   attributes_ = x;
   admission_ = admission::not_needed;
-  samples_ = samples_of_step_ = staleness_ = 0;
+  samples_ = samples_of_step_ = staleness_ = contributed_ = 0;
   done_.reset();
   gradient_norm_.reset();
   outcome_ = proto::OUTCOME_UNSET;
@@ -382,6 +382,8 @@ void ps_synchronizer::on_contribute(const contribute& x) {
   samples_ = x.samples;
   if (admission_ == admission::not_needed && options_.admission)
     ask_admission();
+  contributed_ += x.end - x.begin;
+  const bool last = contributed_ == context_->parameters().size();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     auto& part = parts_[i];
     const auto arrived = intersect(part.where, range{x.begin, x.end}).size();
@@ -392,9 +394,20 @@ void ps_synchronizer::on_contribute(const contribute& x) {
     part.missing -= arrived;
     if (piecewise_[i].pushes && samples_ > 0)
       push_pieces(i, {x.begin, x.end});
-    else if (part.missing == 0 && !part.pushed && samples_ > 0 && !options_.writes)
-      push(i);
+    else if (!last) // The commit follows the last range, and takes along what is left.
+      push_if_complete(i);
   }
+}
+
+bool ps_synchronizer::waits_for_push(std::size_t shard) const {
+  const auto& part = parts_[shard];
+  return part.missing == 0 && !part.pushed && samples_ > 0 && (!done_ || done_->finite())
+    && !options_.writes && !piecewise_[shard].pushes;
+}
+
+void ps_synchronizer::push_if_complete(std::size_t shard) {
+  if (waits_for_push(shard))
+    push(shard);
 }
 
 payload ps_synchronizer::gradient_for(const part& x) const {
@@ -446,6 +459,8 @@ void ps_synchronizer::on_commit(const commit& x) {
     gradient_norm_ = header_.gradient_norm();
   write_live();
   commit_parts();
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    push_if_complete(i);
   finish_if_decided();
 }
 
@@ -494,12 +509,21 @@ void ps_synchronizer::commit_part(std::size_t shard) {
   const auto header = commit_header(shard);
   ++part.attempts;
   const auto how = options_.requests.for_bytes(part.where.size() * sizeof(float));
-  request(options_.shards[shard], how.timeout, header)
-    .then([this, shard,
-           sequence = sequence_](const proto::Pushed& x) { on_decided(shard, sequence, x); },
-          [this, shard, sequence = sequence_](const caf::error& error) {
-            on_no_answer(shard, sequence, error);
-          });
+  const auto decided = [this, shard, sequence = sequence_](const proto::Pushed& x) {
+    on_decided(shard, sequence, x);
+  };
+  const auto lost = [this, shard, sequence = sequence_](const caf::error& error) {
+    on_no_answer(shard, sequence, error);
+  };
+  if (waits_for_push(shard) && !part.rows) {
+    part.pushed = true;
+    const auto data = gradient_for(part);
+    options_.board->count_bytes_sent(data.size());
+    request(options_.shards[shard], how.timeout, header, data).then(decided, lost);
+  } else {
+    push_if_complete(shard);
+    request(options_.shards[shard], how.timeout, header).then(decided, lost);
+  }
   if (pulls_next() && !part.pulled_next)
     pull_next(shard);
 }

@@ -267,6 +267,9 @@ private:
   void accepted(std::size_t shard);
   void ask_admission();
   void push(std::size_t shard);
+  /// True if this worker's gradient for the shard is complete, and must still be pushed.
+  bool waits_for_push(std::size_t shard) const;
+  void push_if_complete(std::size_t shard);
   void commit_parts();
   void commit_part(std::size_t shard);
   void complete_header();
@@ -297,6 +300,8 @@ private:
   bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
+  /// Number of elements of the gradient that the worker has contributed.
+  std::uint64_t contributed_ = 0;
   std::uint64_t samples_ = 0;
   std::uint64_t samples_of_step_ = 0;
   /// The worker's commit at the end of the step.

@@ -34,9 +34,10 @@ const char* describe(piece_fate x) noexcept {
 }
 
 ring_collective::ring_collective(const ring_place& place, std::size_t elements, ring_work work)
-  : place_(place), work_(work), cut_(elements, place.ranks, place.chunk_elements),
-    came_(cut_.number(place.ranks, 0)) {
-  for (std::size_t s = 0; s < place_.ranks; ++s) {
+  : place_(place), work_(work),
+    cut_(elements, work == ring_work::exchange ? 1 : place.ranks, place.chunk_elements),
+    came_(cut_.number(cut_.ranks(), 0)) {
+  for (std::size_t s = 0; s < cut_.ranks(); ++s) {
     const bool begins_here = (work_ == ring_work::reduce_scatter && s == place_.rank)
       || (work_ == ring_work::all_gather && s == own_segment(place_));
     missing_ += begins_here ? 0 : cut_.chunks(s);
@@ -54,7 +55,7 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
     missing_ = 0;
     return;
   }
-  const auto& mine = cut_.segment(own_segment(place_));
+  const auto mine = exchanges() ? range{} : cut_.segment(own_segment(place_));
   sum_ = payload::allocate((work_ == ring_work::reduce_scatter ? mine.size() : cut_.elements())
                            * bytes_of(place_.elements));
   if (work_ == ring_work::all_gather) {
@@ -62,7 +63,7 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
     std::ranges::copy(own_.bytes(), slice(sum_, mine.begin, mine.size()).mutable_data());
     send_own(own_segment(place_), static_cast<std::uint32_t>(place_.ranks), mine.begin, send);
   } else {
-    send_own(place_.rank, 1, 0, send);
+    send_own(exchanges() ? 0 : place_.rank, 1, 0, send);
   }
   for (auto& piece : std::exchange(early_, {}))
     take(std::move(piece), send);
@@ -77,15 +78,21 @@ void ring_collective::send_own(std::size_t segment, std::uint32_t hop, std::size
   }
 }
 
+bool ring_collective::comes_here(const ring_piece& piece) const {
+  if (exchanges())
+    return piece.hop == 1;
+  return piece.hop > 0 && piece.hop <= steps_of(all_reduce_schedule::ring, place_.ranks)
+    && (work_ != ring_work::reduce_scatter || partial(piece))
+    && (work_ != ring_work::all_gather || !partial(piece))
+    && ring_receiver(piece.segment, piece.hop, place_.ranks) == place_.rank;
+}
+
 piece_fate ring_collective::judge(const ring_piece& piece) const {
-  if (piece.segment >= place_.ranks)
+  if (piece.segment >= cut_.ranks())
     return piece_fate::no_such_segment;
   if (piece.chunk >= cut_.chunks(piece.segment))
     return piece_fate::no_such_chunk;
-  if (piece.hop == 0 || piece.hop > steps_of(all_reduce_schedule::ring, place_.ranks)
-      || (work_ == ring_work::reduce_scatter && !partial(piece))
-      || (work_ == ring_work::all_gather && partial(piece))
-      || ring_receiver(piece.segment, piece.hop, place_.ranks) != place_.rank)
+  if (!comes_here(piece))
     return piece_fate::not_due;
   if (piece.data.size()
       != cut_.where(piece.segment, piece.chunk).size() * bytes_of(place_.elements))
@@ -124,8 +131,8 @@ void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
   }
 }
 
-// Reduce-scatter: adds this rank's elements to a partial sum. The result goes to the next rank, or
-// is the final sum.
+// Reduce-scatter and exchange: adds this rank's elements to a partial sum. The result goes to the
+// next rank, or is the final sum.
 void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   const auto own = slice(own_, r.begin, r.size());
@@ -134,7 +141,9 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto offset = scatters ? cut_.segment(own_segment(place_)).begin : 0;
   payload total =
     last ? slice(sum_, r.begin - offset, r.size()) : payload::allocate(piece.data.size());
-  add(place_.elements, piece.data, own, total);
+  // In the order of ranks. It matters for the bits of a sum that is not a number.
+  const bool own_first = exchanges() && place_.rank == 0;
+  add(place_.elements, own_first ? own : piece.data, own_first ? piece.data : own, total);
   piece.data = std::move(total);
   piece.samples += own_samples_;
   ++piece.hop;
@@ -142,7 +151,7 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
     samples_ = piece.samples;
   if (last || scatters)
     --missing_;
-  if (!(last && scatters))
+  if (!(last && scatters) && !exchanges())
     send.push_back(std::move(piece));
 }
 
@@ -155,6 +164,8 @@ void ring_collective::store(const ring_piece& piece) {
 }
 
 std::uint32_t ring_collective::awaited_hop() const {
+  if (exchanges())
+    return std::ranges::find(came_, 0) != came_.end() ? 1 : 0;
   const auto ranks = static_cast<std::uint32_t>(place_.ranks);
   const auto end = work_ == ring_work::reduce_scatter ? ranks : 2 * ranks - 1;
   for (auto hop = work_ == ring_work::all_gather ? ranks : 1; hop < end; ++hop) {

@@ -25,7 +25,14 @@ struct ring_place {
 };
 
 /// The work of a ring_collective: an all-reduce, or one half of it.
-enum class ring_work : std::uint8_t { all_reduce, reduce_scatter, all_gather };
+enum class ring_work : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  /// An all-reduce of two ranks in one hop instead of two. Each sends its whole vector, as many
+  /// elements as in `all_reduce`, and adds both up. There is only one segment.
+  exchange,
+};
 
 /// The segment whose sum this rank completes.
 constexpr std::size_t own_segment(const ring_place& place) noexcept {
@@ -79,6 +86,8 @@ const char* describe(piece_fate x) noexcept;
 /// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
 /// elements in all.
 ///
+/// Two ranks can do without the second hop: see ring_work::exchange.
+///
 /// The two halves are used separately if a rank must first work on the sum of its own segment
 /// (own_segment). A reduce-scatter ends with that sum on each rank. An all-gather begins with one
 /// segment on each rank and ends with all segments on each rank. Each half sends half as much.
@@ -108,6 +117,7 @@ public:
   std::uint64_t samples() const noexcept { return samples_; }
 
 private:
+  bool comes_here(const ring_piece& piece) const;
   piece_fate judge(const ring_piece& piece) const;
   /// Which pieces of a chunk have arrived: bits `partial_came` and `sum_came`.
   std::uint8_t& came(const ring_piece& piece) {
@@ -126,6 +136,7 @@ private:
   void take(ring_piece piece, std::vector<ring_piece>& send);
   void add_own(ring_piece piece, std::vector<ring_piece>& send);
   void store(const ring_piece& piece);
+  bool exchanges() const noexcept { return work_ == ring_work::exchange; }
 
   ring_place place_;
   ring_work work_;

@@ -1,5 +1,7 @@
 #include "actors/ring/ring_node.hpp"
 
+#include "messages/scheduler.hpp"
+
 namespace troupe {
 
 ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
@@ -66,6 +68,7 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
 }
 
 void ring_node::act(ring_reductions::effects result) {
+  renew_turn();
   if (!result.send.empty())
     board_->count_sent(result.send.size());
   for (auto& [id, piece] : result.send) {

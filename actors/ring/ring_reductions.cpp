@@ -25,7 +25,7 @@ bool ring_reductions::exists(const reduction_id& id) const noexcept {
 }
 
 ring_collective& ring_reductions::collective(const reduction_id& id) {
-  auto work = ring_work::all_reduce;
+  auto work = place_.ranks == 2 ? ring_work::exchange : ring_work::all_reduce;
   if (place_.in_halves && id.bucket < left_out_)
     work = id.bucket < left_out_ / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
   auto place = place_;

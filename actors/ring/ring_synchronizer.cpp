@@ -1,6 +1,7 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/model/replica_state.hpp"
 #include "messages/problems.hpp"
+#include "messages/scheduler.hpp"
 
 #include <algorithm>
 
@@ -149,6 +150,7 @@ void ring_synchronizer::finish_if_decided() {
   result.gradient_norm = outcome.gradient_norm;
   replica_.publish(step_, outcome.left_out);
   record(outcome);
+  renew_turn();
   if (options_.coordinator && evaluations_.due(step_))
     capture(evaluations_, true);
   if (options_.coordinator && checkpoints_.due(step_))

@@ -4,12 +4,31 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "kernels/cpu/executor.hpp"
 
+#include <numeric>
+
 namespace troupe {
+
+namespace {
+
+/// Gradients of at most this number of elements are added up, and their update is made, in about a
+/// tenth of a millisecond.
+constexpr std::size_t brief_ring = std::size_t{1} << 18;
+
+/// Small models are not worth waking another thread for each bucket.
+template <class Actor, class... Args>
+auto spawn_for(std::size_t elements, const worker_site& site, Args&&... args) {
+  return elements <= brief_ring ? site.spawn_brief<Actor>(std::forward<Args>(args)...)
+                                : site.spawn_heavy<Actor>(std::forward<Args>(args)...);
+}
+
+} // namespace
 
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
                                 const std::vector<std::size_t>& sums) {
   const auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size());
-  return site.spawn_heavy<ring_node>(site.view.number, place, std::move(sizes), site.board, sums);
+  const auto elements = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+  return spawn_for<ring_node>(elements, site, site.view.number, place, std::move(sizes), site.board,
+                              sums);
 }
 
 std::vector<std::size_t> sums_of_step(const worker_site& site) {
@@ -48,8 +67,9 @@ void start_ring_worker(const worker_site& site) {
   how.requests = site.requests;
   if (site.context->job.has_checkpoint() || site.context->job.has_evaluate())
     how.coordinator = site.coordinator;
-  const auto synchronizer = site.spawn_heavy<ring_synchronizer>(
-    site.context, how, caf::actor_cast<worker_actor>(site.worker));
+  const auto synchronizer =
+    spawn_for<ring_synchronizer>(site.context->parameters().size(), site, site.context, how,
+                                 caf::actor_cast<worker_actor>(site.worker));
   site.host(proto::SYNCHRONIZER, synchronizer);
   site.host(proto::READER, synchronizer);
   join_ring(site, rank, [site, synchronizer, summing = sums.empty() ? ring_node_actor{} : rank] {

@@ -310,6 +310,44 @@ BOOST_AUTO_TEST_CASE(a_commit_that_overtakes_its_push_waits_for_it) {
   BOOST_TEST(version() == 1U);
 }
 
+// A gradient that comes with its commit has the effect of a push and a commit, once.
+BOOST_AUTO_TEST_CASE(a_commit_with_its_gradient) {
+  shard_fixture apart;
+  apart.ask(apart.push_of(1), apart.gradient(64));
+  BOOST_TEST(apart.ask(apart.commit_header(1)).outcome() == proto::APPLIED);
+
+  BOOST_TEST((refusal(commit_header(1), payload::floats(3)) == errc::malformed));
+  auto old = commit_header(1);
+  old.set_view(0);
+  BOOST_TEST((refusal(old, gradient(64)) == errc::old_view));
+  BOOST_TEST((refusal(commit_header(1, 7), gradient(64)) == errc::malformed));
+  BOOST_TEST(version() == 0U);
+  BOOST_TEST(ask(commit_header(1), gradient(64)).outcome() == proto::APPLIED);
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(std::ranges::equal(versions->published(), apart.versions->published()));
+
+  auto again = commit_header(1);
+  again.set_again(true);
+  for (const auto& answer :
+       {ask(commit_header(1), gradient(64)), ask(again), ask(push_of(1), gradient(64))}) {
+    BOOST_TEST(answer.outcome() == proto::APPLIED);
+    BOOST_TEST(answer.duplicate());
+  }
+  BOOST_TEST(version() == 1U);
+  BOOST_TEST(report().duplicates() == 3U);
+}
+
+BOOST_AUTO_TEST_CASE(a_commit_with_its_gradient_in_step) {
+  shard_fixture two{true, 2};
+  BOOST_TEST(two.ask(two.commit_header(1, 0), two.gradient(64)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(two.ask(two.commit_header(1, 0), two.gradient(64)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(two.version() == 0U);
+  two.ask(two.push_of(1, 1), two.gradient(64));
+  BOOST_TEST(two.ask(two.commit_header(1, 1)).outcome() == proto::ACCEPTED);
+  BOOST_TEST(two.version() == 1U);
+  BOOST_TEST(two.report().duplicates() == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(a_quarantined_gradient_leaves_no_trace) {
   ask(push_of(1), gradient(std::numeric_limits<float>::quiet_NaN()));
   auto bad = commit_header(1);

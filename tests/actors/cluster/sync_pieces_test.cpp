@@ -26,14 +26,14 @@ proto::Job job_with(const std::vector<std::string>& more = {}) {
   return example_job("digits_mlp", changes);
 }
 
-/// Counts the messages of a simulated run that have this type.
-template <class T>
+/// Counts the messages of a simulated run that begin with this type and have so many elements.
+template <class T, std::size_t Elements = 2>
 struct piece_counter {
   bool operator()(const caf::message& x) {
     if (!x.match_elements<proto::Frame, caf::message>())
       return false;
     const auto& inner = x.get_as<caf::message>(1);
-    if (inner.empty() || !inner.match_element<T>(0))
+    if (inner.size() != Elements || !inner.match_element<T>(0))
       return false;
     ++seen;
     return true;
@@ -45,6 +45,7 @@ struct piece_counter {
 struct counts {
   std::uint64_t pieces = 0;
   std::uint64_t new_weights = 0;
+  /// Alone, or with their commit.
   std::uint64_t pushes = 0;
   std::uint64_t pulls = 0;
 };
@@ -54,11 +55,13 @@ std::string hash_of(simulation& run, counts* seen = nullptr, message_judge more 
   piece_counter<proto::PushPiece> pieces;
   piece_counter<proto::NewWeights> new_weights;
   piece_counter<proto::Push> pushes;
-  piece_counter<proto::Pull> pulls;
+  piece_counter<proto::Commit> commits;
+  piece_counter<proto::Pull, 1> pulls;
   run.network().judge_with([&](sim_node from, sim_node to, const caf::message& x) {
     pieces(x);
     new_weights(x);
     pushes(x);
+    commits(x);
     pulls(x);
     return more ? more(from, to, x) : verdict::deliver;
   });
@@ -66,7 +69,7 @@ std::string hash_of(simulation& run, counts* seen = nullptr, message_judge more 
   BOOST_TEST(result.failure == "");
   BOOST_TEST(result.split == 0U);
   if (seen)
-    *seen = {pieces.seen, new_weights.seen, pushes.seen, pulls.seen};
+    *seen = {pieces.seen, new_weights.seen, pushes.seen + commits.seen, pulls.seen};
   return result.weights_sha256;
 }
 

@@ -96,6 +96,7 @@ std::vector<allowed> all_allowed() {
     may(SHARD, {worker, coordinator}, from_worker<Push>(worker), payload{}),
     may(SHARD, {worker, coordinator}, from_worker<PushPiece>(worker), payload{}),
     may(SHARD, {worker, coordinator}, from_worker<Commit>(worker)),
+    may(SHARD, {worker, coordinator}, from_worker<Commit>(worker), payload{}),
     may(SHARD, {worker}, from_worker<Admit>(worker)),
     may(SHARD, {ps}, from_shard<PartialNorm>(ps)),
     may(SHARD, {ps}, StepParts{}),

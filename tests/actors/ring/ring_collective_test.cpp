@@ -25,11 +25,12 @@ using input = std::function<float(std::size_t rank, std::size_t i)>;
 /// pieces in any order, and some of them again.
 class ring {
 public:
-  ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false)
+  ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false,
+       ring_work work = ring_work::all_reduce)
     : elements_(elements), chunk_(chunk_elements), faults_(faults), links_(ranks), messages_(ranks),
       floats_(ranks) {
     for (std::size_t r = 0; r < ranks; ++r)
-      nodes_.emplace_back(ring_place{r, ranks, chunk_elements}, elements);
+      nodes_.emplace_back(ring_place{r, ranks, chunk_elements}, elements, work);
   }
 
   void run(const input& value, std::uint64_t salt) {
@@ -298,6 +299,60 @@ BOOST_AUTO_TEST_CASE(steps_and_bytes) {
       BOOST_TEST(x.floats(r) == 2 * (ranks - 1) * elements / ranks);
     }
   }
+}
+
+// The bits of an all-reduce in two hops, with as many elements but half as many messages in a row.
+BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
+  const input value = [](std::size_t r, std::size_t i) {
+    return 1.0F / static_cast<float>(1 + r * 31 + i);
+  };
+  std::uint64_t salt = 0;
+  std::size_t repeated = 0;
+  for (const std::size_t elements : {0, 1, 2, 3, 101, 4096, 100'003})
+    for (const std::size_t chunk : {1, 16, 65'536}) {
+      if (elements / chunk > 10'000)
+        continue;
+      ring in_two_hops{2, elements, chunk};
+      in_two_hops.run(value, ++salt);
+      for (const bool faults : {false, false, true, true}) {
+        ring x{2, elements, chunk, faults, ring_work::exchange};
+        x.run(value, ++salt);
+        check_complete(x, elements);
+        repeated += x.repeated();
+        for (std::size_t r = 0; r < 2; ++r) {
+          BOOST_TEST(same_bits(x.node(r).sum().as_floats(), in_two_hops.node(r).sum().as_floats()));
+          BOOST_TEST(x.messages(r) == std::max<std::size_t>((elements + chunk - 1) / chunk, 1));
+          BOOST_TEST(x.floats(r) == elements);
+          BOOST_TEST(x.node(r).awaited_hop() == 0u);
+        }
+      }
+    }
+  BOOST_TEST(repeated > 100u);
+}
+
+BOOST_AUTO_TEST_CASE(an_exchange_takes_only_its_own_pieces) {
+  std::vector<ring_piece> out;
+  troupe::ring_collective node{{1, 2, 5}, 10, ring_work::exchange};
+  auto sum = good_piece();
+  sum.hop = 2;
+  auto elsewhere = good_piece();
+  elsewhere.segment = 1;
+  auto beyond = good_piece();
+  beyond.chunk = 2;
+  auto first = good_piece();
+  first.chunk = 0;
+  for (const bool contributed : {false, true}) {
+    if (contributed)
+      node.contribute(payload::floats(10), 1, out);
+    BOOST_TEST((node.receive(sum, out) == piece_fate::not_due));
+    BOOST_TEST((node.receive(elsewhere, out) == piece_fate::no_such_segment));
+    BOOST_TEST((node.receive(beyond, out) == piece_fate::no_such_chunk));
+    BOOST_TEST(node.awaited_hop() == 1u);
+    BOOST_TEST((node.receive(contributed ? first : good_piece(), out) == piece_fate::taken));
+    BOOST_TEST((node.receive(good_piece(), out) == piece_fate::repeated));
+  }
+  BOOST_TEST(node.complete());
+  BOOST_TEST(out.size() == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(own_values_are_not_changed) {

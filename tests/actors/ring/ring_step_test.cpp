@@ -565,11 +565,11 @@ BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
   // These pieces were refused. Everything else continues: this step, its second attempt, and the
   // next step.
   for (const reduction_id id : {reduction_id{0, 0, 0}, {0, 1, 0}, {1, 0, 0}}) {
-    BOOST_TEST((fate(id, 3) == piece_fate::taken));
-    BOOST_TEST((fate(id, 3) == piece_fate::repeated));
+    BOOST_TEST((fate(id, 6) == piece_fate::taken));
+    BOOST_TEST((fate(id, 6) == piece_fate::repeated));
   }
   // One element per rank.
-  BOOST_TEST((fate({0, 1, 2}, 1) == piece_fate::taken));
+  BOOST_TEST((fate({0, 1, 2}, 2) == piece_fate::taken));
   BOOST_TEST(x.repeated() == 3u);
 }
 
