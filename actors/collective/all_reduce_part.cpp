@@ -16,8 +16,8 @@ void send_right(const ring_place& place, std::vector<ring_piece> pieces,
 
 state begin(all_reduce_schedule how, const ring_place& place, payload own,
             std::vector<addressed_piece>& send) {
-  if (how == all_reduce_schedule::direct)
-    return direct_collective{place, std::move(own), send};
+  if (how != all_reduce_schedule::ring)
+    return direct_collective{how, place, std::move(own), send};
   ring_collective ring{place, own.size() / bytes_of(place.elements)};
   std::vector<ring_piece> pieces;
   ring.contribute(std::move(own), 1, pieces);

@@ -43,8 +43,7 @@ collective_member_actor spawn_member(caf::actor_system& sys, const collective_op
   how.rank = rank;
   how.ranks = ranks;
   how.schedule = options.schedule;
-  if (!how.schedule && on_one_host(options))
-    how.schedule = all_reduce_schedule::direct;
+  how.in_shared_memory = on_one_host(options);
   how.max_bytes = options.max_bytes;
   how.chunk_bytes = options.chunk_bytes;
   how.deadline = options.deadline;

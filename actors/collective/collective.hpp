@@ -25,9 +25,10 @@ struct collective_options {
   /// If true, processes on the same host read each other's vectors in shared memory; otherwise they
   /// use TCP.
   bool share_memory = true;
-  /// If absent: direct if the ranks are threads, or if they share memory and all addresses have the
-  /// same host. Otherwise it depends on the length of each vector (schedule_for). All ranks have
-  /// the same addresses and lengths, so all make the same choice.
+  /// If absent, it depends on the length of each vector, and on whether all ranks read each other's
+  /// memory: they do if they are threads, or if they share memory and all addresses have the same
+  /// host (schedule_for). All ranks have the same addresses and lengths, so all make the same
+  /// choice.
   std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;

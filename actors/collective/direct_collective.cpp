@@ -12,29 +12,30 @@ constexpr std::size_t block = 2048;
 
 } // namespace
 
-direct_collective::direct_collective(const ring_place& place, payload own,
+direct_collective::direct_collective(all_reduce_schedule how, const ring_place& place, payload own,
                                      std::vector<addressed_piece>& send)
-  : place_(place), cut_(own.size() / bytes_of(place.elements), place.ranks, place.chunk_elements),
+  : how_(how), place_(place), cut_(own.size() / bytes_of(place.elements),
+                                   segments_of(how, place.ranks), place.chunk_elements),
     own_(std::move(own)) {
   if (place_.ranks == 1) {
     sum_ = own_;
     return;
   }
   sum_ = payload::allocate(own_.size());
-  came_.resize(cut_.number(place_.ranks, 0));
+  came_.resize(cut_.number(cut_.ranks(), 0));
   missing_ = came_.size();
-  to_add_ = cut_.chunks(place_.rank);
+  to_add_ = cut_.chunks(mine());
   gathering_.resize(to_add_);
   for (std::uint32_t c = 0; c < to_add_; ++c) {
     auto& x = gathering_[c];
-    const auto where = cut_.where(place_.rank, c);
+    const auto where = cut_.where(mine(), c);
     x.parts.resize(place_.ranks);
     x.parts[place_.rank] = slice_elements(own_, place_.elements, where.begin, where.size());
     x.came.resize(place_.ranks);
     x.came[place_.rank] = true;
     x.missing = place_.ranks - 1;
   }
-  for (const auto& x : moves_of(all_reduce_schedule::direct, place_.rank, cut_))
+  for (const auto& x : moves_of(how_, place_.rank, place_.ranks, cut_))
     if (x.step == 1 && x.from == place_.rank)
       send.push_back({x.to,
                       {x.segment, x.chunk, 1, 0,
@@ -43,12 +44,12 @@ direct_collective::direct_collective(const ring_place& place, payload own,
 }
 
 piece_fate direct_collective::judge(std::size_t from, const ring_piece& piece) const {
-  if (piece.segment >= place_.ranks)
+  if (piece.segment >= cut_.ranks())
     return piece_fate::no_such_segment;
   if (piece.chunk >= cut_.chunks(piece.segment))
     return piece_fate::no_such_chunk;
-  const bool part = piece.hop == 1 && piece.segment == place_.rank;
-  const bool sum = piece.hop == 2 && piece.segment == from;
+  const bool part = piece.hop == 1 && piece.segment == mine();
+  const bool sum = !one_shot() && piece.hop == 2 && piece.segment == from;
   if (from >= place_.ranks || from == place_.rank || (!part && !sum))
     return piece_fate::not_due;
   if (piece.data.size()
@@ -83,15 +84,14 @@ void direct_collective::gather(std::size_t from, ring_piece piece,
   x.came[from] = true;
   if (--x.missing > 0)
     return;
-  const auto where = cut_.where(place_.rank, piece.chunk);
+  const auto where = cut_.where(mine(), piece.chunk);
   const auto total = slice_elements(sum_, place_.elements, where.begin, where.size());
   add_up(std::exchange(x.parts, {}), total);
-  came_[cut_.number(place_.rank, piece.chunk)] = true;
+  came_[cut_.number(mine(), piece.chunk)] = true;
   --to_add_;
   --missing_;
-  for (std::size_t k = 1; k < place_.ranks; ++k)
-    send.push_back({(place_.rank + k) % place_.ranks,
-                    {static_cast<std::uint32_t>(place_.rank), piece.chunk, 2, 0, total}});
+  for (std::size_t k = 1; k < place_.ranks && !one_shot(); ++k)
+    send.push_back({(place_.rank + k) % place_.ranks, {mine(), piece.chunk, 2, 0, total}});
 }
 
 void direct_collective::add_up(const std::vector<payload>& parts, payload total) const {

@@ -13,20 +13,23 @@ struct addressed_piece {
   ring_piece piece;
 };
 
-/// The part of one rank in one direct all-reduce (all_reduce_schedule::direct). Plain state: the
-/// owner passes in pieces from the other ranks, and sends the pieces that this class returns. The
-/// hop of a piece is its step: 1 for a rank's own elements, 2 for a sum.
+/// The part of one rank in one all-reduce with the schedule `direct` or `one_shot`
+/// (all_reduce_schedule). Plain state: the owner passes in pieces from the other ranks, and sends
+/// the pieces that this class returns. The hop of a piece is its step: 1 for a rank's own elements,
+/// 2 for a sum.
 ///
-/// The owner of a segment adds up a chunk after it has received this chunk from all ranks. It adds
-/// in the order of ranks, not of arrival, so that all ranks get the same bits in every run. It
-/// reads each vector once.
+/// With `direct`, each rank owns a segment; with `one_shot`, all ranks own the only one. An owner
+/// adds up a chunk after it has received this chunk from all ranks. It adds in the order of ranks,
+/// not of arrival, so that all ranks get the same bits in every run. It reads each vector once.
 ///
 /// The payloads of this rank and of other ranks are held only until they are added up or copied.
 class direct_collective {
 public:
+  /// @param how `direct` or `one_shot`
   /// @param own this rank's vector
   /// @param send receives the pieces to send, at its end
-  direct_collective(const ring_place& place, payload own, std::vector<addressed_piece>& send);
+  direct_collective(all_reduce_schedule how, const ring_place& place, payload own,
+                    std::vector<addressed_piece>& send);
 
   /// Takes a piece from another rank. Appends the pieces to send to `send`.
   piece_fate receive(std::size_t from, ring_piece piece, std::vector<addressed_piece>& send);
@@ -55,6 +58,13 @@ private:
   void gather(std::size_t from, ring_piece piece, std::vector<addressed_piece>& send);
   void add_up(const std::vector<payload>& parts, payload total) const;
 
+  bool one_shot() const noexcept { return how_ == all_reduce_schedule::one_shot; }
+  /// The segment that this rank adds up.
+  std::uint32_t mine() const noexcept {
+    return one_shot() ? 0 : static_cast<std::uint32_t>(place_.rank);
+  }
+
+  all_reduce_schedule how_;
   ring_place place_;
   chunk_layout cut_;
   payload own_;

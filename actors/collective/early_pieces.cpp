@@ -18,8 +18,9 @@ std::string vector_of(const proto::CollectivePiece& x) {
 
 // Before this rank has sent its own elements, no sum that needs them exists.
 bool is_possible(const proto::CollectivePiece& x, const member_options& own) {
-  if (static_cast<all_reduce_schedule>(x.schedule()) == all_reduce_schedule::direct)
-    return x.step() == 1 && x.segment() == own.rank;
+  const auto how = static_cast<all_reduce_schedule>(x.schedule());
+  if (how != all_reduce_schedule::ring)
+    return x.step() == 1 && (how == all_reduce_schedule::one_shot || x.segment() == own.rank);
   return x.step() > 0 && x.step() < own.ranks && ring_receiver(x.from(), 1, own.ranks) == own.rank
     && ring_receiver(x.segment(), x.step(), own.ranks) == own.rank;
 }
@@ -33,8 +34,8 @@ proto::CollectivePiece whole_of(const member_options& options, std::uint64_t num
   result.set_number(number);
   result.set_from(static_cast<std::uint32_t>(options.rank));
   result.set_ranks(static_cast<std::uint32_t>(options.ranks));
-  result.set_schedule(static_cast<std::uint32_t>(
-    options.schedule.value_or(schedule_for(options.ranks, bytes, options.chunk_bytes))));
+  result.set_schedule(static_cast<std::uint32_t>(options.schedule.value_or(
+    schedule_for(options.ranks, bytes, options.chunk_bytes, options.in_shared_memory))));
   result.set_kind(static_cast<std::uint32_t>(kind));
   result.set_elements(elements);
   result.set_chunk_elements(options.chunk_bytes / bytes_of(kind));
@@ -78,8 +79,10 @@ std::string early_pieces::refusal(const proto::CollectivePiece& x, const payload
     if (const auto& first = pieces_.front().header;
         x.elements() != first.elements() || x.kind() != first.kind())
       return misfit(x, first, "rank " + std::to_string(first.from()));
-  const chunk_layout cut{x.elements(), options_.ranks, x.chunk_elements()};
-  if (x.segment() >= options_.ranks)
+  const chunk_layout cut{
+    x.elements(), segments_of(static_cast<all_reduce_schedule>(x.schedule()), options_.ranks),
+    x.chunk_elements()};
+  if (x.segment() >= cut.ranks())
     return misfit(x, describe(piece_fate::no_such_segment));
   if (x.chunk() >= cut.chunks(x.segment()))
     return misfit(x, describe(piece_fate::no_such_chunk));

@@ -18,11 +18,13 @@ struct member_options {
   std::size_t rank = 0;
   std::size_t ranks = 1;
   /// If absent, it depends on the length of each vector: see schedule_for().
-  std::optional<all_reduce_schedule> schedule = all_reduce_schedule::direct;
+  std::optional<all_reduce_schedule> schedule;
+  /// True if all ranks read each other's memory.
+  bool in_shared_memory = true;
   /// Size of a chunk in bytes; at least 8.
   std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// Length of the longest vector. A rank keeps pieces of other ranks before its program passes its
-  /// own vector: at most this number of bytes.
+  /// Length of the longest vector. It bounds the pieces of other ranks that a rank keeps before its
+  /// program passes its own vector: see early_pieces.
   std::size_t max_bytes = std::size_t{16} << 30;
   /// How long a rank waits for a piece. So one rank may begin an all-reduce later than another by
   /// at most this time. When a rank has died or stopped, all others get an error within twice this
@@ -45,7 +47,8 @@ std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
 /// Pieces of the next all-reduce, from ranks that have begun it before this one. Plain state. It
 /// keeps only pieces that the schedule can send so early, each of them once, and all of one vector.
-/// Their total length is therefore at most that of the vector.
+/// Their total length is therefore at most that of the vector; with the schedule `one_shot`, that
+/// of the vectors of all other ranks.
 class early_pieces {
 public:
   struct early_piece {

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// The messages of an all-reduce of n elements over R ranks. Both schedules cut the vector into R
-/// segments and send the same number of elements in total: 2 (R - 1) n. Their speed depends on the
-/// number of steps and on the cost of sending.
+/// The messages of an all-reduce of n elements over R ranks. `direct` and `ring` cut the vector
+/// into R segments and send the same number of elements in total: 2 (R - 1) n. Their speed depends
+/// on the number of steps and on the cost of sending.
 enum class all_reduce_schedule : std::uint8_t {
   /// 2 steps: every rank reads its own segment from all other ranks, adds up in the order of ranks,
   /// and then all other ranks read the sum. Rank r sends n + (R - 2) |segment r| elements. This
@@ -24,18 +24,32 @@ enum class all_reduce_schedule : std::uint8_t {
   /// this schedule suits many ranks on a network. Patarasuk and Yuan, "Bandwidth optimal all-reduce
   /// algorithms for clusters of workstations", 2009.
   ring,
+  /// 1 step: every rank reads the whole vectors of all other ranks, and adds up in the order of
+  /// ranks. There is only one segment. Rank r sends (R - 1) n elements, R / 2 times as many as with
+  /// the other schedules. It suits two ranks, and short vectors.
+  one_shot,
 };
 
 /// "direct".
 const char* to_string(all_reduce_schedule x) noexcept;
 
-/// The schedule for a vector of this many bytes, for ranks on a network. It is `direct` for two
-/// ranks, and if no segment is longer than a chunk: a ring would then only add steps, because it
-/// has no second chunk to send meanwhile. Otherwise it is `ring`, where a rank never receives from
-/// all others at once. All ranks choose the same schedule, because it depends only on these
-/// arguments.
-all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes,
-                                 std::size_t chunk_bytes) noexcept;
+/// The number of segments into which a schedule cuts a vector.
+constexpr std::size_t segments_of(all_reduce_schedule how, std::size_t ranks) noexcept {
+  return how == all_reduce_schedule::one_shot ? 1 : ranks;
+}
+
+/// The schedule for a vector of this many bytes. All ranks choose the same one, because it depends
+/// only on these arguments.
+///
+/// On a network it is `one_shot` for two ranks and for vectors of up to 4 KiB. Otherwise it is
+/// `direct` if no segment is longer than a chunk: a ring would then only add steps, because it has
+/// no second chunk to send meanwhile. For longer vectors it is `ring`, where a rank never receives
+/// from all others at once.
+///
+/// In shared memory it is `one_shot` for vectors of up to 4 KiB, for two ranks up to 1 MiB, and
+/// otherwise `direct`, which reads each vector once.
+all_reduce_schedule schedule_for(std::size_t ranks, std::size_t bytes, std::size_t chunk_bytes,
+                                 bool in_shared_memory = false) noexcept;
 
 /// A chunk on its way from one rank to another.
 struct all_reduce_move {
@@ -57,9 +71,9 @@ struct all_reduce_move {
 /// Number of steps of an all-reduce over `ranks` ranks; 0 for a single rank.
 std::uint32_t steps_of(all_reduce_schedule how, std::size_t ranks) noexcept;
 
-/// All moves that `rank` sends or receives, in the order of steps. A pure function of its
-/// arguments.
-std::vector<all_reduce_move> moves_of(all_reduce_schedule how, std::size_t rank,
+/// All moves that `rank` of `ranks` sends or receives, in the order of steps. `cut` has
+/// segments_of() segments. A pure function of its arguments.
+std::vector<all_reduce_move> moves_of(all_reduce_schedule how, std::size_t rank, std::size_t ranks,
                                       const chunk_layout& cut);
 
 /// The rank that receives a segment in a step of the ring. A segment starts at the rank with its

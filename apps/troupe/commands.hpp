@@ -171,7 +171,7 @@ struct bench_allreduce_command {
   std::vector<std::string> sizes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
   /// Number of measurements for each size.
   std::uint32_t rounds = 20;
-  std::string schedule = "direct";
+  std::string schedule = "auto";
   bool processes = false;
   /// For messages between processes: "auto" or "tcp".
   std::string transport = "auto";

@@ -215,7 +215,7 @@ class AllReduce(Bench):
                 self.assertEqual([x["bytes"] for x in results], [64, 4096])
                 for x in results:
                     self.assertEqual((x["ranks"], x["times"], x["processes"]), (2, 4, "--processes" in more))
-                    self.assertEqual(x["schedule"], "ring" if "--schedule=ring" in more else "direct")
+                    self.assertEqual(x["schedule"], "ring" if "--schedule=ring" in more else "auto")
                     time = x["microseconds"]
                     self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
                     # 2 (R - 1) / R bytes pass per byte of the vector: here 1.
@@ -259,7 +259,7 @@ class AllReduce(Bench):
             (["--sizes=6"], "a multiple of 4"),
             (["--ranks=1"], "--ranks must be 2 to 64"),
             (["--rounds=3"], "--rounds must be at least 4"),
-            (["--schedule=tree"], "auto, direct or ring was expected"),
+            (["--schedule=tree"], "auto, direct, ring or one_shot was expected"),
             (["--transport=tcp"], "--transport=tcp is for --processes"),
             (["--processes", "--transport=udp"], "expected auto or tcp"),
             (["--peer=nccl"], "expected gloo or mpi"),

@@ -111,7 +111,8 @@ std::vector<allreduce_measurement> run_rank(collective& group, const bench_allre
 
 /// Absent for "auto", and for any text that is not a schedule.
 std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
-  for (const auto x : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+  for (const auto x :
+       {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot})
     if (text == to_string(x))
       return x;
   return std::nullopt;
@@ -259,7 +260,8 @@ void check(const bench_allreduce_command& x) {
   for (const auto& text : x.sizes)
     parse_size("--sizes", text);
   if (x.schedule != "auto" && !parse_schedule(x.schedule))
-    throw input_error{fmt::format("--schedule={}: auto, direct or ring was expected", x.schedule)};
+    throw input_error{
+      fmt::format("--schedule={}: auto, direct, ring or one_shot was expected", x.schedule)};
   if (x.transport != "auto" && x.transport != "tcp")
     throw input_error{fmt::format("--transport={}: expected auto or tcp", x.transport)};
   if (x.transport == "tcp" && !x.processes && x.addresses.empty())

@@ -84,7 +84,7 @@ CLI::App& add_bench_allreduce(CLI::App& bench, bench_allreduce_command& x) {
   sub->add_option("--rounds", x.rounds, "Number of measurements of each")->capture_default_str();
   sub->add_option("--schedule", x.schedule, "Schedule of the messages")
     ->capture_default_str()
-    ->type_name("{auto,direct,ring}");
+    ->type_name("{auto,direct,ring,one_shot}");
   sub->add_flag("--processes", x.processes, "Run each rank in a process instead of a thread");
   sub->add_option("--transport", x.transport, "Transport between processes; auto: shared memory")
     ->capture_default_str()

@@ -93,8 +93,8 @@ private:
   std::size_t repeated_ = 0;
 };
 
-constexpr all_reduce_schedule schedules[] = {all_reduce_schedule::direct,
-                                             all_reduce_schedule::ring};
+constexpr all_reduce_schedule schedules[] = {all_reduce_schedule::direct, all_reduce_schedule::ring,
+                                             all_reduce_schedule::one_shot};
 
 /// Rank 1 of 3 with 9 float32 elements in chunks of 2, with the schedule direct.
 struct one_rank {
@@ -145,8 +145,8 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(repeated > 1'000u);
 }
 
-// Bit for bit in the documented order: direct adds ranks 0, 1, ...; ring starts with the rank of
-// the segment.
+// Bit for bit in the documented order: direct and one_shot add ranks 0, 1, ...; ring starts with
+// the rank of the segment.
 BOOST_AUTO_TEST_CASE(the_order_of_additions) {
   constexpr std::size_t elements = 5'003;
   const input value = [](std::size_t r, std::size_t i) {
@@ -205,6 +205,30 @@ BOOST_AUTO_TEST_CASE(the_ring_waits_for_its_left_neighbour) {
     BOOST_TEST(x.awaited_step() == (step + 1) % 5);
   }
   BOOST_TEST(x.complete());
+}
+
+BOOST_AUTO_TEST_CASE(one_shot_waits_for_all_others) {
+  std::vector<addressed_piece> send;
+  troupe::all_reduce_part x{
+    troupe::all_reduce_schedule::one_shot, {1, 3, 2}, payload::floats(3), send};
+  BOOST_TEST(send.size() == 4u); // two chunks to each
+  send.clear();
+  BOOST_TEST(x.awaited_step() == 1u);
+  BOOST_TEST(x.awaited_ranks() == (std::vector<std::size_t>{0, 2}));
+  const auto fate = [&](std::size_t from, const ring_piece& y) { return x.receive(from, y, send); };
+  BOOST_TEST((fate(0, piece_of(1, 0, 1, 2)) == piece_fate::no_such_segment));
+  BOOST_TEST((fate(0, piece_of(0, 2, 1, 2)) == piece_fate::no_such_chunk));
+  BOOST_TEST((fate(0, piece_of(0, 0, 2, 2)) == piece_fate::not_due));
+  BOOST_TEST((fate(1, piece_of(0, 0, 1, 2)) == piece_fate::not_due));
+  for (const std::size_t from : {2, 0}) {
+    BOOST_TEST((fate(from, piece_of(0, 0, 1, 2)) == piece_fate::taken));
+    BOOST_TEST((fate(from, piece_of(0, 0, 1, 2)) == piece_fate::repeated));
+    BOOST_TEST(!x.complete());
+    BOOST_TEST((fate(from, piece_of(0, 1, 1, 1)) == piece_fate::taken));
+  }
+  BOOST_TEST(x.complete());
+  BOOST_TEST(send.empty());
+  BOOST_TEST(x.awaited_step() == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {

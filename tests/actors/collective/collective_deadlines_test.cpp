@@ -107,7 +107,8 @@ struct three_and_a_stopped_one {
 BOOST_AUTO_TEST_SUITE(collective_deadlines)
 
 BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
-  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+  for (const auto schedule :
+       {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot}) {
     three_and_a_stopped_one x{schedule};
     for (std::size_t r = 0; r < 3; ++r) {
       x.ask(r);

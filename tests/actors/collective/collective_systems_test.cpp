@@ -63,7 +63,8 @@ BOOST_AUTO_TEST_SUITE(collective_of_systems)
 
 BOOST_AUTO_TEST_CASE(sums_over_loopback) {
   for (const bool share : {true, false})
-    for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+    for (const auto schedule :
+         {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot}) {
       collective_options options;
       options.share_memory = share;
       options.schedule = schedule;

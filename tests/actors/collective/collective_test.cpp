@@ -18,7 +18,8 @@ BOOST_AUTO_TEST_SUITE(collective_of_actors)
 BOOST_AUTO_TEST_CASE(threads_of_one_system) {
   config cfg;
   caf::actor_system sys{cfg};
-  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+  for (const auto schedule :
+       {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot})
     for (const std::size_t ranks : {1, 2, 3, 5}) {
       collective_options options;
       options.schedule = schedule;
@@ -73,7 +74,8 @@ BOOST_AUTO_TEST_CASE(buffers_come_back) {
 BOOST_AUTO_TEST_CASE(another_length_or_kind) {
   config cfg;
   caf::actor_system sys{cfg};
-  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring})
+  for (const auto schedule :
+       {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot})
     for (const bool kind : {false, true}) {
       collective_options options;
       options.schedule = schedule;
@@ -226,7 +228,8 @@ BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
   config cfg;
   caf::actor_system sys{cfg};
-  for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+  for (const auto schedule :
+       {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot}) {
     collective_options options;
     options.schedule = schedule;
     options.deadline = 3'000ms;
@@ -268,7 +271,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
   config cfg;
   caf::actor_system sys{cfg};
   for (int k = 0; k < 20; ++k)
-    for (const auto schedule : {all_reduce_schedule::direct, all_reduce_schedule::ring}) {
+    for (const auto schedule :
+         {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot}) {
       collective_options options;
       options.schedule = schedule;
       auto groups = collective::in_one_system(sys, 3, options);

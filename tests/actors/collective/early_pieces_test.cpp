@@ -18,7 +18,9 @@ struct piece {
     header.set_segment(segment);
     header.set_chunk(chunk);
     header.set_step(step);
-    data = payload::floats(chunk == 2 ? 5 : 10);
+    // One segment of 100 elements, or four of 25.
+    data =
+      payload::floats(options.schedule != all_reduce_schedule::one_shot && chunk == 2 ? 5 : 10);
   }
 
   proto::CollectivePiece header;
@@ -56,6 +58,15 @@ BOOST_AUTO_TEST_CASE(pieces_that_can_come_early_are_kept_once) {
     BOOST_TEST(z.keep(y.header, y.data) == "");
   }
   BOOST_TEST(z.take().size() == 3u);
+
+  const auto one_shot = options_of(all_reduce_schedule::one_shot);
+  early_pieces w{one_shot};
+  for (const std::uint32_t from : {0, 1, 3})
+    for (std::uint32_t chunk = 0; chunk < 10; ++chunk) {
+      const piece y{one_shot, from, 0, chunk};
+      BOOST_TEST(w.keep(y.header, y.data) == "");
+    }
+  BOOST_TEST(w.take().size() == 30u);
 }
 
 BOOST_AUTO_TEST_CASE(all_others_are_refused) {
@@ -77,6 +88,10 @@ BOOST_AUTO_TEST_CASE(all_others_are_refused) {
   refused(ring, piece{ring, 1, 2, 0, 4}, "it is not due here");
   refused(ring, piece{ring, 1, 1, 0, 0}, "it is not due here");
   refused(ring, piece{ring, 0, 1, 0, 1}, "it is not due here");
+  const auto one_shot = options_of(all_reduce_schedule::one_shot);
+  refused(one_shot, piece{one_shot, 0, 1}, "there is no such segment");
+  refused(one_shot, piece{one_shot, 0, 0, 10}, "there is no such chunk");
+  refused(one_shot, piece{one_shot, 0, 0, 0, 2}, "it is not due here");
   refused(direct, piece{ring, 1, 1}, "has schedule ring, this rank direct");
   piece x{direct, 0, 2};
   x.data = payload::floats(9);
@@ -116,27 +131,37 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(choice_of_a_schedule)
 
 BOOST_AUTO_TEST_CASE(by_the_length_of_a_vector) {
-  constexpr std::size_t chunk = 1000;
-  for (const std::size_t ranks : {1, 2, 3, 17}) {
+  using how = all_reduce_schedule;
+  constexpr std::size_t chunk = 10'000;
+  constexpr std::size_t mib = 1 << 20;
+  for (const std::size_t ranks : {2, 3, 17}) {
+    const bool two = ranks == 2;
     const auto choice = [&](std::size_t bytes) { return schedule_for(ranks, bytes, chunk); };
-    BOOST_TEST((choice(0) == all_reduce_schedule::direct));
-    BOOST_TEST((choice(ranks * chunk) == all_reduce_schedule::direct));
-    BOOST_TEST((choice(ranks * (chunk + 1))
-                == (ranks < 3 ? all_reduce_schedule::direct : all_reduce_schedule::ring)));
+    BOOST_TEST((choice(0) == how::one_shot));
+    BOOST_TEST((choice(4096) == how::one_shot));
+    BOOST_TEST((choice(ranks * chunk) == (two ? how::one_shot : how::direct)));
+    BOOST_TEST((choice(ranks * (chunk + 1)) == (two ? how::one_shot : how::ring)));
+    const auto in_memory = [&](std::size_t bytes) {
+      return schedule_for(ranks, bytes, chunk, true);
+    };
+    BOOST_TEST((in_memory(4096) == how::one_shot));
+    BOOST_TEST((in_memory(mib) == (two ? how::one_shot : how::direct)));
+    BOOST_TEST((in_memory(mib + 1) == how::direct));
   }
 }
 
 BOOST_AUTO_TEST_CASE(one_that_is_given_stays) {
-  member_options how{.rank = 0, .ranks = 3, .schedule = std::nullopt};
-  how.chunk_bytes = 8;
+  member_options how{.rank = 0, .ranks = 3, .schedule = std::nullopt, .in_shared_memory = false};
+  how.chunk_bytes = 4096;
   const auto chosen = [&](std::size_t elements) {
     return static_cast<all_reduce_schedule>(
       whole_of(how, 1, element_kind::float64, elements).schedule());
   };
-  BOOST_TEST((chosen(3) == all_reduce_schedule::direct));
-  BOOST_TEST((chosen(6) == all_reduce_schedule::ring));
+  BOOST_TEST((chosen(3) == all_reduce_schedule::one_shot));
+  BOOST_TEST((chosen(1000) == all_reduce_schedule::direct));
+  BOOST_TEST((chosen(2000) == all_reduce_schedule::ring));
   how.schedule = all_reduce_schedule::direct;
-  BOOST_TEST((chosen(6) == all_reduce_schedule::direct));
+  BOOST_TEST((chosen(2000) == all_reduce_schedule::direct));
   how.schedule = all_reduce_schedule::ring;
   BOOST_TEST((chosen(3) == all_reduce_schedule::ring));
 }
