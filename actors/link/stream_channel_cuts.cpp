@@ -1,0 +1,159 @@
+// The part of a stream_channel for sockets that break and peers that take nothing.
+
+#include "actors/link/stream_channel.hpp"
+#include "actors/link/stream_records.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+namespace troupe {
+
+std::string beyond_window(std::uint64_t window) {
+  return "more than " + std::to_string(window >> 20) + " MiB wait for it, and it takes nothing";
+}
+
+bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
+  const auto time = now();
+  const std::lock_guard guard{mutex_};
+  if (suspect_after != suspicion_) {
+    suspicion_ = suspect_after;
+    suspicion_since_ = time;
+    longest_suspicion_ = std::max(longest_suspicion_, suspect_after);
+  } else if (time - suspicion_since_ > longest_suspicion_) {
+    longest_suspicion_ = suspect_after;
+  }
+  if (broken_ || cut_)
+    return true;
+  if (time - said_ >= suspect_after / 4) {
+    push({records::make(proto::PING), {}, -1, {}, false});
+    write(queue_.size() - 1);
+  }
+  if (time - heard_.load() <= suspect_after)
+    return true;
+  // Data of the peer has arrived but has not been read yet.
+  int waiting = 0;
+  if (::ioctl(socket_.get(), FIONREAD, &waiting) == 0 && waiting > 0)
+    return true;
+  // The reading thread then notices the end.
+  if (options_.resumes)
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  return options_.resumes;
+}
+
+// Links look a few times while the time passes.
+std::chrono::nanoseconds stream_channel::unnoticed_for() const {
+  const std::lock_guard guard{mutex_};
+  return longest_suspicion_ * 5 / 4;
+}
+
+bool stream_channel::cut() const {
+  const std::lock_guard guard{mutex_};
+  return cut_;
+}
+
+bool stream_channel::resumed() const {
+  const std::lock_guard guard{mutex_};
+  return !cut_ && !holding_;
+}
+
+file_descriptor stream_channel::release_socket() {
+  const std::lock_guard guard{mutex_};
+  if (!std::exchange(cut_, true))
+    ++cuts_;
+  return std::move(socket_);
+}
+
+void stream_channel::resume(file_descriptor socket, const proto::Greeting* greeting,
+                            const std::string& token) {
+  begin_ = end_ = body_read_ = 0;
+  body_ = {};
+  content_ = {};
+  std::deque<outgoing> dropped;
+  bool possible = true;
+  {
+    const std::lock_guard guard{mutex_};
+    socket_ = std::move(socket);
+    cut_ = false;
+    heard_ = now();
+    written_ = 0;
+    std::erase_if(queue_, [this](auto& x) {
+      if (!x.numbered)
+        waiting_ -= x.bytes();
+      return !x.numbered;
+    });
+    holding_ = greeting == nullptr;
+    if (greeting != nullptr)
+      possible = acknowledge(greeting->received(), dropped);
+    resend();
+    proto::Greeting x;
+    x.set_token(token);
+    x.set_received(acknowledged_ = received_.load());
+    queue_.push_front({records::make(proto::GREETING, x), {}, -1, {}, false});
+    waiting_ += queue_.front().bytes();
+    flush();
+  }
+  if (end_overflow())
+    return;
+  if (!possible)
+    mistrust("a number of records that it cannot have received");
+}
+
+bool stream_channel::acknowledge(std::uint64_t received, std::deque<outgoing>& dropped) {
+  if (received < first_sent_ || received - first_sent_ > sent_.size())
+    return false;
+  for (; first_sent_ < received; ++first_sent_) {
+    waiting_ -= sent_.front().bytes();
+    dropped.push_back(std::move(sent_.front()));
+    sent_.pop_front();
+  }
+  return true;
+}
+
+void stream_channel::resend() {
+  if (holding_)
+    return;
+  queue_.insert(queue_.begin(), std::make_move_iterator(sent_.begin()),
+                std::make_move_iterator(sent_.end()));
+  sent_.clear();
+}
+
+void stream_channel::give_up(const std::string& reason) {
+  std::deque<outgoing> not_sent;
+  std::deque<outgoing> not_acknowledged;
+  {
+    const std::lock_guard guard{mutex_};
+    broken_ = true;
+    queue_.swap(not_sent);
+    sent_.swap(not_acknowledged);
+  }
+  fail(reason);
+}
+
+// Too many bytes wait. Loans whose records are not written are released; the peer may still read
+// the others.
+bool stream_channel::end_overflow() {
+  std::deque<outgoing> not_sent;
+  std::deque<outgoing> not_acknowledged;
+  std::uint64_t window = 0;
+  {
+    const std::lock_guard guard{mutex_};
+    if (!overflowed_ || broken_)
+      return false;
+    broken_ = true;
+    window = window_;
+    for (std::size_t i = written_ > 0 ? 1 : 0; i < queue_.size(); ++i)
+      lent_.erase(queue_[i].loan);
+    queue_.swap(not_sent);
+    sent_.swap(not_acknowledged);
+  }
+  keep_loans();
+  fail(beyond_window(window));
+  options_.wake(); // The socket can be closed.
+  return true;
+}
+
+} // namespace troupe

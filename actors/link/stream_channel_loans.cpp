@@ -1,0 +1,125 @@
+// The part of a stream_channel that lends memory to the peer, and borrows the peer's.
+
+#include "actors/link/stream_channel.hpp"
+#include "actors/link/stream_records.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+/// The peer's memory, until the last reference is gone.
+class stream_channel::borrowed final : public buffer {
+public:
+  borrowed(std::shared_ptr<stream_channel> from, std::shared_ptr<const shared_memory> memory,
+           std::uint64_t loan)
+    : buffer(memory->data(), memory->size(), false), from_(std::move(from)),
+      memory_(std::move(memory)), loan_(loan) {}
+
+protected:
+  void retire() noexcept override {
+    const std::unique_ptr<borrowed> self{this};
+    from_->give_back(loan_);
+  }
+
+private:
+  std::shared_ptr<stream_channel> from_;
+  std::shared_ptr<const shared_memory> memory_;
+  std::uint64_t loan_;
+};
+
+void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) {
+  const auto file = x.storage()->shared();
+  auto& loan = *frame.mutable_loan();
+  loan.set_number(next_loan_++);
+  loan.set_memory(file.number);
+  loan.set_memory_bytes(x.storage()->capacity());
+  loan.set_offset(x.offset());
+  loan.set_bytes(x.size());
+  if (std::ranges::find(known_, file.number) == known_.end()) {
+    // First, the peer must close files that were freed in the meantime.
+    const auto gone = buffer_pool::process().freed(known_);
+    if (!gone.empty()) {
+      proto::Return freed;
+      for (const auto number : gone) {
+        freed.add_freed(number);
+        std::erase(known_, number);
+      }
+      push({records::make(proto::RETURN, freed), {}});
+    }
+    loan.set_first_time(true);
+    out.descriptor = file.descriptor;
+    known_.push_back(file.number);
+  }
+  lent_.emplace(loan.number(), x);
+  waiting_ += x.size();
+  out.lent = x;
+  out.loan = loan.number();
+}
+
+// Called on any thread, when the last reference is gone.
+void stream_channel::give_back(std::uint64_t loan) noexcept {
+  {
+    const std::lock_guard guard{returns_mutex_};
+    --borrowed_;
+    returns_.push_back(loan);
+  }
+  options_.wake();
+}
+
+void stream_channel::keep_loans() {
+  static std::mutex mutex;
+  static std::vector<payload> kept;
+  const std::scoped_lock guard{mutex_, mutex};
+  for (auto& x : lent_)
+    kept.push_back(std::move(x.second));
+  lent_.clear();
+}
+
+payload stream_channel::borrow(const proto::Loan& x) {
+  if (x.first_time()) {
+    std::shared_ptr<shared_memory> memory;
+    const bool allowed = !descriptors_.empty() && !opened_.contains(x.memory())
+      && x.memory_bytes() <= options_.max_bytes - opened_bytes_;
+    if (allowed) {
+      memory = std::make_shared<shared_memory>(
+        shared_memory::open(descriptors_.front().release(), x.memory_bytes()));
+      descriptors_.pop_front();
+    }
+    if (!memory || !*memory) {
+      mistrust("memory that cannot be used");
+      return {};
+    }
+    opened_bytes_ += x.memory_bytes();
+    opened_.emplace(x.memory(), std::move(memory));
+  }
+  const auto i = opened_.find(x.memory());
+  if (i == opened_.end() || x.bytes() == 0 || x.offset() > i->second->size()
+      || x.bytes() > i->second->size() - x.offset()) {
+    mistrust("a range of memory that it does not share");
+    return {};
+  }
+  {
+    const std::lock_guard guard{returns_mutex_};
+    ++borrowed_;
+  }
+  return payload::adopt(new borrowed{shared_from_this(), i->second, x.number()}, x.offset(),
+                        x.bytes());
+}
+
+void stream_channel::on_return(const proto::Return& x) {
+  std::vector<payload> free;
+  {
+    const std::lock_guard guard{mutex_};
+    for (const auto loan : x.loan())
+      if (auto y = lent_.extract(loan)) {
+        waiting_ -= y.mapped().size();
+        free.push_back(std::move(y.mapped()));
+      }
+  }
+  for (const auto number : x.freed())
+    if (auto y = opened_.extract(number))
+      opened_bytes_ -= y.mapped()->size();
+}
+
+} // namespace troupe

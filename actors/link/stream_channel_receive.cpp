@@ -1,0 +1,314 @@
+// The part of a stream_channel that receives.
+
+#include "actors/link/stream_channel.hpp"
+#include "actors/link/stream_records.hpp"
+
+#include <caf/binary_deserializer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t max_greeting_bytes = 256;
+/// Largest number of descriptors that have arrived but are not used yet.
+constexpr std::size_t max_descriptors = 64;
+/// Number of reads in a row before other sockets have their turn.
+constexpr int reads_in_a_row = 16;
+/// This number of records is acknowledged at once. Fewer wait until a message carries the
+/// acknowledgement along, or for a tick.
+constexpr std::uint64_t max_unacknowledged = 64;
+
+std::string text_of(int error) {
+  return std::generic_category().message(error);
+}
+
+} // namespace
+
+void stream_channel::listen(events to) {
+  events_ = std::move(to);
+  if (over_)
+    events_.closed(why_over_);
+  else
+    parse();
+}
+
+bool stream_channel::on_readable() {
+  for (int i = 0; i < reads_in_a_row; ++i)
+    if (!read_some())
+      return false;
+  return true;
+}
+
+/// Returns true if there may be more data.
+bool stream_channel::read_some() {
+  std::array<iovec, 2> parts{};
+  std::size_t n = 0;
+  const auto rest = body_.size() - body_read_;
+  if (rest > 0) {
+    parts[n++] = {body_.mutable_data() + body_read_, rest};
+  }
+  if (end_ < staged_.size())
+    parts[n++] = {staged_.data() + end_, staged_.size() - end_};
+  if (n == 0)
+    return false; // The buffer is full of records that wait for listen().
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = n;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(max_descriptors * sizeof(int))> control;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const auto got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0 && errno == EINTR)
+    return true;
+  const int error = got < 0 ? errno : 0;
+  if (error == EAGAIN || error == EWOULDBLOCK)
+    return false;
+  if (got <= 0) {
+    const std::string reason = got == 0 ? "its process ended or closed it" : text_of(error);
+    {
+      const std::lock_guard guard{mutex_};
+      if (options_.resumes && !mistrusted_ && !broken_ && !settled()) {
+        cut_ = true;
+        ++cuts_;
+        return false;
+      }
+    }
+    std::map<std::uint64_t, payload> no_longer_read;
+    std::deque<outgoing> not_sent;
+    {
+      const std::lock_guard guard{mutex_};
+      broken_ = true;
+      queue_.swap(not_sent);
+      // This proves that the peer no longer reads its loans. Other errors do not prove it.
+      if (got == 0 || error == ECONNRESET || error == EPIPE)
+        lent_.swap(no_longer_read);
+    }
+    fail(reason);
+    return false;
+  }
+  heard_ = now();
+  take_descriptors(message);
+  if (mistrusted_) {
+    descriptors_.clear();
+    return true;
+  }
+  const auto to_body = std::min(static_cast<std::size_t>(got), rest);
+  body_read_ += to_body;
+  end_ += static_cast<std::size_t>(got) - to_body;
+  const sent_together answers{sent_together::kind::small};
+  parse();
+  return true;
+}
+
+void stream_channel::take_descriptors(msghdr& from) {
+  for (auto* x = CMSG_FIRSTHDR(&from); x != nullptr; x = CMSG_NXTHDR(&from, x)) {
+    if (x->cmsg_level != SOL_SOCKET || x->cmsg_type != SCM_RIGHTS)
+      continue;
+    const auto count = (x->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int value = -1;
+      std::memcpy(&value, CMSG_DATA(x) + i * sizeof(int), sizeof value);
+      descriptors_.emplace_back(value);
+    }
+  }
+  if ((from.msg_flags & MSG_CTRUNC) != 0)
+    mistrust("shared memory, but this process cannot open more files (`ulimit -n`)");
+  else if (descriptors_.size() > max_descriptors)
+    mistrust("more descriptors than it announced");
+}
+
+void stream_channel::parse() {
+  while (!mistrusted_) {
+    if (!body_.empty()) {
+      if (body_read_ < body_.size())
+        return;
+      body_read_ = 0;
+      deliver(std::exchange(body_, payload{}));
+      count();
+    }
+    const auto there = end_ - begin_;
+    std::size_t wanted = records::header_bytes;
+    if (there >= records::header_bytes) {
+      const char* at = staged_.data() + begin_;
+      const auto kind = records::get<std::uint32_t>(at);
+      const auto head = records::get<std::uint32_t>(at + 4);
+      const auto body = records::get<std::uint64_t>(at + 8);
+      if (!events_.received && !greeting_.token().empty())
+        return; // Records after the greeting wait for listen().
+      const bool fits = head <= (events_.received ? records::max_head_bytes : max_greeting_bytes)
+        && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE)
+        && (events_.received || kind == proto::GREETING);
+      if (!fits) {
+        mistrust("a record that cannot be decoded");
+        return;
+      }
+      wanted = records::header_bytes + head;
+      if (there >= wanted) {
+        begin_ += wanted;
+        if (kind == proto::MESSAGE && body > 0) {
+          try {
+            body_ = payload::allocate(body);
+          } catch (const std::bad_alloc&) {
+            mistrust("a payload of " + std::to_string(body)
+                     + " bytes, but there is no memory for it");
+            return;
+          }
+        }
+        on_record(static_cast<proto::RecordKind>(kind), {at + records::header_bytes, head});
+        if (body_.empty()
+            && (kind == proto::MESSAGE || kind == proto::RETURN || kind == proto::END))
+          count();
+        body_read_ = std::min<std::size_t>(body_.size(), end_ - begin_);
+        if (body_read_ > 0)
+          std::memcpy(body_.mutable_data(), staged_.data() + begin_, body_read_);
+        begin_ += body_read_;
+        continue;
+      }
+    }
+    // Moves the remaining bytes to the beginning.
+    std::memmove(staged_.data(), staged_.data() + begin_, there);
+    begin_ = 0;
+    end_ = there;
+    if (staged_.size() < wanted)
+      staged_.resize(wanted);
+    return;
+  }
+}
+
+void stream_channel::on_record(proto::RecordKind kind, std::span<const char> head) {
+  const auto size = static_cast<int>(head.size());
+  switch (kind) {
+  case proto::MESSAGE:
+    on_message(head);
+    return;
+  case proto::RETURN: {
+    proto::Return x;
+    if (x.ParseFromArray(head.data(), size)) {
+      on_return(x);
+      return;
+    }
+    break;
+  }
+  case proto::GREETING:
+    if (greeting_.ParseFromArray(head.data(), size) && !greeting_.token().empty() && on_greeting())
+      return;
+    break;
+  case proto::ACKNOWLEDGE: {
+    proto::Acknowledge x;
+    std::deque<outgoing> dropped;
+    if (!x.ParseFromArray(head.data(), size))
+      break;
+    const std::lock_guard guard{mutex_};
+    if (acknowledge(x.received(), dropped))
+      return;
+    break;
+  }
+  case proto::PING:
+    return;
+  case proto::END:
+    fail(resumed() ? "it ended the link" : "it has given up this connection");
+    return;
+  default:
+    break;
+  }
+  mistrust("a record that cannot be decoded");
+}
+
+/// Handles the first record on a connection. If this side has connected again, this is the peer's
+/// answer.
+bool stream_channel::on_greeting() {
+  if (!events_.received)
+    return true;
+  std::deque<outgoing> dropped;
+  const std::lock_guard guard{mutex_};
+  if (!acknowledge(greeting_.received(), dropped))
+    return false;
+  if (!std::exchange(holding_, false))
+    return true;
+  resend();
+  flush();
+  return true;
+}
+
+void stream_channel::count() {
+  if (!options_.resumes)
+    return;
+  if (++received_ - acknowledged_ >= max_unacknowledged) {
+    const std::lock_guard guard{mutex_};
+    const auto before = queue_.size();
+    push_news();
+    write(before);
+  }
+  options_.wake();
+}
+
+void stream_channel::on_message(std::span<const char> head) {
+  frame_.Clear();
+  content_ = {};
+  if (!decode(head)) {
+    mistrust("a message that cannot be decoded");
+    return;
+  }
+  if (frame_.has_loan())
+    deliver(borrow(frame_.loan()));
+  else if (body_.empty())
+    deliver({});
+}
+
+bool stream_channel::decode(std::span<const char> head) {
+  if (head.size() < 4)
+    return false;
+  const auto frame_bytes = records::get<std::uint32_t>(head.data());
+  const auto rest = head.size() - 4;
+  if (frame_bytes > rest || !frame_.ParseFromArray(head.data() + 4, static_cast<int>(frame_bytes))
+      || !proto::Frame::Kind_IsValid(frame_.kind()) || (frame_.has_loan() && !body_.empty()))
+    return false;
+  try {
+    caf::binary_deserializer source{sys_, head.data() + 4 + frame_bytes, rest - frame_bytes};
+    if (source(content_))
+      return false;
+  } catch (const std::exception&) {
+    return false; // The message contains impossible lengths.
+  }
+  const bool wants_payload = frame_.has_loan() || !body_.empty();
+  return !content_.empty() && (!wants_payload || records::has_payload(content_));
+}
+
+void stream_channel::deliver(payload body) {
+  if (over_)
+    return;
+  if (!body.empty())
+    content_.get_mutable_as<payload>(content_.size() - 1) = std::move(body);
+  events_.received(frame_, std::exchange(content_, caf::message{}));
+}
+
+/// From now on, everything is ignored up to the end of the socket.
+void stream_channel::mistrust(const std::string& sent) {
+  mistrusted_ = true;
+  body_ = {};
+  begin_ = end_ = body_read_ = 0;
+  descriptors_.clear();
+  fail("it sent " + sent);
+}
+
+void stream_channel::fail(const std::string& reason) {
+  if (std::exchange(over_, true))
+    return;
+  why_over_ = reason;
+  if (events_.closed)
+    events_.closed(reason);
+}
+
+} // namespace troupe
