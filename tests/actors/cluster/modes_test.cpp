@@ -82,6 +82,13 @@ std::vector<mode> modes_in_step() {
                       bits::same,
                       {"protocol=LOCAL_SGD", "local_sgd={" + how + "}", "data.batch=8"},
                       every});
+  result.push_back({"local_sgd, ADAM",
+                    2,
+                    0,
+                    bits::same,
+                    {"protocol=LOCAL_SGD", "local_sgd={every: 2 fragments: 2}", "data.batch=8",
+                     "optimizer={kind: ADAM}"},
+                    2});
   return result;
 }
 
@@ -107,6 +114,12 @@ std::vector<mode> modes_of_one_worker() {
      bits::same,
      {"protocol=LOCAL_SGD", "local_sgd={every: 4 behind: CONTRIBUTE outer {}}"},
      4},
+    {"local_sgd, 1, CONTRIBUTE, ADAM",
+     1,
+     0,
+     bits::same,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE}", "optimizer={kind: ADAM}"},
+     2},
   };
 }
 
@@ -150,6 +163,13 @@ std::vector<mode> modes_with_any_order() {
      0,
      bits::any,
      {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE outer {}}", "data.batch=5"},
+     2},
+    {"local_sgd, CONTRIBUTE, ADAM",
+     3,
+     0,
+     bits::any,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE}", "data.batch=5",
+      "optimizer={kind: ADAM}"},
      2},
   };
 }
