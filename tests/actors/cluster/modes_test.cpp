@@ -317,6 +317,7 @@ BOOST_AUTO_TEST_CASE(faults_of_messages_and_workers) {
             BOOST_TEST(x.failure.find("worker/1") != std::string::npos, x.failure);
           else
             check_complete(x, mode, 4 * records);
+          BOOST_TEST((x.gone == std::vector<task_name>(loses ? 1 : 0, {job_kind::worker, 1})));
           if (!loses && mode.result == bits::same)
             BOOST_TEST(x.weights_sha256 == undisturbed);
           for (const auto& node : result.nodes)
