@@ -56,7 +56,8 @@ std::string decided_problem(const google::protobuf::RepeatedPtrField<proto::Deci
                                        {"quarantined gradients", x.quarantined()},
                                        {"gradient", x.sequence()},
                                        {"lease", x.lease()},
-                                       {"batch", x.batch()}});
+                                       {"batch", x.batch()},
+                                       {"updates", x.updates()}});
         !problem.empty())
       return problem;
   return "";
@@ -150,7 +151,8 @@ std::string problem_of(const proto::CheckpointPart& x) {
 }
 
 std::string problem_of(const proto::Restore& x) {
-  return counts_problem({{"version", x.version()}, {"samples", x.samples()}});
+  return counts_problem(
+    {{"version", x.version()}, {"samples", x.samples()}, {"updates", x.updates()}});
 }
 
 std::string describe(const proto::Restore& x, std::size_t bytes) {

@@ -166,6 +166,8 @@ std::vector<checkpoint_mark> parse_marks(const field_reader& in) {
     result.push_back({mark.number<std::uint32_t>("worker"),
                       mark.number<std::uint64_t>("incarnation"), mark.count("sequence"),
                       mark.count("lease"), mark.count("batch")});
+    if (mark.has("updates"))
+      result.back().updates = mark.count("updates");
   }
   return result;
 }
@@ -202,12 +204,15 @@ std::string to_json(const checkpoint_manifest& x) {
   for (auto& r : x.cut.remaining)
     remaining.push_back({r.begin, r.end});
   auto marks = object::array();
-  for (auto& m : x.marks)
+  for (auto& m : x.marks) {
     marks.push_back({{"worker", m.worker},
                      {"incarnation", m.incarnation},
                      {"sequence", m.sequence},
                      {"lease", m.lease},
                      {"batch", m.batch}});
+    if (m.updates)
+      marks.back()["updates"] = *m.updates;
+  }
   auto files = object::array();
   for (auto& f : x.files)
     files.push_back({{"name", f.name}, {"size", f.size}, {"xxh3", f.xxh3}});

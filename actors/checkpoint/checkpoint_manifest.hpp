@@ -21,6 +21,8 @@ struct checkpoint_mark {
   std::uint64_t sequence = 0;
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
+  /// See proto::Decided::updates. Checkpoints of earlier versions of troupe do not have it.
+  std::optional<std::uint64_t> updates = {};
 
   bool operator==(const checkpoint_mark&) const = default;
 };

@@ -132,6 +132,8 @@ void captures::next_checkpoint() {
     question.marks.push_back({least.lease(), least.batch()});
     marks.push_back(
       {worker.task.index, worker.incarnation, least.sequence(), least.lease(), least.batch()});
+    if (least.has_updates())
+      marks.back().updates = least.updates();
   }
   ask(
     this, run_, requests(),

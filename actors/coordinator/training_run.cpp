@@ -299,6 +299,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   const auto name = to_string(worker->name());
   worker->hear(x.progress());
   book_->leave(*worker);
+  summary_.gone.push_back(worker->name());
   send(options_.progress, worker_heard{worker->name(), x.progress()});
   send(options_.progress, task_ended{worker->name(), "left"});
   if (phase_ == phase::opening) {
@@ -356,6 +357,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   book_->vanish(who);
   if (phase_ == phase::finishing)
     return;
+  summary_.gone.push_back(who.name());
   if (options_.context->protocol.needs_all || !book_->anybody_present()) {
     fail(reason);
     return;

@@ -69,10 +69,15 @@ private:
   void on_view(const view_opened& x);
   void on_begin(const begin_run& x);
   void restore();
-  /// The initial state of each reporter: vectors of all parameters, by slot.
-  using states = std::vector<std::vector<payload>>;
-  states state_of(const checkpoint& from);
-  void hand_over(proto::Restore order, const states& all);
+  /// The initial state of a reporter.
+  struct initial_state {
+    /// Vectors of all parameters, by slot.
+    std::vector<payload> slots;
+    /// See proto::Restore::updates.
+    std::optional<std::uint64_t> updates;
+  };
+  std::vector<initial_state> states_of(const checkpoint& from);
+  void hand_over(proto::Restore order, const std::vector<initial_state>& all);
   void start_training();
   void watch();
   void start_solver();

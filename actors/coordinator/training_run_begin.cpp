@@ -45,9 +45,10 @@ void training_run::restore() {
     order.set_samples(from->manifest.samples);
     if (const auto& pacing = from->manifest.pacing)
       *order.mutable_pacing() = *pacing;
-    hand_over(order, state_of(*from));
+    hand_over(order, states_of(*from));
   } else if (options_.initial.size() > 0) {
-    hand_over(order, states(handles_->reporters.size(), {std::exchange(options_.initial, {})}));
+    const initial_state all{{std::exchange(options_.initial, {})}, {}};
+    hand_over(order, std::vector(handles_->reporters.size(), all));
   } else {
     start_training();
   }
@@ -55,7 +56,7 @@ void training_run::restore() {
 
 // If the checkpoint holds optimizer state for each worker, every worker gets its own in the usual
 // slots.
-training_run::states training_run::state_of(const checkpoint& from) {
+std::vector<training_run::initial_state> training_run::states_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();
   const auto own = own_states(context, workers);
@@ -64,25 +65,33 @@ training_run::states training_run::state_of(const checkpoint& from) {
   if (own > 0 && !each)
     notice("the checkpoint has no optimizer state for each of these workers: all of them begin "
            "with one copy of it");
-  states result(handles_->reporters.size());
-  for (std::size_t i = 0; i < result.size(); ++i)
+  const auto& marks = from.manifest.marks;
+  std::vector<initial_state> result(handles_->reporters.size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
     for (std::size_t slot = 0; slot < shared; ++slot) {
       const bool its = each && slot >= 1 && slot <= context.rule.slots();
-      result[i].push_back(from.slots[its ? shared + i * context.rule.slots() + slot - 1 : slot]);
+      result[i].slots.push_back(
+        from.slots[its ? shared + i * context.rule.slots() + slot - 1 : slot]);
     }
+    if (each && i < marks.size())
+      result[i].updates = marks[i].updates;
+  }
   return result;
 }
 
-void training_run::hand_over(proto::Restore order, const states& all) {
+void training_run::hand_over(proto::Restore order, const std::vector<initial_state>& all) {
   std::size_t bytes = 0;
   auto missing = std::make_shared<std::size_t>(0);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    bytes += handles_->restored[i].size() * sizeof(float) * all[i].size();
-    *missing += all[i].size();
+    bytes += handles_->restored[i].size() * sizeof(float) * all[i].slots.size();
+    *missing += all[i].slots.size();
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto where = handles_->restored[i];
-    for (std::size_t slot = 0; slot < all[i].size(); ++slot) {
+    order.clear_updates();
+    if (all[i].updates)
+      order.set_updates(*all[i].updates);
+    for (std::size_t slot = 0; slot < all[i].slots.size(); ++slot) {
       order.set_slot(static_cast<std::uint32_t>(slot));
       ask(
         this, handles_->reporters[i], requests().once(bytes),
@@ -93,7 +102,7 @@ void training_run::hand_over(proto::Restore order, const states& all) {
         [this](const caf::error& error) {
           fail("cannot send the initial weights: " + explain(error));
         },
-        order, all[i][slot].slice_floats(where.begin, where.size()));
+        order, all[i].slots[slot].slice_floats(where.begin, where.size()));
     }
   }
 }

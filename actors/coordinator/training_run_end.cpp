@@ -3,6 +3,8 @@
 #include "actors/seconds.hpp"
 #include "messages/problems.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -64,6 +66,7 @@ void training_run::check_deadline() {
 
 // No gradient is in transit.
 void training_run::finish() {
+  spdlog::debug("training has ended");
   phase_ = phase::finishing;
   const auto now = book_->totals(clock().now(), false);
   summary_.seconds = now.seconds;

@@ -157,6 +157,9 @@ public:
   /// the schedule.
   std::uint64_t samples() const noexcept { return samples_; }
 
+  /// Number of updates so far, including those of earlier runs.
+  std::uint64_t updates() const noexcept { return updates_; }
+
   /// One slot of the optimizer's state, for all elements. Not available for a moment that the
   /// caller keeps. Valid until the next call.
   std::span<const float> state(std::size_t slot) const { return device_->state(kept(slot)); }

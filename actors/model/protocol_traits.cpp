@@ -183,18 +183,6 @@ std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   }
 }
 
-// Adam's state depends on the number of updates of each worker, which a checkpoint does not hold.
-void check_contributors(const proto::Job& job, std::size_t workers, problem_list& problems) {
-  const auto kind = job.optimizer().kind();
-  const bool counts = kind == proto::ADAM || kind == proto::ADAMW || kind == proto::LAMB;
-  problems.require(job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE || !job.has_checkpoint()
-                     || !counts || workers == 1,
-                   "checkpoint",
-                   "with local_sgd.behind: CONTRIBUTE workers make different numbers of updates, "
-                   "which the state of ADAM, ADAMW and LAMB depends on; leave it out, choose "
-                   "another optimizer.kind, or set local_sgd.behind: WAIT");
-}
-
 std::string text_of_local_sgd(const proto::Job& job) {
   const auto every = job.local_sgd().every();
   const auto fragments = job.local_sgd().fragments();
@@ -391,7 +379,6 @@ std::span<const protocol_traits> builtin_traits() {
       .exchange = text_of_local_sgd,
       .settings = "local_sgd",
       .validate = check_local_sgd,
-      .validate_workers = check_contributors,
       .adapt = adapt_local_sgd,
       .steps_between_waits =
         [](const proto::Job& job) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 namespace troupe {
 
@@ -48,8 +49,27 @@ const EnumDescriptor* find_enum(const std::string& field) {
   return nullptr;
 }
 
+/// Rewrites Protobuf's message about a value that is not a number, or too large; empty for others.
+std::string words_for_number(const std::string& message) {
+  constexpr std::string_view too_large = "Integer out of range (";
+  constexpr std::pair<std::string_view, std::string_view> wrong[] = {
+    {"Expected integer, got: ", "a whole number"}, {"Expected double, got: ", "a number"}};
+  if (message.starts_with(too_large))
+    return "expected a smaller number, got "
+      + message.substr(too_large.size(), message.find(')') - too_large.size());
+  for (auto& [begin, what] : wrong)
+    if (message.starts_with(begin)) {
+      const auto found = message.substr(begin.size());
+      // The parser sees a sign as a word of its own, and accepts it if the type has one.
+      return "expected " + std::string{what} + (found == "-" ? ", 0 or more" : ", got " + found);
+    }
+  return "";
+}
+
 /// Rewrites Protobuf's message, and adds the nearest valid name if it is about a name.
 std::string in_our_words(const std::string& message) {
+  if (auto words = words_for_number(message); !words.empty())
+    return words;
   const auto words = quoted_words(message);
   if (message.starts_with("Message type ") && words.size() == 2)
     if (const auto* type = DescriptorPool::generated_pool()->FindMessageTypeByName(words[0]))

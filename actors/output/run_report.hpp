@@ -144,6 +144,9 @@ struct run_summary {
   /// The tasks that decided about gradients, as text: "parameter server".
   std::string decided_by;
   std::uint64_t workers = 0;
+  /// Workers that left, and workers that were lost while the run still had work for them. The run
+  /// continued without them.
+  std::vector<task_name> gone;
   /// Time from the first lease to the last update. It includes evaluations in between, but not the
   /// start-up.
   double seconds = 0;

@@ -179,30 +179,30 @@ void replica_store::skip(std::uint64_t samples) noexcept {
     x->updater.skip(samples);
 }
 
-bool replica_store::restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
-                            const payload& values) {
+bool replica_store::restore(const proto::Restore& x, const payload& values) {
+  const auto slot = x.slot();
   const auto average = context_->rule.slots() + 1;
   if (slot >= average + (context_->job.has_moving_average() ? 1 : 0)
       || values.size() != context_->parameters().size() * sizeof(float))
     return false;
   if (read_)
     return true;
-  for (auto& x : buckets_) {
-    const auto mine = cut(values.as_floats(), x->where);
+  for (auto& bucket : buckets_) {
+    const auto mine = cut(values.as_floats(), bucket->where);
     if (slot == average)
-      x->average.assign(mine.begin(), mine.end());
+      bucket->average.assign(mine.begin(), mine.end());
     else if (slot > 0)
-      x->updater.restore(slot - 1, cut(values.as_floats(), x->own));
+      bucket->updater.restore(slot - 1, cut(values.as_floats(), bucket->own));
     // No reader holds a version yet, so there is a free slot.
-    else if (x->versions.begin()) {
-      std::ranges::copy(mine, x->versions.next().begin());
-      x->versions.publish(version);
-      if (version == 0 && !x->average.empty())
-        x->average.assign(mine.begin(), mine.end());
+    else if (bucket->versions.begin()) {
+      std::ranges::copy(mine, bucket->versions.next().begin());
+      bucket->versions.publish(x.version());
+      if (x.version() == 0 && !bucket->average.empty())
+        bucket->average.assign(mine.begin(), mine.end());
     }
-    x->updater.restore(samples, version);
+    bucket->updater.restore(x.samples(), x.has_updates() ? x.updates() : x.version());
   }
-  version_ = version;
+  version_ = x.version();
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include "actors/parameter_server/version_pool.hpp"
 #include "kernels/range.hpp"
 #include "messages/buffer.hpp"
+#include "messages/proto/wire.pb.h"
 
 #include <cstdint>
 #include <memory>
@@ -53,6 +54,10 @@ public:
   // -- the newest version -------------------------------------------------------------------------
 
   std::uint64_t version() const noexcept { return version_; }
+
+  /// Number of updates behind the optimizer's state, including those of earlier runs. The version
+  /// may be larger, because it may skip numbers.
+  std::uint64_t updates() const noexcept { return buckets_.front()->updater.updates(); }
 
   /// The newest weights without a copy, as parts in ascending order that cover all parameters. They
   /// do not change while they are held. One of the `replica_slots` versions must be free in order
@@ -117,10 +122,8 @@ public:
   /// Loads one slot of a checkpoint before training: 0 for the weights, k for the k-th state, and
   /// the one after the last state for the moving average. `values` covers all parameters. After the
   /// first call of `newest`, this does nothing, because the message is then a late repetition.
-  /// @param samples trained so far
   /// @return false if the slot or the size does not fit; nothing changes then
-  bool restore(std::size_t slot, std::uint64_t version, std::uint64_t samples,
-               const payload& values);
+  bool restore(const proto::Restore& x, const payload& values);
 
 private:
   struct bucket {

@@ -233,7 +233,7 @@ caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
                                                       const payload& values) {
   if (step_ > x.version())
     return proto::Ack{}; // A late repetition: training has begun.
-  if (!problem_of(x).empty() || !replica_.restore(x.slot(), x.version(), x.samples(), values))
+  if (!problem_of(x).empty() || !replica_.restore(x, values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "
                         + describe(x, values.size()));

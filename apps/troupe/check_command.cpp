@@ -441,8 +441,10 @@ int run(const check_command& x) {
   const auto program = program_bytes();
   auto job = load_job(x.job, x.overrides, x.protocol, "");
   const auto cluster = shape_of_cluster(x, job);
-  check_workers(job, cluster.workers);
-  divide_batch(job, cluster.workers);
+  with_job_lines(x.job, x.overrides, [&] {
+    check_workers(job, cluster.workers);
+    divide_batch(job, cluster.workers);
+  });
   const auto processes = processes_of(x, cluster);
   require_one_process(job, processes.size() > 1);
   print_job(job);
@@ -453,7 +455,7 @@ int run(const check_command& x) {
     data = build_data(job);
     shape = shape_of(*data->train);
   } catch (const input_error& error) {
-    problem = error.what();
+    problem = told_with_lines(error.what(), x.job, x.overrides);
     shape = widths_of(job);
   }
   if (shape) {

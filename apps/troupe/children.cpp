@@ -1,9 +1,13 @@
 #include "apps/troupe/children.hpp"
 
+#include "apps/troupe/exit_code.hpp"
+
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -88,9 +92,13 @@ std::optional<std::string> children::failed() {
       continue;
     auto name = std::move(i->name);
     running_.erase(i);
-    // If a child was killed, the cluster notices it and may continue without the child.
-    if (status == 0 || WIFSIGNALED(status))
+    if (status == 0)
       return failed();
+    if (WIFSIGNALED(status)) {
+      // The cluster notices it and may continue without the child.
+      bad_ends_.push_back({std::move(name), {}, WTERMSIG(status)});
+      return failed();
+    }
     bad_ends_.push_back({std::move(name), WEXITSTATUS(status)});
     return bad_ends_.back().text();
   }
@@ -98,6 +106,9 @@ std::optional<std::string> children::failed() {
 }
 
 std::string children::ending::text() const {
+  if (signal)
+    return name + " was killed by signal " + std::to_string(*signal) + " (" + ::strsignal(*signal)
+      + ')';
   return exit_code ? name + " ended with exit code " + std::to_string(*exit_code)
                    : name + " did not end, and was killed";
 }
@@ -122,6 +133,15 @@ std::vector<children::ending> children::wait(std::chrono::milliseconds deadline)
     running_.clear();
   }
   return bad_ends_;
+}
+
+std::string problem_of(const std::vector<children::ending>& ends,
+                       const std::vector<task_name>& gone) {
+  for (const auto& x : ends)
+    if (x.exit_code.value_or(exit_failed) != exit_failed
+        || std::ranges::find(gone, x.name, [](auto& y) { return to_string(y); }) == gone.end())
+      return x.text();
+  return {};
 }
 
 void end_with_parent(pid_t parent) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "messages/names.hpp"
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -32,14 +34,16 @@ public:
   /// A child that did not end well.
   struct ending {
     std::string name;
-    /// Nothing if wait() killed the child.
+    /// Nothing if the child was killed.
     std::optional<int> exit_code;
+    /// The signal that killed the child; nothing if wait() killed it.
+    std::optional<int> signal = {};
 
     std::string text() const;
   };
 
   /// Waits for all children, and kills those that still run after the deadline. Returns all that it
-  /// killed, and all that have ever ended with an exit code other than 0.
+  /// killed, and all that have ever been killed or ended with an exit code other than 0.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
@@ -61,6 +65,12 @@ private:
   std::vector<std::string> lines_;
   std::vector<ending> bad_ends_;
 };
+
+/// After a successful run of `troupe train`: describes a child whose end is a failure; empty if
+/// there is none. A worker that the run continued without (run_summary::gone) may be killed, hang,
+/// or end with exit_failed.
+std::string problem_of(const std::vector<children::ending>& ends,
+                       const std::vector<task_name>& gone);
 
 /// Makes this process end with the one that started it, `parent`.
 void end_with_parent(pid_t parent);

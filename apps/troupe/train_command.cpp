@@ -32,20 +32,6 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// After a successful run: reports how the children ended. A worker that the run considers lost may
-/// hang, or end with exit_failed. Anything else is a failure, which is returned. No run succeeds
-/// without all parameter servers.
-std::string problem_of(const std::vector<children::ending>& ends) {
-  std::string result;
-  for (const auto& x : ends) {
-    fmt::print(stderr, "{}\n", x.text());
-    const bool may_be_given_up = x.name.starts_with("worker/");
-    if (!may_be_given_up || x.exit_code.value_or(exit_failed) != exit_failed)
-      result = x.text();
-  }
-  return result;
-}
-
 /// The coordinator runs in this process. The other tasks receive its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const std::string& log_level, const std::string& transport) {
@@ -84,8 +70,13 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   const auto ends = others.wait(child_patience);
   for (auto& line : others.said())
     fmt::print(stderr, "{}\n", line);
-  if (result.failure.empty())
-    result.failure = problem_of(ends);
+  if (!result.failure.empty())
+    return result;
+  for (const auto& x : ends)
+    fmt::print(stderr, "{}\n", x.text());
+  result.failure = problem_of(ends, result.gone);
+  if (!result.failure.empty())
+    fmt::print(stderr, "failed: {}; the results are complete\n", result.failure);
   return result;
 }
 

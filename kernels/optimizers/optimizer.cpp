@@ -343,6 +343,16 @@ std::span<const std::string_view> optimizer::slot_names() const noexcept {
   return {};
 }
 
+double optimizer::recount(std::size_t slot, std::uint64_t from, std::uint64_t to) const noexcept {
+  const bool corrected =
+    kind == optimizer_kind::adam || kind == optimizer_kind::adamw || kind == optimizer_kind::lamb;
+  if (!corrected || from == 0 || from == to)
+    return 1;
+  const auto beta = slot == 0 ? beta1 : beta2;
+  return (1 - std::pow(beta, static_cast<double>(to)))
+    / (1 - std::pow(beta, static_cast<double>(from)));
+}
+
 std::optional<std::size_t> optimizer::moment_slot() const noexcept {
   switch (kind) {
   case optimizer_kind::sgd:

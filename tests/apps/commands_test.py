@@ -395,6 +395,13 @@ class Check(Command):
         _, errors = self.check("--set", "optimizer.group[0].match=*", "--set", "model.freeze[0]=dense_2.*", code=2)
         self.assertIn('model.freeze[0]: "dense_2.*" matches no parameter', errors)
 
+    def test_fields_that_do_not_fit_the_number_of_workers(self):
+        self.job = self.file("job.textproto", QUICK_JOB + "protocol: SYNC_PS\nsync_ps {\n  backup_workers: 2\n}\n")
+        line = QUICK_JOB.count("\n") + 3
+        for command in ("check", "train"):
+            _, errors = self.run_program(command, f"--job={self.job}", "--workers=2", code=2)
+            self.assertIn(f"job.textproto:{line}: sync_ps.backup_workers: 2 of 2 workers would leave no worker", errors)
+
     def test_nothing_is_written(self):
         self.check("--set", f"output={self.out}")
         self.assertFalse(self.out.exists())

@@ -9,6 +9,15 @@ from program import LONG_JOB, TestCase, alive, arguments_of, children_of, run_te
 # Numbers of epochs of a run that ends by itself. If it ends before the signal arrives, the next number is tried.
 EPOCHS = (20, 200, 2000)
 
+# A run that evaluates for a second or more after its training.
+SLOW_EVALUATION = """
+model { layer { dense { units: 2000 activation: RELU } } layer { dense { units: 2000 activation: RELU } }
+        layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
+data { digits { train: 64 test: 8000 } batch: 32 }
+learning_rate { base: 0.01 }
+epochs: 1
+"""
+
 
 class Signals(TestCase):
     def run_cluster(self, job, protocol):
@@ -133,10 +142,11 @@ class Signals(TestCase):
     def test_training_goes_on_without_a_child_that_was_killed(self):
         for epochs in EPOCHS:
             process, children = self.lose_a_child(signal.SIGKILL, epochs)
-            self.assert_exit(process, 0)
+            process.wait()
             if "worker/1 is gone" in process.output:
                 break
         self.assertIn("worker/1 is gone", process.output)
+        self.assert_exit(process, 0)
         self.wait_until(lambda: not any(map(alive, children)), "children end")
 
     def test_training_goes_on_without_a_child_that_hangs(self):
@@ -158,6 +168,22 @@ class Signals(TestCase):
                 ends = ("worker/1 did not end, and was killed", "worker/1 ended with exit code 1")
                 self.assertTrue(any(x in process.output for x in ends[: 1 + wakes]), process.output)
                 self.wait_until(lambda: not any(map(alive, children)), "children end")
+
+    def test_a_child_that_ends_badly_after_training(self):
+        """The last evaluation goes on for a while. The run does not give a worker up that it no longer needs."""
+        job = self.file("job.textproto", SLOW_EVALUATION)
+        for number, end in ((signal.SIGKILL, "was killed by signal 9 (Killed)"),
+                            (signal.SIGSTOP, "did not end, and was killed")):
+            with self.subTest(number=number):
+                process = self.start("train", f"--job={job}", "--workers=2", "--ps=1", "--processes",
+                                     "--log-level=debug")
+                process.wait_for("training has ended")
+                for x in children_of(process.pid):
+                    if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
+                        os.kill(x, number)
+                self.assert_exit(process, 1)
+                self.assertIn("epoch 1/1", process.output)
+                self.assertIn(f"failed: worker/1 {end}", process.output)
 
 
 if __name__ == "__main__":

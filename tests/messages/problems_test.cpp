@@ -119,7 +119,9 @@ BOOST_AUTO_TEST_CASE(counts) {
   BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_lease(huge); })
              == "lease 18446744073709551615, more than any run counts");
   BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_incarnation(huge); }) == "");
+  BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_updates(huge); }) != "");
   BOOST_TEST(problem_of(proto::Restore{}) == "");
+  BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_updates(huge); }) != "");
   BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_version(huge); }) != "");
   BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_samples(huge); }) != "");
   BOOST_TEST(problem_of(proto::Report{}) == "");

@@ -10,12 +10,18 @@ namespace troupe {
 
 // The weights and the outer momentum are equal on all workers, so each sends a part. It sends its
 // whole optimizer state, and in addition a part of it for runs with another number of workers.
+// These runs count as many updates as steps, so the part is changed accordingly.
 std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
   const auto rank = static_cast<std::uint32_t>(options_.rank);
   const auto share = replica_parts(*context_, workers_)[rank];
   auto slots = replica_.capture(share, with_state);
   if (!with_state)
     return slots_of(rank, std::move(slots));
+  for (std::size_t slot = 0; slot < context_->rule.slots(); ++slot) {
+    const auto factor = context_->rule.recount(slot, replica_.updates(), step_);
+    for (auto& x : slots[1 + slot].as_mutable_floats())
+      x = static_cast<float>(x * factor);
+  }
   if (outer_ && !outer_->momentum().empty()) {
     slots.push_back(payload::floats(share.size()));
     std::ranges::copy(outer_->momentum().subspan(share.begin, share.size()),
@@ -56,6 +62,7 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
   mark->set_sequence(account_.steps());
   mark->set_lease(trained_.lease);
   mark->set_batch(trained_.batch);
+  mark->set_updates(replica_.updates());
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
                captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
@@ -68,7 +75,7 @@ bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& val
     outer_->restore_momentum(values.as_floats());
     return true;
   }
-  if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+  if (!replica_.restore(x, values))
     return false;
   passed_samples_ = x.samples();
   averaged_ = x.version();

@@ -169,7 +169,7 @@ private:
 
   // Initial weights, such as those of an ONNX model.
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values) {
-    if (!replica_.restore(x.slot(), x.version(), x.samples(), values))
+    if (!replica_.restore(x, values))
       return troupe::make_error(troupe::errc::malformed, "these weights do not fit the model");
     return proto::Ack{};
   }

@@ -24,7 +24,7 @@ checkpoint_manifest example() {
   x.pacing->set_gradients(~std::uint64_t{0});
   x.pacing->mutable_pacing()->set_damping(1.0 / 3);
   x.best = {0.1, 40, 2, 3, 49};
-  x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3}};
+  x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3}, {2, 5, 30, 8, 1, 44}};
   x.files = {{"weights.safetensors", 12, "def"}};
   return x;
 }
@@ -92,6 +92,9 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
     contains(error_with("data", nlohmann::json::object()), "data: train_records: missing"));
   BOOST_TEST(contains(error_with("marks", 1), "marks: expected a list"));
   BOOST_TEST(contains(error_with("marks", {1}), "marks: expected an object"));
+  auto marks = nlohmann::json::parse(to_json(example())).at("marks");
+  marks[1]["updates"] = -1;
+  BOOST_TEST(contains(error_with("marks", marks), "marks: updates: expected a whole number"));
   BOOST_TEST(contains(error_with("files", nlohmann::json::array({nlohmann::json::object()})),
                       "files: name: missing"));
   BOOST_TEST(contains(error_with("fingerprint", "train {"), "fingerprint: expected hashes"));

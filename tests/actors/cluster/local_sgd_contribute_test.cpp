@@ -233,6 +233,98 @@ BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
   BOOST_TEST(different > 0U); // Workers had trained different numbers of batches.
 }
 
+// All gradients are almost equal, so an update of Adam moves each weight by the learning rate if
+// its state belongs to the number of updates by which it is corrected.
+BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
+  std::size_t different = 0;
+  for (std::uint64_t seed = 1; seed <= tries(6); ++seed) {
+    const auto* const kind = seed % 2 == 0 ? "ADAM" : "ADAMW";
+    constexpr double step = 0.01;
+    counting_run how{{"local_sgd={every: 2 behind: CONTRIBUTE}",
+                      "checkpoint={every_steps: 2 keep: 100}", "learning_rate={base: 0.01}",
+                      std::string{"optimizer={kind: "} + kind + " weight_decay: 0}"}};
+    const std::vector<double> targets(how.count, how.target);
+    how.options.data.train = how.options.data.test = std::make_shared<array_dataset>(
+      shape{how.count}, std::vector<float>(how.count * how.count, 1),
+      stored_labels::as_targets(targets, 1, "targets"));
+    how.options.seed = seed;
+    disturb(how.options, seed);
+    const auto check_moved = [&](std::span<const float> now, std::span<const float> before,
+                                 std::uint64_t samples, std::size_t crew) {
+      const auto way = step * static_cast<double>(samples) / how.batch / static_cast<double>(crew);
+      std::vector<float> expected(before.begin(), before.end());
+      for (auto& y : expected)
+        y += static_cast<float>(way);
+      check_near({now.begin(), now.end()}, expected, 1e-3 * way + 1e-6);
+    };
+    site first{how.options};
+    BOOST_TEST_CONTEXT(kind << ", seed " << seed) {
+      BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+      for (auto& name : first.checkpoints()) {
+        const auto from = first.load(checkpoint_step(name), how.job);
+        const auto& x = from->manifest;
+        const auto before = from->slots[0].as_floats();
+        check_moved(before, how.initial, x.samples, how.crew);
+        BOOST_TEST_REQUIRE(x.marks.size() == how.crew);
+        // The state of a worker without an update is 0.
+        if (std::ranges::any_of(x.marks, [](auto& y) { return y.updates == 0U; }))
+          continue;
+        for (auto& y : x.marks) {
+          BOOST_TEST(y.updates.value() == y.sequence);
+          different += y.updates != x.step ? 1 : 0;
+        }
+        auto ring = how.job;
+        ring.set_protocol(proto::RING);
+        ring.clear_local_sgd();
+        const std::pair<std::size_t, proto::Job> others[] = {
+          {3, how.job}, {2, how.job}, {5, how.job}, {1, ring}};
+        for (const auto& [crew, job] : others) {
+          auto options = going_on(first, job, crew, 0, x.step);
+          options.files = std::make_shared<memory_storage>();
+          BOOST_TEST_CONTEXT(name << ", " << crew << " workers") {
+            const auto end = simulate(options).summary;
+            BOOST_TEST(end.failure == "");
+            const auto file = options.files->contents("out/weights.safetensors");
+            const auto context = make_job_context(job, shape_of(*options.data.train));
+            const auto after = read_model(as_byte_span(file), context->parameters(), "w").weights;
+            check_moved(after, before, end.samples, crew);
+          }
+        }
+      }
+    }
+  }
+  BOOST_TEST(different > 0U);
+}
+
+// A run in step that begins with different numbers of updates continues, bit for bit, from each of
+// its own checkpoints.
+BOOST_AUTO_TEST_CASE(different_numbers_of_updates_go_on) {
+  for (const auto* kind : {"ADAM", "ADAMW", "LAMB"}) {
+    const std::vector<std::string> changes{"protocol=LOCAL_SGD", "data.batch=5",
+                                           "local_sgd={every: 2 behind: CONTRIBUTE}",
+                                           std::string{"optimizer={kind: "} + kind + "}"};
+    auto job = forty_steps(changes, 2);
+    auto options = simulated(job, 3, 0);
+    disturb(options, 5);
+    site first{options};
+    BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+    const auto names = first.checkpoints();
+    const auto begin = checkpoint_step(names.at(names.size() / 2));
+    const auto marks = first.load(begin, job)->manifest.marks;
+    BOOST_TEST(std::ranges::any_of(marks, [&](auto& x) { return x.updates.value() < begin; }));
+    apply_override(job, "local_sgd.behind=WAIT");
+    site second{going_on(first, job, 3, 0, begin)};
+    const auto whole = simulate(second.options).summary;
+    BOOST_TEST_REQUIRE(whole.failure == "");
+    BOOST_TEST(second.checkpoints().size() > 5U);
+    for (auto& name : second.checkpoints())
+      BOOST_TEST_CONTEXT(kind << ", " << name) {
+        const auto how = going_on(second, job, 3, 0, checkpoint_step(name));
+        BOOST_TEST(simulate(how).summary.weights_sha256 == whole.weights_sha256);
+      }
+  }
+}
+
 // The steps are those of the fastest worker.
 BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
   auto options = with_a_slow_worker(contributing({"evaluate={every_steps: 16}"}));

@@ -83,6 +83,13 @@ std::vector<mode> modes_in_step() {
                       bits::same,
                       {"protocol=LOCAL_SGD", "local_sgd={" + how + "}", "data.batch=8"},
                       every});
+  result.push_back({"local_sgd, ADAM",
+                    2,
+                    0,
+                    bits::same,
+                    {"protocol=LOCAL_SGD", "local_sgd={every: 2 fragments: 2}", "data.batch=8",
+                     "optimizer={kind: ADAM}"},
+                    2});
   return result;
 }
 
@@ -108,6 +115,12 @@ std::vector<mode> modes_of_one_worker() {
      bits::same,
      {"protocol=LOCAL_SGD", "local_sgd={every: 4 behind: CONTRIBUTE outer {}}"},
      4},
+    {"local_sgd, 1, CONTRIBUTE, ADAM",
+     1,
+     0,
+     bits::same,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE}", "optimizer={kind: ADAM}"},
+     2},
   };
 }
 
@@ -151,6 +164,13 @@ std::vector<mode> modes_with_any_order() {
      0,
      bits::any,
      {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE outer {}}", "data.batch=5"},
+     2},
+    {"local_sgd, CONTRIBUTE, ADAM",
+     3,
+     0,
+     bits::any,
+     {"protocol=LOCAL_SGD", "local_sgd={every: 2 behind: CONTRIBUTE}", "data.batch=5",
+      "optimizer={kind: ADAM}"},
      2},
   };
 }
@@ -298,6 +318,7 @@ BOOST_AUTO_TEST_CASE(faults_of_messages_and_workers) {
             BOOST_TEST(x.failure.find("worker/1") != std::string::npos, x.failure);
           else
             check_complete(x, mode, 4 * records);
+          BOOST_TEST((x.gone == std::vector<task_name>(loses ? 1 : 0, {job_kind::worker, 1})));
           if (!loses && mode.result == bits::same)
             BOOST_TEST(x.weights_sha256 == undisturbed);
           for (const auto& node : result.nodes)

@@ -296,18 +296,6 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
              "less than the number of workers"));
 }
 
-BOOST_AUTO_TEST_CASE(checkpoints_of_workers_with_different_numbers_of_updates) {
-  auto job = with({"protocol=LOCAL_SGD", "local_sgd={every: 4 behind: CONTRIBUTE}", "output=out",
-                   "checkpoint={every_steps: 4}", "optimizer={kind: MOMENTUM momentum: 0.9}"});
-  check_workers(job, 2);
-  apply_override(job, "optimizer={kind: ADAMW}");
-  check_workers(job, 1);
-  BOOST_TEST(contains(error_of([&] { check_workers(job, 2); }),
-                      "checkpoint: with local_sgd.behind: CONTRIBUTE workers make different"));
-  apply_override(job, "local_sgd.behind=WAIT");
-  check_workers(job, 2);
-}
-
 BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
   for (const auto* protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})
     for (const auto* placement : {"BY_BYTES", "BY_TENSOR"})

@@ -61,6 +61,15 @@ void uneven_step(replica_store& store, const job_context& job, std::uint64_t i) 
   store.publish(i + 1, i == 5 ? 4 : 0);
 }
 
+/// To continue from one slot of a checkpoint.
+proto::Restore order(std::size_t slot, std::uint64_t version, std::uint64_t samples) {
+  proto::Restore result;
+  result.set_slot(static_cast<std::uint32_t>(slot));
+  result.set_version(version);
+  result.set_samples(samples);
+  return result;
+}
+
 /// The weights, followed by the slots of the state.
 std::vector<payload> everything(const replica_store& store) {
   std::size_t end = 0;
@@ -249,7 +258,7 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
     // Its state is restored from that of all parameters, and the next step is the same.
     troupe::replica_store resumed{job, 1, count};
     for (std::size_t slot = 0; slot < expected.size(); ++slot)
-      BOOST_TEST(resumed.restore(slot, 6, 40, expected[slot]));
+      BOOST_TEST(resumed.restore(order(slot, 6, 40), expected[slot]));
     for (std::size_t b = 0; b < reference.buckets(); ++b)
       BOOST_TEST(same_bits(resumed.capture(resumed.own(b), true).back().as_floats(),
                            cut(expected.back(), resumed.own(b))));
@@ -271,11 +280,35 @@ BOOST_AUTO_TEST_CASE(resumed_at_every_step) {
     const auto samples = 8 * (k - (k > 3 ? 1 : 0)) + (k > 5 ? 4 : 0);
     for (std::size_t repetition = 0; repetition < 2; ++repetition)
       for (std::size_t slot = 0; slot < saved.size(); ++slot)
-        BOOST_REQUIRE(after.restore(slot, k, samples, saved[slot]));
+        BOOST_REQUIRE(after.restore(order(slot, k, samples), saved[slot]));
     BOOST_TEST(after.version() == k);
     for (std::uint64_t i = k; i < 10; ++i)
       uneven_step(after, *job, i);
     check_same(everything(after), everything(uncut));
+  }
+}
+
+// Versions were skipped.
+BOOST_AUTO_TEST_CASE(resumed_with_fewer_updates_than_versions) {
+  const auto job = context();
+  troupe::replica_store uncut{job};
+  for (std::uint64_t i = 0; i < 3; ++i)
+    step(uncut, *job, i);
+  const auto saved = everything(uncut);
+  step(uncut, *job, 3);
+  for (const bool told : {true, false}) {
+    troupe::replica_store after{job};
+    for (std::size_t slot = 0; slot < saved.size(); ++slot) {
+      auto x = order(slot, 7, 24);
+      if (told)
+        x.set_updates(3);
+      BOOST_REQUIRE(after.restore(x, saved[slot]));
+    }
+    BOOST_TEST(after.version() == 7U);
+    BOOST_TEST(after.updates() == (told ? 3U : 7U));
+    step(after, *job, 3);
+    BOOST_TEST(same_bits(after.weights(all(*job)).as_floats(), uncut.weights(all(*job)).as_floats())
+               == told);
   }
 }
 
@@ -316,7 +349,7 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   troupe::replica_store restored{job};
   const auto saved = everything(a);
   for (std::size_t slot = 0; slot < saved.size(); ++slot)
-    BOOST_REQUIRE(restored.restore(slot, 3, 24, saved[slot]));
+    BOOST_REQUIRE(restored.restore(order(slot, 3, 24), saved[slot]));
   step(a, *job, 3);
   step(restored, *job, 3);
   check_same(everything(a), everything(restored));
@@ -327,9 +360,10 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_not_restored) {
   troupe::replica_store store{job};
   const auto before = everything(store);
   const auto values = gradient_of(*job, 1);
-  BOOST_TEST(!store.restore(3, 5, 40, values));
-  BOOST_TEST(!store.restore(0, 5, 40, values.slice_floats(0, values.as_floats().size() - 1)));
-  BOOST_TEST(!store.restore(0, 5, 40, {}));
+  BOOST_TEST(!store.restore(order(3, 5, 40), values));
+  BOOST_TEST(
+    !store.restore(order(0, 5, 40), values.slice_floats(0, values.as_floats().size() - 1)));
+  BOOST_TEST(!store.restore(order(0, 5, 40), {}));
   BOOST_TEST(store.version() == 0u);
   check_same(everything(store), before);
 }
@@ -340,8 +374,8 @@ BOOST_AUTO_TEST_CASE(a_late_restore_changes_nothing) {
   store.newest();
   const auto before = everything(store);
   stage(store, gradient_of(*job, 0), 8);
-  BOOST_TEST(store.restore(0, 0, 0, gradient_of(*job, 1)));
-  BOOST_TEST(store.restore(1, 0, 0, gradient_of(*job, 1)));
+  BOOST_TEST(store.restore(order(0, 0, 0), gradient_of(*job, 1)));
+  BOOST_TEST(store.restore(order(1, 0, 0), gradient_of(*job, 1)));
   check_same(everything(store), before);
   store.publish(1);
   troupe::replica_store plain{job};

@@ -159,6 +159,39 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps_that_look_ahead) {
     }
 }
 
+// If all gradients are equal, each step of adam has the length of the rate. This remains so if the
+// state counts as that of more or fewer updates.
+BOOST_AUTO_TEST_CASE(a_state_counts_as_that_of_another_number_of_updates) {
+  const troupe::optimizer adam{.kind = optimizer_kind::adam, .epsilon = 0};
+  constexpr double rate = 0.25;
+  for (const std::uint64_t from : {1, 2, 5, 100})
+    for (const std::uint64_t to : {1, 3, 5, 1000}) {
+      double w = 0;
+      std::vector<double> state(2);
+      const double g = 3;
+      const auto step = [&](std::uint64_t number) {
+        troupe::update<double>(adam,
+                               {.weights = {&w, 1},
+                                .gradient = {&g, 1},
+                                .state = state,
+                                .updated = {&w, 1},
+                                .rate = rate,
+                                .step = number});
+      };
+      for (std::uint64_t i = 1; i <= from; ++i)
+        step(i);
+      for (std::size_t slot = 0; slot < 2; ++slot)
+        state[slot] *= adam.recount(slot, from, to);
+      const auto before = w;
+      step(to + 1);
+      BOOST_TEST(std::abs(before - rate - w) < 1e-9, from << " counts as " << to);
+    }
+  BOOST_TEST(adam.recount(1, 7, 7) == 1.0);
+  BOOST_TEST(adam.recount(1, 0, 7) == 1.0);
+  const troupe::optimizer nesterov{.kind = optimizer_kind::nesterov};
+  BOOST_TEST(nesterov.recount(0, 3, 7) == 1.0);
+}
+
 BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
   // The direction, and therefore the trust ratio, comes from the next moment.
   const troupe::optimizer rule{.kind = optimizer_kind::lamb, .l1 = 0.1};

@@ -1,0 +1,29 @@
+#include "apps/troupe/children.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+
+using namespace troupe;
+
+BOOST_AUTO_TEST_SUITE(children_of_a_run)
+
+// Only a worker that the run continued without is excused.
+BOOST_AUTO_TEST_CASE(bad_ends) {
+  const std::vector<task_name> gone{{job_kind::worker, 1}, {job_kind::worker, 12}};
+  const auto problem = [&](const std::string& name, std::optional<int> code,
+                           std::optional<int> signal = {}) {
+    return problem_of({{"worker/12", 1}, {name, code, signal}}, gone);
+  };
+  BOOST_TEST(problem_of({}, gone) == "");
+  BOOST_TEST(problem("worker/1", 1) == "");
+  BOOST_TEST(problem("worker/1", {}) == "");
+  BOOST_TEST(problem("worker/1", {}, SIGKILL) == "");
+  BOOST_TEST(problem("worker/1", 2) == "worker/1 ended with exit code 2");
+  BOOST_TEST(problem("worker/2", 1) == "worker/2 ended with exit code 1");
+  BOOST_TEST(problem("worker/2", {}) == "worker/2 did not end, and was killed");
+  BOOST_TEST(problem("worker/2", {}, SIGKILL) == "worker/2 was killed by signal 9 (Killed)");
+  BOOST_TEST(problem("ps/1", 1) == "ps/1 ended with exit code 1");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
