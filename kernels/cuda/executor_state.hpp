@@ -30,6 +30,8 @@ struct segment {
   /// The end of the instructions, and of the copies.
   std::unique_ptr<event> computed;
   std::unique_ptr<event> copied;
+  /// True if it has run before, so that its kernels are loaded.
+  bool loaded = false;
 };
 
 struct executor_state {

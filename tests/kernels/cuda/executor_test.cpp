@@ -66,11 +66,14 @@ BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   });
 }
 
-// Three rounds, each with and without copies of the gradient to the host.
+// Three numbers of rows in three rounds, each with and without copies of the gradient to the host.
+// The first of these 18 runs is not recorded.
 BOOST_AUTO_TEST_CASE(recorded_runs_compute_what_others_do) {
   with_all_devices([](simulated_device& gpu) {
     check_recordings(gpu);
-    BOOST_TEST(gpu.recordings() == gpu.replays() / 6);
+    const auto segments = gpu.recordings() / 3;
+    BOOST_TEST(segments > 0u);
+    BOOST_TEST(gpu.replays() == 17 * segments);
   });
 }
 

@@ -395,8 +395,8 @@ BOOST_AUTO_TEST_CASE(what_a_step_costs) {
       there.run(arguments);
       BOOST_TEST(gpu.allocations() == allocations);
       BOOST_TEST(gpu.waits() == waits + segments);
-      BOOST_TEST(gpu.recordings() == recordings + (step == 0 ? segments : 0));
-      BOOST_TEST(gpu.replays() == replays + segments);
+      BOOST_TEST(gpu.recordings() == recordings + (step == 1 ? segments : 0));
+      BOOST_TEST(gpu.replays() == replays + (step == 0 ? 0 : segments));
     }
   });
 }
