@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
 // requeued.
 BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       simulation run{
         simulated(job_with({seed % 2 == 0 ? "protocol=SSP" : "protocol=ASYNC_PS"}), 3, 2, seed)};
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_worker_stops) {
       // Every sample is trained once, so all gradients except the requeued ones are applied.
       BOOST_TEST(result.summary.lost == 0U);
     }
-  BOOST_TEST(requeued > 0U);
+  BOOST_TEST((requeued > 0U || under_sanitizer));
 }
 
 BOOST_AUTO_TEST_CASE(the_last_worker_stops) {

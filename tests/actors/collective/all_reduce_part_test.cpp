@@ -1,6 +1,7 @@
 #include "actors/collective/all_reduce_part.hpp"
 
 #include "tests/kernels/numeric.hpp"
+#include "tests/support/effort.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   for (const auto how : schedules)
     for (const std::size_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32})
       for (const auto elements : {std::size_t{0}, std::size_t{1}, std::size_t{101}, ranks - 1,
-                                  ranks, ranks + 1, std::size_t{20'011}})
+                                  ranks, ranks + 1, std::size_t{tries(20'011)}})
         for (const std::size_t chunk : {16, 65'536})
           BOOST_TEST_CONTEXT("schedule " << static_cast<int>(how) << ", ranks " << ranks
                                          << ", elements " << elements << ", chunk " << chunk) {
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
             doubles.run(++salt);
             doubles.check(expected);
           }
-  BOOST_TEST(repeated > 1'000u);
+  BOOST_TEST(repeated > tries(1'000));
 }
 
 // Bit for bit in the documented order: direct and one_shot add ranks 0, 1, ...; ring starts with

@@ -1,5 +1,7 @@
 #include "actors/schedules/all_reduce_schedule.hpp"
 
+#include "tests/support/effort.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -23,7 +25,7 @@ void for_geometries(Body&& body) {
   for (const auto how : schedules)
     for (const auto ranks : all_ranks)
       for (const auto elements : {std::size_t{0}, std::size_t{1}, std::size_t{101}, ranks - 1,
-                                  ranks, ranks + 1, std::size_t{5'003}})
+                                  ranks, ranks + 1, std::size_t{test::tries(5'003)}})
         for (const std::size_t chunk : {7, 65'536})
           BOOST_TEST_CONTEXT("schedule " << static_cast<int>(how) << ", ranks " << ranks
                                          << ", elements " << elements << ", chunk " << chunk)
