@@ -21,7 +21,7 @@ namespace troupe {
 namespace {
 
 /// How long children may take to end after the run.
-constexpr std::chrono::milliseconds child_patience{3'000};
+constexpr std::chrono::milliseconds child_patience{10'000};
 
 cluster_process process_of(const task_name& task, const std::string& address) {
   cluster_process result;
