@@ -18,7 +18,7 @@ struct member_options {
   std::size_t rank = 0;
   std::size_t ranks = 1;
   /// If absent, it depends on the length of each vector: see schedule_for().
-  std::optional<all_reduce_schedule> schedule;
+  std::optional<all_reduce_schedule> schedule = {};
   /// True if all ranks read each other's memory.
   bool in_shared_memory = true;
   /// Size of a chunk in bytes; at least 8.
