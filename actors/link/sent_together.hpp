@@ -17,6 +17,10 @@ public:
 
   explicit sent_together(kind what = kind::all) noexcept;
   ~sent_together();
+  /// Sends all messages of this thread that wait. For an actor that now computes, or passes on
+  /// results to actors that compute on this thread.
+  static void send_now();
+
   sent_together(const sent_together&) = delete;
   sent_together& operator=(const sent_together&) = delete;
 

@@ -45,9 +45,12 @@ sent_together::~sent_together() {
   if (!outermost_)
     return;
   together.open = false;
-  for (const auto& x : together.channels)
+  send_now();
+}
+
+void sent_together::send_now() {
+  for (const auto& x : std::exchange(together.channels, {}))
     x->release();
-  together.channels.clear();
 }
 
 stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,

@@ -401,8 +401,8 @@ void ps_synchronizer::on_contribute(const contribute& x) {
 
 bool ps_synchronizer::waits_for_push(std::size_t shard) const {
   const auto& part = parts_[shard];
-  return part.missing == 0 && !part.pushed && samples_ > 0 && (!done_ || done_->finite())
-    && !options_.writes && !piecewise_[shard].pushes;
+  return part.missing == 0 && !part.pushed && !part.decided && samples_ > 0
+    && (!done_ || done_->finite()) && !options_.writes && !piecewise_[shard].pushes;
 }
 
 void ps_synchronizer::push_if_complete(std::size_t shard) {

@@ -1,5 +1,6 @@
 #include "actors/ring/ring_node.hpp"
 
+#include "actors/link/sent_together.hpp"
 #include "messages/scheduler.hpp"
 
 namespace troupe {
@@ -86,6 +87,8 @@ void ring_node::act(ring_reductions::effects result) {
   }
   if (!result.done)
     return;
+  // The right neighbour need not wait for this rank's update.
+  sent_together::send_now();
   const auto starter = waiting_.extract(result.done->id);
   tell_waiting();
   send(starter.mapped(), std::move(*result.done));

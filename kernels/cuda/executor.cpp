@@ -250,17 +250,17 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   return s.gpu.end_recording(s.stream);
 }
 
-/// One submission, recorded by the first run of so many rows. The very first run is not recorded:
+/// One submission, recorded by the second run of so many rows. The first run is not recorded:
 /// drivers load kernels, and cuBLAS takes memory, when they are first used, which may not happen
 /// in a recording.
 void compute_recorded(executor_state& s, std::size_t k) {
-  if (!std::exchange(s.segments[k].loaded, true)) {
-    compute(s, k, {});
-    return;
-  }
   auto& all = s.recorded[{s.rows, s.all_rows}];
   all.resize(s.segments.size());
   auto& x = all[k];
+  if (!std::exchange(x.loaded, true)) {
+    compute(s, k, {});
+    return;
+  }
   if (!x.work) {
     x.work = record(s, k);
     x.counted = s.counted;

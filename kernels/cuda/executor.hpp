@@ -52,8 +52,8 @@ public:
   /// differences. If the arguments have no weights, weights() keeps its contents from the last run,
   /// or what was written to it since. If the arguments have no gradient, the gradient stays in
   /// gradient(), and on_bucket is not called. With on_instruction, nothing is recorded, nor in the
-  /// first run. Throws device_error if the device fails, std::invalid_argument if the arguments do
-  /// not fit the plan.
+  /// first run of so many rows. Throws device_error if the device fails, std::invalid_argument if
+  /// the arguments do not fit the plan.
   run_result run(const run_arguments<float>& arguments);
 
   /// As troupe::executor::advance, give_sums and restart. It needs all weights when a run begins,

@@ -30,8 +30,6 @@ struct segment {
   /// The end of the instructions, and of the copies.
   std::unique_ptr<event> computed;
   std::unique_ptr<event> copied;
-  /// True if it has run before, so that its kernels are loaded.
-  bool loaded = false;
 };
 
 struct executor_state {
@@ -103,8 +101,10 @@ struct executor_state {
   struct recorded_segment {
     std::unique_ptr<recording> work;
     std::optional<std::size_t> counted;
+    /// True if it has run before, so that its kernels are loaded.
+    bool loaded = false;
   };
-  /// By `rows` and `all_rows`, one per segment; without work if it has not run yet.
+  /// By `rows` and `all_rows`, one per segment; without work until the second run.
   std::map<std::pair<std::size_t, std::optional<std::size_t>>, std::vector<recorded_segment>>
     recorded;
 

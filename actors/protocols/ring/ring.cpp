@@ -4,6 +4,7 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "kernels/cpu/executor.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace troupe {
@@ -14,11 +15,18 @@ namespace {
 /// tenth of a millisecond.
 constexpr std::size_t brief_ring = std::size_t{1} << 18;
 
-/// Small models are not worth waking another thread for each bucket.
+/// Small models are not worth waking another thread for each bucket. But the thread that brings the
+/// last bucket may then work for all ranks of its process, so only for two of them.
+bool is_brief(std::size_t elements, const worker_site& site) {
+  const auto workers = site.view.of(job_kind::worker);
+  const auto& own = workers[site.rank()].address;
+  return elements <= brief_ring && std::ranges::count(workers, own, &member::address) <= 2;
+}
+
 template <class Actor, class... Args>
 auto spawn_for(std::size_t elements, const worker_site& site, Args&&... args) {
-  return elements <= brief_ring ? site.spawn_brief<Actor>(std::forward<Args>(args)...)
-                                : site.spawn_heavy<Actor>(std::forward<Args>(args)...);
+  return is_brief(elements, site) ? site.spawn_brief<Actor>(std::forward<Args>(args)...)
+                                  : site.spawn_heavy<Actor>(std::forward<Args>(args)...);
 }
 
 } // namespace
