@@ -32,9 +32,8 @@ struct mode {
   simulation_options make(const proto::Job& job) const {
     auto result = simulated(job, workers, ps);
     result.one_node = in_one_process();
-    // A replica waits for nobody, or for one hop. Its steps take time, so that no checkpoint is
-    // left out.
-    if (ps == 0)
+    // A single replica waits for nobody. Its steps take time, so that no checkpoint is left out.
+    if (workers == 1 && ps == 0)
       result.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };
     return result;
   }

@@ -105,10 +105,12 @@ BOOST_AUTO_TEST_CASE(two_early_vectors_differ) {
   config cfg;
   caf::actor_system sys{cfg};
   caf::scoped_actor self{sys};
-  const auto member = sys.spawn<collective_member>(member_options{.rank = 0, .ranks = 3});
+  const auto member = sys.spawn<collective_member>(
+    member_options{.rank = 0, .ranks = 3, .schedule = all_reduce_schedule::direct});
   for (std::uint32_t rank = 1; rank < 3; ++rank) {
     const std::size_t elements = 9 * rank;
-    auto header = whole_of({.rank = rank, .ranks = 3}, 1, element_kind::float32, elements);
+    auto header = whole_of({.rank = rank, .ranks = 3, .schedule = all_reduce_schedule::direct}, 1,
+                           element_kind::float32, elements);
     header.set_step(1);
     self->send(member, header, payload::floats(elements / 3));
   }

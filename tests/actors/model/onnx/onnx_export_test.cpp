@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(what_onnx_does_not_have) {
                       }),
                       "a sum over the samples has no meaning in a model"));
   BOOST_TEST(contains(fail([](expression x) { return x + x.owner().placeholder("other", rows); }),
-                      "\"other\" (placeholder): the output depends on it"));
+                      "\"other\" (placeholder): the output depends on this input"));
 }
 
 BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {

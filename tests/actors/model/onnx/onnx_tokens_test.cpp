@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(changed_tokens_are_refused) {
                       "model's input"));
   m.proto.mutable_graph()->mutable_node()->RemoveLast();
   m.proto.mutable_graph()->mutable_output(0)->set_name("next");
-  BOOST_TEST(contains(m.refusal(), "output \"next\" is computed from the whole numbers"));
+  BOOST_TEST(contains(m.refusal(), "output \"next\" is computed only from the whole numbers"));
 }
 
 BOOST_AUTO_TEST_CASE(doubling_is_bounded) {
