@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(progress_shows_all_tasks) {
   for (const auto protocol : all_protocols)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
       auto options = simulated(job_with(protocol), 2, 2);
-      options.links.latency = 20ms;
+      options.links.latency = 30ms;
       simulation run{options};
       BOOST_TEST(run.run().summary.failure == "");
       const auto& progress = run.seen().progress;
