@@ -69,7 +69,7 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
 }
 
 void ring_node::act(ring_reductions::effects result) {
-  renew_turn();
+  renew_turn(); // Adding up may have taken a while.
   if (!result.send.empty())
     board_->count_sent(result.send.size());
   for (auto& [id, piece] : result.send) {

@@ -150,7 +150,7 @@ void ring_synchronizer::finish_if_decided() {
   result.gradient_norm = outcome.gradient_norm;
   replica_.publish(step_, outcome.left_out);
   record(outcome);
-  renew_turn();
+  renew_turn(); // The update may have taken a while.
   if (options_.coordinator && evaluations_.due(step_))
     capture(evaluations_, true);
   if (options_.coordinator && checkpoints_.due(step_))

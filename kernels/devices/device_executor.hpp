@@ -23,7 +23,7 @@ public:
   device_executor& operator=(const device_executor&) = delete;
   virtual ~device_executor() = default;
 
-  /// A GPU begins when all weights are available. It never requests sums over workers.
+  /// A GPU begins when all weights are available.
   virtual std::optional<run_result> advance(const run_arguments<float>& arguments) = 0;
   virtual void give_sums(std::span<const double> totals, std::size_t rows) = 0;
   virtual void restart() noexcept = 0;
