@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace troupe {
@@ -70,18 +71,20 @@ inline void relaxed_move(std::span<float> shared, std::span<const float> before,
   std::size_t i = 0;
   if constexpr (has_word_blocks)
     for (; i + block_words <= after.size(); i += block_words) {
+      typedef std::int64_t word_pairs __attribute__((vector_size(16))); // NOLINT
       const word_block old = load_words(&before[i]);
       const word_block next = load_words(&after[i]);
-      typedef long long word_pairs __attribute__((vector_size(16))); // NOLINT
-      const auto equal = reinterpret_cast<word_pairs>(old == next);
-      if ((equal[0] | equal[1]) == 0) {
-        const word_block now = load_words(&shared[i]);
-        const word_block moved = now == old ? next : now + (next - old);
+      const word_block now = load_words(&shared[i]);
+      const auto equal = old == next;
+      const word_block moved = equal ? now : now == old ? next : now + (next - old);
+      store_words(&after[i], moved);
+      const auto pairs = reinterpret_cast<word_pairs>(equal);
+      if ((pairs[0] | pairs[1]) == 0)
         store_words(&shared[i], moved);
-        store_words(&after[i], moved);
-      } else
-        for (std::size_t k = i; k < i + block_words; ++k)
-          relaxed_move(shared[k], before[k], after[k]);
+      else if ((pairs[0] & pairs[1]) != -1)
+        for (std::size_t k = 0; k < block_words; ++k)
+          if (equal[k] == 0)
+            std::atomic_ref{shared[i + k]}.store(moved[k], std::memory_order_relaxed);
     }
   for (; i < after.size(); ++i)
     relaxed_move(shared[i], before[i], after[i]);
