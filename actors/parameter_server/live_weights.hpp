@@ -2,6 +2,7 @@
 
 #include "actors/model/job_context.hpp"
 #include "kernels/range.hpp"
+#include "messages/buffer.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -25,6 +26,9 @@ public:
   /// Copies the current values word by word. Any thread may call it.
   void read(std::span<float> out) noexcept;
 
+  /// The same copy in new memory.
+  payload copy();
+
   /// Number of updates so far.
   std::uint64_t updates() const noexcept { return updates_.load(std::memory_order_relaxed); }
 
@@ -47,13 +51,17 @@ public:
   /// Makes one update with the job's optimizer, which must have no state.
   /// @param gradient of the range, summed over `samples` > 0 samples
   /// @param factor see range_updater::terms::factor
-  void update(std::span<const float> gradient, std::uint64_t samples, double factor);
+  /// @param newest receives the weights after the update; has the size of the range
+  void update(std::span<const float> gradient, std::uint64_t samples, double factor,
+              std::span<float> newest);
 
 private:
+  /// Number of elements that are updated at once, so that they stay in the processor's cache.
+  static constexpr std::size_t block = 4096;
+
   std::shared_ptr<live_weights> weights_;
-  range_updater updater_;
-  std::vector<float> before_;
-  std::vector<float> after_;
+  /// One per block.
+  std::vector<range_updater> updaters_;
 };
 
 } // namespace troupe

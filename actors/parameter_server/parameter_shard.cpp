@@ -64,8 +64,9 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
                                  std::shared_ptr<version_pool> averages)
   : super(cfg), context_(std::move(context)), options_(with_updater(*context_, std::move(options))),
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
-    averages_(std::move(averages)), policy_(options_.policy), updater_(*options_.updater),
-    pieces_(updater_.pieces(), workers_.size()), norms_(options_.view.of(job_kind::ps).size()),
+    averages_(std::move(averages)), policy_(options_.policy), live_(policy_->live()),
+    updater_(*options_.updater), pieces_(updater_.pieces(), workers_.size()),
+    norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
@@ -722,9 +723,11 @@ void parameter_shard::make_version(const planned_update& update, bool is_prepare
     updater_.publish();
     slot_reserved_ = false;
     send_piece(last_piece_, versions_->version() + 1);
-  } else if (policy_->fill(updated))
+  } else if (live_) {
     updater_.skip(update.samples);
-  else if (update.samples > 0)
+    if (averages_)
+      live_->read(updated);
+  } else if (update.samples > 0)
     updater_.apply(old, update.gradient, update.samples, updated, update.terms);
   else
     std::ranges::copy(old, updated.begin());

@@ -181,6 +181,7 @@ private:
   void capture_end();
   void capture_state();
   void capture(checkpoint_schedule& schedule, bool to_evaluate, const std::vector<payload>& slots);
+  payload newest_weights() const;
   std::vector<payload> state_slots() const;
   void make_updates();
   bool find_slot();
@@ -200,6 +201,8 @@ private:
   /// The moving average after each version; null if the job has none.
   std::shared_ptr<version_pool> averages_;
   std::shared_ptr<shard_policy> policy_;
+  /// shard_policy::live()
+  std::shared_ptr<live_weights> live_;
   piecewise_updater& updater_;
   step_pieces pieces_;
   /// True if a slot is reserved for pieces of the next version.

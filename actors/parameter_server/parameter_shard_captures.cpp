@@ -16,7 +16,7 @@ void parameter_shard::capture_if_due() {
     return;
   const auto version = versions_->version();
   if (evaluations_.due(version))
-    capture(evaluations_, true, {(averages_ ? averages_ : versions_)->newest().data});
+    capture(evaluations_, true, {averages_ ? averages_->newest().data : newest_weights()});
   if (checkpoints_.due(version))
     capture_state();
 }
@@ -30,8 +30,12 @@ void parameter_shard::capture_end() {
 
 void parameter_shard::capture_state() {
   auto slots = state_slots();
-  slots.insert(slots.begin(), versions_->newest().data);
+  slots.insert(slots.begin(), newest_weights());
   capture(checkpoints_, false, slots);
+}
+
+payload parameter_shard::newest_weights() const {
+  return live_ ? live_->copy() : versions_->newest().data;
 }
 
 std::vector<payload> parameter_shard::state_slots() const {

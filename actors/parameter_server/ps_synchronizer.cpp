@@ -1,6 +1,7 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 
 #include "actors/link/port.hpp"
+#include "messages/scheduler.hpp"
 #include "messages/selection.hpp"
 
 #include <algorithm>
@@ -14,6 +15,10 @@ namespace {
 /// Bounded: after this time without a batch, others stop waiting for a worker. Getting a lease
 /// takes less time.
 constexpr std::chrono::milliseconds idle_patience{10};
+
+/// Live weights that were read before more than this number of other workers' updates are read
+/// again for the next step.
+constexpr std::uint64_t most_missed = 4;
 
 } // namespace
 
@@ -81,6 +86,7 @@ void ps_synchronizer::begin_gradient(const acquire& x) {
             .missing = part.where.size(),
             .slowest = options_.pull_ahead > 0 ? part.slowest : 0,
             .live = std::move(part.live),
+            .kept_version = part.kept_version,
             .pulled_next = part.pulled_next,
             .next = std::move(part.next)};
     choose_rows(i, x.rows);
@@ -185,24 +191,37 @@ void ps_synchronizer::pull(std::size_t shard) {
 void ps_synchronizer::read_live() {
   acquired result{{sequence_.value}, {}, true};
   for (auto& part : parts_) {
-    // The trainer may still hold the weights that were read last.
-    if (!part.kept.unique())
-      part.kept = payload::floats(part.where.size());
-    part.base_version = part.live->weights().updates();
-    part.live->weights().read(part.kept.as_mutable_floats());
+    auto& weights = part.live->weights();
+    auto version = std::exchange(part.kept_version, std::nullopt);
+    if (!version || weights.updates() - *version > most_missed) {
+      version = weights.updates();
+      weights.read(kept_of(part));
+    }
+    part.base_version = *version;
     result.ranges.push_back({part.where.begin, {part.base_version}, part.kept});
   }
   ranges_.clear();
   send(worker_, result);
 }
 
+// The update also reads the weights of the next step.
 void ps_synchronizer::write_live() {
   if (!options_.writes || samples_ == 0 || !done_->finite())
     return;
   const double factor = clip_factor(context_->rule.clip_norm, header_.gradient_norm());
-  for (auto& part : parts_)
+  for (auto& part : parts_) {
     part.live->update(gradient_.slice_floats(part.where.begin, part.where.size()).as_floats(),
-                      samples_, factor);
+                      samples_, factor, kept_of(part));
+    part.kept_version = part.live->weights().updates();
+  }
+  renew_turn();
+}
+
+// The trainer may still hold the weights that were kept last.
+std::span<float> ps_synchronizer::kept_of(part& x) {
+  if (!x.kept.unique())
+    x.kept = payload::floats(x.where.size());
+  return x.kept.as_mutable_floats();
 }
 
 // -- bounded: waiting for slower workers --------------------------------------------------------

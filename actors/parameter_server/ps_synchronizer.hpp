@@ -160,6 +160,8 @@ private:
     int attempts = 0;
     /// The weights that the shard shares.
     std::shared_ptr<live_writer> live = nullptr;
+    /// If `kept` are the live weights after this worker's last update: their version.
+    std::optional<std::uint64_t> kept_version = std::nullopt;
     /// True if the weights of the next step were pulled with the commit of this one; the weights,
     /// once they have arrived.
     bool pulled_next = false;
@@ -247,6 +249,7 @@ private:
   void use_weights(std::size_t shard, weight_range x);
   void read_live();
   void write_live();
+  static std::span<float> kept_of(part& x);
   void choose_rows(std::size_t shard, const batch_rows& rows);
   payload complete_weights(part& x, const payload& data);
   payload gradient_for(const part& x) const;

@@ -18,10 +18,11 @@ reader_front::reader_front(caf::actor_config& cfg, std::uint64_t view, range whe
                            std::shared_ptr<const version_pool> versions,
                            std::shared_ptr<pulled_versions> pulled,
                            std::shared_ptr<activity_board> board, std::shared_ptr<read_gate> gate,
-                           std::shared_ptr<const version_pool> averages)
+                           std::shared_ptr<const version_pool> averages,
+                           std::shared_ptr<live_weights> live)
   : super(cfg), view_(view), where_(where), versions_(std::move(versions)),
     pulled_(std::move(pulled)), board_(std::move(board)), gate_(std::move(gate)),
-    averages_(std::move(averages)) {}
+    averages_(std::move(averages)), live_(std::move(live)) {}
 
 reader_front::behavior_type reader_front::make_behavior() {
   return {
@@ -70,7 +71,10 @@ std::pair<proto::Weights, payload> reader_front::weights_for(const proto::Pull& 
   proto::Weights header;
   header.set_begin(where_.begin);
   header.set_count(where_.size());
-  auto newest = (averages_ && !x.has_worker() ? averages_ : versions_)->newest();
+  const bool averaged = averages_ && !x.has_worker();
+  auto newest = (averaged ? averages_ : versions_)->newest();
+  if (live_ && !averaged)
+    newest.data = live_->copy();
   if (gate_ && x.has_worker()) {
     auto found = gate_->read(x);
     header.set_clock(found.clock);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/parameter_server/live_weights.hpp"
 #include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/read_gate.hpp"
 #include "actors/parameter_server/version_pool.hpp"
@@ -35,19 +36,21 @@ using decision_listener = caf::typed_actor<rpc<void, gradient_decided>>;
 /// weights of its next step together with the commit of this one (Pull.after), the answer waits for
 /// that gradient. Nothing is copied, except rows that a pull selects. If there is a gate, workers
 /// that must wait get an answer without weights. If there are averages, a snapshot (a pull without
-/// a worker) gets the averages instead of the weights.
+/// a worker) gets the averages instead of the weights. If workers change the weights themselves
+/// (`live`), a pull copies them.
 class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::base {
 public:
   using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
 
   /// `pulled`: records the version that each worker reads; may be null. `board`: the shard's; may
-  /// be null. `gate` and `averages`: may be null.
+  /// be null. `gate`, `averages` and `live`: may be null.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                std::shared_ptr<const version_pool> versions,
                std::shared_ptr<pulled_versions> pulled = nullptr,
                std::shared_ptr<activity_board> board = nullptr,
                std::shared_ptr<read_gate> gate = nullptr,
-               std::shared_ptr<const version_pool> averages = nullptr);
+               std::shared_ptr<const version_pool> averages = nullptr,
+               std::shared_ptr<live_weights> live = nullptr);
 
   const char* name() const override { return "troupe.reader"; }
   std::uint64_t view_number() const noexcept { return view_; }
@@ -75,6 +78,7 @@ private:
   std::shared_ptr<activity_board> board_;
   std::shared_ptr<read_gate> gate_;
   std::shared_ptr<const version_pool> averages_;
+  std::shared_ptr<live_weights> live_;
   /// By worker: its newest gradient that is decided.
   std::map<std::uint32_t, std::uint64_t> decided_;
   /// Pulls that wait for the decision on a later gradient.

@@ -5,12 +5,15 @@
 #include "messages/proto/wire.pb.h"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace troupe {
+
+class live_weights;
 
 /// A committed gradient of one worker. The payload is empty if it has no samples or is quarantined.
 struct contribution {
@@ -94,8 +97,9 @@ public:
 
   /// False if workers commit gradients without sending them.
   virtual bool needs_gradients() const noexcept { return true; }
-  /// Writes the next version itself, without an update by the shard. Returns false if it does not.
-  virtual bool fill(std::span<float> /*next*/) { return false; }
+  /// The weights, if workers change them themselves. The shard then makes no updates: it only
+  /// counts versions, whose weights are those at the time when somebody reads them. Otherwise null.
+  virtual std::shared_ptr<live_weights> live() const { return nullptr; }
   /// Before training: continues from these weights, after this number of samples and updates.
   virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
                         std::uint64_t /*updates*/) {}

@@ -84,12 +84,15 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   const auto averages = make_averages(*site.context, options.where);
   if (how.gate)
     how.gate->open(versions);
-  const auto reader = site.spawn_light<reader_front>(site.view.number, options.where, versions,
-                                                     how.pulled, options.board, how.gate, averages);
+  const auto reader =
+    site.spawn_light<reader_front>(site.view.number, options.where, versions, how.pulled,
+                                   options.board, how.gate, averages, options.policy->live());
   site.host(proto::READER, reader);
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
-  const auto shard = is_brief(site, options.where, options.policy->in_step())
+  // A shard of live weights only counts.
+  const bool counts = options.policy->live() && !averages;
+  const auto shard = counts || is_brief(site, options.where, options.policy->in_step())
     ? site.spawn_brief<parameter_shard>(site.context, options, versions, averages)
     : site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
   site.host(proto::SHARD, shard);

@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// HOGWILD: when a worker commits, it has already changed the live weights. The shard counts
-/// gradients as in ASYNC_PS, and copies each version from the live weights.
+/// gradients as in ASYNC_PS.
 class hogwild_policy : public async_policy {
 public:
   hogwild_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
@@ -18,10 +18,7 @@ public:
     : async_policy(std::move(context), where, shard, 1, nullptr), weights_(std::move(weights)) {}
 
   bool needs_gradients() const noexcept override { return false; }
-  bool fill(std::span<float> next) override {
-    weights_->read(next);
-    return true;
-  }
+  std::shared_ptr<live_weights> live() const override { return weights_; }
   void restored(std::span<const float> weights, std::uint64_t samples,
                 std::uint64_t updates) override {
     weights_->restore(weights, samples, updates);
