@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(names_in_bodies) {
   m.body->mutable_node(0)->set_input(1, "two");
   m.body->mutable_input(2)->set_name("x");
   BOOST_TEST(contains(m.error(), "two tensors are called \"x\", one of them an input of a body"));
-  // What a body defines is unknown behind it.
+  // Names that a body defines are unknown outside it.
   doubling outside{2};
   outside.output("y");
   outside.node("Relu", {"after"}, "y");
