@@ -152,8 +152,8 @@ private:
   std::uint64_t out_ = 0;
   /// The newest complete version, or the first version of all.
   std::uint64_t newest_;
-  /// Newer versions that were refused or given up. Bounded: there are few between two complete
-  /// versions, and the oldest entries are dropped.
+  /// Newer versions that were refused or given up. There are few between two complete versions; if
+  /// too many are refused, the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
   /// True if holders will send the version at which the run ends.

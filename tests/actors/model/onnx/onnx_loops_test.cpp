@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(weights_of_loops) {
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(structure.weights().size() == 1u);
-  // As a tensor that the loop hands on from step to step.
+  // As a tensor that the loop passes from step to step.
   m.loop->add_input("w");
   m.loop->clear_output();
   m.loop->add_output("state");
