@@ -56,7 +56,7 @@ inline constexpr bool is_output = message_type<T> || std::same_as<T, void>;
 template <class... Ts>
 inline constexpr bool is_output<reply<Ts...>> = true;
 
-/// Writes a header as its bytes, at most `max_inline_bytes` of them.
+/// Writes or reads a header: a length, then its bytes in Protobuf's binary format.
 caf::error save_header(caf::serializer& sink, const google::protobuf::MessageLite& x);
 caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite& x);
 

@@ -27,9 +27,9 @@ struct assembled_checkpoint {
   /// one reports on all workers.
   bool one_worker_each = false;
 
-  /// The last gradient of a worker that all its holders have applied. A holder is asked only if it
-  /// reports on this worker. A gradient that one holder missed is trained again, not skipped. All
-  /// zero if one holder has applied none.
+  /// The last gradient of a worker that every holder has applied. Only holders that report on this
+  /// worker count. A gradient that one holder missed is trained again, not skipped. All fields are
+  /// 0 if a holder has applied none.
   proto::Decided least(std::uint32_t worker, std::uint64_t incarnation) const;
 
   /// The newest lease in any mark; 0 for none.
@@ -38,19 +38,19 @@ struct assembled_checkpoint {
 
 /// Joins the parts that the holders of the state send for each version, and bounds the number of
 /// versions in memory. All holders send the same versions, but at different times, and never wait.
-/// Parts that exceed the bound are dropped here:
+/// These rules keep the bound:
 ///
 /// - At most two versions are open: arriving, waiting, or out (being written or evaluated, one at a
 ///   time). A third version replaces a complete one that waits. If there is none, all parts of the
 ///   third version are refused.
-/// - Up to eight small versions are copied while they wait, and do not count. A few versions that
-///   are due shortly after each other are thus all kept.
+/// - Up to eight small versions are copied while they wait, and do not count as open. So a few
+///   versions that are due shortly after each other are all kept.
 /// - The version at which the run ends is always taken. It may have any number.
 /// - An open version is given up if a newer one is complete, if one of its holders skips it, or
 ///   after some time.
 ///
 /// Therefore the newest complete version is always kept at the end, however slow the disk is, and a
-/// slow holder cannot keep all versions from being completed.
+/// slow holder delays some versions but not all.
 class checkpoint_assembly {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -68,8 +68,8 @@ public:
     std::uint64_t first = 0;
     /// Versions up to this size in bytes are copied while they wait.
     std::size_t small = 0;
-    /// The last `whole` slots come in one piece. Each of them is the state of one holder; its
-    /// `part` may be any part of that holder.
+    /// The last `whole` slots are not divided into parts: each is the state of one holder. A
+    /// message with such a slot may name any part of that holder.
     std::size_t whole = 0;
     /// The run makes no newer version.
     std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
@@ -87,8 +87,8 @@ public:
   /// True if this part is missing and would be accepted.
   bool wants(const proto::CheckpointPart& header) const;
 
-  /// Takes a part without problems. `complete`: it was the last one missing. `settled`: its version
-  /// is over.
+  /// Takes a part for which `problem` is empty. `complete`: it was the last one missing. `settled`:
+  /// its version was completed, replaced or given up earlier.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
   /// The next complete version. It is out until `done`. Nothing if another one is out, or if none
@@ -115,7 +115,7 @@ public:
   /// the newest complete one are not counted yet.
   std::uint64_t missed() const noexcept { return missed_; }
 
-  /// Number of versions that hold payloads of their senders, including the one that is out.
+  /// Number of versions that still hold their senders' payloads, including the one that is out.
   std::size_t open() const noexcept;
 
 private:
@@ -152,8 +152,8 @@ private:
   std::uint64_t out_ = 0;
   /// The newest complete version, or the first version of all.
   std::uint64_t newest_;
-  /// Newer versions that were refused or given up. Bounded: there are few between two complete
-  /// versions, and the oldest entries are dropped.
+  /// Newer versions that were refused or given up. There are few between two complete versions; if
+  /// too many are refused, the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
   /// True if holders will send the version at which the run ends.

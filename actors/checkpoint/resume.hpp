@@ -34,8 +34,8 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
                                 const std::optional<std::string>& wanted,
                                 const job_context& context);
 
-/// The text of metrics.jsonl when a run continues: the complete epochs and the earlier resumptions
-/// from the old text, then a line about this resumption.
+/// The text of metrics.jsonl when a run continues: the complete epochs, and the evaluations and
+/// resumptions up to the checkpoint's step, from the old text; then a line about this resumption.
 std::string resumed_metrics(std::string_view old, const checkpoint& from);
 
 } // namespace troupe

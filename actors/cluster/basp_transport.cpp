@@ -55,7 +55,7 @@ std::string name_problem(const std::string& host) {
 }
 
 /// One attempt to connect. The middleman connects in its own thread and answers after success or
-/// failure. This actor needs a thread of its own.
+/// failure. This actor needs a thread of its own too, because name_problem() may block.
 class dialler : public caf::event_based_actor {
 public:
   dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,

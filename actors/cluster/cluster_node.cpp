@@ -480,8 +480,8 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// A few copies of all weights and states can be in transit to a peer: from a checkpoint to continue
-// from, gradients, and weights.
+// A few copies of all weights and states can be in transit to a peer: the state of a checkpoint,
+// gradients, and weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);
   auto& limits = options_.links;

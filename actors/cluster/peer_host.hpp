@@ -6,7 +6,7 @@
 namespace troupe {
 
 struct peer_host_options {
-  /// Without `net`, `links.channels` and `incarnation`.
+  /// The constructor sets `net`, `links.channels` and `incarnation`.
   peer_node_options node;
   /// The "host:port" at which others find this process. Empty if no other process dials this one.
   std::string address;
@@ -18,7 +18,7 @@ struct peer_host_options {
   std::chrono::milliseconds deadline{10'000};
 };
 
-/// A peer_node with its sockets, which end in the right order. Its functions block, so do not call
+/// A peer_node and its sockets; ends them in the right order. Its functions block, so do not call
 /// them from an actor. Only one thread at a time may use it.
 class peer_host {
 public:
@@ -26,8 +26,8 @@ public:
   /// or if this process cannot listen at the address.
   peer_host(caf::actor_system& sys, peer_host_options options);
 
-  /// Ends the node after its resident. If there is a resident, the owner must end it first. The
-  /// last messages are still written.
+  /// Ends the node. If there is a resident, its owner must end it first. The last messages are
+  /// still written.
   ~peer_host();
 
   peer_host(const peer_host&) = delete;

@@ -30,7 +30,7 @@ struct captures_options {
   run_observer observer;
   weights_listener weights;
   troupe::spawner spawner;
-  /// Of evaluations on this node.
+  /// For evaluations on this node.
   testing_device device;
   progress_actor progress;
 };
@@ -111,7 +111,7 @@ private:
   troupe::view view_;
   std::shared_ptr<const cluster_handles> handles_;
   evaluations_actor evaluator_;
-  /// Null if the job writes none.
+  /// Null if the job writes no checkpoints.
   checkpoint_writer_actor writer_;
 
   /// An epoch that has ended and whose weights have not been read yet.

@@ -58,7 +58,7 @@ struct coordinator_options {
   std::optional<double> constant_guess;
   /// Notices for the operator before the run begins.
   std::vector<std::string> notices;
-  /// Of evaluations on this node.
+  /// For evaluations on this node.
   testing_device device;
   /// May be null.
   run_observer observer;

@@ -63,8 +63,7 @@ void progress::on_exit() {
   options_.observer = nullptr;
 }
 
-// -- activity of tasks
-// ------------------------------------------------------------------------------
+// -- activity of tasks ----------------------------------------------------------------------------
 
 void progress::on_watch(const watch_tasks& x) {
   const auto now = clock().now();

@@ -29,9 +29,9 @@ struct progress_options {
 /// The coordinator's fourth actor: the state of the run for the operator. It combines the reports
 /// of tasks, informs the operator, finds the cause of a stall, and records everything.
 ///
-/// It writes one record at a time, and the queue behind it is bounded (record_queue), so that a
-/// slow disk delays no task. At the end, the run waits until everything is written, however long
-/// that takes.
+/// It writes one record at a time, and the queue of waiting records is bounded (record_queue), so
+/// that a slow disk delays no task. At the end, the run waits until everything is written, however
+/// long that takes.
 class progress : public progress_actor::base {
 public:
   using super = progress_actor::base;

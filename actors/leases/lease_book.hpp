@@ -62,8 +62,8 @@ public:
   static constexpr std::uint64_t most_batches = 32;
 
   /// The next lease for the worker with this rank; nothing if all of the epoch is leased. It has at
-  /// most `most` batches, at least 1. In a synchronous protocol, the first worker that gets a lease
-  /// decides for all.
+  /// most `most` batches, at least 1. In a synchronous protocol, `most` of the first worker that
+  /// gets this lease applies to all.
   std::optional<proto::Lease> next(std::size_t rank, std::uint64_t most = most_batches);
 
   /// Leases nothing more until the next epoch. In a synchronous protocol, each worker still gets
@@ -74,18 +74,18 @@ public:
   bool stopped() const noexcept;
 
   /// Records that the holder trained the first `batches` batches of a lease, with `samples`
-  /// samples. The rest is leased again, except for the next batch if it is dropped. Returns false
-  /// if the lease is not held, or has fewer batches or samples.
+  /// samples. The rest is leased again, except for the next batch if `drops_next` is true. Returns
+  /// false if the lease is not held, or has fewer batches or samples.
   bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples,
               bool drops_next = false);
 
   /// Leases that a worker holds, the oldest first.
   std::vector<proto::Lease> held_by(std::size_t rank) const;
 
-  /// The untrained samples of an epoch: that of the lease `newest`, from which the latest applied
-  /// gradient came. Each worker has a mark, in order of rank. It names the worker's last trained
-  /// batch; all its batches up to this one count as trained. The book keeps the current epoch and
-  /// the two before it. For an older one, the result is empty.
+  /// The untrained samples of the epoch of the lease `newest`. The latest applied gradient came
+  /// from this lease. `marks` has one mark per worker, in order of rank. It names the worker's last
+  /// trained batch; all its batches up to this one count as trained. The book keeps the current
+  /// epoch and the two before it. For an older one, the result is empty.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
   /// True if all samples of the epoch are committed or dropped, and no lease is held. A lease

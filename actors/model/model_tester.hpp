@@ -48,7 +48,7 @@ public:
   /// @param on an executor of plan_of(context, fusion table of the device)
   model_tester(const job_context& context, std::unique_ptr<device_executor> on);
 
-  /// What a tester runs. The number of rows is the same on all devices.
+  /// The plan that a tester runs. The number of rows is the same on all devices.
   static std::shared_ptr<const plan> plan_of(const job_context& context,
                                              const fusion_table& fusion);
 

@@ -28,8 +28,8 @@ std::size_t outer_vectors(const proto::Job& job);
 /// own_state() of each worker.
 std::vector<std::string> state_names(const job_context& context, std::size_t workers);
 
-/// How many of these names belong to a single worker each; they are the last ones. 0 if there is
-/// only one worker, because the optimizer's state is already its own.
+/// How many of these names, the last ones, belong to one worker each. 0 if there is only one
+/// worker, because the optimizer's state is already its own.
 std::size_t own_states(const job_context& context, std::size_t workers);
 
 /// The name of a slot of a worker's own optimizer: "worker_1/exp_avg".

@@ -45,8 +45,8 @@ std::int32_t draw_token(std::span<const float> logits, double temperature, doubl
     if (left < 0)
       return static_cast<std::int32_t>(i);
   }
-  return static_cast<std::int32_t>(best - logits.begin()); // Reached through rounding, or if a
-                                                           // logit is NaN.
+  // Reached through rounding, or if a logit is NaN.
+  return static_cast<std::int32_t>(best - logits.begin());
 }
 
 text_generator::text_generator(const job_context& context)

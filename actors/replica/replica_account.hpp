@@ -18,8 +18,8 @@ struct counted_worker {
 /// to its own replica. From time to time, the workers exchange their numbers of steps and samples,
 /// and the gradients that they left out. A worker may make further steps during an exchange.
 ///
-/// Counts of an exchange, except samples, are whole numbers below 2^24, so that float32 sums over
-/// ranks are exact.
+/// The counts of an exchange (own_counts()) are whole numbers up to 2^24, so that float32 sums over
+/// ranks are exact. Samples are added up separately.
 class replica_account {
 public:
   /// `workers`: all workers, in order of rank.

@@ -42,8 +42,7 @@ public:
     return 2 * range_updater::memory_bytes(context, elements);
   }
 
-  // -- buckets, in the order in which backward completes them
-  // ---------------------------------------
+  // -- buckets, in the order of the backward pass -------------------------------------------------
 
   std::size_t buckets() const noexcept { return buckets_.size(); }
   range where(std::size_t bucket) const { return buckets_.at(bucket)->where; }

@@ -13,20 +13,20 @@ namespace troupe {
 
 /// How a connection breaks.
 enum class breakage {
-  /// Both ends see its end, after everything that was sent before.
+  /// Both ends see the connection end, after they receive everything sent before.
   cut,
-  /// The same, but what is on its way in both directions is lost.
+  /// The same, but everything in transit is lost, in both directions.
   reset,
-  /// The receiver of the record sees its end. The sender hears nothing any more.
+  /// The receiver of the record sees the connection end. The sender hears nothing more.
   half_open,
-  /// Nothing passes any more, and neither end sees anything.
+  /// Nothing passes any more, and neither end notices.
   stall
 };
 
-/// What breaks a connection at a record.
+/// How a connection breaks at a record.
 struct record_fate {
   breakage how = breakage::cut;
-  /// So many bytes of the record still arrive; or all of it, if it is shorter.
+  /// This many bytes of the record still arrive, or the whole record if it is shorter.
   std::uint64_t bytes = ~std::uint64_t{0};
 };
 
@@ -36,9 +36,9 @@ using record_judge =
 
 /// The channels of all links of a simulated cluster: stream_channel as in production, as between
 /// processes on different hosts. A channel writes to a socket and reads from it. The other end of
-/// the socket belongs to this object, which takes what the channel writes, and hands it to the
-/// peer's channel when it arrives in virtual time. Connections break where the test says, and
-/// connect again as those of channel_host do.
+/// the socket belongs to this object. It takes what the channel writes, and passes it to the peer's
+/// channel at the virtual time of arrival. Connections break where the test says, and are made
+/// again as in channel_host.
 ///
 /// An actor per node, "troupe.channels", takes the place of the thread of a channel_host.
 /// Single-threaded and deterministic, like simulated_network. The network must outlive this object.

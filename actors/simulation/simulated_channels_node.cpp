@@ -154,8 +154,8 @@ void simulated_channels::node::wake() {
   });
 }
 
-// Reads the greeting of a connection that has come in. Returns false if its channel is not known
-// yet, or never will be.
+// Reads the greeting of an incoming connection. Returns false if its channel is not known yet, or
+// never will be.
 bool simulated_channels::node::identify(channel_ptr& stranger, sim_node peer) {
   if (stranger->socket() < 0)
     return false;

@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-/// Two sockets, one for each end's channel. What one channel writes, this side hands to the other.
+/// Two sockets, one for each end's channel. This object passes what one channel writes to the
+/// other.
 struct simulated_channels::connection {
   static constexpr std::size_t header_bytes = 16;
 
@@ -24,11 +25,11 @@ struct simulated_channels::connection {
   };
 
   std::uint64_t number = 0;
-  /// The one that has connected, and the one that has accepted.
+  /// The side that connected, then the side that accepted.
   std::array<side, 2> sides;
-  /// What is sent from now on is lost.
+  /// Everything sent from now on is lost.
   bool broken = false;
-  /// What is on its way is lost, too.
+  /// Everything in transit is lost, too.
   bool lost = false;
 };
 

@@ -54,8 +54,8 @@ public:
 
   void judge_with(message_judge judge) { judge_ = std::move(judge); }
 
-  /// Sends bytes that are no message between actors. Returns when they arrive, or nothing if they
-  /// are lost.
+  /// Sends bytes that are not a message between actors. Returns the time at which they arrive, or
+  /// nothing if they are lost.
   std::optional<std::chrono::steady_clock::time_point> carry(sim_node from, sim_node to,
                                                              std::span<const char> bytes);
 

@@ -129,7 +129,8 @@ struct store_result {
 /// A client of a store. The comment at the top of this file lists its guarantees.
 ///
 /// An operation returns at once, with a ticket for wait(). It blocks only while too much is
-/// unanswered at a server: 64 operations, or more than twice as many bytes as the server holds.
+/// unanswered at a server (store_window): 64 operations, or values with more than twice the bytes
+/// that the server holds, plus 1 MiB.
 ///
 /// Ranges must ascend and not overlap, and `values` must hold one float32 per element. Otherwise,
 /// an operation throws std::invalid_argument, and nothing is sent. A client that was moved from

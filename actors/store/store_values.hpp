@@ -13,10 +13,10 @@ namespace troupe {
 /// The values of one server: a part of all elements, with the state of its update rule. Plain
 /// state.
 ///
-/// A pull of more than half of the values lends their memory. While a reader holds this memory, an
-/// update writes to other memory, and copies the values that it does not change. So no reader sees
-/// a partial update, and at most twice as many values are copied as were pulled. Smaller pulls are
-/// copied, and then updates work in place.
+/// A pull of one range with more than half of the values lends their memory. While a reader holds
+/// this memory, an update writes to other memory, and copies the values that it does not change. So
+/// no reader sees a partial update, and at most twice as many values are copied as were pulled.
+/// Other pulls are copied, and then updates work in place.
 class store_values {
 public:
   /// All values are 0. `where`: the server's part of all elements.

@@ -99,7 +99,7 @@ struct doctor_command {
 struct bench_train_command {
   /// Empty, or "torch".
   std::string peer;
-  /// An interpreter with PyTorch. If empty, one is searched.
+  /// An interpreter with PyTorch. If empty, troupe looks for one.
   std::string python;
   /// Names of works; empty: all.
   std::vector<std::string> works;
@@ -141,7 +141,7 @@ struct bench_async_command {
   std::uint32_t jobs = 0;
   /// Empty, or "tf".
   std::string peer;
-  /// An interpreter with TensorFlow. If empty, one is searched.
+  /// An interpreter with TensorFlow. If empty, troupe looks for one.
   std::string python;
   bool json = false;
 };
@@ -158,7 +158,7 @@ struct bench_cluster_command {
   std::uint32_t rounds = 5;
   /// Empty, or "ddp".
   std::string peer;
-  /// An interpreter with PyTorch. If empty, one is searched.
+  /// An interpreter with PyTorch. If empty, troupe looks for one.
   std::string python;
   /// See `train --set`.
   std::vector<std::string> overrides;
@@ -177,7 +177,7 @@ struct bench_allreduce_command {
   std::string transport = "auto";
   /// Empty, "gloo", or "mpi".
   std::string peer;
-  /// An interpreter with PyTorch. If empty, one is searched.
+  /// An interpreter with PyTorch. If empty, troupe looks for one.
   std::string python;
   bool json = false;
   /// For a process that the command started: its rank, the addresses of all ranks, and the process

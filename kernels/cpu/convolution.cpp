@@ -43,8 +43,8 @@ struct inside {
   std::int64_t last;
 };
 
-/// Calls f(k, c, u, v): row k of the matrix of patches holds elements of channel c, those at (u, v)
-/// for the first position of the window, which may be outside.
+/// Calls f(k, c, u, v) for each row k of the matrix of patches. Its first element is the one of
+/// channel c at (u, v), which may be outside the image.
 template <class F>
 void each_row(const geometry& g, F f) {
   const auto& how = g.how;

@@ -15,7 +15,7 @@ bool is_direct(const images& in, const window& how);
 template <class T>
 std::size_t direct_scratch_elements(const images& in, const images& out, const window& how);
 
-/// For images [first, last).
+/// For the images `part`.
 template <class T>
 void direct_conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
                    const finish<T>& last_step, T* y, T* scratch, range part);
@@ -24,7 +24,7 @@ template <class T>
 void direct_input_gradient(const images& in, const images& out, const window& how, const T* dy,
                            const T* w, const finish<T>& last_step, T* dx, T* scratch, range part);
 
-/// For rows [begin, end) of the patch of each filter, which contains channels, lines and columns of
+/// For the elements `part` of each filter's patch, which contains channels, lines and columns of
 /// the kernel, in this order.
 template <class T>
 void direct_weight_gradient(const images& in, const images& out, const window& how, const T* x,

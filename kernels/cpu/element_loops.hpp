@@ -19,7 +19,7 @@ struct element_row {
   operation op;
   element_loop<T>* loop;
   /// out = f(x + b). In the first function b is (columns) or null, in the second (rows) or null. If
-  /// the pointer is null, two passes are needed.
+  /// the function is null, two passes are needed.
   void (*after_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   void (*after_row_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   bool epilogue = false;

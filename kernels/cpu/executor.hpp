@@ -158,8 +158,8 @@ private:
   std::unique_ptr<executor_state<T>> state_;
 };
 
-/// True if runs accept the rows of this weight in several places, with the same bits in the result.
-/// A run reads the weight only as the right operand of matrix products with more than one column,
+/// True if runs accept the rows of this weight in several places, with the same bits in the result:
+/// the plan uses the weight only as the right operand of matrix products with more than one column,
 /// or looks up its rows.
 bool may_be_cut(const plan& what, std::size_t weight);
 

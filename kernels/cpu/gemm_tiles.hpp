@@ -152,8 +152,8 @@ struct tiles {
     size_t across;
   };
 
-  /// A tile cannot be written directly if the edge cuts it off or if it is transposed. It then goes
-  /// through a buffer.
+  /// For a tile that cannot be written directly, because the edge cuts it off or it is transposed.
+  /// Multiplies into a buffer, then copies.
   static void multiply_edge(function f, size_t n_rows, size_t n_columns, size_t depth, const T* a,
                             size_t a_stride, const T* b, size_t b_stride, target c,
                             bool accumulate) {
@@ -314,8 +314,8 @@ struct tiles {
       multiply_packing_b(m, n, k, a, b, to, accumulate, scratch);
   }
 
-  /// c = a b for a completely packed b and a row-major a. Each panel of b is read
-  /// once from the memory, for all strips of a: they are few in the steps of a recurrence.
+  /// c = a b for a completely packed b and a row-major a. Each panel of b is read from memory once,
+  /// for all strips of a. In the steps of a recurrence, there are few strips.
   static void product_packed(size_t m, size_t n, size_t k, matrix<T> a, const T* panels, T* c,
                              size_t row_stride) {
     const strips all(m);

@@ -21,7 +21,7 @@ std::uint64_t bytes_of(const operand& x, std::size_t rows) {
 }
 
 std::uint64_t main_flops(const instruction& x, std::size_t rows) {
-  // A single pass computes both.
+  // A single pass computes the loss and its gradient.
   const auto op = x.gradient.exists() ? operation::softmax_cross_entropy_gradient : x.op;
   const auto flops = traits_of(op).flops;
   if (flops == nullptr)

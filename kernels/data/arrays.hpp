@@ -16,7 +16,7 @@ namespace troupe {
 /// Numbers of records: bytes, float32, or int32 for tokens; (records, dims...), row-major.
 struct array_values {
   npy_type type = npy_type::f32;
-  /// Without alignment.
+  /// Possibly not aligned.
   std::span<const std::byte> bytes;
   /// Keeps the bytes alive.
   std::shared_ptr<const void> owner;

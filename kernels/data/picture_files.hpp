@@ -11,12 +11,12 @@
 namespace troupe {
 
 /// A folder with a folder of pictures for each class: `path/CLASS/*.png`, also .jpg and .jpeg, in
-/// small or capital letters. Other files, and names that begin with a point, are ignored.
+/// lower or upper case. Other files, and names that begin with a dot, are ignored.
 struct picture_folder {
   std::filesystem::path path;
   /// Names of the classes, in the byte order of the names.
   std::vector<std::string> classes;
-  /// Paths below `path`, class by class, in the byte order of their names; a class for each.
+  /// Paths below `path`, class by class, in the byte order of their names; and the class of each.
   std::vector<std::string> files;
   std::vector<std::int32_t> labels;
 };

@@ -53,7 +53,7 @@ public:
   /// used.
   virtual std::string name(std::size_t index) const = 0;
 
-  /// Goes into plan_options::fusion of plans for a GPU.
+  /// For plan_options::fusion of plans for a GPU.
   virtual const fusion_table& fusion() const = 0;
 
   /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.

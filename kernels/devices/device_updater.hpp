@@ -18,10 +18,10 @@ struct update_part {
   /// Elements of the range. If the rule needs whole tensors, one tensor.
   range where;
   parameter_kind kind = parameter_kind::trainable;
-  /// Of trainable parameters.
+  /// For trainable parameters.
   optimizer rule;
   double rate = 0;
-  /// Of state: see update_statistics.
+  /// For state: see update_statistics.
   double decay = 0;
 };
 
@@ -78,7 +78,8 @@ public:
   /// Allocates the memory for stage() now.
   virtual void reserve_stage() = 0;
 
-  /// The weights come from elsewhere next time.
+  /// The next update reads its weights from the host's memory, even if `weights` is that of the
+  /// last `updated`.
   virtual void forget_weights() noexcept {}
 
   /// A slot of the state, all elements. Valid until the next call.

@@ -183,8 +183,7 @@ expression activate(expression x, activation how);
 initializer initial_weights(activation after);
 
 /// A dense layer with its own variables: "NAME.weight" (units, inputs) and, with `bias`,
-/// "NAME.bias" (units). Weights start with initial_weights(how), biases
-/// with zeros.
+/// "NAME.bias" (units). Weights start with initial_weights(how), biases with zeros.
 expression dense_layer(expression x, const std::string& name, std::int64_t units,
                        activation how = activation::none, bool bias = true);
 

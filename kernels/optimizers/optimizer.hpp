@@ -75,9 +75,9 @@ struct optimizer {
   /// The slot of the first moment (a running sum or mean of gradients). Nothing if the rule has
   /// none.
   std::optional<std::size_t> moment_slot() const noexcept;
-  /// The factor on a slot's values after `from` updates that lets them count as the values after
-  /// `to` updates: the moments of adam, adamw and lamb are the same after the correction of their
-  /// bias. It is (1 - beta^to) / (1 - beta^from) for them if `from` is not 0, and 1 otherwise.
+  /// The factor that turns a slot's values after `from` updates into values after `to` updates. For
+  /// the moments of adam, adamw and lamb, it is (1 - beta^to) / (1 - beta^from) if `from` is not 0:
+  /// the moments with corrected bias stay the same. Otherwise it is 1.
   double recount(std::size_t slot, std::uint64_t from, std::uint64_t to) const noexcept;
   /// True if the range of an update must be exactly one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }

@@ -19,5 +19,5 @@ foreach(_header IN LISTS _headers)
   endif()
 endforeach()
 file(MAKE_DIRECTORY "${staging}/troupe")
-# It puts DESTDIR before the destination, and names the files in the manifest.
+# This command puts DESTDIR before the destination, and names the files in the manifest.
 file(INSTALL DESTINATION "${destination}" TYPE DIRECTORY FILES "${staging}/troupe")

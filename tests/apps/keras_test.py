@@ -42,7 +42,7 @@ def cnn():
 
 
 def bag():
-    """Of words."""
+    """A bag of words: dense layers over the embedded words of a text."""
     return keras.Sequential([keras.Input((TIME,), dtype="int32"), layers.Embedding(WORDS, 8), layers.Flatten(),
                              layers.Dense(12, activation="tanh"), layers.Dense(CLASSES)])
 
@@ -74,7 +74,7 @@ def rnn():
 
 
 def transformer():
-    """An encoder with places that are learnt."""
+    """An encoder with learned positions."""
     x = keras.Input((TIME,), dtype="int32")
     y = layers.Embedding(WORDS, 16)(x)
     for _ in range(2):

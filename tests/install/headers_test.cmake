@@ -36,7 +36,7 @@ function(expect_mode path expected)
   endif()
 endfunction()
 
-# A package is built as somebody whose files nobody else may read, below DESTDIR.
+# A package is built below DESTDIR, by a user whose new files nobody else may read.
 configure(plain)
 run("${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage"
     sh -c "umask 077 && exec '${CMAKE_COMMAND}' --install '${WORK}/plain'")
@@ -50,7 +50,7 @@ expect_mode("${installed}" 755)
 expect_text("${WORK}/plain/install_manifest.txt"
             "${WORK}/prefix/include/troupe/actors/one.hpp\n${WORK}/prefix/include/troupe/kernels/graph/two.hpp")
 
-# A header that has gone is not installed again; unchanged ones are not written again.
+# A removed header is not installed again; unchanged ones are not written again.
 file(REMOVE "${WORK}/root/kernels/graph/two.hpp")
 file(REMOVE_RECURSE "${installed}/kernels")
 run("${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage" "${CMAKE_COMMAND}" --install "${WORK}/plain")
@@ -65,7 +65,7 @@ endif()
 configure(absolute "-DCMAKE_INSTALL_INCLUDEDIR=${WORK}/headers")
 run("${CMAKE_COMMAND}" --install "${WORK}/absolute")
 expect_text("${WORK}/headers/troupe/actors/one.hpp" "${expected}")
-# The prefix that is given when it is installed counts.
+# The prefix that is given at installation counts.
 configure(later)
 run("${CMAKE_COMMAND}" --install "${WORK}/later" --prefix "${WORK}/elsewhere")
 expect_text("${WORK}/elsewhere/include/troupe/actors/one.hpp" "${expected}")

@@ -18,11 +18,11 @@ namespace troupe {
 struct onnx_constant {
   enum class kind : std::uint8_t { real, integer, boolean };
 
-  /// As an extent: the number of samples, which is known only at run time.
+  /// The extent of the batch dimension: the number of samples, which is known only at run time.
   static constexpr std::int64_t batch = -1;
-  /// The same as an element of an integer tensor: beyond all integers of 64 bits. k times this
-  /// number is k times the number of samples. Other values computed from it are NaN, which means
-  /// unknown.
+  /// The number of samples as an element of an integer tensor. It is beyond all 64-bit integers. k
+  /// times this value stands for k times the number of samples. Other values computed from it are
+  /// NaN, which means unknown.
   static constexpr double batch_size = 0x1p80;
 
   /// k if x is k times the number of samples, otherwise 0.
@@ -75,7 +75,8 @@ bool is_onnx_real(int data_type) noexcept;
 /// Reads the values of a tensor that has been checked.
 onnx_constant read_onnx_tensor(const onnx::TensorProto& x);
 
-/// An integer of a constant, cut to 64 bits.
+/// An element as an integer. Values beyond 64 bits become the largest or smallest integer; NaN
+/// becomes the smallest.
 std::int64_t onnx_integer(double x) noexcept;
 
 } // namespace troupe

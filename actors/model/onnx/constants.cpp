@@ -173,8 +173,7 @@ void range_of_numbers(onnx_node& node) {
   node.set(std::move(result));
 }
 
-// -- operators that change nothing
-// -----------------------------------------------------------------------
+// -- operators that change nothing ----------------------------------------------------------------
 
 void dropout(onnx_node& node) {
   const auto ratio = node.has_input(1) ? node.number_of(1, "ratio") : node.real("ratio", 0.5);

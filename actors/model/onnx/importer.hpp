@@ -33,9 +33,9 @@ std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
 /// The number of rows of the table (rows, n) from which an input of the model selects rows
-/// (Gather), perhaps after it was reshaped or otherwise changed. If it selects from several tables:
-/// that of the smallest one. If only parts of the input select rows: that of the largest one. 0 if
-/// there is no such table.
+/// (Gather), perhaps after it was reshaped or otherwise changed. If the whole input selects from
+/// several tables, the smallest counts. If only parts of the input select rows, the largest of
+/// their tables counts. 0 if there is no such table.
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input);
 
 /// The role of a weight in training.

@@ -83,8 +83,8 @@ std::set<std::string> parameters_in(const std::string& origin) {
   return result;
 }
 
-/// True if the input of a node is the 1 or 0 of an InstanceNormalization that PyTorch's exporter
-/// has made of a group normalization.
+/// True if the input of a node is the scale 1 or the shift 0 of an InstanceNormalization with which
+/// PyTorch's exporter replaces a group normalization.
 bool is_neutral(const onnx::NodeProto& node, int input, const std::string& origin) {
   return input > 0 && node.op_type() == "InstanceNormalization"
     && origin.find("aten.group_norm") != std::string::npos;
@@ -140,7 +140,7 @@ private:
 /// - Constants, if the model has all parameters of the operations that read them, under their own
 ///   names.
 /// - The scale and shift of a group normalization, which it reshapes, and the 1 and 0 of the
-///   InstanceNormalization that it makes of it.
+///   InstanceNormalization (is_neutral).
 class computed_tensors {
 public:
   explicit computed_tensors(const onnx::GraphProto& graph) {

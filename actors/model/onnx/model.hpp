@@ -33,9 +33,9 @@ inline constexpr std::int64_t newest_onnx_operators = 24;
 /// headers.
 class onnx_model {
 public:
-  /// A trainable tensor of the model: an initializer of real numbers with at least one dimension
-  /// that gradients can reach (unlike a mask that is compared with 0, or a shape). Single numbers
-  /// and the contents of Constant nodes are constants.
+  /// A tensor of the model that can be trained: an initializer of real numbers with at least one
+  /// dimension that gradients can reach (unlike a mask that is compared with 0, or a shape). Single
+  /// numbers and the contents of Constant nodes are constants.
   struct weight {
     std::string name;
     troupe::shape shape;

@@ -52,14 +52,14 @@ public:
     std::int64_t example = 0;
     /// Largest number of elements of all computed constants together.
     std::size_t most_computed = 0;
-    /// The elements that have been computed.
+    /// Number of elements computed so far.
     std::size_t computed = 0;
     /// How many more nodes the unrolled loops may have.
     std::int64_t unrolled = std::int64_t{1} << 17;
     values all = {};
     /// The initializers of bodies, which are read once.
     std::map<const onnx::GraphProto*, std::vector<onnx_value>> constants = {};
-    /// Computed bodies: each step of a loop, and each branch.
+    /// Number of bodies computed so far: one per step of a loop, and one per branch.
     std::size_t bodies = 0;
     /// The number of the body that is being computed, from 1 on; 0 outside of bodies.
     std::size_t body = 0;

@@ -350,7 +350,8 @@ void unsqueeze(onnx_node& node) {
   node.set(with_dims(node, v, dims));
 }
 
-/// For each group of consecutive dimensions, its first one; and the number of dimensions.
+/// The first dimension of each group of merged dimensions, followed by the number of all
+/// dimensions.
 std::vector<std::size_t> beginnings(const std::vector<std::size_t>& merged) {
   std::vector<std::size_t> result{0};
   for (const auto count : merged)

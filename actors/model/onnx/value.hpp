@@ -27,8 +27,8 @@ struct onnx_value {
   /// heads, time, features). Entry i is the number of them in ONNX's dimension i: {3, 1, 1}.
   /// batch_at is the position of the batch among the separate dimensions.
   std::vector<std::size_t> merged = {};
-  /// The tensors, if the value is a sequence (SplitToSequence); it is then nothing else. Null for
-  /// any other value.
+  /// The tensors, if the value is a sequence (SplitToSequence); the other members are then unused.
+  /// Null for any other value.
   std::shared_ptr<const std::vector<onnx_value>> items = {};
   /// Null, unless each element is a function of the token at its place (tokens.cpp).
   std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
@@ -76,9 +76,8 @@ std::vector<double> extents_of(const onnx_value& v);
 /// The same dimensions in the order of the graph.
 shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at);
 
-/// Turns a constant into a tensor of the graph, which holds its elements once, and returns a tensor
-/// unchanged. Throws input_error
-/// for integers.
+/// Turns a constant into a tensor of the graph, which holds its elements once. Returns a tensor
+/// unchanged. Throws input_error for integers.
 expression to_tensor(const onnx_value& v, graph& g);
 
 /// Repeats the tensor along dimensions of extent 1, as NumPy does. Both shapes have the same rank.

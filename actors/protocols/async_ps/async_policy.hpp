@@ -86,8 +86,8 @@ private:
   worker_moments moments_;
   /// Only shard 0 decides the damping, and sends it to the other shards.
   async_pacing pacing_;
-  /// On shard 0: the damping that it sent last. On other shards: the number of gradients that shard
-  /// 0 had applied when it sent the damping.
+  /// told_, on shard 0: the damping that it sent last. told_at_, on other shards: the number of
+  /// gradients that shard 0 had applied when it sent the current damping.
   double told_ = 0;
   std::uint64_t told_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;

@@ -9,7 +9,8 @@ namespace troupe {
 struct shard_site;
 struct worker_site;
 
-/// ASYNC_PS: limits the norm of gradients, and rejects gradients that are too old for the job.
+/// ASYNC_PS: a worker limits the norm of its gradients. If the job bounds staleness, it asks shard
+/// 0 whether a gradient is too old.
 void start_async_ps_worker(const worker_site& site);
 
 /// ASYNC_PS: a shard applies each gradient when it arrives, without waiting.

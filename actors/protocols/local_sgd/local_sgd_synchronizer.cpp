@@ -303,8 +303,8 @@ void local_sgd_synchronizer::take_in() {
 
 // -- readers ------------------------------------------------------------------------------------
 
-// A repeated request comes before the next epoch's first lease, because links keep the order. So an
-// average on demand finds all workers between two steps.
+// Even a repetition of this request arrives before the next epoch's first lease, because links keep
+// the order. So an average on demand finds all workers between two steps.
 //
 // With CONTRIBUTE other workers may have made steps since an average that is still under way here.
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {

@@ -169,7 +169,7 @@ private:
   /// The replica's step, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
-  /// The step at which the last average with a used result began.
+  /// The step at which the newest average whose result is in use began.
   std::uint64_t averaged_ = 0;
   /// Samples of all workers up to the last average, including earlier runs.
   std::uint64_t passed_samples_ = 0;

@@ -77,7 +77,7 @@ void check(const bench_async_command& x) {
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
 }
 
-/// Runs all jobs, `at_a_time` of them in parallel. Rethrows the exception of the first one that
+/// Runs all tasks, `at_a_time` of them in parallel. Rethrows the exception of the first one that
 /// failed.
 void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a_time) {
   std::atomic<std::size_t> next = 0;

@@ -1,8 +1,8 @@
-"""A rank of the all-reduces of `troupe bench allreduce` with PyTorch's gloo, as told through standard input.
+"""A rank of the all-reduces of `troupe bench allreduce` with PyTorch's gloo. It takes orders from standard input.
 
 First a line of JSON: rank, ranks, and a port of loopback where rank 0 listens; then a line per round: elements of the
-vector, and how often to add it up. Answers with a line of JSON each: the version of PyTorch; the seconds of each
-all-reduce, and whether all sums were right.
+vector, and number of all-reduces. It answers each line with a line of JSON: the version of PyTorch; then the seconds of
+each all-reduce, and whether all sums were right.
 """
 
 import ctypes

@@ -40,7 +40,7 @@ simulation_options options_with(std::vector<std::string> changes, std::uint64_t 
 /// Silence is noticed long before a request is repeated.
 const std::string suspicious = "runtime.suspect_after_ms=" + std::to_string(suspect_after.count());
 
-/// In step, so that nothing that happens to connections changes a bit of the weights.
+/// Workers in step: broken connections do not change a bit of the weights.
 const std::vector<std::vector<std::string>> in_step{
   {suspicious, "protocol=SYNC_PS"},
   {suspicious, "protocol=RING"},
@@ -57,8 +57,8 @@ record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) 
   };
 }
 
-/// Breaks about one of `every` records. A greeting that is lost without notice takes longer than
-/// the grace of connections, so both ends see its end.
+/// Breaks about one of `every` records. If a greeting got lost unnoticed, the wait would exceed the
+/// grace of connections, so both ends see a connection end at a greeting.
 record_judge at_random(std::uint64_t every, std::uint64_t seed) {
   return [every, random = std::mt19937_64{seed}](
            sim_node, sim_node, proto::RecordKind kind) mutable -> std::optional<record_fate> {
@@ -136,8 +136,8 @@ BOOST_AUTO_TEST_CASE(at_every_record_in_step) {
   break_at_every_record(options_with(changes), true);
 }
 
-// An end of a connection notices its silence long after the other end, and requests are repeated
-// meanwhile.
+// With the default time until a suspicion, one end notices silence long after the other, and
+// requests are repeated meanwhile.
 BOOST_AUTO_TEST_CASE(at_every_record_not_in_step) {
   break_at_every_record(options_with({not_in_step.back()}), false);
 }

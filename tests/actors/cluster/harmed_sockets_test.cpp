@@ -27,7 +27,8 @@ namespace {
 constexpr auto patience_limit = 120s;
 constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
 
-/// Both ends notice these at once. Before a node has joined, it notices others after 10 seconds.
+/// Both ends notice these kinds of harm at once. A node that has not joined notices a stall only
+/// after 10 seconds.
 constexpr std::array noticed{harm::cut, harm::reset, harm::half_close};
 
 constexpr std::array in_step{"protocol=SYNC_PS", "protocol=RING"};
@@ -138,7 +139,7 @@ public:
 
   std::size_t size() const noexcept { return nodes_.size(); }
 
-  /// The proxy of a node's peers.
+  /// The proxy through which peers reach a node.
   harming_proxy& proxy(std::size_t node) { return channels_.at(node)->proxy(); }
 
   /// Until the run is over, calls `meanwhile` again and again.

@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
       }
 }
 
-// Each record has a weight of its own, and its gradient is almost constant. So the weights tell how
+// Each record has a weight of its own, and its gradient is almost constant. So the weights show how
 // often each record was trained.
 struct counting_run {
   static constexpr std::size_t count = 60;
@@ -187,8 +187,8 @@ struct counting_run {
   std::vector<float> initial;
 };
 
-// A checkpoint has the weights of exactly the records that it counts as trained. A run that goes on
-// from it trains each of the others once.
+// A checkpoint has the weights of exactly the records that it counts as trained. A run that
+// continues from it trains each of the others once.
 BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(20); ++seed) {

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The result depends only on the job, not on timing or interruptions.
+/// `same`: the result depends only on the job, not on timing or interruptions.
 enum class bits { same, any };
 
 struct mode {

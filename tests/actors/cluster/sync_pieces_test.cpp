@@ -26,7 +26,8 @@ proto::Job job_with(const std::vector<std::string>& more = {}) {
   return example_job("digits_mlp", changes);
 }
 
-/// Counts the messages of a simulated run that begin with this type and have so many elements.
+/// Counts the messages of a simulated run that begin with this type and have this number of
+/// elements.
 template <class T, std::size_t Elements = 2>
 struct piece_counter {
   bool operator()(const caf::message& x) {

@@ -270,9 +270,8 @@ BOOST_FIXTURE_TEST_CASE(parts_of_all_records, files) {
   BOOST_TEST(sizes("test: 0.2") == (expected{5, 0, 1}));
   BOOST_TEST(sizes("validation: 0.2 test: 2") == (expected{3, 1, 2}));
   BOOST_TEST(sizes("train: 2 validation: 1 test: 1") == (expected{2, 1, 1}));
-  BOOST_TEST(sizes("train: 0.5 validation: 0.25 test: 0.25") == (expected{2, 2, 2})); // 1.5 is
-                                                                                      // rounded to
-                                                                                      // 2
+  // 1.5 is rounded to 2.
+  BOOST_TEST(sizes("train: 0.5 validation: 0.25 test: 0.25") == (expected{2, 2, 2}));
   BOOST_TEST(contains(error(npy_job("} split { train: 0.9 test: 0.9 }")), "are more than"));
   BOOST_TEST(contains(error(npy_job("} split { train: 5 validation: 1 test: 1 }")),
                       "train 5, validation 1 and test 1 are more than the data's 6 records"));

@@ -173,8 +173,8 @@ BOOST_AUTO_TEST_CASE(gradients_of_parts_of_a_batch_add_up) {
     for (std::size_t i = 0; i < total.size(); ++i)
       total[i] += c.gradient[i];
   }
-  // The part with a single row is summed in a different order. The difference is 4.6e-5
-  // with seed 3, and below the bound with seeds 1 to 30.
+  // The part with a single row is summed in a different order. The difference is 4.6e-5 with seed
+  // 3, and below the bound with seeds 1 to 30.
   check_close(std::span<const float>(total), whole, 2e-4, 2e-4, "sum of three parts");
   check_close(std::vector{sum_of_losses}, std::vector{loss}, 1e-6, 0, "loss");
 }

@@ -71,7 +71,8 @@ void check_product(std::size_t m, std::size_t n, std::size_t k, double tolerance
 
 BOOST_AUTO_TEST_SUITE(gemm)
 
-// Eigen's tile is 4 rows by 24, 16 or 8 columns of floats, or half as many columns of doubles.
+// A tile has 6 rows by 16 floats or 8 doubles; with AVX-512, 14 rows by 32 floats. Its columns may
+// be halved at the edge.
 BOOST_AUTO_TEST_CASE(sizes_around_the_tile) {
   for (std::size_t m : {0, 1, 3, 4, 5, 13})
     for (std::size_t n : {0, 1, 7, 8, 9, 15, 16, 17, 23, 24, 25, 33})
@@ -81,7 +82,8 @@ BOOST_AUTO_TEST_CASE(sizes_around_the_tile) {
       }
 }
 
-// Blocks are 288 floats or 144 doubles deep, with 512 KiB for either operand.
+// Blocks are at most 512 floats or 256 doubles deep, with 512 KiB for either operand. A larger
+// depth is divided evenly: 577 makes two blocks, 1025 makes three.
 BOOST_AUTO_TEST_CASE(sizes_around_the_blocks) {
   for (std::size_t k : {287, 288, 289, 577})
     check_product<float>(9, 30, k, 4e-7);

@@ -65,8 +65,8 @@ BOOST_AUTO_TEST_CASE(headers_that_numpy_writes) {
   }
   const auto other_order =
     with_header("{\"shape\":(12,),\"fortran_order\":True,\"descr\":\"<u1\"}", values);
-  BOOST_TEST(parse_npy(other_order, "x").size() == 12u); // The order makes no difference for one
-                                                         // dimension.
+  // The order makes no difference for one dimension.
+  BOOST_TEST(parse_npy(other_order, "x").size() == 12u);
 }
 
 BOOST_AUTO_TEST_CASE(errors_say_what_to_do) {

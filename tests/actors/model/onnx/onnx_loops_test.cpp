@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(names_in_bodies) {
   m.body->mutable_node(0)->set_input(1, "two");
   m.body->mutable_input(2)->set_name("x");
   BOOST_TEST(contains(m.error(), "two tensors are called \"x\", one of them an input of a body"));
-  // What a body defines is unknown behind it.
+  // Names that a body defines are unknown outside it.
   doubling outside{2};
   outside.output("y");
   outside.node("Relu", {"after"}, "y");
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(weights_of_loops) {
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(structure.weights().size() == 1u);
-  // As a tensor that the loop hands on from step to step.
+  // As a tensor that the loop passes from step to step.
   m.loop->add_input("w");
   m.loop->clear_output();
   m.loop->add_output("state");
