@@ -135,7 +135,7 @@ bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)
-      left_out_.insert(x.first);
+      leave_out(x.first);
     return skipped;
   });
   if (at_end_ || open() < checkpoint_schedule::most_open)
@@ -148,10 +148,14 @@ bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
     ++missed_;
     return true;
   }
-  left_out_.insert(header.version());
+  leave_out(header.version());
+  return false;
+}
+
+void checkpoint_assembly::leave_out(std::uint64_t version) {
+  left_out_.insert(version);
   if (left_out_.size() > most_remembered)
     left_out_.erase(left_out_.begin());
-  return false;
 }
 
 // Older versions are dropped, unless they are complete too.
@@ -212,7 +216,7 @@ void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds lim
   std::erase_if(versions_, [&](auto& x) {
     const bool late = x.second.missing > 0 && now - x.second.since > limit;
     if (late)
-      left_out_.insert(x.first);
+      leave_out(x.first);
     return late;
   });
 }

@@ -142,6 +142,7 @@ private:
   bool has_nothing_of(const state& x, std::uint32_t part) const;
   bool make_room(const proto::CheckpointPart& header);
   state& begin(std::uint64_t version, time_point now);
+  void leave_out(std::uint64_t version);
   void completed(std::uint64_t version);
   void copy_if_small(state& x);
   std::size_t copied() const noexcept;
@@ -152,8 +153,8 @@ private:
   std::uint64_t out_ = 0;
   /// The newest complete version, or the first version of all.
   std::uint64_t newest_;
-  /// Newer versions that were refused or given up. There are few between two complete versions; if
-  /// too many are refused, the oldest entries are dropped.
+  /// Newer versions that were refused or given up. There are few between two complete versions;
+  /// otherwise, the oldest entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
   /// True if holders will send the version at which the run ends.
