@@ -6,6 +6,7 @@
 #include "actors/link/file_descriptor.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/logger_first.hpp"
 
 #include <caf/io/all.hpp>
 
@@ -21,6 +22,8 @@
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
+
+BOOST_TEST_GLOBAL_FIXTURE(logger_first);
 
 BOOST_AUTO_TEST_SUITE(strangers_at_ports)
 

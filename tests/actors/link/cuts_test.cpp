@@ -6,6 +6,7 @@
 #include "tests/messages/codec.hpp"
 #include "tests/support/effort.hpp"
 #include "tests/support/input_errors.hpp"
+#include "tests/support/logger_first.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -25,6 +26,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 using harm = harming_proxy::harm;
+
+BOOST_TEST_GLOBAL_FIXTURE(logger_first);
 
 BOOST_AUTO_TEST_SUITE(cuts_of_connections)
 
@@ -96,9 +99,9 @@ public:
     channel_->send(frame, caf::make_message(proto::Segment{}, std::move(data)));
   }
 
-  /// Keeps both ends alive, as their links do.
+  /// Keeps this end and `other` alive, as their links do.
   template <class Condition>
-  bool wait_for(const Condition& done) {
+  bool wait_for(const Condition& done, const end_point* other = nullptr) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {
       {
@@ -109,10 +112,12 @@ public:
           return false;
       }
       keep_alive();
+      if (other)
+        other->keep_alive();
     }
   }
 
-  void keep_alive() {
+  void keep_alive() const {
     if (const auto x = channel())
       x->keep_alive(suspect_after);
   }
@@ -176,21 +181,13 @@ struct connected_hosts {
   }
 
   void wait_for_other_end() {
-    BOOST_TEST_REQUIRE(b.wait_for([this] {
-      a.keep_alive();
-      return b.connected();
-    }));
+    BOOST_TEST_REQUIRE(b.wait_for([this] { return b.connected(); }, &a));
   }
 
   /// Both ends must have received this many messages.
   bool all_arrive(std::uint64_t count) {
-    return a.wait_for([&] {
-      b.keep_alive();
-      return a.has(count);
-    }) && b.wait_for([&] {
-      a.keep_alive();
-      return b.has(count);
-    });
+    return a.wait_for([&] { return a.has(count); }, &b)
+      && b.wait_for([&] { return b.has(count); }, &a);
   }
 
   end_point a;
@@ -257,10 +254,7 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
         for (std::uint64_t i = 1; i <= count; ++i)
           x.b.send(i);
         x.a.channel()->end();
-        BOOST_TEST(x.b.wait_for([&] {
-          x.a.keep_alive();
-          return x.b.is_closed();
-        }));
+        BOOST_TEST(x.b.wait_for([&] { return x.b.is_closed(); }, &x.a));
         BOOST_TEST_REQUIRE(x.b.received() == count);
         BOOST_TEST(!x.b.damaged());
         BOOST_TEST(!x.a.damaged());

@@ -110,15 +110,16 @@ bool harming_proxy::pass_on(connection& x, direction& way) {
   if (way.dead)
     return true;
   const std::span bytes{buffer.data(), static_cast<std::size_t>(n)};
-  bool due = false;
+  std::optional<harm> due;
   const auto good = count(way, bytes, due);
   if (!send_all(way.to, bytes.first(good)))
     return false;
-  return !due || harm_now(x, way);
+  return !due || harm_now(*due, x, way);
 }
 
 // Returns how many bytes pass. If a harm is due after them, sets `due`.
-std::size_t harming_proxy::count(direction& way, std::span<const char> bytes, bool& due) {
+std::size_t harming_proxy::count(direction& way, std::span<const char> bytes,
+                                 std::optional<harm>& due) {
   const std::lock_guard guard{mutex_};
   std::size_t good = 0;
   while (good < bytes.size()) {
@@ -145,7 +146,7 @@ std::size_t harming_proxy::count(direction& way, std::span<const char> bytes, bo
     const bool complete = way.head_seen == way.head.size() && way.left == 0;
     if (last && (complete || way.passed >= bytes_)) {
       planned_ = false;
-      due = true;
+      due = how_;
       return good;
     }
     if (complete) {
@@ -158,8 +159,8 @@ std::size_t harming_proxy::count(direction& way, std::span<const char> bytes, bo
   return good;
 }
 
-bool harming_proxy::harm_now(connection& x, direction& way) {
-  switch (how_) {
+bool harming_proxy::harm_now(harm how, connection& x, direction& way) {
+  switch (how) {
   case harm::cut:
     return false;
   case harm::reset:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -67,8 +68,8 @@ private:
   void run();
   void accept();
   bool pass_on(connection& x, direction& way);
-  std::size_t count(direction& way, std::span<const char> bytes, bool& due);
-  bool harm_now(connection& x, direction& way);
+  std::size_t count(direction& way, std::span<const char> bytes, std::optional<harm>& due);
+  bool harm_now(harm how, connection& x, direction& way);
 
   std::uint16_t to_;
   std::uint16_t port_ = 0;
