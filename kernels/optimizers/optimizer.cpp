@@ -221,9 +221,16 @@ public:
     const auto stride = arguments.stride > 0 ? arguments.stride : arguments.weights.size();
     const auto apart = arguments.moment.empty() ? std::nullopt : rule.moment_slot();
     std::size_t in_state = 0;
-    for (std::size_t i = 0; i < rule.slots(); ++i)
-      slots_[i] =
-        i == apart ? arguments.moment.data() : arguments.state.data() + stride * in_state++;
+    for (std::size_t i = 0; i < rule.slots(); ++i) {
+      if (i == apart) {
+        slots_[i] = arguments.moment.data();
+        continue;
+      }
+      const auto at = stride * in_state++;
+      slots_[i] = arguments.state.data() + at;
+      if (!arguments.old_state.empty())
+        old_slots_[i] = arguments.old_state.data() + at;
+    }
   }
 
   /// Calls `visit` with each block, and with its place in the range.
@@ -238,14 +245,38 @@ public:
       x.s0 = slots_[0] != nullptr ? slots_[0] + i : nullptr;
       x.s1 = slots_[1] != nullptr ? slots_[1] + i : nullptr;
       x.out = arguments_.updated.data() + i;
-      visit(x);
+      visit(x, i);
     }
+  }
+
+  /// Copies the old state of the block x at place i, which is then in the cache.
+  void load_state(const vectors<T>& x, std::size_t i) const {
+    if (old_slots_[0] != nullptr)
+      std::copy_n(old_slots_[0] + i, x.n, x.s0);
+    if (old_slots_[1] != nullptr)
+      std::copy_n(old_slots_[1] + i, x.n, x.s1);
   }
 
 private:
   const update_arguments<T>& arguments_;
   std::array<T*, 2> slots_{};
+  std::array<const T*, 2> old_slots_{};
 };
+
+template <class T>
+void add_block(std::size_t n, const T* a, const T* b, T* out) {
+  TROUPE_INDEPENDENT
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = a[i] + b[i];
+}
+
+bool is_finite(std::span<const float> x) {
+  return all_finite(x);
+}
+
+bool is_finite(std::span<const double> x) {
+  return std::ranges::all_of(x, [](double v) { return std::isfinite(v); });
+}
 
 /// One pass over state and weights.
 template <class T>
@@ -256,7 +287,15 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
     arguments.weights.size() >= stream_from && arguments.updated.data() != arguments.weights.data();
   alignas(64) T buffer[block];
   alignas(64) T gradient[block];
-  blocks<T>(rule, arguments).each([&](vectors<T> x) {
+  const blocks<T> all(rule, arguments);
+  all.each([&](vectors<T> x, std::size_t at) {
+    if (!arguments.addend.empty()) {
+      add_block(x.n, x.g, arguments.addend.data() + at, gradient);
+      x.g = gradient;
+    }
+    if (arguments.finite != nullptr && !is_finite(std::span<const T>{x.g, x.n}))
+      *arguments.finite = false;
+    all.load_state(x, at);
     if (rule.l1 != 0) {
       penalize(scaled, static_cast<T>(rule.l1), x, gradient);
       x.g = gradient;
@@ -283,7 +322,8 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   alignas(64) T buffer[block];
   double weights = 0;
   double direction = 0;
-  all.each([&](vectors<T> x) {
+  all.each([&](vectors<T> x, std::size_t at) {
+    all.load_state(x, at);
     if (rule.l1 != 0) {
       penalize(scaled, static_cast<T>(rule.l1), x, buffer);
       x.g = buffer;
@@ -300,7 +340,7 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   });
   const double trust = weights > 0 && direction > 0 ? std::sqrt(weights / direction) : 1;
   f.rate = static_cast<T>(arguments.rate * trust);
-  all.each([&](vectors<T> x) {
+  all.each([&](vectors<T> x, std::size_t) {
     if (rule.l1 != 0 && f.look_ahead) {
       penalize(scaled, static_cast<T>(rule.l1), x, buffer);
       x.g = buffer;
@@ -387,8 +427,13 @@ void update(const optimizer& rule, const update_arguments<T>& arguments) {
                                            : (slots - 1) * arguments.stride + n;
   if (arguments.gradient.size() != n || arguments.updated.size() != n
       || arguments.state.size() != state
+      || (!arguments.old_state.empty() && arguments.old_state.size() != state)
+      || (!arguments.addend.empty() && arguments.addend.size() != n)
       || (!arguments.moment.empty() && arguments.moment.size() != n))
     throw std::invalid_argument("update: weights, gradient, state and result differ in size");
+  if (rule.by_tensor() && (!arguments.addend.empty() || arguments.finite != nullptr))
+    throw std::invalid_argument(
+      "update: lamb takes a gradient in one vector, and does not check it");
   const cpu::flush_denormals mode;
   update_range(rule, arguments);
 }
