@@ -89,6 +89,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   site.host(proto::READER, reader);
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
+  options.pulled = how.pulled;
   const auto shard = is_brief(site, options.where, options.policy->in_step())
     ? site.spawn_brief<parameter_shard>(site.context, options, versions, averages)
     : site.spawn_heavy<parameter_shard>(site.context, options, versions, averages);
