@@ -30,8 +30,10 @@ constexpr std::size_t max_strangers = 64;
 /// Smaller payloads are sent, because lending them would not cost less.
 constexpr std::size_t share_from = std::size_t{64} << 10;
 
-/// Returns of memory and acknowledgements wait this long for a message that can carry them.
+/// Returns of memory and acknowledgements wait this long for a message that can carry them; a few
+/// returns wait longer.
 constexpr std::chrono::nanoseconds tick{1'000'000};
+constexpr std::chrono::nanoseconds long_tick{5'000'000};
 
 /// Identifies the host since it booted; empty if unknown.
 std::string boot_id() {
@@ -62,8 +64,8 @@ void guarded(const Task& task) {
   }
 }
 
-/// Fires one tick after it was set. Setting it again before then has no effect. It may outlive the
-/// host, because channels use it.
+/// Fires some time after it was set. Setting it again has an effect only if it then fires earlier.
+/// It may outlive the host, because channels use it.
 class channel_host::timer {
 public:
   timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -73,22 +75,28 @@ public:
 
   int file() const noexcept { return file_.get(); }
 
-  void set() noexcept {
-    if (set_.exchange(true))
-      return;
+  void set(std::chrono::nanoseconds after) noexcept {
+    const auto at = std::chrono::steady_clock::now() + after;
+    auto due = due_.load();
+    do {
+      if (due <= at)
+        return;
+    } while (!due_.compare_exchange_weak(due, at));
     itimerspec when{};
-    when.it_value.tv_nsec = tick.count();
+    when.it_value.tv_nsec = after.count();
     ::timerfd_settime(file_.get(), 0, &when, nullptr);
   }
 
   void went_off() noexcept {
     clear(file_.get());
-    set_ = false;
+    due_ = never;
   }
 
 private:
+  static constexpr auto never = std::chrono::steady_clock::time_point::max();
+
   file_descriptor file_;
-  std::atomic<bool> set_ = false;
+  std::atomic<std::chrono::steady_clock::time_point> due_ = never;
 };
 
 channel_host::channel_host(caf::actor_system& sys, channel_host_options options)
@@ -300,7 +308,8 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
   how.lends = same_host;
   how.resumes = !same_host;
   how.max_bytes = options_.max_bytes;
-  how.wake = [timer = timer_] { timer->set(); };
+  how.wake = [timer = timer_] { timer->set(tick); };
+  how.wake_later = [timer = timer_] { timer->set(long_tick); };
   return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
 }
 

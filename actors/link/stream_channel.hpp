@@ -41,6 +41,8 @@ struct stream_options {
   std::uint64_t window = std::uint64_t{1} << 36;
   /// Asks for a call of on_tick() soon, from any thread.
   std::function<void()> wake;
+  /// Asks for such a call a little later. Null: the same as `wake`.
+  std::function<void()> wake_later;
 };
 
 /// Exchanges messages between two processes over a socket. A payload goes from the sender's buffer

@@ -8,6 +8,13 @@
 
 namespace troupe {
 
+namespace {
+
+/// The peer may be short of memory if this many loans have not been returned.
+constexpr std::size_t many_returns = 4;
+
+} // namespace
+
 /// The peer's memory, until the last reference is gone.
 class stream_channel::borrowed final : public buffer {
 public:
@@ -57,14 +64,20 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   out.loan = loan.number();
 }
 
-// Called on any thread, when the last reference is gone.
+// Called on any thread, when the last reference is gone. Usually a message follows soon that can
+// carry the return, so that no thread must be woken.
 void stream_channel::give_back(std::uint64_t loan) noexcept {
+  bool few = false;
   {
     const std::lock_guard guard{returns_mutex_};
     --borrowed_;
     returns_.push_back(loan);
+    few = returns_.size() < many_returns;
   }
-  options_.wake();
+  if (few && options_.wake_later)
+    options_.wake_later();
+  else
+    options_.wake();
 }
 
 void stream_channel::keep_loans() {

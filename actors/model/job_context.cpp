@@ -4,6 +4,7 @@
 
 #include "actors/model/job_file.hpp"
 #include "kernels/cpu/executor.hpp"
+#include "kernels/cpu/reduce.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/initializers.hpp"
 #include "kernels/graph/placement.hpp"
@@ -116,9 +117,9 @@ void range_updater::apply(std::span<const float> weights, std::span<const float>
 }
 
 void range_updater::stage(std::span<const float> weights, std::span<const float> gradient,
-                          std::uint64_t samples, std::span<float> updated, double factor) {
+                          std::uint64_t samples, std::span<float> updated, const terms& how) {
   if (samples > 0)
-    device_->stage(arguments_of(weights, gradient, samples, updated, terms{.factor = factor}));
+    device_->stage(arguments_of(weights, gradient, samples, updated, how));
   else
     std::ranges::copy(weights, updated.begin());
   staged_samples_ = samples;
@@ -152,6 +153,19 @@ range_update range_updater::arguments_of(std::span<const float> weights,
   result.moment = how.moment;
   result.moment_step = how.moment_step;
   result.look_ahead = how.look_ahead;
+  const bool by_tensor = std::ranges::any_of(parts_, [](auto& x) { return x.rule.by_tensor(); });
+  if (device_->adds_up() && !by_tensor) {
+    result.addend = how.addend;
+    result.finite = how.finite;
+    return result;
+  }
+  if (!how.addend.empty()) {
+    sum_.resize(gradient.size());
+    add(gradient, how.addend, sum_);
+    result.gradient = sum_;
+  }
+  if (how.finite != nullptr && !all_finite(result.gradient))
+    *how.finite = false;
   return result;
 }
 

@@ -104,6 +104,10 @@ public:
     std::uint64_t moment_step = 0;
     /// See update_arguments::look_ahead.
     bool look_ahead = false;
+    /// Added to the gradient, all elements; or empty.
+    std::span<const float> addend = {};
+    /// If not null: becomes false if an element of the gradient is not finite.
+    bool* finite = nullptr;
   };
 
   /// `where` must be a range of whole tensors if the optimizer requires that
@@ -136,9 +140,12 @@ public:
   /// publish(). With 0 samples, neither the weights nor the state will change. Not available if the
   /// caller keeps the moment.
   /// @param updated must not overlap `weights`
-  /// @param factor terms::factor
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
-             std::span<float> updated, double factor = 1);
+             std::span<float> updated, const terms& how);
+  void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
+             std::span<float> updated, double factor = 1) {
+    stage(weights, gradient, samples, updated, terms{.factor = factor});
+  }
 
   /// Makes the staged update take effect. It counts as an update even with 0 samples. Does nothing
   /// if no update is staged.
@@ -194,6 +201,8 @@ private:
   /// The slot that the caller keeps, and the device does not hold.
   std::optional<std::size_t> apart_;
   std::unique_ptr<device_updater> device_;
+  /// The gradient and its addend, if the device does not add them up.
+  std::vector<float> sum_;
   /// The number of samples of the staged update; nothing if no update is staged.
   std::optional<std::uint64_t> staged_samples_;
 };

@@ -525,12 +525,15 @@ void parameter_shard::advance() {
       *answer.mutable_pacing() = *pacing;
     const auto& header = parts[i].header;
     journal_.record(header.id(), answer, header.lease(), header.batch());
+    send_next_weights(header);
     deliver(header.id(), answer);
     tell_reader(header.id());
   }
   if (policy_->in_step())
-    for (auto& listener : listeners_)
-      send(listener, news);
+    for (std::size_t rank = 0; rank < listeners_.size(); ++rank) {
+      send_whole(rank);
+      send(listeners_[rank], news);
+    }
   tell_admitted();
   if (const auto pacing = policy_->pacing())
     options_.board->set_pacing(*pacing);

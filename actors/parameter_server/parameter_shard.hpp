@@ -6,6 +6,7 @@
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/norm_exchange.hpp"
 #include "actors/parameter_server/piecewise_updater.hpp"
+#include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/reader_front.hpp"
 #include "actors/parameter_server/shard_policy.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
@@ -51,8 +52,10 @@ struct shard_options {
   patience requests;
   /// Receives captures for checkpoints and evaluations, and failures.
   coordinator_actor coordinator;
-  /// The shard's reader, if workers are not in step; may be null.
+  /// The shard's reader, if workers are not in step and may read at any time; otherwise null.
   decision_listener reader;
+  /// Records the versions that workers get from the shard itself; may be null.
+  std::shared_ptr<pulled_versions> pulled = nullptr;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
   /// True if gradients may arrive in pieces, and weights are sent in pieces. Requires that each
@@ -94,6 +97,10 @@ std::shared_ptr<version_pool> make_averages(const job_context& context, range wh
 /// send gradients. The version is published, and the optimizer's state changes, only when all
 /// gradients are committed. If a gradient is not committed as it was sent (because it is not
 /// finite), the pieces are dropped, and the update is made as usual.
+///
+/// Workers in other processes of this host get the weights of their next step together with the
+/// announcement of the update or the answer to their commit. They need not pull. This is left out
+/// if shard 0 chooses among gradients, if workers wait for slower ones, or with `pull_ahead`.
 ///
 /// When a checkpoint is due, the shard sends that version to the coordinator, with a copy of the
 /// optimizer's state, and continues. At most two captures are in transit.
@@ -174,6 +181,9 @@ private:
   bool prepared() const { return updater_.all_staged() && pieces_.settled(); }
   void drop_pieces();
   void send_piece(std::size_t piece, std::uint64_t version);
+  /// Sends the newest weights if the worker can read them in this process's memory.
+  void send_whole(std::size_t rank);
+  void send_next_weights(const proto::Commit& x);
   void make_version(const planned_update& update, bool is_prepared);
   void fail(const std::string& reason, bool not_finite = false);
   caf::error device_failed(const std::string& why);

@@ -2,6 +2,8 @@
 
 #include "actors/parameter_server/parameter_shard.hpp"
 
+#include "actors/link/port.hpp"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -68,6 +70,29 @@ void parameter_shard::send_piece(std::size_t piece, std::uint64_t version) {
       options_.board->count_bytes_sent(values.size());
       send(caf::actor_cast<new_weights_taker>(listeners_[rank]), header, values);
     }
+}
+
+void parameter_shard::send_whole(std::size_t rank) {
+  if (policy_->chooses() || options_.where.empty() || rank >= listeners_.size())
+    return;
+  const auto& to = listeners_[rank];
+  if (!is_port(to) || is_on_another_host(to))
+    return;
+  auto newest = versions_->newest();
+  if (options_.pulled)
+    options_.pulled->note(workers_[rank].task.index, newest);
+  proto::NewWeights header;
+  header.set_view(options_.view.number);
+  header.set_shard(options_.index);
+  header.set_version(newest.version);
+  header.set_begin(options_.where.begin);
+  options_.board->count_bytes_sent(newest.data.size());
+  send(caf::actor_cast<new_weights_taker>(to), std::move(header), std::move(newest.data));
+}
+
+void parameter_shard::send_next_weights(const proto::Commit& x) {
+  if (options_.reader && policy_->needs_gradients() && context_->job.pull_ahead() == 0)
+    send_whole(rank_of(x.id().worker()));
 }
 
 } // namespace troupe

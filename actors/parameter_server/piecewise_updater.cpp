@@ -31,6 +31,8 @@ void piecewise_updater::apply(std::span<const float> weights, std::span<const fl
     auto own = how;
     if (!how.moment.empty())
       own.moment = how.moment.subspan(begin, n);
+    if (!how.addend.empty())
+      own.addend = how.addend.subspan(begin, n);
     updaters_[i].apply(weights.subspan(begin, n), gradient.subspan(begin, n), samples,
                        updated.subspan(begin, n), own);
   }

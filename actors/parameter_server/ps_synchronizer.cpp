@@ -124,6 +124,10 @@ bool ps_synchronizer::pulls_next() const {
     && !attributes_.rows && !done_->pauses;
 }
 
+bool ps_synchronizer::sends_weights(std::size_t shard) const {
+  return is_port(options_.shards[shard]) && !is_on_another_host(options_.shards[shard]);
+}
+
 void ps_synchronizer::pull_next(std::size_t shard) {
   parts_[shard].pulled_next = true;
   auto header = pull_header(shard, 0);
@@ -169,7 +173,7 @@ patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
 }
 
 void ps_synchronizer::pull(std::size_t shard) {
-  if (auto weights = new_weights(shard)) {
+  if (auto weights = take_new_weights(shard)) {
     use_weights(shard, *std::move(weights));
     return;
   }
@@ -543,7 +547,7 @@ void ps_synchronizer::commit_part(std::size_t shard) {
     push_if_complete(shard);
     request(options_.shards[shard], how.timeout, header).then(decided, lost);
   }
-  if (pulls_next() && !part.pulled_next)
+  if (pulls_next() && !part.pulled_next && !sends_weights(shard))
     pull_next(shard);
 }
 
@@ -571,6 +575,8 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
   } else if (x.outcome() == proto::ACCEPTED) {
     accepted(shard);
   } else {
+    if (!options_.in_step)
+      parts_[shard].told = std::max(parts_[shard].told, x.version());
     decide(shard, x.outcome(), x.staleness());
     const bool used = x.outcome() == proto::APPLIED || x.outcome() == proto::QUARANTINED;
     for (std::size_t i = 1; options_.first_decides && shard == 0 && i < parts_.size(); ++i)
@@ -710,8 +716,10 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
     if (options_.bounded && done_->pauses)
       delayed_send(this, idle_patience, idle_check{sequence_});
   }
-  if (outcome == proto::REJECTED_STALE || (done_ && done_->pauses))
+  if (outcome == proto::REJECTED_STALE || (done_ && done_->pauses)) {
     ahead_.clear();
+    forget_new_weights();
+  }
   gradient_ = {};
   done_.reset();
   send(worker_, result);

@@ -92,7 +92,8 @@ struct ps_synchronizer_options {
 ///
 /// Otherwise, if no worker waits for others, the worker pulls the weights of its next step together
 /// with the commit of this one. The reader answers once the gradient is decided, so this saves a
-/// round trip and does not change the weights of a single worker.
+/// round trip and does not change the weights of a single worker. Shards in other processes of this
+/// host send these weights without a pull.
 ///
 /// With `pull_ahead`, a worker may acquire a step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
@@ -101,7 +102,8 @@ struct ps_synchronizer_options {
 /// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it. The shard
 /// sends a piece of the next weights as soon as it has this piece of all workers' gradients, so a
 /// connection carries gradients and weights at the same time. If all pieces have arrived when the
-/// worker acquires the next step, nothing is pulled.
+/// worker acquires the next step, nothing is pulled. In step, shards in other processes of this
+/// host send their whole range instead.
 ///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
@@ -134,7 +136,7 @@ private:
     std::optional<proto::Selection> rows = std::nullopt;
     /// The weights pulled so far, if only rows are pulled.
     payload kept = {};
-    /// first_decides: the newest version that the shard has announced.
+    /// The newest version that the shard has announced, or with which it has decided a gradient.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
     /// True if a pull has no answer yet.
@@ -217,6 +219,9 @@ private:
   void begin_later();
   void pull(std::size_t shard);
   bool pulls_next() const;
+  /// True if the shard sends weights by itself, because they are in memory that this process can
+  /// read.
+  bool sends_weights(std::size_t shard) const;
   void pull_next(std::size_t shard);
   void on_next(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                const payload& data);
@@ -256,8 +261,11 @@ private:
   void choose_pieces(std::size_t shard);
   void push_pieces(std::size_t shard, range arrived);
   void on_new_weights(const proto::NewWeights& x, const payload& values);
-  /// The newest weights of the shard, if all pieces of them have arrived.
-  std::optional<weight_range> new_weights(std::size_t shard) const;
+  /// The newest weights that the shard has sent, if all pieces have arrived. Each version is used
+  /// once.
+  std::optional<weight_range> take_new_weights(std::size_t shard);
+  /// Not in step: they would be older than necessary.
+  void forget_new_weights();
   void on_contribute(const contribute& x);
   void on_commit(const commit& x);
   void on_abandon(const abandon& x);

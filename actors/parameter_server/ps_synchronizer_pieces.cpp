@@ -6,7 +6,7 @@
 
 #include <utility>
 
-// Gradients and weights in pieces (in_pieces).
+// Gradients and weights in pieces (in_pieces), and weights that shards send without a pull.
 
 namespace troupe {
 
@@ -42,8 +42,10 @@ void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& 
   if (x.shard() >= piecewise_.size())
     return;
   auto& to = piecewise_[x.shard()];
+  const auto where = to.pieces.where();
+  const bool whole = x.begin() == where.begin && values.as_floats().size() == where.size();
   const auto piece = to.pieces.find(x.begin(), values.as_floats().size());
-  if (!piece) {
+  if (!whole && !piece) {
     spdlog::warn("worker/{} ignores weights of ps/{} that do not fit: {} elements from {}",
                  options_.worker, x.shard(), values.as_floats().size(), x.begin());
     return;
@@ -54,15 +56,25 @@ void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& 
   if (x.version() > to.version)
     to.weights = piece_assembly{to.pieces};
   to.version = x.version();
-  to.weights.add(*piece, values.as_floats());
+  if (whole)
+    to.weights.set(values);
+  else
+    to.weights.add(*piece, values.as_floats());
   options_.board->count_bytes_received(values.size());
 }
 
-std::optional<weight_range> ps_synchronizer::new_weights(std::size_t shard) const {
-  const auto& x = piecewise_[shard];
+std::optional<weight_range> ps_synchronizer::take_new_weights(std::size_t shard) {
+  auto& x = piecewise_[shard];
   if (!x.weights.complete() || x.version != parts_[shard].told)
     return std::nullopt;
-  return weight_range{parts_[shard].where.begin, {x.version}, x.weights.data()};
+  const auto all = std::exchange(x.weights, piece_assembly{x.pieces});
+  return weight_range{parts_[shard].where.begin, {x.version}, all.data()};
+}
+
+void ps_synchronizer::forget_new_weights() {
+  for (auto& x : piecewise_)
+    if (!options_.in_step)
+      x.weights = piece_assembly{x.pieces};
 }
 
 } // namespace troupe

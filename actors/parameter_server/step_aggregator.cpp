@@ -2,7 +2,6 @@
 
 #include "kernels/cpu/reduce.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -30,24 +29,43 @@ void step_aggregator::remove(std::size_t rank) {
   added_up_ = false;
 }
 
-std::span<const float> step_aggregator::sum() {
-  std::vector<std::span<const float>> terms;
+std::vector<std::span<const float>> step_aggregator::gradients() const {
+  std::vector<std::span<const float>> result;
   for (auto& x : parts_)
     if (!x.gradient.empty())
-      terms.push_back(x.gradient.as_floats());
+      result.push_back(x.gradient.as_floats());
+  return result;
+}
+
+void step_aggregator::add_up(std::span<const std::span<const float>> terms) {
+  sum_.resize(elements_);
+  troupe::add(terms[0], terms[1], sum_);
+  for (std::size_t i = 2; i < terms.size(); ++i)
+    accumulate(sum_, terms[i]);
+}
+
+std::span<const float> step_aggregator::sum() {
+  const auto terms = gradients();
   if (terms.size() == 1)
     return terms[0];
   if (std::exchange(added_up_, true))
     return sum_;
-  sum_.resize(elements_);
-  if (terms.empty()) {
-    std::ranges::fill(sum_, 0.0F);
-    return sum_;
-  }
-  troupe::add(terms[0], terms[1], sum_);
-  for (std::size_t i = 2; i < terms.size(); ++i)
-    accumulate(sum_, terms[i]);
+  if (terms.empty())
+    sum_.assign(elements_, 0.0F);
+  else
+    add_up(terms);
   return sum_;
+}
+
+step_aggregator::two_terms step_aggregator::terms() {
+  const auto all = gradients();
+  if (all.size() < 2 || added_up_)
+    return {sum(), {}};
+  const auto first = std::span{all}.first(all.size() - 1);
+  if (first.size() == 1)
+    return {first[0], all.back()};
+  add_up(first);
+  return {sum_, all.back()};
 }
 
 void step_aggregator::clear() {

@@ -28,6 +28,16 @@ public:
   /// The sum, once complete. Valid until the next `clear()`. Zeros if no rank has samples.
   std::span<const float> sum();
 
+  /// Two vectors; the second one may be empty.
+  struct two_terms {
+    std::span<const float> first;
+    std::span<const float> last;
+  };
+
+  /// The sum without its last addition: sum() is first + last, with the same bits. Valid like
+  /// sum(). With two ranks, this makes no pass over the memory.
+  two_terms terms();
+
   /// Drops the parts, for the next step.
   void clear();
 
@@ -37,6 +47,10 @@ private:
     std::uint64_t samples = 0;
     payload gradient;
   };
+
+  /// The gradients that are not empty, in order of rank.
+  std::vector<std::span<const float>> gradients() const;
+  void add_up(std::span<const std::span<const float>> terms);
 
   std::vector<part> parts_;
   std::size_t elements_;

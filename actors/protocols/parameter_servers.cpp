@@ -90,6 +90,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   site.host(proto::READER, reader);
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
+  options.pulled = how.pulled;
   // A shard of live weights only counts.
   const bool counts = options.policy->live() && !averages;
   const auto shard = counts || is_brief(site, options.where, options.policy->in_step())

@@ -97,7 +97,7 @@ std::vector<payload> replica_store::capture(range share, bool with_state) const 
 }
 
 bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
-                          std::uint64_t samples, double factor) {
+                          std::uint64_t samples, const range_updater::terms& how) {
   auto& x = *buckets_.at(bucket);
   if (!x.versions.begin())
     return false;
@@ -105,7 +105,7 @@ bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
   const auto next = x.versions.next();
   if (samples == 0)
     std::ranges::copy(published, next.begin());
-  x.updater.stage(cut(published, x.inner()), gradient, samples, cut(next, x.inner()), factor);
+  x.updater.stage(cut(published, x.inner()), gradient, samples, cut(next, x.inner()), how);
   x.staged = samples == 0 || x.own == x.where;
   return true;
 }

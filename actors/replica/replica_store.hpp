@@ -84,10 +84,15 @@ public:
   /// Updates the bucket's own part from the gradient of that part, summed over the samples. If the
   /// own part is not the whole bucket, `complete` stages the rest. With 0 samples, the weights and
   /// the state stay the same. Staging a bucket again replaces the previous staged version.
-  /// @param factor factor on the gradient of trainable parameters: clip_factor()
+  /// @param how not with a moment of the caller
   /// @return false if readers hold all versions of the bucket; nothing is staged then
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
-             double factor = 1);
+             const range_updater::terms& how);
+  /// @param factor factor on the gradient of trainable parameters: clip_factor()
+  bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
+             double factor = 1) {
+    return stage(bucket, gradient, samples, range_updater::terms{.factor = factor});
+  }
 
   /// A copy of the staged weights of the own part.
   payload staged_part(std::size_t bucket) const;

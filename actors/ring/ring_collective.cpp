@@ -35,7 +35,8 @@ const char* describe(piece_fate x) noexcept {
 
 ring_collective::ring_collective(const ring_place& place, std::size_t elements, ring_work work)
   : place_(place), work_(work),
-    cut_(elements, work == ring_work::exchange ? 1 : place.ranks, place.chunk_elements),
+    cut_(elements, work == ring_work::exchange ? 1 : place.ranks,
+         adds_later() ? std::max<std::size_t>(elements, 1) : place.chunk_elements),
     came_(cut_.number(cut_.ranks(), 0)) {
   for (std::size_t s = 0; s < cut_.ranks(); ++s) {
     const bool begins_here = (work_ == ring_work::reduce_scatter && s == place_.rank)
@@ -56,8 +57,9 @@ void ring_collective::contribute(payload own, std::uint64_t samples,
     return;
   }
   const auto mine = exchanges() ? range{} : cut_.segment(own_segment(place_));
-  sum_ = payload::allocate((work_ == ring_work::reduce_scatter ? mine.size() : cut_.elements())
-                           * bytes_of(place_.elements));
+  if (!adds_later())
+    sum_ = payload::allocate((work_ == ring_work::reduce_scatter ? mine.size() : cut_.elements())
+                             * bytes_of(place_.elements));
   if (work_ == ring_work::all_gather) {
     samples_ = samples;
     std::ranges::copy(own_.bytes(), slice(sum_, mine.begin, mine.size()).mutable_data());
@@ -120,6 +122,10 @@ piece_fate ring_collective::receive(ring_piece piece, std::vector<ring_piece>& s
 }
 
 void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
+  if (adds_later()) {
+    keep_terms(std::move(piece));
+    return;
+  }
   if (partial(piece)) {
     add_own(std::move(piece), send);
     return;
@@ -153,6 +159,15 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
     --missing_;
   if (!(last && scatters) && !exchanges())
     send.push_back(std::move(piece));
+}
+
+// Both vectors in the order of ranks, like add_own().
+void ring_collective::keep_terms(ring_piece piece) {
+  const bool own_first = place_.rank == 0;
+  sum_ = own_first ? own_ : piece.data;
+  addend_ = own_first ? std::move(piece.data) : own_;
+  samples_ = piece.samples + own_samples_;
+  --missing_;
 }
 
 // All-gather: stores a chunk that another rank completed.

@@ -22,6 +22,9 @@ struct ring_place {
   element_kind elements = element_kind::float32;
   /// Elements of the vector by which the ranks compare their replicas; 0: they never do.
   std::size_t checked = 0;
+  /// Leaves the addition of an exchange (ring_work) to the reader of its result. The vectors are
+  /// not divided: see ring_collective::addend().
+  bool adds_later = false;
 };
 
 /// The work of a ring_collective: an all-reduce, or one half of it.
@@ -30,7 +33,8 @@ enum class ring_work : std::uint8_t {
   reduce_scatter,
   all_gather,
   /// An all-reduce of two ranks in one hop instead of two. Each sends its whole vector, as many
-  /// elements as in `all_reduce`, and adds both up. There is only one segment.
+  /// elements as in `all_reduce`, and adds both up. There is only one segment, and with
+  /// ring_place::adds_later only one piece.
   exchange,
 };
 
@@ -113,6 +117,9 @@ public:
   /// The sum over ranks, once complete. For reduce_scatter, only the own segment. For all_gather,
   /// all segments.
   const payload& sum() const noexcept { return sum_; }
+  /// Empty, or of the size of sum(): the complete sum is sum() + addend(), in this order. A reader
+  /// that uses each element once adds up on the way, which saves two passes over the memory.
+  const payload& addend() const noexcept { return addend_; }
   /// For reduce_scatter, this is 0 if the own segment has no elements.
   std::uint64_t samples() const noexcept { return samples_; }
 
@@ -136,7 +143,9 @@ private:
   void take(ring_piece piece, std::vector<ring_piece>& send);
   void add_own(ring_piece piece, std::vector<ring_piece>& send);
   void store(const ring_piece& piece);
+  void keep_terms(ring_piece piece);
   bool exchanges() const noexcept { return work_ == ring_work::exchange; }
+  bool adds_later() const noexcept { return exchanges() && place_.adds_later; }
 
   ring_place place_;
   ring_work work_;
@@ -147,6 +156,7 @@ private:
   payload own_;
   std::uint64_t own_samples_ = 0;
   payload sum_;
+  payload addend_;
   std::uint64_t samples_ = 0;
   /// Number of chunks whose sum has not arrived; for reduce_scatter, whose partial sum has not
   /// arrived.

@@ -29,6 +29,7 @@ ring_collective& ring_reductions::collective(const reduction_id& id) {
   if (place_.in_halves && id.bucket < left_out_)
     work = id.bucket < left_out_ / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
   auto place = place_;
+  place.adds_later = place_.adds_later && id.bucket < left_out_;
   if (id.bucket >= first_sum())
     place.elements = element_kind::float64;
   return open_.try_emplace(id, place, sizes_[id.bucket], work).first->second;
@@ -71,7 +72,7 @@ void ring_reductions::collect(const reduction_id& id, std::vector<ring_piece> pi
   const auto i = open_.find(id);
   if (!i->second.complete())
     return;
-  result.done = reduction{id, i->second.samples(), i->second.sum()};
+  result.done = reduction{id, i->second.samples(), i->second.sum(), i->second.addend()};
   done_.insert(id);
   open_.erase(i);
 }

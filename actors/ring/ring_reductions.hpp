@@ -36,6 +36,8 @@ struct reduction {
   reduction_id id;
   std::uint64_t samples = 0;
   payload sum;
+  /// If not empty, the result is sum + addend (ring_place::adds_later).
+  payload addend = {};
 };
 
 /// All current collectives of one rank. Plain state, used like a ring_collective.

@@ -109,7 +109,11 @@ bool ring_step::take(const reduction& x) {
   bucket.reduced = true;
   samples_ = x.samples;
   const auto sum = x.sum.as_floats();
-  finite_ = finite_ && all_finite(sum);
+  // The update adds up and checks on the way. If the sum is not finite, it is discarded.
+  if (finite_ && !place_.in_halves && context_->rule.clip_norm == 0 && x.samples > 0)
+    return replica_.stage(x.id.bucket, sum, x.samples,
+                          {.addend = x.addend.as_floats(), .finite = &finite_});
+  finite_ = finite_ && all_finite(sum) && all_finite(x.addend.as_floats());
   if (!finite_)
     return true;
   if (place_.in_halves) {

@@ -1,6 +1,9 @@
 #include "kernels/devices/device_updater.hpp"
 
+#include "kernels/cpu/reduce.hpp"
+
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -13,13 +16,14 @@ public:
   explicit cpu_updater(const updater_sizes& sizes)
     : sizes_(sizes), state_(sizes.slots * sizes.elements) {}
 
-  void apply(const range_update& x) override { run(x, state_); }
+  bool adds_up() const noexcept override { return true; }
+  void apply(const range_update& x) override { run(x, state_, {}); }
   void stage(const range_update& x) override {
-    staged_ = state_;
-    run(x, staged_);
+    reserve_stage();
+    run(x, staged_, state_);
   }
   void publish() noexcept override { std::swap(state_, staged_); }
-  void reserve_stage() override { staged_ = state_; }
+  void reserve_stage() override { staged_.resize(state_.size()); }
   std::span<const float> state(std::size_t slot) override { return slot_of(slot); }
   void restore(std::size_t slot, std::span<const float> values) override {
     std::ranges::copy(values.first(sizes_.elements), slot_of(slot).begin());
@@ -30,26 +34,64 @@ private:
     return std::span{state_}.subspan(slot * sizes_.elements, sizes_.elements);
   }
 
-  void run(const range_update& x, std::span<float> state) const {
+  /// The part's gradient, block by block. Notes whether it is finite.
+  template <class Visit>
+  static void each_block(const range_update& x, range where, Visit visit) {
+    constexpr std::size_t most = 1024;
+    std::array<float, most> sum;
+    for (auto i = where.begin; i < where.end; i += most) {
+      const range here{i, std::min(i + most, where.end)};
+      auto gradient = x.gradient.subspan(i, here.size());
+      if (!x.addend.empty()) {
+        const auto out = std::span{sum}.first(here.size());
+        add(gradient, x.addend.subspan(i, here.size()), out);
+        gradient = out;
+      }
+      if (x.finite != nullptr && !all_finite(gradient))
+        *x.finite = false;
+      visit(here, gradient);
+    }
+  }
+
+  /// Parts that no rule updates.
+  void follow(const range_update& x, const update_part& part, std::span<float> state,
+              std::span<const float> old_state) const {
+    for (std::size_t slot = 0; slot < sizes_.slots && !old_state.empty(); ++slot)
+      std::ranges::copy(
+        old_state.subspan(slot * sizes_.elements + part.where.begin, part.where.size()),
+        state.subspan(slot * sizes_.elements + part.where.begin).begin());
+    each_block(x, part.where, [&](range here, std::span<const float> gradient) {
+      const auto weights = x.weights.subspan(here.begin, here.size());
+      const auto updated = x.updated.subspan(here.begin, here.size());
+      if (part.kind == parameter_kind::state)
+        update_statistics(weights, gradient, x.mean, part.decay, updated);
+      else if (updated.data() != weights.data())
+        std::ranges::copy(weights, updated.begin());
+    });
+  }
+
+  /// @param old_state the state before the update, if it is not `state` itself
+  void run(const range_update& x, std::span<float> state, std::span<const float> old_state) const {
     for (const auto& part : x.parts) {
+      if (part.kind != parameter_kind::trainable) {
+        follow(x, part, state, old_state);
+        continue;
+      }
       const auto begin = part.where.begin;
       const auto n = part.where.size();
       update_arguments<float> arguments;
       arguments.weights = x.weights.subspan(begin, n);
       arguments.gradient = x.gradient.subspan(begin, n);
       arguments.updated = x.updated.subspan(begin, n);
-      if (part.kind == parameter_kind::frozen) {
-        if (arguments.updated.data() != arguments.weights.data())
-          std::ranges::copy(arguments.weights, arguments.updated.begin());
-        continue;
+      if (!x.addend.empty())
+        arguments.addend = x.addend.subspan(begin, n);
+      arguments.finite = x.finite;
+      if (sizes_.slots > 0) {
+        const auto size = (sizes_.slots - 1) * sizes_.elements + n;
+        arguments.state = state.subspan(begin, size);
+        if (!old_state.empty())
+          arguments.old_state = old_state.subspan(begin, size);
       }
-      if (part.kind == parameter_kind::state) {
-        update_statistics(arguments.weights, arguments.gradient, x.mean, part.decay,
-                          arguments.updated);
-        continue;
-      }
-      if (sizes_.slots > 0)
-        arguments.state = state.subspan(begin, (sizes_.slots - 1) * sizes_.elements + n);
       arguments.stride = sizes_.elements;
       if (sizes_.moment_apart)
         arguments.moment = x.moment.subspan(begin, n);

@@ -41,6 +41,11 @@ struct range_update {
   std::span<float> moment = {};
   std::uint64_t moment_step = 0;
   bool look_ahead = false;
+  /// n elements that are added to the gradient, or empty. Only if the updater adds_up().
+  std::span<const float> addend = {};
+  /// If not null: becomes false if an element of the gradient is not finite. Only if the updater
+  /// adds_up().
+  bool* finite = nullptr;
 };
 
 /// What an updater allocates.
@@ -64,6 +69,10 @@ public:
   device_updater(const device_updater&) = delete;
   device_updater& operator=(const device_updater&) = delete;
   virtual ~device_updater() = default;
+
+  /// True if the updater takes range_update::addend and range_update::finite, for rules that do not
+  /// need whole tensors. It then reads each element once.
+  virtual bool adds_up() const noexcept { return false; }
 
   /// Makes an update. A GPU keeps a copy of `updated` and begins the next update with it, if that
   /// one's `weights` are the same memory; so the caller must not change them in between, unless it

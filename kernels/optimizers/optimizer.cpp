@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -27,7 +28,10 @@ struct vectors {
   std::size_t n;
   const T* w;
   const T* g;
-  /// The state's slots. Null for slots that the rule does not have.
+  /// The state's slots before the update. Null for slots that the rule does not have.
+  const T* p0;
+  const T* p1;
+  /// The slots after it: the same memory, or other memory.
   T* s0;
   T* s1;
   T* out;
@@ -46,7 +50,7 @@ constexpr std::size_t stream_from = std::size_t{1} << 20;
 /// The complete gradient of a step, including the penalty on absolute weights.
 template <class T>
 void penalize(const update_factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
-  const auto [n, w, g, s0, s1, out] = x;
+  const auto [n, w, g, p0, p1, s0, s1, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     gradient[i] = penalized_gradient(f, l1, g[i], w[i]);
@@ -56,45 +60,45 @@ void penalize(const update_factors<T>& f, T l1, const vectors<T>& x, T* gradient
 
 template <class T>
 void add_velocity(const update_factors<T>& f, const vectors<T>& x) {
-  const auto [n, w, g, v, unused, out] = x;
+  const auto [n, w, g, old, p1, v, s1, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    v[i] = next_velocity(f, v[i], decayed_gradient(f, g[i], w[i]));
+    v[i] = next_velocity(f, old[i], decayed_gradient(f, g[i], w[i]));
 }
 
 template <class T>
 void add_squares(const update_factors<T>& f, const vectors<T>& x) {
-  const auto [n, w, g, s, unused, out] = x;
+  const auto [n, w, g, old, p1, s, s1, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    s[i] = next_sum_of_squares(s[i], decayed_gradient(f, g[i], w[i]));
+    s[i] = next_sum_of_squares(old[i], decayed_gradient(f, g[i], w[i]));
 }
 
 template <class T>
 void average_squares(const update_factors<T>& f, const vectors<T>& x) {
-  const auto [n, w, g, s, unused, out] = x;
+  const auto [n, w, g, old, p1, s, s1, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    s[i] = next_mean_square(f, s[i], decayed_gradient(f, g[i], w[i]));
+    s[i] = next_mean_square(f, old[i], decayed_gradient(f, g[i], w[i]));
 }
 
 /// rmsprop's velocity, after the squares have been averaged.
 template <class T>
 void add_scaled_velocity(const update_factors<T>& f, const vectors<T>& x) {
-  const auto [n, w, g, s, v, out] = x;
+  const auto [n, w, g, p0, old, s, v, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
-    v[i] = next_velocity(f, v[i], normalized_gradient(f, decayed_gradient(f, g[i], w[i]), s[i]));
+    v[i] = next_velocity(f, old[i], normalized_gradient(f, decayed_gradient(f, g[i], w[i]), s[i]));
 }
 
 template <class T>
 void average_moments(const update_factors<T>& f, const vectors<T>& x) {
-  const auto [n, w, g, m, s, out] = x;
+  const auto [n, w, g, old_m, old_s, m, s, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i) {
     const T d = decayed_gradient(f, g[i], w[i]);
-    m[i] = next_mean(f, m[i], d);
-    s[i] = next_mean_square(f, s[i], d);
+    m[i] = next_mean(f, old_m[i], d);
+    s[i] = next_mean_square(f, old_s[i], d);
   }
 }
 
@@ -129,7 +133,7 @@ void update_state(optimizer_kind kind, const update_factors<T>& f, const vectors
 /// w' = w - rate * direction(i).
 template <class T, class Direction>
 void descend(const update_factors<T>& f, const vectors<T>& x, Direction direction) {
-  const auto [n, w, g, s0, s1, out] = x;
+  const auto [n, w, g, p0, p1, s0, s1, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     out[i] = std::fma(-f.rate, direction(i), w[i]);
@@ -138,7 +142,7 @@ void descend(const update_factors<T>& f, const vectors<T>& x, Direction directio
 /// `mean(i)` is the first moment, or the next one.
 template <class T, class Mean>
 void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean mean) {
-  const auto [n, w, g, m, s, out] = x;
+  const auto [n, w, g, p0, p1, m, s, out] = x;
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     out[i] = std::fma(-f.rate, moments_direction(f, mean(i), s[i]), f.shrink * w[i]);
@@ -147,7 +151,7 @@ void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean me
 /// Computes the new weights of a block whose state is up to date.
 template <class T>
 void update_weights(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x) {
-  const auto [n, w, g, s0, s1, out] = x;
+  const auto [n, w, g, p0, p1, s0, s1, out] = x;
   const auto gradient = [&, w = w, g = g](std::size_t i) {
     return decayed_gradient(f, g[i], w[i]);
   };
@@ -221,9 +225,16 @@ public:
     const auto stride = arguments.stride > 0 ? arguments.stride : arguments.weights.size();
     const auto apart = arguments.moment.empty() ? std::nullopt : rule.moment_slot();
     std::size_t in_state = 0;
-    for (std::size_t i = 0; i < rule.slots(); ++i)
-      slots_[i] =
-        i == apart ? arguments.moment.data() : arguments.state.data() + stride * in_state++;
+    for (std::size_t i = 0; i < rule.slots(); ++i) {
+      if (i == apart) {
+        old_slots_[i] = slots_[i] = arguments.moment.data();
+        continue;
+      }
+      const auto at = stride * in_state++;
+      old_slots_[i] = slots_[i] = arguments.state.data() + at;
+      if (!arguments.old_state.empty())
+        old_slots_[i] = arguments.old_state.data() + at;
+    }
   }
 
   /// Calls `visit` with each block, and with its place in the range.
@@ -235,17 +246,50 @@ public:
       x.n = std::min(block, n - i);
       x.w = arguments_.weights.data() + i;
       x.g = arguments_.gradient.data() + i;
+      x.p0 = old_slots_[0] != nullptr ? old_slots_[0] + i : nullptr;
+      x.p1 = old_slots_[1] != nullptr ? old_slots_[1] + i : nullptr;
       x.s0 = slots_[0] != nullptr ? slots_[0] + i : nullptr;
       x.s1 = slots_[1] != nullptr ? slots_[1] + i : nullptr;
       x.out = arguments_.updated.data() + i;
-      visit(x);
+      visit(x, i);
     }
   }
 
 private:
   const update_arguments<T>& arguments_;
   std::array<T*, 2> slots_{};
+  std::array<const T*, 2> old_slots_{};
 };
+
+/// Returns true if all sums are finite. This needs no second pass.
+bool add_block(std::size_t n, const float* a, const float* b, float* out) {
+  constexpr std::uint32_t exponent = 0x7f800000;
+  std::uint32_t found = 0;
+  TROUPE_INDEPENDENT
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = a[i] + b[i];
+    found |=
+      static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(out[i]) & exponent) == exponent);
+  }
+  return found == 0;
+}
+
+bool add_block(std::size_t n, const double* a, const double* b, double* out) {
+  bool finite = true;
+  for (std::size_t i = 0; i < n; ++i) {
+    out[i] = a[i] + b[i];
+    finite = finite && std::isfinite(out[i]);
+  }
+  return finite;
+}
+
+bool is_finite(std::span<const float> x) {
+  return all_finite(x);
+}
+
+bool is_finite(std::span<const double> x) {
+  return std::ranges::all_of(x, [](double v) { return std::isfinite(v); });
+}
 
 /// One pass over state and weights.
 template <class T>
@@ -256,7 +300,17 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
     arguments.weights.size() >= stream_from && arguments.updated.data() != arguments.weights.data();
   alignas(64) T buffer[block];
   alignas(64) T gradient[block];
-  blocks<T>(rule, arguments).each([&](vectors<T> x) {
+  const blocks<T> all(rule, arguments);
+  all.each([&](vectors<T> x, std::size_t at) {
+    bool finite = true;
+    if (!arguments.addend.empty()) {
+      finite = add_block(x.n, x.g, arguments.addend.data() + at, gradient);
+      x.g = gradient;
+    } else if (arguments.finite != nullptr) {
+      finite = is_finite(std::span<const T>{x.g, x.n});
+    }
+    if (arguments.finite != nullptr && !finite)
+      *arguments.finite = false;
     if (rule.l1 != 0) {
       penalize(scaled, static_cast<T>(rule.l1), x, gradient);
       x.g = gradient;
@@ -283,13 +337,13 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   alignas(64) T buffer[block];
   double weights = 0;
   double direction = 0;
-  all.each([&](vectors<T> x) {
+  all.each([&](vectors<T> x, std::size_t) {
     if (rule.l1 != 0) {
       penalize(scaled, static_cast<T>(rule.l1), x, buffer);
       x.g = buffer;
     }
     update_state(rule.kind, f, x);
-    const auto [n, w, g, s0, s1, out] = x;
+    const auto [n, w, g, p0, p1, s0, s1, out] = x;
     TROUPE_INDEPENDENT
     for (std::size_t i = 0; i < n; ++i) {
       const T mean = f.look_ahead ? next_mean(f, s0[i], decayed_gradient(f, g[i], w[i])) : s0[i];
@@ -300,7 +354,7 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   });
   const double trust = weights > 0 && direction > 0 ? std::sqrt(weights / direction) : 1;
   f.rate = static_cast<T>(arguments.rate * trust);
-  all.each([&](vectors<T> x) {
+  all.each([&](vectors<T> x, std::size_t) {
     if (rule.l1 != 0 && f.look_ahead) {
       penalize(scaled, static_cast<T>(rule.l1), x, buffer);
       x.g = buffer;
@@ -387,8 +441,13 @@ void update(const optimizer& rule, const update_arguments<T>& arguments) {
                                            : (slots - 1) * arguments.stride + n;
   if (arguments.gradient.size() != n || arguments.updated.size() != n
       || arguments.state.size() != state
+      || (!arguments.old_state.empty() && arguments.old_state.size() != state)
+      || (!arguments.addend.empty() && arguments.addend.size() != n)
       || (!arguments.moment.empty() && arguments.moment.size() != n))
     throw std::invalid_argument("update: weights, gradient, state and result differ in size");
+  if (rule.by_tensor() && (!arguments.addend.empty() || arguments.finite != nullptr))
+    throw std::invalid_argument(
+      "update: lamb takes a gradient in one vector, and does not check it");
   const cpu::flush_denormals mode;
   update_range(rule, arguments);
 }

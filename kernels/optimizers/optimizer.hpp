@@ -122,6 +122,12 @@ struct update_arguments {
   /// has its own moment, this compensates for the gradients of other workers that are applied in
   /// between (DANA; Hakimi et al. 2019, arXiv 1907.11612).
   bool look_ahead = false;
+  /// n elements that are added to `gradient` first, or empty. Not for lamb.
+  std::span<const T> addend = {};
+  /// If not empty, the state before the update, laid out like `state`, which is then only written.
+  std::span<const T> old_state = {};
+  /// If not null: becomes false if an element of the gradient is not finite. Not for lamb.
+  bool* finite = nullptr;
 };
 
 /// Makes one update in one pass (lamb: two). T: float, or double for reference tests. Throws

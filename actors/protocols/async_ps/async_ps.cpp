@@ -45,7 +45,7 @@ void start_async_ps_shard(const shard_site& site) {
     site,
     std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),
     {.pulled = pulled, .held = workers * (ahead + (pulled ? 1 + ahead : 0))});
-  give_listeners(site, shard, {}, shards_to_tell(site));
+  give_listeners(site, shard, site.view.of(job_kind::worker), shards_to_tell(site));
 }
 
 } // namespace troupe

@@ -32,8 +32,9 @@ auto spawn_for(std::size_t elements, const worker_site& site, Args&&... args) {
 } // namespace
 
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
-                                const std::vector<std::size_t>& sums) {
-  const auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size());
+                                const std::vector<std::size_t>& sums, bool adds_later) {
+  auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size());
+  place.adds_later = adds_later;
   const auto elements = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
   return spawn_for<ring_node>(elements, site, site.view.number, place, std::move(sizes), site.board,
                               sums);
@@ -66,7 +67,9 @@ void start_ring_worker(const worker_site& site) {
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
   const auto sums = sums_of_step(site);
-  const auto rank = spawn_ring_node(site, std::move(sizes), sums);
+  // Clipping needs the norm of the sum before the update.
+  const bool adds_later = site.context->rule.clip_norm == 0;
+  const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);
   site.host(proto::RING_NODE, rank, site.left());
   ring_synchronizer_options how;
   how.view = site.view;

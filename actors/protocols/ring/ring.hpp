@@ -15,8 +15,9 @@ void start_ring_worker(const worker_site& site);
 
 /// Starts this worker's rank of a ring that adds up vectors of these sizes (in elements), and
 /// float64 vectors of the sizes `sums`. The caller makes it reachable as service RING_NODE.
+/// @param adds_later see ring_place
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
-                                const std::vector<std::size_t>& sums = {});
+                                const std::vector<std::size_t>& sums = {}, bool adds_later = false);
 
 /// Sizes of the sums over the batches of all workers that layers of the job need in a step
 /// (batch_norm.sync). Empty if there are no sums or no other workers.

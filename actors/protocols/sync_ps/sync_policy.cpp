@@ -5,8 +5,9 @@
 namespace troupe {
 
 sync_policy::sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
-                         const proto::SyncPs& how)
-  : shard_(shard), workers_(std::move(workers)), how_(how), sum_(workers_.size(), where.size()) {}
+                         const proto::SyncPs& how, bool whole_sums)
+  : shard_(shard), workers_(std::move(workers)), how_(how), whole_sums_(whole_sums),
+    sum_(workers_.size(), where.size()) {}
 
 std::optional<std::string> sync_policy::refusal(const proto::Commit& x,
                                                 std::uint64_t version) const {
@@ -117,7 +118,10 @@ void sync_policy::set_idle(std::vector<std::uint32_t> workers) {
 }
 
 planned_update sync_policy::plan(std::span<const float>, std::uint64_t) {
-  return {sum_.sum(), sum_.samples(), {}};
+  if (whole_sums_)
+    return {sum_.sum(), sum_.samples(), {}};
+  const auto [gradient, addend] = sum_.terms();
+  return {gradient, sum_.samples(), {.addend = addend}};
 }
 
 void sync_policy::made(std::span<const float>, std::span<const float>, const proto::Pushed&) {

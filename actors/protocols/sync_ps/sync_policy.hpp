@@ -24,9 +24,10 @@ namespace troupe {
 /// counts but has not reached a shard, that shard makes the update without it.
 class sync_policy : public shard_policy {
 public:
-  /// `workers`: the indices of the workers, in order of rank.
+  /// `workers`: the indices of the workers, in order of rank. `whole_sums`: if true, planned
+  /// updates have no range_updater::terms::addend, because their gradient has other readers.
   sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
-              const proto::SyncPs& how = {});
+              const proto::SyncPs& how = {}, bool whole_sums = false);
 
   bool in_step() const noexcept override { return true; }
   std::optional<std::string> refusal(const proto::Commit& x, std::uint64_t version) const override;
@@ -57,6 +58,7 @@ private:
   std::size_t shard_;
   std::vector<std::uint32_t> workers_;
   proto::SyncPs how_;
+  bool whole_sums_;
   step_aggregator sum_;
   std::vector<contribution> parts_;
   /// On shard 0 with backup workers: the idle workers, and whether the step has all its gradients.

@@ -26,10 +26,11 @@ void start_sync_ps_shard(const shard_site& site) {
   for (auto& x : site.view.of(job_kind::worker))
     indices.push_back(x.task.index);
   const auto& how = site.context->job.sync_ps();
-  const auto shard =
-    start_shard(site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how),
-                {.in_pieces = site.context->protocol.in_pieces});
-  const bool shards_talk = site.context->rule.clip_norm > 0 || how.backup_workers() > 0;
+  const bool clips = site.context->rule.clip_norm > 0;
+  const auto shard = start_shard(
+    site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how, clips),
+    {.in_pieces = site.context->protocol.in_pieces});
+  const bool shards_talk = clips || how.backup_workers() > 0;
   give_listeners(site, shard, site.view.of(job_kind::worker),
                  shards_talk ? site.view.of(job_kind::ps) : std::vector<member>{});
 }

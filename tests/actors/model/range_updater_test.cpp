@@ -311,6 +311,76 @@ BOOST_AUTO_TEST_CASE(samples_count) {
   BOOST_TEST(nothing.samples() == 7u);
 }
 
+namespace {
+
+/// A CPU that does not add up.
+class plain_updater final : public device_updater {
+public:
+  explicit plain_updater(const updater_sizes& sizes) : cpu_(make_cpu_updater(sizes)) {}
+
+  void apply(const range_update& x) override {
+    BOOST_TEST(x.addend.empty());
+    BOOST_TEST(x.finite == nullptr);
+    cpu_->apply(x);
+  }
+  void stage(const range_update& x) override { cpu_->stage(x); }
+  void publish() noexcept override { cpu_->publish(); }
+  void reserve_stage() override { cpu_->reserve_stage(); }
+  std::span<const float> state(std::size_t slot) override { return cpu_->state(slot); }
+  void restore(std::size_t slot, std::span<const float> values) override {
+    cpu_->restore(slot, values);
+  }
+
+private:
+  std::unique_ptr<device_updater> cpu_;
+};
+
+} // namespace
+
+// A gradient in two terms, staged or applied, on a device that adds them up and on another one. The
+// bits are those of their sum.
+BOOST_AUTO_TEST_CASE(a_gradient_in_two_terms) {
+  const auto job = context();
+  const auto n = job->parameters().size();
+  const updater_maker plain = [](const updater_sizes& x) {
+    return std::make_unique<plain_updater>(x);
+  };
+  for (const auto& on : {updater_maker{}, plain})
+    for (const bool staged : {false, true}) {
+      troupe::range_updater updater{*job, {0, n}, false, on};
+      troupe::range_updater expected{*job, {0, n}};
+      std::vector<float> old(n);
+      job->initialize({0, n}, old);
+      auto wanted = old;
+      std::vector<float> updated(n);
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        const auto a = gradient_of_step(n, step);
+        auto b = gradient_of_step(n, 100 + step);
+        const bool bad = step == 3;
+        if (bad)
+          b[n - 1 - step] = std::numeric_limits<float>::infinity();
+        std::vector<float> sum(n);
+        std::ranges::transform(a, b, sum.begin(), std::plus{});
+        bool finite = true;
+        const troupe::range_updater::terms how{.factor = 0.5, .addend = b, .finite = &finite};
+        if (staged || bad)
+          updater.stage(old, a, 20, updated, how);
+        else
+          updater.apply(old, a, 20, updated, how);
+        BOOST_TEST(finite == !bad);
+        if (bad) {
+          updater.discard();
+          continue;
+        }
+        updater.publish();
+        std::swap(old, updated);
+        expected.apply(wanted, sum, 20, wanted, 0.5);
+        BOOST_TEST(same_bits(old, wanted));
+        BOOST_TEST(same_bits(updater.state(0), expected.state(0)));
+      }
+    }
+}
+
 // Some staged updates are discarded. The bits are those of updates in place.
 BOOST_AUTO_TEST_CASE(staged_is_as_applied) {
   const auto job = context();

@@ -47,7 +47,15 @@ BOOST_AUTO_TEST_CASE(the_order_of_arrival_does_not_show) {
     }
     BOOST_TEST(sums.complete());
     BOOST_TEST(sums.samples() == 10u);
+    const auto [first, last] = sums.terms();
+    BOOST_TEST_REQUIRE(first.size() == n);
+    BOOST_TEST_REQUIRE(last.size() == n);
+    std::vector<float> total(n);
+    std::ranges::transform(first, last, total.begin(), std::plus{});
+    BOOST_TEST(same_bits(total, expected));
     BOOST_TEST(same_bits(sums.sum(), expected));
+    BOOST_TEST(sums.terms().last.empty());
+    BOOST_TEST(same_bits(sums.terms().first, expected));
     sums.clear();
     ++tried;
   } while (std::ranges::next_permutation(order).found);
@@ -75,6 +83,12 @@ BOOST_AUTO_TEST_CASE(ranks_without_samples) {
       }
     BOOST_TEST(sums.complete());
     BOOST_TEST(sums.samples() == samples);
+    const auto [first, last] = sums.terms();
+    BOOST_TEST_REQUIRE(first.size() == n);
+    std::vector<float> total(first.begin(), first.end());
+    for (std::size_t i = 0; i < last.size(); ++i)
+      total[i] += last[i];
+    BOOST_TEST(same_bits(total, sums.sum()));
     // b + a + b equals b + b + a only approximately: here, to within two ulps.
     check_close(sums.sum(), std::vector<double>(expected.begin(), expected.end()), 3e-7, 3e-7,
                 "mask " + std::to_string(mask));

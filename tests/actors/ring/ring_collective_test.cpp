@@ -27,11 +27,14 @@ using input = std::function<float(std::size_t rank, std::size_t i)>;
 class ring {
 public:
   ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false,
-       ring_work work = ring_work::all_reduce)
+       ring_work work = ring_work::all_reduce, bool adds_later = false)
     : elements_(elements), chunk_(chunk_elements), faults_(faults), links_(ranks), messages_(ranks),
       floats_(ranks) {
     for (std::size_t r = 0; r < ranks; ++r)
-      nodes_.emplace_back(ring_place{r, ranks, chunk_elements}, elements, work);
+      nodes_.emplace_back(
+        ring_place{
+          .rank = r, .ranks = ranks, .chunk_elements = chunk_elements, .adds_later = adds_later},
+        elements, work);
   }
 
   void run(const input& value, std::uint64_t salt) {
@@ -326,6 +329,26 @@ BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
           BOOST_TEST(x.messages(r) == std::max<std::size_t>((elements + chunk - 1) / chunk, 1));
           BOOST_TEST(x.floats(r) == elements);
           BOOST_TEST(x.node(r).awaited_hop() == 0u);
+          BOOST_TEST(x.node(r).addend().empty());
+        }
+        ring later{2, elements, chunk, faults, ring_work::exchange, true};
+        later.run(value, ++salt);
+        repeated += later.repeated();
+        for (std::size_t r = 0; r < 2; ++r) {
+          auto& node = later.node(r);
+          BOOST_TEST_REQUIRE(node.complete());
+          BOOST_TEST(node.samples() == ring::samples(0) + ring::samples(1));
+          BOOST_TEST_REQUIRE(node.sum().size() == elements * sizeof(float));
+          BOOST_TEST_REQUIRE(node.addend().size() == elements * sizeof(float));
+          std::vector<float> sum(elements);
+          std::ranges::transform(node.sum().as_floats(), node.addend().as_floats(), sum.begin(),
+                                 std::plus{});
+          BOOST_TEST(same_bits(sum, in_two_hops.node(r).sum().as_floats()));
+          // The terms are in the same order on both ranks.
+          BOOST_TEST(same_bits(node.sum().as_floats(), later.node(0).sum().as_floats()));
+          BOOST_TEST(later.messages(r) == 1u);
+          BOOST_TEST(later.floats(r) == elements);
+          BOOST_TEST(node.awaited_hop() == 0u);
         }
       }
     }

@@ -89,6 +89,7 @@ public:
     ring_place result{r, ranks, 7, divides_state(*job_, ranks)};
     if (ranks > 1 && job_->job.ring().verify_every_steps() > 0)
       result.checked = check_elements(ranks, job_->buckets().size());
+    result.adds_later = job_->rule.clip_norm == 0;
     return result;
   }
 

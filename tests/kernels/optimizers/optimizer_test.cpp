@@ -136,9 +136,90 @@ void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool lo
   check_close(std::span<const T>(w), expected, tolerance, tolerance, "weights after 100 steps");
 }
 
+/// Two updates, of which the second one adds up its gradient, keeps its old state and checks. The
+/// bits are those of a plain update.
+void check_terms(const optimizer& rule, std::size_t n, std::size_t bad) {
+  const auto w = values<float>(n, "w");
+  const auto a = values<float>(n, "a");
+  auto b = values<float>(n, "b");
+  if (bad < n)
+    b[bad] = std::numeric_limits<float>::infinity();
+  std::vector<float> sum(n);
+  add(a, b, sum);
+  // Two slots that are longer than the range.
+  const auto stride = n + 5;
+  const auto old = values<float>(rule.slots() == 0 ? 0 : (rule.slots() - 1) * stride + n, "state");
+  auto positive = old;
+  std::ranges::transform(old, positive.begin(), [](float x) { return std::abs(x); });
+  auto state = positive;
+  std::vector<float> expected(n);
+  update<float>(rule,
+                {.weights = w,
+                 .gradient = sum,
+                 .state = state,
+                 .updated = expected,
+                 .rate = 0.1,
+                 .scale = 0.5,
+                 .stride = stride});
+  auto other_state = std::vector<float>(state.size(), -1.0F);
+  std::vector<float> updated(n);
+  bool finite = true;
+  const auto before = positive;
+  update<float>(rule,
+                {.weights = w,
+                 .gradient = a,
+                 .state = other_state,
+                 .updated = updated,
+                 .rate = 0.1,
+                 .scale = 0.5,
+                 .stride = stride,
+                 .addend = b,
+                 .old_state = positive,
+                 .finite = &finite});
+  BOOST_TEST(finite == (bad >= n));
+  BOOST_TEST(same_bits(updated, expected));
+  BOOST_TEST(same_bits(positive, before));
+  for (std::size_t slot = 0; slot < rule.slots(); ++slot)
+    BOOST_TEST(same_bits(std::span{other_state}.subspan(slot * stride, n),
+                         std::span{state}.subspan(slot * stride, n)));
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(optimizer)
+
+BOOST_AUTO_TEST_CASE(terms_are_added_up_and_checked_on_the_way) {
+  for (const auto& rule : rules)
+    for (const std::size_t n : {1, 7, 1023, 1024, 1031, 3000}) {
+      check_terms(rule, n, n);
+      for (const std::size_t bad : {std::size_t{0}, n / 2, n - 1})
+        check_terms(rule, n, bad);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(terms_that_do_not_fit) {
+  std::vector<float> x(4);
+  std::vector<float> state(4);
+  const std::vector<float> other(3);
+  bool finite = true;
+  const troupe::optimizer momentum{optimizer_kind::momentum, 0.9F, 0};
+  update_arguments<float> how{x, x, state, x, 0.1, 1, 1};
+  update(momentum, how);
+  how.addend = other;
+  BOOST_CHECK_THROW(update(momentum, how), std::invalid_argument);
+  how.addend = {};
+  how.old_state = other;
+  BOOST_CHECK_THROW(update(momentum, how), std::invalid_argument);
+  const troupe::optimizer lamb{.kind = optimizer_kind::lamb};
+  std::vector<float> moments(8);
+  how = {x, x, moments, x, 0.1, 1, 1};
+  update(lamb, how);
+  how.finite = &finite;
+  BOOST_CHECK_THROW(update(lamb, how), std::invalid_argument);
+  how.finite = nullptr;
+  how.addend = x;
+  BOOST_CHECK_THROW(update(lamb, how), std::invalid_argument);
+}
 
 BOOST_AUTO_TEST_CASE(a_hundred_steps) {
   for (const auto& rule : rules)
