@@ -5,8 +5,13 @@
 #include <caf/detail/sync_request_bouncer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <vector>
+
+// The hash becomes part of this file, so that no library has to be linked.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 namespace troupe {
 
@@ -142,17 +147,12 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
 
 // -- messages -----------------------------------------------------------------------------------
 
-// FNV-1a, one word at a time.
-void simulated_network::mix(std::uint64_t x) noexcept {
-  trace_ = (trace_ ^ x) * 0x100000001b3;
-}
-
 void simulated_network::mix(sim_node from, sim_node to, std::span<const char> bytes) {
   bytes_ += bytes.size();
-  mix(static_cast<std::uint64_t>(sys_.scheduler().clock().now().time_since_epoch().count()));
-  mix(from << 32 | to);
-  for (const char c : bytes)
-    mix(static_cast<unsigned char>(c));
+  const std::array<std::uint64_t, 3> event{
+    static_cast<std::uint64_t>(sys_.scheduler().clock().now().time_since_epoch().count()),
+    from << 32 | to, XXH3_64bits(bytes.data(), bytes.size())};
+  trace_ = XXH3_64bits_withSeed(event.data(), sizeof event, trace_);
 }
 
 std::optional<std::chrono::steady_clock::time_point>

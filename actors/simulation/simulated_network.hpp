@@ -108,7 +108,6 @@ private:
   std::chrono::steady_clock::time_point arrival(sim_node from, sim_node to, std::size_t bytes);
   void dial(sim_node from, const task_name& task, const std::string& address,
             dial_listener listener);
-  void mix(std::uint64_t x) noexcept;
   void mix(sim_node from, sim_node to, std::span<const char> bytes);
 
   caf::actor_system& sys_;
@@ -120,7 +119,7 @@ private:
   std::map<pair, std::chrono::steady_clock::time_point> busy_until_;
   std::set<pair> partitions_;
   caf::actor reaper_;
-  std::uint64_t trace_ = 0xcbf29ce484222325;
+  std::uint64_t trace_ = 0;
   std::uint64_t messages_ = 0;
   std::uint64_t bytes_ = 0;
 };

@@ -9,6 +9,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(view)
+
 namespace {
 
 const view three{
@@ -36,8 +38,6 @@ struct listener {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(view)
 
 BOOST_AUTO_TEST_CASE(round_trip) {
   const auto wire = to_proto(three, {job_kind::ps, 1});

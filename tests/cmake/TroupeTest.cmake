@@ -6,6 +6,7 @@ find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 # main() of all test programs. It knows the folders, so that the programs can be run by hand from anywhere.
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
 cmake_path(GET _tests PARENT_PATH _root)
+set(_troupe_suites "${_tests}/support/suites.hpp")
 add_library(test_main OBJECT "${_tests}/main.cpp")
 target_include_directories(test_main PRIVATE "${_root}")
 target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
@@ -13,24 +14,34 @@ target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
 target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_framework)
 
 # troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...]
-#             [PRECOMPILE header...])
+#             [PRECOMPILE header...] [ALONE file...] [NUMERIC])
 #
 # Adds one program per folder, with one CTest entry for each Boost.Test suite in its files FOO_test.cpp. If the
 # precondition of a case is missing, the case calls skip() of tests/support/skip.hpp. List such a case under MAY_SKIP,
 # unless its whole suite has the same precondition. It then gets its own entry, so that the rest of its suite can still
 # pass. The label `nocaf` marks programs that do not use the actor framework. A program gets it automatically if no
 # library that it links to uses the framework.
+#
+# In a unity build, several files of a program are compiled as one, except those under ALONE: they define names that
+# other files define differently. Helpers of a test therefore stand inside of its suite. NUMERIC programs compute much
+# themselves, and are fully optimized.
 function(troupe_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NUMERIC" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;PRECOMPILE;ALONE")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE troupe_options ${arg_LIBRARIES} test_main)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
   # In strings and in the actor framework, g++ 12 reports overflows that do not exist.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
+  # The code of most tests runs once, and -O3 takes half as much of the compiler's time again. The libraries have -O3.
+  if(NOT arg_NUMERIC)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   # Parsing Boost.Test takes a second per file, and the actor framework four; this header takes as long as five files.
   list(LENGTH arg_SOURCES files)
   if(files GREATER 5 OR arg_PRECOMPILE)
-    target_precompile_headers(${name} PRIVATE <boost/test/unit_test.hpp> ${arg_PRECOMPILE})
+    target_precompile_headers(${name} PRIVATE "${_troupe_suites}" ${arg_PRECOMPILE})
+    set_target_properties(${name} PROPERTIES UNITY_BUILD "${TROUPE_UNITY_TESTS}")
+    set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   if(NOT arg_LIBRARIES MATCHES "troupe(::|_)(messages|actors)|CAF::")
     list(APPEND arg_LABELS nocaf)

@@ -19,12 +19,15 @@ constexpr std::uint64_t tries(std::uint64_t n) {
 }
 
 /// Chooses the cases of nested loops that a test tries: all in an optimized build, but only every
-/// seventh under a sanitizer. `if (!chosen()) continue;`
+/// `stride`-th under a sanitizer. `if (!chosen()) continue;`
 class some_cases {
 public:
-  bool operator()() { return !under_sanitizer || seen_++ % 7 == 0; }
+  explicit some_cases(std::uint64_t stride = 7) : stride_(stride) {}
+
+  bool operator()() { return !under_sanitizer || seen_++ % stride_ == 0; }
 
 private:
+  std::uint64_t stride_;
   std::uint64_t seen_ = 0;
 };
 

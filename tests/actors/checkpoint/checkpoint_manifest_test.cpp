@@ -7,6 +7,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(checkpoint_manifest)
+
 namespace {
 
 checkpoint_manifest example() {
@@ -44,8 +46,6 @@ std::string error_with(const std::string& key, const nlohmann::json& value) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(checkpoint_manifest)
 
 BOOST_AUTO_TEST_CASE(names) {
   BOOST_TEST(checkpoint_name(50) == "step-00000050");

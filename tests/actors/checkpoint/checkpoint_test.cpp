@@ -17,6 +17,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(checkpoint)
+
 namespace {
 
 const data_shape digits{{.dims = {1, 28, 28}, .label_width = 10}, 100};
@@ -65,8 +67,6 @@ std::string text_of(const resume_choice& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(checkpoint)
 
 BOOST_AUTO_TEST_CASE(there_and_back_with_every_optimizer) {
   const temporary_directory directory;

@@ -16,6 +16,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(accumulate_batches)
+
 namespace {
 
 struct outcome {
@@ -58,8 +60,6 @@ void check_equal(const outcome& found, const outcome& expected) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(accumulate_batches)
 
 BOOST_AUTO_TEST_CASE(several_batches_equal_a_large_one) {
   for (const auto protocol : all_protocols)

@@ -14,6 +14,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(backup_workers)
+
 namespace {
 
 proto::Job small_job(const std::string& sync_ps, const std::vector<std::string>& more = {}) {
@@ -41,8 +43,6 @@ simulation_options with_a_slow_worker(const proto::Job& job, std::size_t workers
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(backup_workers)
 
 BOOST_AUTO_TEST_CASE(without_backups_nothing_changes) {
   auto plain = small_job("backup_workers: 0");
@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_may_leave) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(20); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 3, 2, seed)};
       run.at(5ms + seed * 937us, [&] { run.stop(run.worker_node(seed % 3), "SIGTERM"); });

@@ -15,6 +15,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(broken_connections)
+
 namespace {
 
 constexpr std::uint64_t samples = 24;
@@ -112,8 +114,6 @@ void break_at_every_record(const simulation_options& options, bool same_weights)
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(broken_connections)
 
 BOOST_AUTO_TEST_CASE(the_way_of_messages_changes_no_bit) {
   for (const auto& changes : in_step)

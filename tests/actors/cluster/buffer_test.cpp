@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
 }
 
 BOOST_AUTO_TEST_CASE(workers_that_leave_or_vanish) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       auto options = simulated(small_job("buffer: 3"), 3, 2, seed);
       options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };

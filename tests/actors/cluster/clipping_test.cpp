@@ -17,6 +17,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(clipping)
+
 namespace {
 
 /// 130 samples in batches of 32. The last batch of an epoch is small; with several workers, some
@@ -57,8 +59,6 @@ std::vector<float> serial_weights(const proto::Job& job) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(clipping)
 
 BOOST_AUTO_TEST_CASE(one_worker_clips_as_a_serial_loop) {
   for (const auto* const rule : {"MOMENTUM", "ADAMW"})

@@ -10,6 +10,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(equivalence)
+
 namespace {
 
 /// 130 samples in batches of 32. The last batch of an epoch is small; with several workers, some
@@ -28,8 +30,6 @@ std::string serial_hash(const proto::Job& job) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(equivalence)
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
   for (const auto protocol : all_protocols) {

@@ -13,6 +13,8 @@ using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
 
+BOOST_AUTO_TEST_SUITE(evaluation)
+
 namespace {
 
 /// 30 steps in 3 epochs.
@@ -63,8 +65,6 @@ constexpr setting settings[] = {
   {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}, {proto::ASYNC_PS, 1, 1}};
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(evaluation)
 
 BOOST_AUTO_TEST_CASE(every_so_many_steps) {
   for (auto& [protocol, workers, ps] : settings)

@@ -18,6 +18,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(exact)
+
 namespace {
 
 /// A table with three features that are not centred and differ in size, and with noise.
@@ -114,8 +116,6 @@ void check_same(const std::vector<float>& a, const std::vector<float>& b, double
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(exact)
 
 // Applies the gradient over all data until it changes nothing.
 BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {

@@ -13,6 +13,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(faults)
+
 namespace {
 
 constexpr std::uint64_t train_samples = 320;
@@ -67,8 +69,6 @@ bool of_gradients(const caf::message& content) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(faults)
 
 BOOST_AUTO_TEST_CASE(repeated_messages_are_recognized) {
   for (const auto protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})

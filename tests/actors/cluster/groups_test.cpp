@@ -15,6 +15,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(groups)
+
 namespace {
 
 /// The first dense layer is frozen, and so are the statistics of the normalization after it.
@@ -46,8 +48,6 @@ proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& ch
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(groups)
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
   for (const auto* const rule : {"SGD", "ADAMW", "LAMB"})

@@ -22,6 +22,8 @@ using namespace troupe::test;
 using namespace std::chrono_literals;
 using harm = harming_proxy::harm;
 
+BOOST_AUTO_TEST_SUITE(harmed_sockets)
+
 namespace {
 
 constexpr auto patience_limit = 120s;
@@ -184,8 +186,6 @@ void check(const run_summary& x, const run_summary& undisturbed) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(harmed_sockets)
 
 // Harms the connections of each node's peers at each record, until a run has fewer records.
 BOOST_AUTO_TEST_CASE(at_every_record) {

@@ -11,6 +11,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(hogwild)
+
 namespace {
 
 /// 130 samples in batches of 32: the last batch of an epoch is small.
@@ -29,8 +31,6 @@ simulation_options in_one_process(const proto::Job& job, std::size_t workers, st
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(hogwild)
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
   for (const auto* clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=0.5"}) {

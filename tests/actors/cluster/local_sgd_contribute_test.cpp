@@ -15,6 +15,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(local_sgd_contribute)
+
 namespace {
 
 constexpr std::uint64_t samples = 4 * 1280;
@@ -58,8 +60,6 @@ void check_balanced(const run_summary& x, std::size_t crew) {
 
 } // namespace
 
-BOOST_AUTO_TEST_SUITE(local_sgd_contribute)
-
 BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   auto waiting = contributing();
   waiting.mutable_local_sgd()->clear_behind();
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(all_workers_contribute) {
 // With workers of any speed and links of any delay, the trained samples add up, and all workers
 // end.
 BOOST_AUTO_TEST_CASE(any_timing) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint64_t seed = 1; seed <= tries(40); ++seed) {
     const std::size_t crew = seed % 5 + 1;
     auto job = contributing({"data.digits={train: 1280 test: 20}"});
     if (seed % 3 == 0)
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(any_timing) {
 
 // The workers have made different numbers of steps since the last average.
 BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed)
+  for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
     for (const auto* outer : {"local_sgd.every=8", "local_sgd.outer={}"})
       BOOST_TEST_CONTEXT("seed " << seed << ", " << outer) {
         auto options = with_a_slow_worker(

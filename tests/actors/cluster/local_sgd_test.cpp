@@ -8,6 +8,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(local_sgd)
+
 namespace {
 
 /// Counts the pieces of averages. It can also drop the first requests for weights.
@@ -38,8 +40,6 @@ std::uint64_t pieces(const proto::Job& job) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(local_sgd)
 
 // The mean of w - rate * g over the workers is w - rate * (mean of g).
 BOOST_AUTO_TEST_CASE(after_each_step_it_is_a_ring) {

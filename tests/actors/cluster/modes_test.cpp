@@ -13,6 +13,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(modes)
+
 namespace {
 
 /// `same`: the result depends only on the job, not on timing or interruptions.
@@ -257,8 +259,6 @@ std::shared_ptr<std::uint64_t> prepare(simulation& run, fault what, std::uint64_
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(modes)
 
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
   some_cases chosen;

@@ -18,6 +18,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(moving_average)
+
 namespace {
 
 constexpr double decay = 0.75;
@@ -104,8 +106,6 @@ std::vector<float> copy_of(std::span<const float> x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(moving_average)
 
 BOOST_AUTO_TEST_CASE(follows_the_weights_after_each_update) {
   for (const auto& x : settings)

@@ -19,6 +19,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(not_finite)
+
 namespace {
 
 proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& more) {
@@ -62,8 +64,6 @@ private:
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(not_finite)
 
 // The first task that notices the problem reports it: a worker reports its loss, a shard or rank
 // reports the gradient that it must clip.

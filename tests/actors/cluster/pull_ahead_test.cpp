@@ -17,6 +17,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(pull_ahead)
+
 namespace {
 
 /// 24 gradients in each of 2 epochs.
@@ -52,8 +54,6 @@ simulation_options computing(simulation_options how, std::chrono::nanoseconds ti
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(pull_ahead)
 
 // The pull for step t begins with step t - n. So the weights lack the updates of the worker's last
 // n steps, or of all its steps since it last started without early weights.

@@ -14,6 +14,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(resume)
+
 namespace {
 
 proto::Job forty_steps(proto::Protocol protocol, std::size_t workers,
@@ -48,8 +50,6 @@ std::uint64_t samples_left(std::uint64_t step) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(resume)
 
 // With asynchronous workers: the damping of the rate, and the state of the guard.
 BOOST_AUTO_TEST_CASE(the_pace_goes_on) {
@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
     site x{simulated(job, workers, ps)};
     const auto whole = simulate(x.options).summary;
     BOOST_TEST_REQUIRE(whole.failure == "");
-    for (std::uint64_t seed = 1; seed <= 5; ++seed)
+    for (std::uint64_t seed = 1; seed <= tries(5); ++seed)
       BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", seed " << seed) {
         x.options.files = std::make_shared<memory_storage>();
         x.options.resume = nullptr;

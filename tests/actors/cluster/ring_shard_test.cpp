@@ -9,6 +9,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(ring_shard)
+
 namespace {
 
 /// 40 steps in 4 epochs with 1 to 4 workers; several buckets.
@@ -37,8 +39,6 @@ const std::vector<std::string> optimizers{
   "{kind: ADAMW weight_decay: 0.1 group { match: \"*.bias\" weight_decay: 0 }}"};
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(ring_shard)
 
 BOOST_AUTO_TEST_CASE(the_bits_of_a_ring_with_every_optimizer) {
   for (auto& rule : optimizers)

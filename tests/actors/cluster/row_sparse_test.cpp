@@ -13,6 +13,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(row_sparse)
+
 namespace {
 
 constexpr std::size_t records = 96;
@@ -79,8 +81,6 @@ std::uint64_t dense_bytes(const proto::Job& job) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(row_sparse)
 
 // Within a node, whole ranges are shared; over links, only rows travel. The bits are the same.
 BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {

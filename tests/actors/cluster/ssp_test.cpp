@@ -14,6 +14,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(ssp)
+
 namespace {
 
 proto::Job job_with(std::uint64_t bound, const std::vector<std::string>& more = {}) {
@@ -52,8 +54,6 @@ struct step_watch {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(ssp)
 
 BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
   for (const auto& [bound, ahead] : {std::pair{0, 0}, {2, 0}, {2, 1}, {2, 2}}) {

@@ -13,6 +13,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(steady_state)
+
 namespace {
 
 /// A whole cluster in one node on the test scheduler, with messages within the process. There is
@@ -60,8 +62,6 @@ private:
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(steady_state)
 
 BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
   for (const auto protocol : all_protocols)

@@ -17,6 +17,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(sync_norm)
+
 namespace {
 
 /// Two synchronized layers, one of them on images.
@@ -82,8 +84,6 @@ std::string told(const simulation& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(sync_norm)
 
 // The weights, including running statistics.
 BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {

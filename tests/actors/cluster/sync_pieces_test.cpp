@@ -15,6 +15,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(sync_pieces)
+
 namespace {
 
 /// 101,770 parameters: 7 pieces with one shard. 10 steps of two workers; at the end of an epoch,
@@ -75,8 +77,6 @@ std::string hash_of(simulation& run, counts* seen = nullptr, message_judge more 
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(sync_pieces)
 
 BOOST_AUTO_TEST_CASE(the_bits_of_one_process) {
   const std::vector<std::string> settings[] = {

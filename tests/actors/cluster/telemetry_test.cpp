@@ -12,6 +12,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(telemetry)
+
 namespace {
 
 constexpr std::uint64_t samples = 320;
@@ -37,8 +39,6 @@ double seconds_of(const task_status& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(telemetry)
 
 BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
   for (const auto protocol : all_protocols)

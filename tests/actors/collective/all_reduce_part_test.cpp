@@ -12,6 +12,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(all_reduce_part)
+
 namespace {
 
 struct on_its_way {
@@ -113,8 +115,6 @@ ring_piece piece_of(std::uint32_t segment, std::uint32_t chunk, std::uint32_t ho
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(all_reduce_part)
 
 // Whole numbers, because their sums are exact in any order.
 BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {

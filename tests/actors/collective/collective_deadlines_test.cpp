@@ -15,6 +15,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(collective_deadlines)
+
 namespace {
 
 /// A stopped process: its messages remain unread.
@@ -104,7 +106,6 @@ struct three_and_a_stopped_one {
 } // namespace
 
 // Tests on virtual time.
-BOOST_AUTO_TEST_SUITE(collective_deadlines)
 
 BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
   for (const auto schedule :

@@ -23,6 +23,8 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(collective_of_systems)
+
 namespace {
 
 /// Each rank in its own actor system, connected over loopback.
@@ -58,8 +60,6 @@ public:
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(collective_of_systems)
 
 BOOST_AUTO_TEST_CASE(sums_over_loopback) {
   for (const bool share : {true, false})

@@ -6,6 +6,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(ledger)
+
 namespace {
 
 constexpr std::uint64_t incarnation = 77;
@@ -70,8 +72,6 @@ void expect_balanced(const troupe::ledger& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(ledger)
 
 BOOST_AUTO_TEST_CASE(everything_applied) {
   shards two{2};

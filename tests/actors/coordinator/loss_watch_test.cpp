@@ -6,6 +6,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(loss_watch)
+
 namespace {
 
 proto::Job job_of(double warmup = 0) {
@@ -21,8 +23,6 @@ bool contains(const std::optional<std::string>& text, const std::string& what) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(loss_watch)
 
 BOOST_AUTO_TEST_CASE(a_run_that_learns_is_left_alone) {
   const auto job = job_of();

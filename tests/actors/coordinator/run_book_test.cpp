@@ -14,6 +14,8 @@ using outcome = troupe::run_book::outcome;
 
 BOOST_TEST_DONT_PRINT_LOG_VALUE(outcome)
 
+BOOST_AUTO_TEST_SUITE(run_book)
+
 namespace {
 
 /// 100 records in batches of 10, two epochs, two workers.
@@ -44,8 +46,6 @@ void train_all(troupe::run_book& x, std::uint32_t worker) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(run_book)
 
 BOOST_AUTO_TEST_CASE(two_epochs) {
   auto x = book();

@@ -12,6 +12,8 @@ using status = proto::TaskStatus;
 using kind = stall_root::kind;
 using names = std::vector<task_name>;
 
+BOOST_AUTO_TEST_SUITE(stall_judge)
+
 namespace {
 
 task_name worker(std::uint32_t i) {
@@ -135,8 +137,6 @@ void wait_in_ring(stage& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(stall_judge)
 
 BOOST_AUTO_TEST_CASE(a_paused_worker) {
   auto x = healthy(two_and_one);

@@ -7,6 +7,8 @@
 using namespace troupe;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(task_table)
+
 namespace {
 
 constexpr task_name first_worker{job_kind::worker, 0};
@@ -37,8 +39,6 @@ proto::TaskStatus updates(std::uint64_t n) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(task_table)
 
 BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   const auto t = troupe::task_table::time_point{} + 1h;

@@ -12,6 +12,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(lease_book)
+
 namespace {
 
 constexpr std::uint32_t epochs = 2;
@@ -209,8 +211,6 @@ void settle_oldest(troupe::lease_book& book, std::size_t rank) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(lease_book)
 
 BOOST_AUTO_TEST_CASE(asynchronous_workers_of_all_speeds_that_vanish) {
   std::size_t lost = 0;

@@ -12,6 +12,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(lease_cut)
+
 namespace {
 
 /// Workers that train their leases from a book, and the marks that their shards would have made.
@@ -108,8 +110,6 @@ std::vector<range> joined(const std::vector<range>& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(lease_cut)
 
 BOOST_AUTO_TEST_CASE(every_sample_is_trained_once_before_or_after) {
   std::size_t losses = 0;

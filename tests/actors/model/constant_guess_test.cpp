@@ -6,6 +6,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(constant_guess)
+
 namespace {
 
 /// Records with one feature.
@@ -48,8 +50,6 @@ double guess(proto::Loss loss, const dataset& data, double smoothing = 0) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(constant_guess)
 
 BOOST_AUTO_TEST_CASE(classes) {
   const labelled even(std::vector<std::int32_t>{0, 1, 2, 3}, 4);

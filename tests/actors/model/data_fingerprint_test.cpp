@@ -13,6 +13,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(data_fingerprint)
+
 namespace {
 
 constexpr std::size_t records = 1000;
@@ -98,8 +100,6 @@ std::shared_ptr<const dataset> targets(float last) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(data_fingerprint)
 
 BOOST_AUTO_TEST_CASE(the_same_data_do_not_differ) {
   BOOST_TEST(differ(of(images(), images(), shifted()), of(images(), images(), shifted())) == "");

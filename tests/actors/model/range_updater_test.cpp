@@ -14,6 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(range_updater)
+
 namespace {
 
 constexpr std::uint64_t records = 100;
@@ -69,8 +71,6 @@ std::vector<float> uncut(const job_context& job) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(range_updater)
 
 BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
   const auto job = context();

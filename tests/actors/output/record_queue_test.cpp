@@ -6,6 +6,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(record_queue)
+
 namespace {
 
 run_progress progress_of(std::uint64_t updates) {
@@ -38,8 +40,6 @@ std::string contents(troupe::record_queue& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(record_queue)
 
 BOOST_AUTO_TEST_CASE(in_order) {
   troupe::record_queue x{4};

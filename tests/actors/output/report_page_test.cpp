@@ -9,6 +9,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(report_page)
+
 namespace {
 
 /// The first element that is not closed, or that is closed without being opened. Empty for
@@ -89,8 +91,6 @@ report_data full() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(report_page)
 
 BOOST_AUTO_TEST_CASE(everything_is_there) {
   const auto page = render_report(full());

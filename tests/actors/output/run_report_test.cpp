@@ -9,6 +9,8 @@
 using namespace troupe;
 using nlohmann::json;
 
+BOOST_AUTO_TEST_SUITE(run_report)
+
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -63,8 +65,6 @@ run_summary summary() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(run_report)
 
 BOOST_AUTO_TEST_CASE(the_last_line) {
   const auto text = to_json(summary());

@@ -8,6 +8,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(svg_chart)
+
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
@@ -20,8 +22,6 @@ std::size_t count(const std::string& text, const std::string& part) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(svg_chart)
 
 BOOST_AUTO_TEST_CASE(ticks_hold_all_values) {
   const std::vector<double> expected{0, 0.2, 0.4, 0.6, 0.8, 1};

@@ -16,6 +16,8 @@ using namespace troupe::test;
 
 // Decodes the records from TensorFlow's documentation, without the schema that wrote them.
 
+BOOST_AUTO_TEST_SUITE(tensorboard)
+
 namespace {
 
 using fields = google::protobuf::UnknownFieldSet;
@@ -168,8 +170,6 @@ run_progress progress() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(tensorboard)
 
 BOOST_AUTO_TEST_CASE(the_checksum_of_this_test) {
   BOOST_TEST(crc32c("123456789") == 0xe3069283U);

@@ -9,6 +9,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(gradient_journal)
+
 namespace {
 
 proto::GradientId gradient(std::uint64_t sequence, std::uint32_t worker = 3,
@@ -30,8 +32,6 @@ proto::Pushed answer(std::uint64_t version, proto::Outcome outcome = proto::APPL
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(gradient_journal)
 
 BOOST_AUTO_TEST_CASE(repetitions_get_the_first_answer) {
   troupe::gradient_journal journal;

@@ -18,6 +18,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(pieces)
+
 namespace {
 
 /// 5 pieces; both ends of the range are odd.
@@ -42,8 +44,6 @@ std::span<const float> part_of_gradient(const payload& all, range piece) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(pieces)
 
 BOOST_AUTO_TEST_CASE(pieces_cover_their_range) {
   for (const std::size_t n : {0, 1, 16383, 16384, 16385, 235'146, 5'000'011}) {

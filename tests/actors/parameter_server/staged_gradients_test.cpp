@@ -4,6 +4,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(staged_gradients)
+
 namespace {
 
 proto::GradientId gradient(std::uint64_t sequence, std::uint32_t worker = 0,
@@ -22,8 +24,6 @@ payload of(float value) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(staged_gradients)
 
 BOOST_AUTO_TEST_CASE(taken_once) {
   troupe::staged_gradients staged;

@@ -11,6 +11,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(step_aggregator)
+
 namespace {
 
 payload random_gradient(std::size_t n, std::size_t rank) {
@@ -24,8 +26,6 @@ std::vector<float> copy_of(std::span<const float> x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(step_aggregator)
 
 BOOST_AUTO_TEST_CASE(the_order_of_arrival_does_not_show) {
   constexpr std::size_t n = 1009;

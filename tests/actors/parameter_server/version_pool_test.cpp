@@ -11,6 +11,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(version_pool)
+
 namespace {
 
 bool all_are(std::span<const float> x, float value) {
@@ -79,8 +81,6 @@ void stress(std::size_t elements, std::size_t readers, std::size_t hold, std::si
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(version_pool)
 
 BOOST_AUTO_TEST_CASE(version_zero) {
   troupe::version_pool pool{5, 3};

@@ -13,6 +13,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(async_policy)
+
 namespace {
 
 proto::Pacing known(double norm, double staleness) {
@@ -125,8 +127,6 @@ void check_close(std::span<const float> found, const std::vector<double>& expect
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(async_policy)
 
 BOOST_AUTO_TEST_CASE(the_limit) {
   BOOST_TEST(limit_factor(5, {}) == 1.0, "nothing is known");

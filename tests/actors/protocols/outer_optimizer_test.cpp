@@ -9,6 +9,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(outer_optimizer)
+
 namespace {
 
 /// The parameters include statistics of batch_norm.
@@ -29,8 +31,6 @@ std::vector<float> mean_of(std::size_t n, std::uint64_t round) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(outer_optimizer)
 
 // w' = w - rate * d with d = w - m (SGD), v' = momentum v + d (MOMENTUM), d + momentum v'
 // (NESTEROV), in float64. Statistics become m.

@@ -10,6 +10,8 @@
 using troupe::version_pool;
 namespace proto = troupe::proto;
 
+BOOST_AUTO_TEST_SUITE(step_clocks)
+
 namespace {
 
 using clocks = troupe::step_clocks;
@@ -259,8 +261,6 @@ private:
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(step_clocks)
 
 BOOST_AUTO_TEST_CASE(a_worker_waits_for_the_slowest) {
   shard x{1};

@@ -4,6 +4,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(sync_policy_test)
+
 namespace {
 
 contribution gradient(std::uint32_t worker, std::uint64_t step, float value,
@@ -44,8 +46,6 @@ void make(sync_policy& x) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(sync_policy_test)
 
 BOOST_AUTO_TEST_CASE(a_step_takes_all_without_backups) {
   auto x = shard(0, {});

@@ -13,6 +13,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(replica_store)
+
 namespace {
 
 /// Adam, two slots, with a schedule. An update depends on the weights, the state, the samples and
@@ -92,8 +94,6 @@ bool differs(const std::vector<payload>& a, const std::vector<payload>& b) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(replica_store)
 
 BOOST_AUTO_TEST_CASE(has_the_bits_of_updates_in_place) {
   const auto job = context();

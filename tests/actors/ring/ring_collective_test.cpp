@@ -16,6 +16,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(ring_collective)
+
 namespace {
 
 /// The value of element i at a rank.
@@ -221,8 +223,6 @@ std::vector<std::pair<ring_piece, piece_fate>> misfits() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(ring_collective)
 
 BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   std::size_t early = 0;

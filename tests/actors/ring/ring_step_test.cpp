@@ -24,6 +24,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(ring_step)
+
 namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -312,8 +314,6 @@ std::uint64_t samples_of_all(std::size_t ranks) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(ring_step)
 
 BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   const auto job = context();

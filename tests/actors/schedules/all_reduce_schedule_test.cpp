@@ -12,6 +12,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(all_reduce_schedule)
+
 namespace {
 
 const std::vector<std::size_t> all_ranks{1,  2,  3,  4,  5,  6,  7,  8,  9,
@@ -52,8 +54,6 @@ std::vector<std::vector<std::uint64_t>> execute(all_reduce_schedule how, std::si
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(all_reduce_schedule)
 
 BOOST_AUTO_TEST_CASE(the_result_is_the_sum_at_all_ranks) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {

@@ -14,6 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(storage)
+
 namespace {
 
 std::string contents_of(const std::filesystem::path& file) {
@@ -61,8 +63,6 @@ private:
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(storage)
 
 BOOST_AUTO_TEST_CASE(files_are_replaced_as_a_whole) {
   const temporary_directory directory;

@@ -15,6 +15,8 @@
 using namespace troupe;
 using namespace std::chrono_literals;
 
+BOOST_AUTO_TEST_SUITE(store_inbox_waits)
+
 namespace {
 
 struct config : caf::actor_system_config {
@@ -38,8 +40,6 @@ long waits() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(store_inbox_waits)
 
 BOOST_AUTO_TEST_CASE(answers_in_another_order) {
   config cfg;

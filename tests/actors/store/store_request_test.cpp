@@ -8,6 +8,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(store_requests)
+
 namespace {
 
 payload counted(std::size_t elements) {
@@ -38,8 +40,6 @@ bool names(const std::string& text, const char* words) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(store_requests)
 
 BOOST_AUTO_TEST_CASE(an_operation_is_cut_between_servers) {
   const auto servers = split_evenly(10, 3); // 0-4, 4-7, 7-10

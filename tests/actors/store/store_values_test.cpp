@@ -4,6 +4,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(store_values_of_a_server)
+
 namespace {
 
 std::vector<float> all_of(const store_values& x) {
@@ -17,8 +19,6 @@ void push(store_values& x, std::vector<range> where, std::vector<float> values) 
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(store_values_of_a_server)
 
 BOOST_AUTO_TEST_CASE(sums_of_ranges) {
   store_values x{{100, 106}, {}};

@@ -16,6 +16,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(executor_search)
+
 namespace {
 
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
@@ -56,8 +58,6 @@ struct model {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(executor_search)
 
 BOOST_AUTO_TEST_CASE(nothing_where_all_is_finite) {
   BOOST_TEST(model{}.search() == "");

@@ -15,6 +15,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(gemm_bits)
+
 namespace {
 
 struct aligned_delete {
@@ -53,8 +55,6 @@ struct operands {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(gemm_bits)
 
 BOOST_AUTO_TEST_CASE(parts_are_those_of_the_whole) {
   for (bool columns : {false, true})

@@ -17,6 +17,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(loops)
+
 namespace {
 
 /// Values on both sides of 0, and the special ones at positions of whole vectors and of the rest.
@@ -47,8 +49,6 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(loops)
 
 BOOST_AUTO_TEST_CASE(elements_do_not_depend_on_the_width_of_vectors) {
   std::size_t costly = 0;

@@ -12,6 +12,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(math)
+
 namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity();
@@ -34,8 +36,6 @@ double worst_error(float low, float high, F f, R reference) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(math)
 
 BOOST_AUTO_TEST_CASE(accuracy) {
   auto exp = [](double x) { return std::exp(x); };

@@ -15,6 +15,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(operation_table)
+
 namespace {
 
 std::vector<operation> all_operations() {
@@ -38,8 +40,6 @@ bool is_planned(operation op) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(operation_table)
 
 BOOST_AUTO_TEST_CASE(rows_of_traits_have_names_of_their_own) {
   std::set<std::string_view> names;

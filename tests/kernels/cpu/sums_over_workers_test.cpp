@@ -20,6 +20,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(sums_over_workers_of_a_plan)
+
 namespace {
 
 /// Two normalizations, one over rows and one over images, with layers before, between and after.
@@ -155,8 +157,6 @@ std::vector<double> summed_gradient(const workers<T>& all) {
 const std::vector<std::vector<std::size_t>> divisions{{4, 4}, {3, 3, 2}, {5, 0, 3}, {8, 0}, {1, 7}};
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(sums_over_workers_of_a_plan)
 
 BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   const model m{true};

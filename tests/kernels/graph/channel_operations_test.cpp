@@ -14,6 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(channel_operations)
+
 namespace {
 
 constexpr auto batch = shape::batch;
@@ -49,8 +51,6 @@ void refused(F f, const char* text) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(channel_operations)
 
 BOOST_AUTO_TEST_CASE(factors_per_channel) {
   for (const auto& dims : sizes) {

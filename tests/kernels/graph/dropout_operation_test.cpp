@@ -11,13 +11,13 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(dropout_operation)
+
 namespace {
 
 constexpr auto batch = shape::batch;
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(dropout_operation)
 
 BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
   for (double rate : {0.0, 0.25, 0.9}) {

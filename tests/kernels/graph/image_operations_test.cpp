@@ -10,6 +10,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(image_operations)
+
 namespace {
 
 constexpr auto batch = shape::batch;
@@ -57,8 +59,6 @@ std::vector<window> with_ceil_mode() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(image_operations)
 
 BOOST_AUTO_TEST_CASE(convolutions) {
   for (auto how : windows)

@@ -15,6 +15,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(initializers)
+
 namespace {
 
 troupe::layout example() {
@@ -36,8 +38,6 @@ std::vector<float> whole(const troupe::layout& x, std::uint64_t seed) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(initializers)
 
 BOOST_AUTO_TEST_CASE(a_slice_equals_the_slice_of_the_whole) {
   const auto x = example();

@@ -14,6 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(operations)
+
 namespace {
 
 constexpr auto batch = shape::batch;
@@ -28,8 +30,6 @@ struct model {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(operations)
 
 BOOST_AUTO_TEST_CASE(matmul_with_and_without_transposes) {
   for (std::int64_t n : {1, 2, 5, 16, 17, 31}) {

@@ -9,6 +9,8 @@
 
 using namespace troupe;
 
+BOOST_AUTO_TEST_SUITE(placement)
+
 namespace {
 
 layout of(const std::vector<shape>& shapes) {
@@ -106,8 +108,6 @@ std::vector<shape> gpt_2() {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(placement)
 
 BOOST_AUTO_TEST_CASE(every_element_is_in_one_part) {
   std::mt19937 random{1};

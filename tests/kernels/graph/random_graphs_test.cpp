@@ -10,6 +10,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(random_graphs)
+
 namespace {
 
 /// Grows a graph of (batch, 4) tensors by random operations on earlier ones. Operands are read
@@ -78,8 +80,6 @@ struct random_graph {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(random_graphs)
 
 BOOST_AUTO_TEST_CASE(plans_of_random_graphs_are_right) {
   for (std::uint64_t number = 0; number < 150; ++number) {

@@ -14,6 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(sequence_operations)
+
 namespace {
 
 constexpr auto batch = shape::batch;
@@ -31,8 +33,6 @@ struct tensors {
 };
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(sequence_operations)
 
 BOOST_AUTO_TEST_CASE(moving_elements) {
   tensors t;

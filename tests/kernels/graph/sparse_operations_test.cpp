@@ -16,6 +16,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(sparse_operations)
+
 namespace {
 
 constexpr auto batch = shape::batch;
@@ -25,8 +27,6 @@ expression sparse_input(graph& g, std::int64_t width) {
 }
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(sparse_operations)
 
 // Batches of random_leaves have empty rows, and not all columns occur.
 BOOST_AUTO_TEST_CASE(products_and_their_gradients) {
