@@ -220,7 +220,8 @@ void check_precision(const proto::Job& job, problem_list& problems) {
                      + std::to_string(scale.initial()));
   if (precision != proto::FLOAT16)
     return;
-  for (const auto& layer : list_layers(job.model(), problems))
+  problem_list reported_before;
+  for (const auto& layer : list_layers(job.model(), reported_before))
     problems.require(!layer.layer->batch_norm().sync(), "precision",
                      "FLOAT16 does not fit layer \"" + layer.name
                        + "\", whose batch_norm.sync adds up gradients of all workers: each worker "
