@@ -11,7 +11,7 @@ using namespace troupe;
 using namespace troupe::test;
 
 // The terms are exact in double, and so many are added: n / 2^53 relative to the sum of their
-// absolute values. Results in float are rounding once: 2^-24.
+// absolute values. Results in float are rounded once: 2^-24.
 
 namespace {
 
