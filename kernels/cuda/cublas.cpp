@@ -48,7 +48,13 @@ struct cublas::library {
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
   decltype(&cublasSgemmStridedBatched) sgemm = nullptr;
   decltype(&cublasSetMathMode) set_math_mode = nullptr;
-  decltype(&cublasGemmStridedBatchedEx) gemm = nullptr;
+  // The name is overloaded, with another type of the precision.
+  using gemm_function = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
+                                       int, int, const void*, const void*, cudaDataType, int,
+                                       long long, const void*, cudaDataType, int, long long,
+                                       const void*, void*, cudaDataType, int, long long, int,
+                                       cublasComputeType_t, cublasGemmAlgo_t);
+  gemm_function* gemm = nullptr;
   decltype(&cublasGetStatusString) text_of = nullptr;
 
   template <class F>
