@@ -44,6 +44,20 @@ std::vector<range> job_context::shards(std::size_t count) const {
   return whole ? cut_at_tensors(parameters(), count) : cut_at_rows(parameters(), count);
 }
 
+plan_options job_context::training_options(const fusion_table& fusion) const {
+  plan_options result;
+  result.max_rows = batch();
+  result.loss = model.training_loss;
+  result.gradients = true;
+  result.bucket_bytes = job.runtime().bucket_bytes();
+  result.precision = job.precision() == proto::BFLOAT16 ? dtype::bfloat16
+    : job.precision() == proto::FLOAT16                 ? dtype::float16
+                                                        : dtype::float32;
+  result.scale_loss = job.precision() == proto::FLOAT16;
+  result.fusion = &fusion;
+  return result;
+}
+
 std::vector<range> job_context::buckets() const {
   std::vector<range> result;
   for (auto& x : training->buckets())
@@ -65,12 +79,8 @@ make_job_context(const proto::Job& job, const data_shape& data,
   result->model = build_model(job.model(), data);
   check_normalization(*result);
   check_measures(job, data, result->model);
-  auto options = cpu_plan_options();
-  options.max_rows = result->batch();
-  options.loss = result->model.training_loss;
-  options.gradients = true;
-  options.bucket_bytes = job.runtime().bucket_bytes();
-  result->training = std::make_shared<plan>(*result->model.graph, options);
+  result->training =
+    std::make_shared<plan>(*result->model.graph, result->training_options(cpu_fusion()));
   result->rule = build_optimizer(job.optimizer());
   result->groups = build_groups(job.optimizer(), result->parameters());
   result->rate = build_learning_rate(job);

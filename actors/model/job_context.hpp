@@ -47,6 +47,9 @@ struct job_context {
     return groups.rules.empty() ? group_rule{rule, 1} : groups.rules[groups.of_tensor[tensor]];
   }
 
+  /// The plan of `training` for a device with this table.
+  plan_options training_options(const fusion_table& fusion) const;
+
   /// Number of samples in a batch.
   std::size_t batch() const noexcept {
     const std::uint32_t given = job.data().batch();

@@ -203,6 +203,31 @@ void check_solver(const proto::Job& job, problem_list& problems) {
     "solver: EXACT makes no steps, so there is nothing to continue from; leave it out");
 }
 
+void check_precision(const proto::Job& job, problem_list& problems) {
+  const auto& scale = job.loss_scale();
+  const auto precision = job.precision();
+  problems.require(precision != proto::PRECISION_UNSET, "precision",
+                   "expected FLOAT32, BFLOAT16 or FLOAT16");
+  problems.require(precision == proto::FLOAT32 || job.solver() != proto::EXACT, "precision",
+                   "solver: EXACT makes no steps; leave it out");
+  problems.require(!job.has_loss_scale() || precision == proto::FLOAT16, "loss_scale",
+                   "only precision: FLOAT16 needs it; leave it out");
+  int exponent = 0;
+  problems.require(std::frexp(scale.initial(), &exponent) == 0.5 && scale.initial() >= 1
+                     && scale.initial() <= 0x1p60,
+                   "loss_scale.initial",
+                   "expected a power of two from 1 to 2^60, such as 65536, got "
+                     + std::to_string(scale.initial()));
+  if (precision != proto::FLOAT16)
+    return;
+  problem_list reported_before;
+  for (const auto& layer : list_layers(job.model(), reported_before))
+    problems.require(!layer.layer->batch_norm().sync(), "precision",
+                     "FLOAT16 does not fit layer \"" + layer.name
+                       + "\", whose batch_norm.sync adds up gradients of all workers: each worker "
+                         "scales its own; use BFLOAT16, or leave out sync");
+}
+
 /// More than any machine has processors, but not enough threads to exhaust a machine.
 constexpr std::uint32_t most_threads = 1024;
 
@@ -266,6 +291,7 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
   check_protocol(job, own, problems);
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
   check_accumulate(job, problems);
+  check_precision(job, problems);
   check_runtime(job.runtime(), problems);
   check_devices(job, problems);
   if (job.has_checkpoint()) {

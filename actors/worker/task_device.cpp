@@ -10,13 +10,7 @@ namespace {
 
 /// The plan of job_context::training for a GPU. Its buckets are the same.
 std::shared_ptr<const plan> training_plan(const job_context& context, const fusion_table& fusion) {
-  plan_options options;
-  options.max_rows = context.batch();
-  options.loss = context.model.training_loss;
-  options.gradients = true;
-  options.bucket_bytes = context.job.runtime().bucket_bytes();
-  options.fusion = &fusion;
-  return std::make_shared<plan>(*context.model.graph, options);
+  return std::make_shared<plan>(*context.model.graph, context.training_options(fusion));
 }
 
 /// What the task runs on a GPU; null for a parameter server.
@@ -39,8 +33,10 @@ std::string open(const job_context& context, job_kind job, std::uint32_t gpu, co
   if (gpus == nullptr)
     throw device_error("this program was built without code for GPUs. Build it where CUDA's nvcc "
                        "is installed (TROUPE_CUDA=ON), or use the CPU");
-  check_plan(context, job, *gpus);
-  return gpus->name(gpu);
+  const auto name = gpus->name(gpu);
+  if (const auto what = plan_of(context, job, gpus->fusion()))
+    gpus->check(gpu, *what);
+  return name;
 }
 
 } // namespace

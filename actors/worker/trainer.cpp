@@ -111,7 +111,11 @@ trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> cont
                  trainer_device device, synchronizer_actor synchronizer, trainer_listener listener,
                  ring_node_actor sums)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)) {}
+    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)) {
+  const auto& how = context_->job.loss_scale();
+  if (context_->training->loss_scale_feed())
+    scale_.emplace(static_cast<float>(how.initial()), how.growth_interval());
+}
 
 trainer::behavior_type trainer::make_behavior() {
   try {
@@ -168,6 +172,10 @@ void trainer::begin_batch() {
   const auto& batch = batch_.batches[at_];
   feeds_ = {fed_features(batch, context_->data.features),
             fed(batch.labels, context_->data.labels == label_kind::classes)};
+  if (scale_) {
+    fed_scale_ = scale_->value();
+    feeds_.emplace_back(&fed_scale_);
+  }
   executor_->restart();
 }
 
@@ -229,6 +237,11 @@ void trainer::compute() {
   };
   auto how = next();
   while (const auto result = executor_->advance(how)) {
+    if (overflows(*result)) {
+      begin_batch();
+      how = next();
+      continue;
+    }
     end_batch(*result);
     if (last_batch()) {
       finish();
@@ -251,7 +264,29 @@ run_arguments<float> trainer::arguments() {
   return result;
 }
 
+/// With float16: true if the batch must be computed again. Otherwise, its gradient is final.
+bool trainer::overflows(const run_result& result) {
+  if (!scale_)
+    return false;
+  const auto& parameters = context_->parameters();
+  const auto gradient = gradient_.as_mutable_floats();
+  if (is_finite(parameters, gradient))
+    scale_->succeeded();
+  else if (std::isfinite(result.loss)
+           && scale_->overflowed()) // a loss does not depend on the scale
+    return true;
+  remove_scale(parameters, fed_scale_, gradient);
+  for (std::size_t i = 0; i < context_->training->buckets().size(); ++i)
+    add_bucket(i);
+  return false;
+}
+
 void trainer::on_bucket(std::size_t bucket) {
+  if (!scale_)
+    add_bucket(bucket);
+}
+
+void trainer::add_bucket(std::size_t bucket) {
   const auto& buckets = context_->training->buckets();
   const auto where = buckets[bucket].elements;
   // Done here because the bucket is in the cache.

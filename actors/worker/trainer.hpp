@@ -3,12 +3,13 @@
 #include "actors/model/job_context.hpp"
 #include "actors/ring/ring_node.hpp"
 #include "actors/worker/input_reader.hpp"
+#include "actors/worker/loss_scale.hpp"
 #include "kernels/devices/device_executor.hpp"
 #include "messages/synchronizer.hpp"
 
-#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -122,6 +123,10 @@ struct trainer_device {
 /// must ask for the same sums in the same order, so each runs `accumulate` batches in a step.
 /// Batches beyond its samples are empty.
 ///
+/// With float16 (Job.precision), a gradient is checked and divided by the loss scale before it is
+/// contributed, so all buckets are contributed at the end of the step. If the gradient of a batch
+/// overflows, the batch is computed again (loss_scale).
+///
 /// If its device fails, it reports that it is `broken`, and computes no more.
 class trainer : public trainer_actor::base {
 public:
@@ -150,7 +155,9 @@ private:
   void compute();
   void fail(const std::exception& error);
   void begin_batch();
+  bool overflows(const run_result& result);
   void on_bucket(std::size_t bucket);
+  void add_bucket(std::size_t bucket);
   void hand_over(std::size_t bucket);
   void end_batch(const run_result& result);
   void finish();
@@ -168,12 +175,16 @@ private:
   std::optional<weight_binding> binding_;
   /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;
+  /// Only with float16.
+  std::optional<loss_scale> scale_;
+  /// The scale of the current run, as it is fed.
+  float fed_scale_ = 1;
 
   // -- the current step --
   batch_read batch_;
   /// Index of the current batch in the step.
   std::size_t at_ = 0;
-  std::array<feed<float>, 2> feeds_;
+  std::vector<feed<float>> feeds_;
   payload gradient_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;

@@ -169,6 +169,8 @@ const element_row<T>* element_rows() {
            unary<T>(op::at_most, [](T x, T factor) { return x > factor ? factor : x; }),
            binary<T>(op::greater, [](T x, T y, T) { return cpu::greater(x, y); }),
            unary<T>(op::above, [](T x, T factor) { return cpu::above(x, factor); }),
+           // Within a chain. Alone, executor_dense.cpp runs it.
+           unary<T>(op::cast, [](T x, T) { return x; }),
            ternary<T>(op::select, [](T m, T x, T y, T) { return cpu::select(m, x, y); }),
          })
       result[static_cast<std::size_t>(row.op)] = row;

@@ -1,12 +1,15 @@
 #include "kernels/cpu/executor.hpp"
 
+#include "kernels/cpu/conversions.hpp"
 #include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/operation_table.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -28,6 +31,11 @@ std::size_t scratch_elements(const plan& what) {
     if (const auto scratch = cpu::row_of<T>(x.op).scratch)
       result = std::max(result, scratch(x, what.max_rows()));
   return (result + 15) / 16 * 16;
+}
+
+/// Only casts from and to float32 know elements of 16 bits.
+bool converts(const instruction& x) {
+  return x.op == operation::cast && !(is_narrow(x.inputs[0].type) && is_narrow(x.output.type));
 }
 
 template <class T>
@@ -130,9 +138,36 @@ double executor_state<T>::loss() const {
 }
 
 template <class T>
-void executor_state<T>::execute(const instruction& x) {
+executor_state<T>::executor_state(std::shared_ptr<const plan> instructions)
+  : what(std::move(instructions)), code(*what, converts) {}
+
+template <class T>
+void executor_state<T>::convert(const operand& from, const operand& to) {
+  const auto* const first = reinterpret_cast<const std::byte*>(read(from));
+  auto* const out = reinterpret_cast<std::byte*>(write(to));
+  const auto size = [](const operand& x) { return is_narrow(x.type) ? size_of(x.type) : sizeof(T); };
+  split(elements(to), least_elements, [&](range part, std::size_t) {
+    const auto* const source = first + part.begin * size(from);
+    auto* const target = out + part.begin * size(to);
+    if (is_narrow(from.type))
+      cpu::widen<T>(from.type, part.size(), source, reinterpret_cast<T*>(target));
+    else if (is_narrow(to.type))
+      cpu::narrow<T>(to.type, part.size(), reinterpret_cast<const T*>(source), target);
+    else
+      std::memcpy(target, source, part.size() * sizeof(T));
+  });
+}
+
+template <class T>
+void executor_state<T>::execute(std::size_t i) {
+  const auto& x = code.instructions[i];
+  const auto& around = code.around[i];
+  for (const auto& operand : around.before)
+    convert(operand.narrow, operand.wide);
   scalar.reset();
   cpu::row_of<T>(x.op).run({*this, x});
+  for (const auto& operand : around.after)
+    convert(operand.wide, operand.narrow);
 }
 
 template <class T>
@@ -142,8 +177,10 @@ bool executor_state<T>::has_sums(const run_arguments<T>& arguments) {
   if (mine.empty() || !arguments.on_sums || here.given)
     return true;
   if (!std::exchange(here.asked, true)) {
-    const auto& x = what->instructions()[here.instruction];
+    const auto& x = code.instructions[here.instruction];
     const cpu::flush_denormals mode;
+    for (const auto& operand : code.around[here.instruction].before)
+      convert(operand.narrow, operand.wide);
     cpu::row_of<T>(x.op).sums({*this, x}, mine.data());
     arguments.on_sums(mine);
   }
@@ -165,18 +202,17 @@ std::uint64_t physical_memory() {
 
 template <class T>
 executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
-  : state_(std::make_unique<executor_state<T>>()) {
+  : state_(std::make_unique<executor_state<T>>(std::move(what))) {
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
-  s.what = std::move(what);
   // All pages will be touched, so a request for more memory than the system has would end the
   // process.
-  const auto bytes = s.what->arena_elements() * sizeof(T);
+  const auto bytes = s.code.arena_elements * sizeof(T);
   if (const auto memory = physical_memory(); bytes > memory)
     throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
                       + std::to_string(bytes) + " bytes for its values; this machine has "
                       + std::to_string(memory));
-  s.arena = make_aligned<T>(s.what->arena_elements());
+  s.arena = make_aligned<T>(s.code.arena_elements);
   s.scratch_size = scratch_elements<T>(*s.what);
   s.scratch = make_aligned<T>(threads * s.scratch_size);
   s.shared = make_aligned<T>(shared_elements<T>(*s.what));
@@ -185,7 +221,7 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   for (const auto& x : s.what->instructions())
     s.register_count = std::max(s.register_count, x.inputs.size() + x.temporaries);
   s.registers.resize(threads * s.register_count);
-  for (const auto& x : s.what->instructions())
+  for (const auto& x : s.code.instructions)
     s.sums.emplace_back(cpu::sums_needed(x));
   s.weights.resize(s.what->parameters().entries().size());
   s.feeds.resize(s.what->feed_count());
@@ -239,7 +275,7 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
   if (!s.under_way)
     s.begin();
   auto& [i, bucket, loss, asked, given] = *s.under_way;
-  const auto& instructions = s.what->instructions();
+  const auto& instructions = s.code.instructions;
   const auto& buckets = s.what->buckets();
   const bool complete = std::ranges::find(s.weights, nullptr) == s.weights.end();
   for (; i < instructions.size(); ++i) {
@@ -250,7 +286,7 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
     asked = given = false;
     {
       const cpu::flush_denormals mode;
-      s.execute(instructions[i]);
+      s.execute(i);
     }
     if (arguments.on_instruction)
       arguments.on_instruction(i);
@@ -334,7 +370,8 @@ std::size_t executor<T>::memory_bytes() const noexcept {
 
 template <class T>
 std::size_t executor<T>::memory_bytes(const plan& what, std::size_t threads) noexcept {
-  return (what.arena_elements() + std::max<std::size_t>(threads, 1) * scratch_elements<T>(what)
+  const auto arena = widened_instructions{what, converts}.arena_elements;
+  return (arena + std::max<std::size_t>(threads, 1) * scratch_elements<T>(what)
           + shared_elements<T>(what))
     * sizeof(T);
 }

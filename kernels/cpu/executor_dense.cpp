@@ -181,6 +181,7 @@ std::span<const operation_row<T>> dense_rows() {
          add_bias<T>(part.size(), columns, i.a + begin, i.b, std::nullopt, nullptr, i.out + begin);
        });
      }},
+    {op::cast, [](s i) { i.run.convert(i.x.inputs[0], i.x.output); }},
     {op::sparse_matmul, run_sparse<T, sparse_matmul<T>>},
     {op::sparse_matmul_gradient, run_sparse<T, sparse_matmul_gradient<T>>},
     {op::elementwise, run_chain<T>,

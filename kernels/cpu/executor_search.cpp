@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 // Finds the first tensor that is not finite.
 
@@ -23,6 +24,16 @@ bool finite(const feed<T>& x, const shape& dims, std::size_t rows) {
   return finite(x.sparse.values + starts[0], static_cast<std::size_t>(starts[rows] - starts[0]));
 }
 
+template <class T>
+bool finite(const executor_state<T>& s, const operand& made) {
+  const auto n = s.elements(made);
+  if (!is_narrow(made.type))
+    return finite(s.write(made), n);
+  const auto* const x = reinterpret_cast<const std::uint16_t*>(s.write(made));
+  const std::uint16_t exponent = made.type == dtype::bfloat16 ? 0x7f80 : 0x7c00;
+  return std::all_of(x, x + n, [=](std::uint16_t bits) { return (bits & exponent) != exponent; });
+}
+
 } // namespace
 
 template <class T>
@@ -38,11 +49,12 @@ std::string executor<T>::find_not_finite(const run_arguments<T>& arguments) {
       return s.what->feed(i).name;
   for (const auto& part : s.what->zero_gradients())
     std::fill_n(s.gradient + part.begin, part.size(), T(0));
-  for (const auto& x : s.what->instructions()) {
+  for (std::size_t i = 0; i < s.code.instructions.size(); ++i) {
+    const auto& x = s.what->instructions()[i];
     const cpu::flush_denormals mode;
-    s.execute(x);
+    s.execute(i);
     for (const auto* made : {&x.output, &x.gradient})
-      if (made->exists() && !finite(s.write(*made), s.elements(*made)))
+      if (made->exists() && !finite(s, *made))
         return "result " + made->name;
   }
   return {};

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/cpu/thread_team.hpp"
+#include "kernels/plan/widened.hpp"
 #include "kernels/range.hpp"
 
 #include <algorithm>
@@ -62,7 +63,11 @@ inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
 struct executor_state {
+  explicit executor_state(std::shared_ptr<const plan> instructions);
+
   std::shared_ptr<const plan> what;
+  /// The instructions that run.
+  widened_instructions code;
   aligned_array<T> arena;
   /// scratch_size elements for each thread.
   aligned_array<T> scratch;
@@ -116,7 +121,7 @@ struct executor_state {
   std::optional<std::size_t> all_rows;
 
   const double* totals(const instruction& x) const {
-    const auto& result = sums[static_cast<std::size_t>(&x - what->instructions().data())];
+    const auto& result = sums[static_cast<std::size_t>(&x - code.instructions.data())];
     return all_rows && !result.empty() ? result.data() : nullptr;
   }
   /// Number of samples that the result of an instruction depends on.
@@ -169,7 +174,10 @@ struct executor_state {
   }
   T* scratch_of(std::size_t thread) const { return scratch.get() + thread * scratch_size; }
 
-  void execute(const instruction& x);
+  /// Runs instruction i of `code`.
+  void execute(std::size_t i);
+  /// Writes the elements of `from` to `to`, whose type may be another one.
+  void convert(const operand& from, const operand& to);
   /// True if the instruction has its sums over all workers. If not, requests them once.
   bool has_sums(const run_arguments<T>& arguments);
   std::size_t extent(const operand& x, std::size_t axis) const {

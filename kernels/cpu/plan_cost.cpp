@@ -71,7 +71,8 @@ void add(live_values& all, const operand& x, std::size_t rows,
   if (x.where != operand::place::arena || constants.contains(x.index))
     return;
   auto& size = all[x.index];
-  size = std::max(size, x.shape.elements(rows));
+  const auto n = x.shape.elements(rows);
+  size = std::max(size, is_narrow(x.type) ? (n + 1) / 2 : n);
 }
 
 std::size_t total(const live_values& all) {

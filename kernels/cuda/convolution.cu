@@ -239,7 +239,7 @@ void launch_product(stream where, const char* name, const Problem& problem, std:
 }
 
 output output_of(const float* bias, std::size_t channels, ending last, float* out, std::size_t n) {
-  return {{bias, channels}, {last.operand, n}, {out, n}, last.after};
+  return {{bias, channels}, {static_cast<const float*>(last.operand), n}, {out, n}, last.after};
 }
 
 } // namespace

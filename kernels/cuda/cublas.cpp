@@ -32,6 +32,10 @@ int to_int(std::size_t x) {
   return static_cast<int>(x);
 }
 
+cudaDataType_t type_of(dtype x) {
+  return x == dtype::bfloat16 ? CUDA_R_16BF : x == dtype::float16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
 } // namespace
 
 struct cublas::library {
@@ -43,6 +47,14 @@ struct cublas::library {
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
   decltype(&cublasSgemmStridedBatched) sgemm = nullptr;
+  decltype(&cublasSetMathMode) set_math_mode = nullptr;
+  // The name is overloaded, with another type of the precision.
+  using gemm_function = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
+                                       int, int, const void*, const void*, cudaDataType, int,
+                                       long long, const void*, cudaDataType, int, long long,
+                                       const void*, void*, cudaDataType, int, long long, int,
+                                       cublasComputeType_t, cublasGemmAlgo_t);
+  gemm_function* gemm = nullptr;
   decltype(&cublasGetStatusString) text_of = nullptr;
 
   template <class F>
@@ -70,8 +82,16 @@ cublas::cublas(stream where) : library_(std::make_unique<library>()) {
   l.find("cublasSetStream_v2", l.set_stream);
   l.find("cublasSetWorkspace_v2", l.set_workspace);
   l.find("cublasSgemmStridedBatched", l.sgemm);
+  l.find("cublasSetMathMode", l.set_math_mode);
+  l.find("cublasGemmStridedBatchedEx", l.gemm);
   l.check(l.create(&l.context), "it does not start");
   l.check(l.set_stream(l.context, static_cast<cudaStream_t>(where.handle)), "stream");
+  // Parts of a sum are added up in float32, too.
+  l.check(
+    l.set_math_mode(l.context,
+                    static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH
+                                              | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
+    "precision");
   // set_stream resets the work space, so this comes after it. A CUDA graph cannot record memory
   // that cuBLAS allocates itself.
   if (cudaMalloc(&l.workspace, workspace_bytes) != cudaSuccess)
@@ -96,11 +116,24 @@ void cublas::multiply(const product& x) {
   // c^T = op(b)^T op(a)^T, with swapped operands.
   const auto a_columns = to_int(x.transpose_a ? x.m : x.k);
   const auto b_columns = to_int(x.transpose_b ? x.k : x.n);
-  l.check(l.sgemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),
-                  to_int(x.k), &one, x.b, std::max(b_columns, 1), static_cast<long long>(x.k * x.n),
-                  x.a, std::max(a_columns, 1), static_cast<long long>(x.m * x.k), &zero, x.c,
-                  to_int(x.n), static_cast<long long>(x.m * x.n), to_int(x.batch)),
-          "a product of matrices");
+  const auto a_stride = static_cast<long long>(x.m * x.k);
+  const auto b_stride = static_cast<long long>(x.k * x.n);
+  const auto c_stride = static_cast<long long>(x.m * x.n);
+  constexpr const char* what = "a product of matrices";
+  if (x.operands == dtype::float32) {
+    l.check(l.sgemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),
+                    to_int(x.k), &one, static_cast<const float*>(x.b), std::max(b_columns, 1),
+                    b_stride, static_cast<const float*>(x.a), std::max(a_columns, 1), a_stride,
+                    &zero, static_cast<float*>(x.c), to_int(x.n), c_stride, to_int(x.batch)),
+            what);
+    return;
+  }
+  l.check(l.gemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),
+                 to_int(x.k), &one, x.b, type_of(x.operands), std::max(b_columns, 1), b_stride, x.a,
+                 type_of(x.operands), std::max(a_columns, 1), a_stride, &zero, x.c,
+                 type_of(x.result), to_int(x.n), c_stride, to_int(x.batch), CUBLAS_COMPUTE_32F,
+                 CUBLAS_GEMM_DEFAULT),
+          what);
 }
 
 } // namespace troupe::cuda

@@ -6,8 +6,8 @@
 
 namespace troupe::cuda {
 
-/// Matrix products by cuBLAS, in float32 (not TF32). The library is loaded at run time, so programs
-/// also run on machines without it.
+/// Matrix products by cuBLAS, of float32 (not TF32), bfloat16 or float16. The library is loaded at
+/// run time, so programs also run on machines without it.
 class cublas {
 public:
   /// For a stream of the current device. Throws device_error if the library is missing or does not

@@ -66,6 +66,7 @@ public:
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
+    major_ = properties.major;
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "a stream");
     cublas_ = std::make_unique<cublas>(stream{stream_});
@@ -122,6 +123,8 @@ public:
   }
   std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
   void multiply(stream, const product& x) override { cublas_->multiply(x); }
+  /// bfloat16 needs compute capability 8.0.
+  bool multiplies(dtype type) const override { return type != dtype::bfloat16 || major_ >= 8; }
 
   void begin_recording(stream where) override {
     check(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
@@ -136,6 +139,7 @@ public:
 private:
   int index_;
   std::string name_;
+  int major_ = 0;
   std::unique_ptr<cublas> cublas_;
   cudaStream_t stream_ = nullptr;
   cudaStream_t copies_ = nullptr;

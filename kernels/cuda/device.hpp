@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/stream.hpp"
 #include "kernels/devices/device_error.hpp"
+#include "kernels/graph/dtype.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,10 +24,14 @@ struct product {
   std::size_t k = 0;
   bool transpose_a = false;
   bool transpose_b = false;
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* c = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
   std::size_t batch = 1;
+  /// The type of a and b: float32, bfloat16 or float16. Sums are computed in float32.
+  dtype operands = dtype::float32;
+  /// The type of c: that of the operands, or float32.
+  dtype result = dtype::float32;
 };
 
 /// Recorded work (a CUDA graph). It can run any number of times.
@@ -96,6 +101,8 @@ public:
   virtual void synchronize(stream where) = 0;
   virtual std::unique_ptr<event> make_event() = 0;
   virtual void multiply(stream where, const product& x) = 0;
+  /// True if it multiplies matrices of this type.
+  virtual bool multiplies(dtype type) const = 0;
 
   /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
   /// instead of run. Do not copy or wait in between, and record no event.

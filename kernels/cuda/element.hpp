@@ -70,6 +70,8 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
     return cpu::above(a, factor);
   case operation::select:
     return cpu::select(a, b, c);
+  case operation::cast:
+    return a;
   default:
     return 0;
   }
@@ -80,7 +82,8 @@ struct ending {
   /// `end` for none.
   operation after = operation::end;
   /// (as the result), for derivatives; else null.
-  const float* operand = nullptr;
+  const void* operand = nullptr;
+  dtype type = dtype::float32;
 };
 
 } // namespace troupe::cuda

@@ -2,7 +2,10 @@
 
 #include "kernels/cpu/dropout_mask.hpp"
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
 
+#include <algorithm>
+#include <array>
 #include <stdexcept>
 
 namespace troupe::cuda {
@@ -21,19 +24,35 @@ constexpr unsigned chain_width = 2;
 
 /// The program is the same for all threads, so its branches never split a warp. Temporaries are in
 /// shared memory, (temporaries, width, threads), because registers cannot be indexed.
+template <bool Mixed>
 struct chain_kernel {
   chain_step steps[most_chain_steps];
-  const float* inputs[most_chain_inputs]; // (n) each
-  float* out;                             // (n)
+  const void* inputs[most_chain_inputs]; // (n) each
+  void* out;                             // (n)
   std::size_t n;
   unsigned step_count;
   unsigned input_count;
   unsigned temporaries;
+  /// Of float32, unless Mixed.
+  dtype types[Mixed ? most_chain_inputs : 1];
+  dtype out_type;
 
+  TROUPE_DEVICE float input(unsigned number, std::size_t i) const {
+    if constexpr (Mixed)
+      return mixed_view{inputs[number], n, types[number]}.load(i);
+    else
+      return view<const float>{static_cast<const float*>(inputs[number]), n}.load(i);
+  }
+  TROUPE_DEVICE void store(std::size_t i, float y) const {
+    if constexpr (Mixed)
+      mixed_target{out, n, out_type}.store(i, y);
+    else
+      view<float>{static_cast<float*>(out), n}.store(i, y);
+  }
   TROUPE_DEVICE float operand(const thread& t, const view<float>& space, unsigned number,
                               unsigned slot, std::size_t i) const {
     if (number < input_count)
-      return view<const float>{inputs[number], n}.load(i);
+      return input(number, i);
     return space.load(place(t, number, slot));
   }
   TROUPE_DEVICE std::size_t place(const thread& t, unsigned number, unsigned slot) const {
@@ -42,7 +61,6 @@ struct chain_kernel {
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto space = t.shared<float>(std::size_t{temporaries} * chain_width * block_threads);
-    const view<float> result{out, n};
     for (auto begin = t.block() * chain_width * block_threads + t.index(); begin < n;
          begin += t.blocks() * chain_width * block_threads) {
       for (unsigned s = 0; s < step_count; ++s) {
@@ -55,7 +73,7 @@ struct chain_kernel {
             apply(x.op, operand(t, space, x.a, slot, i), operand(t, space, x.b, slot, i),
                   operand(t, space, x.c, slot, i), x.factor);
           if (s + 1 == step_count)
-            result.store(i, y);
+            store(i, y);
           else
             space.store(place(t, x.result, slot), y);
         }
@@ -64,9 +82,12 @@ struct chain_kernel {
   }
 };
 
+template <class In, class Out>
 struct channel_kernel {
-  view<const float> x, b, operand;
-  view<float> out;
+  In x;
+  view<const float> b;
+  In operand;
+  Out out;
   std::size_t channels, inner;
   channel_operation how;
   operation after;
@@ -133,20 +154,32 @@ struct dropout_kernel {
 
 } // namespace
 
-void elementwise(stream where, std::span<const element_step> program, std::size_t n,
-                 std::span<const float* const> inputs, std::size_t temporaries, float* out) {
-  if (program.size() > most_chain_steps || inputs.size() > most_chain_inputs
+namespace {
+
+void check_chain(std::span<const element_step> program, std::size_t inputs,
+                 std::size_t temporaries) {
+  if (program.size() > most_chain_steps || inputs > most_chain_inputs
       || temporaries > most_chain_temporaries)
     throw std::invalid_argument("elementwise: the chain is too long for a kernel");
-  chain_kernel kernel{};
+}
+
+template <bool Mixed>
+void launch_chain(stream where, std::span<const element_step> program, std::size_t n,
+                  std::span<const mixed_input> inputs, std::size_t temporaries, mixed_output out) {
+  chain_kernel<Mixed> kernel{};
   for (std::size_t i = 0; i < program.size(); ++i) {
     const auto& x = program[i];
     const auto number = [](std::uint32_t y) { return static_cast<std::uint8_t>(y); };
     kernel.steps[i] = {x.op,        number(x.a),      number(x.b),
                        number(x.c), number(x.result), static_cast<float>(x.factor)};
   }
-  std::copy(inputs.begin(), inputs.end(), kernel.inputs);
-  kernel.out = out;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    kernel.inputs[i] = inputs[i].data;
+    if constexpr (Mixed)
+      kernel.types[i] = inputs[i].type;
+  }
+  kernel.out = out.data;
+  kernel.out_type = out.type;
   kernel.n = n;
   kernel.step_count = static_cast<unsigned>(program.size());
   kernel.input_count = static_cast<unsigned>(inputs.size());
@@ -157,18 +190,54 @@ void elementwise(stream where, std::span<const element_step> program, std::size_
          kernel);
 }
 
-void by_channel(stream where, channel_operation how, const channel_arguments& arguments) {
-  const auto& a = arguments;
-  channel_kernel kernel{};
-  kernel.x = {a.x, a.n};
+template <class In, class Out>
+void launch_by_channel(stream where, channel_operation how, const channel_arguments& a, In x,
+                       In operand, Out out) {
+  channel_kernel<In, Out> kernel{};
+  kernel.x = x;
   kernel.b = {a.b, a.channels};
-  kernel.operand = {a.last.operand, a.n};
-  kernel.out = {a.out, a.n};
+  kernel.operand = operand;
+  kernel.out = out;
   kernel.channels = a.channels;
   kernel.inner = a.inner;
   kernel.how = how;
   kernel.after = a.last.after;
   launch(where, "by_channel", {blocks_for(a.n)}, kernel);
+}
+
+} // namespace
+
+void elementwise(stream where, std::span<const element_step> program, std::size_t n,
+                 std::span<const mixed_input> inputs, std::size_t temporaries, mixed_output out) {
+  check_chain(program, inputs.size(), temporaries);
+  const bool mixed =
+    is_narrow(out.type) || std::ranges::any_of(inputs, is_narrow, &mixed_input::type);
+  if (mixed)
+    launch_chain<true>(where, program, n, inputs, temporaries, out);
+  else
+    launch_chain<false>(where, program, n, inputs, temporaries, out);
+}
+
+void elementwise(stream where, std::span<const element_step> program, std::size_t n,
+                 std::span<const float* const> inputs, std::size_t temporaries, float* out) {
+  check_chain(program, inputs.size(), temporaries);
+  std::array<mixed_input, most_chain_inputs> all{};
+  std::ranges::transform(inputs, all.begin(), [](const float* x) { return mixed_input{x}; });
+  elementwise(where, program, n, std::span<const mixed_input>{all}.first(inputs.size()),
+              temporaries, mixed_output{out});
+}
+
+void by_channel(stream where, channel_operation how, const channel_arguments& arguments) {
+  const auto& a = arguments;
+  const auto operand_type = a.last.operand != nullptr ? a.last.type : dtype::float32;
+  if (is_narrow(a.x_type) || is_narrow(a.out_type) || is_narrow(operand_type))
+    launch_by_channel(where, how, a, mixed_view{a.x, a.n, a.x_type},
+                      mixed_view{a.last.operand, a.n, operand_type},
+                      mixed_target{a.out, a.n, a.out_type});
+  else
+    launch_by_channel(where, how, a, view<const float>{static_cast<const float*>(a.x), a.n},
+                      view<const float>{static_cast<const float*>(a.last.operand), a.n},
+                      view<float>{static_cast<float*>(a.out), a.n});
 }
 
 void to_float(stream where, std::size_t n, const std::int32_t* x, float* out) {

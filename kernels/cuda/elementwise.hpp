@@ -18,8 +18,20 @@ inline constexpr std::size_t most_chain_steps = 64;
 inline constexpr std::size_t most_chain_inputs = 128;
 inline constexpr std::size_t most_chain_temporaries = 24;
 
-/// Runs a program (instruction::program) on n elements in one pass. `out` may be an input. Throws
-/// std::invalid_argument if the program exceeds the limits above.
+/// Elements of float32, bfloat16 or float16.
+struct mixed_input {
+  const void* data = nullptr;
+  dtype type = dtype::float32;
+};
+struct mixed_output {
+  void* data = nullptr;
+  dtype type = dtype::float32;
+};
+
+/// Runs a program (instruction::program) on n elements in one pass, in float32. `out` may be an
+/// input. Throws std::invalid_argument if the program exceeds the limits above.
+void elementwise(stream where, std::span<const element_step> program, std::size_t n,
+                 std::span<const mixed_input> inputs, std::size_t temporaries, mixed_output out);
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,
                  std::span<const float* const> inputs, std::size_t temporaries, float* out);
 
@@ -33,10 +45,13 @@ struct channel_arguments {
   std::size_t n = 0;
   std::size_t channels = 1;
   std::size_t inner = 1;
-  const float* x = nullptr; // (n)
+  const void* x = nullptr;  // (n)
   const float* b = nullptr; // (channels)
   ending last;
-  float* out = nullptr; // (n)
+  void* out = nullptr; // (n)
+  /// float32, bfloat16 or float16; the operand of `last` has its own.
+  dtype x_type = dtype::float32;
+  dtype out_type = dtype::float32;
 };
 void by_channel(stream where, channel_operation how, const channel_arguments& arguments);
 

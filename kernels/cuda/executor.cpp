@@ -1,15 +1,18 @@
 #include "kernels/cuda/executor.hpp"
 
 #include "kernels/cpu/operation_table.hpp"
+#include "kernels/cuda/conversions.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/error.hpp"
+#include "kernels/graph/operation_traits.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace troupe::cuda {
 
@@ -97,8 +100,8 @@ struct space_sizes {
   /// Most sums over all workers of an instruction.
   std::size_t totals = 0;
 
-  explicit space_sizes(const plan& what) {
-    for (const auto& x : what.instructions()) {
+  space_sizes(const plan& what, const widened_instructions& code) {
+    for (const auto& x : code.instructions) {
       const auto& row = row_of(x.op);
       if (row.space != nullptr)
         doubles = std::max(doubles, row.space(x, what.max_rows()));
@@ -111,13 +114,13 @@ struct space_sizes {
 };
 
 void allocate_space(executor_state& s) {
-  const space_sizes sizes{*s.what};
+  const space_sizes sizes{*s.what, s.code};
   s.space = {s.gpu, sizes.doubles};
   s.positions = {s.gpu, sizes.positions};
   s.keys = {s.gpu, sizes.keys};
   s.totals = {s.gpu, sizes.totals};
   s.scalars = {s.gpu, scalar_slots};
-  for (const auto& x : s.what->instructions())
+  for (const auto& x : s.code.instructions)
     if (x.op == operation::dropout)
       s.key_of.emplace(&x, s.key_of.size());
 }
@@ -205,13 +208,46 @@ void begin(executor_state& s, const run_arguments<float>& arguments) {
   s.under_way.emplace();
 }
 
+converted conversion_of(const executor_state& s, const operand& from, const operand& to) {
+  return {s.read(from), from.type, s.write(to), to.type, s.elements(to)};
+}
+
+/// Converts operands before (after) instruction i, in one launch.
+void convert_operands(executor_state& s, std::size_t i, bool before) {
+  const auto& around = s.code.around[i];
+  std::vector<converted> all;
+  for (const auto& x : before ? around.before : around.after)
+    all.push_back(before ? conversion_of(s, x.narrow, x.wide) : conversion_of(s, x.wide, x.narrow));
+  convert(s.stream, all);
+}
+
 void execute(executor_state& s, std::size_t i) {
-  const auto& x = s.what->instructions()[i];
+  const auto& x = s.code.instructions[i];
   s.current = i;
   s.exact_loss = false;
+  convert_operands(s, i, true);
   row_of(x.op).run({s, x});
+  convert_operands(s, i, false);
   if (i == s.loss_instruction && !s.exact_loss)
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
+}
+
+/// Casts of weights and feeds do not depend on each other, so one launch does several of them.
+bool is_cast_of_leaf(const instruction& x) {
+  return x.op == operation::cast
+    && (x.inputs[0].where == operand::place::weight || x.inputs[0].where == operand::place::feed);
+}
+
+/// Executes the casts of leaves that begin at `first`. Returns the number of the next instruction.
+std::size_t execute_casts(executor_state& s, std::size_t first, std::size_t last) {
+  std::vector<converted> all;
+  auto i = first;
+  for (; i < last && is_cast_of_leaf(s.code.instructions[i]); ++i) {
+    const auto& x = s.code.instructions[i];
+    all.push_back(conversion_of(s, x.inputs[0], x.output));
+  }
+  convert(s.stream, all);
+  return i;
 }
 
 /// If the loss is a constant, or a variable.
@@ -226,10 +262,15 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
     for (const auto& part : s.what->zero_gradients())
       fill_zero(s.stream, part.size(), s.gradient.data() + part.begin);
   const auto [first, last] = s.segments[k].instructions;
-  for (auto i = first; i < last; ++i) {
-    execute(s, i);
-    if (on_instruction)
-      on_instruction(i);
+  for (auto i = first; i < last;) {
+    auto end = i + 1;
+    if (is_cast_of_leaf(s.code.instructions[i]))
+      end = execute_casts(s, i, last);
+    else
+      execute(s, i);
+    for (; i < end; ++i)
+      if (on_instruction)
+        on_instruction(i);
   }
   if (k + 1 == s.segments.size())
     copy_loss(s);
@@ -319,11 +360,12 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   const auto [first, last] = s.segments[here.submitted].instructions;
   if (first == last || !arguments.on_sums || here.given)
     return false;
-  const auto& x = s.what->instructions()[first];
+  const auto& x = s.code.instructions[first];
   const auto n = cpu::sums_needed(x);
   if (n == 0)
     return false;
   if (!std::exchange(here.asked, true)) {
+    convert_operands(s, first, true);
     row_of(x.op).sums({s, x}, s.totals.data());
     s.totals.fetch(s.stream, 0, n);
     s.gpu.synchronize(s.stream);
@@ -365,11 +407,24 @@ executor_state::~executor_state() {
   }
 }
 
+void check_types(const device& where, const plan& what) {
+  for (const auto& x : what.instructions()) {
+    const bool product = traits_of(x.op).precision == operation_precision::product;
+    if (product && !where.multiplies(x.inputs[0].type))
+      throw device_error(
+        "the GPU " + where.name() + " has no products of "
+        + std::string(to_string(x.inputs[0].type))
+        + ", which need compute capability 8.0 or newer. Use precision: FLOAT32 or "
+          "FLOAT16, or a newer GPU");
+  }
+}
+
 executor::executor(device& where, std::shared_ptr<const plan> what)
   : state_(std::make_unique<executor_state>(where, std::move(what))) {
   auto& s = *state_;
   check_supported(*s.what);
-  s.arena = {where, s.what->arena_elements()};
+  check_types(where, *s.what);
+  s.arena = {where, s.code.arena_elements};
   s.weights = {where, s.what->parameters().size()};
   s.gradient = {where, s.what->has_gradients() ? s.what->parameters().size() : 0};
   allocate_feeds(s);
@@ -470,9 +525,10 @@ const plan& executor::what() const noexcept {
 }
 
 std::size_t executor::memory_bytes(const plan& what) {
-  const space_sizes space{what};
+  const widened_instructions code{what, is_native};
+  const space_sizes space{what, code};
   const auto parameters = what.parameters().size();
-  auto floats = what.arena_elements() + parameters * (what.has_gradients() ? 2 : 1);
+  auto floats = code.arena_elements + parameters * (what.has_gradients() ? 2 : 1);
   std::size_t sparse = 0;
   for (std::size_t i = 0; i < what.feed_count(); ++i)
     if (what.reads_feed(i) && what.feed(i).type == dtype::sparse)

@@ -26,6 +26,9 @@ inline plan_options gpu_plan_options() {
 /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
 void check_supported(const plan& what);
 
+/// Throws device_error if the GPU cannot compute in the plan's precision.
+void check_types(const device& where, const plan& what);
+
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
 /// The constructor allocates all device memory and pinned memory, except for the entries of sparse

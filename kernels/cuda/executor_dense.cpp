@@ -1,3 +1,4 @@
+#include "kernels/cuda/conversions.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/losses.hpp"
 #include "kernels/cuda/operation_table.hpp"
@@ -13,10 +14,17 @@ namespace troupe::cuda {
 
 namespace {
 
+/// True if the product itself must be kept in float32, because more follows before the result is
+/// rounded.
+bool keeps_product(const instruction& x) {
+  return is_narrow(x.output.type) && (x.bias.exists() || x.after);
+}
+
 void run_matmul(const step& s) {
   const auto& x = s.x;
   const auto a = s.matrix(x.inputs[0]);
   const auto b = s.matrix(x.inputs[1]);
+  float* const product = keeps_product(x) ? reinterpret_cast<float*>(s.space()) : s.out;
   s.run.gpu.multiply(s.where(),
                      {.m = x.transpose_a ? a.columns : a.rows,
                       .n = x.transpose_b ? b.rows : b.columns,
@@ -25,8 +33,14 @@ void run_matmul(const step& s) {
                       .transpose_b = x.transpose_b,
                       .a = s.a,
                       .b = s.b,
-                      .c = s.out});
-  finish(s, s.matrix(x.output).columns, 1);
+                      .c = product,
+                      .operands = x.inputs[0].type,
+                      .result = keeps_product(x) ? dtype::float32 : x.output.type});
+  finish(s, s.matrix(x.output).columns, 1, product);
+}
+
+std::size_t space_of_matmul(const instruction& x, std::size_t rows) {
+  return keeps_product(x) ? (x.output.shape.elements(rows) + 1) / 2 : 0;
 }
 
 void run_sparse(const step& s) {
@@ -43,13 +57,18 @@ void run_sparse_gradient(const step& s) {
                          s.run.sparse.at(features.index).columns(), s.b, s.out);
 }
 
+void run_cast(const step& s) {
+  const converted all[] = {{s.a, s.x.inputs[0].type, s.out, s.x.output.type, s.elements()}};
+  convert(s.where(), all);
+}
+
 void run_chain(const step& s) {
-  std::array<const float*, most_chain_inputs> inputs{};
+  std::array<mixed_input, most_chain_inputs> inputs{};
   const auto n = std::min(s.x.inputs.size(), inputs.size());
   for (std::size_t i = 0; i < n; ++i)
-    inputs[i] = s.operand(i);
-  elementwise(s.where(), s.x.program, s.elements(), std::span{inputs}.first(n), s.x.temporaries,
-              s.out);
+    inputs[i] = s.input(i);
+  elementwise(s.where(), s.x.program, s.elements(), std::span<const mixed_input>{inputs}.first(n),
+              s.x.temporaries, s.output());
 }
 
 /// An operation with a value per channel (by_channel). If there are two operands, x is the first.
@@ -89,11 +108,31 @@ std::span<const operation_row> dense_rows() {
   using s = const step&;
   using how = channel_operation;
   static const operation_row rows[] = {
-    {.op = op::matmul, .run = run_matmul, .takes_epilogue = true, .bias = op::add_bias},
-    {op::add_bias, [](s i) { run_by_channel(i, how::add, i.matrix(i.x.output).columns, 1); }},
+    {.op = op::cast, .run = run_cast, .mixed = true},
+    {.op = op::matmul,
+     .run = run_matmul,
+     .space = space_of_matmul,
+     .mixed = true,
+     .takes_epilogue = true,
+     .bias = op::add_bias},
+    {.op = op::add_bias,
+     .run =
+       [](s i) {
+         by_channel(i.where(), how::add,
+                    {i.elements(),
+                     i.matrix(i.x.output).columns,
+                     1,
+                     i.a,
+                     i.b,
+                     {},
+                     i.out,
+                     i.x.inputs[0].type,
+                     i.x.output.type});
+       },
+     .mixed = true},
     {op::sparse_matmul, run_sparse},
     {op::sparse_matmul_gradient, run_sparse_gradient},
-    {op::elementwise, run_chain},
+    {.op = op::elementwise, .run = run_chain, .mixed = true},
     {op::sum,
      [](s i) {
        sum(i.where(), i.run.elements(i.x.inputs[0]), i.a, 1, i.space(), i.run.scalar(i.x.output));

@@ -114,7 +114,7 @@ std::span<const operation_row> image_rows() {
     row({.op = op::max_pool_gradient, .takes_epilogue = true},
         [](s i) {
           max_pool_gradient(i.where(), i.output, i.input, i.how, i.a, i.b, i.out);
-          finish(i, 1, 1);
+          finish(i, 1, 1, i.out);
         }),
     row({op::average_pool},
         [](s i) { average_pool(i.where(), i.input, i.output, i.how, i.a, i.out); }),

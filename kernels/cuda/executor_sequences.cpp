@@ -40,7 +40,9 @@ void run_batched_matmul(const step& s) {
                       .a = s.a,
                       .b = s.b,
                       .c = s.out,
-                      .batch = s.run.extents(x.output, 0, rank - 2)});
+                      .batch = s.run.extents(x.output, 0, rank - 2),
+                      .operands = x.inputs[0].type,
+                      .result = x.output.type});
 }
 
 /// Moves elements along an axis. The dimensions after the axis move together. The dimensions before
@@ -110,7 +112,7 @@ std::span<const operation_row> sequence_rows() {
   using s = const step&;
   static const operation_row rows[] = {
     {op::transpose, run_transpose},
-    {op::batched_matmul, run_batched_matmul},
+    {.op = op::batched_matmul, .run = run_batched_matmul, .mixed = true},
     {op::slice, run_slice},
     {op::place, run_place},
     {op::reverse, run_reverse},

@@ -5,6 +5,7 @@
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/sparse_feed.hpp"
 #include "kernels/cuda/staged_buffer.hpp"
+#include "kernels/plan/widened.hpp"
 #include "kernels/range.hpp"
 
 #include <cstddef>
@@ -18,6 +19,10 @@
 // Internal to the executor; operation_table.hpp has its instructions.
 
 namespace troupe::cuda {
+
+/// True if a GPU computes the instruction without conversions of its operands
+/// (kernels/plan/widened.hpp).
+bool is_native(const instruction& x);
 
 /// Scalars of a run, in device memory.
 enum scalar_slot : std::size_t { loss_slot, correct_slot, counted_slot, scalar_slots };
@@ -34,7 +39,7 @@ struct segment {
 
 struct executor_state {
   executor_state(device& where, std::shared_ptr<const plan> instructions)
-    : gpu(where), what(std::move(instructions)) {}
+    : gpu(where), what(std::move(instructions)), code(*what, is_native) {}
   executor_state(const executor_state&) = delete;
   executor_state& operator=(const executor_state&) = delete;
   /// Waits for a run that did not end, because its copies use pinned memory.
@@ -42,6 +47,8 @@ struct executor_state {
 
   device& gpu;
   std::shared_ptr<const plan> what;
+  /// The instructions that run.
+  widened_instructions code;
   cuda::stream stream = gpu.main_stream();
   /// For copies to the host.
   cuda::stream copies = gpu.copy_stream();

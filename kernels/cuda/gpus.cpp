@@ -47,6 +47,10 @@ public:
   std::string name(std::size_t index) const override { return open_(index)->name(); }
   const fusion_table& fusion() const override { return cuda::fusion(); }
   void check(const plan& what) const override { check_supported(what); }
+  void check(std::size_t index, const plan& what) const override {
+    check_supported(what);
+    check_types(*open_(index), what);
+  }
   std::size_t memory_bytes(const plan& what) const override { return executor::memory_bytes(what); }
   std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,

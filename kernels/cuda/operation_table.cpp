@@ -15,18 +15,18 @@ void run_element(const step& s) {
   const auto last = static_cast<std::uint32_t>(s.x.inputs.size() - 1);
   const element_step program[] = {
     {s.x.op, 0, std::min(1U, last), std::min(2U, last), last + 1, s.x.factor}};
-  std::array<const float*, 3> inputs{};
+  std::array<mixed_input, 3> inputs{};
   for (std::size_t i = 0; i < s.x.inputs.size(); ++i)
-    inputs[i] = s.operand(i);
-  elementwise(s.where(), program, s.elements(), std::span{inputs}.first(s.x.inputs.size()), 0,
-              s.out);
+    inputs[i] = s.input(i);
+  elementwise(s.where(), program, s.elements(),
+              std::span<const mixed_input>{inputs}.first(s.x.inputs.size()), 0, s.output());
 }
 
 auto all_rows() {
   std::array<operation_row, operation_count> result;
   for (std::size_t i = 0; i < result.size(); ++i)
     if (const auto op = static_cast<operation>(i); is_elementwise(op))
-      result[i] = {.op = op, .run = run_element};
+      result[i] = {.op = op, .run = run_element, .mixed = true};
   for (const auto& rows : {dense_rows(), image_rows(), sequence_rows()})
     for (const auto& row : rows)
       result[static_cast<std::size_t>(row.op)] = row;
@@ -47,16 +47,37 @@ const operation_row& row_of(operation op) {
   return table[static_cast<std::size_t>(op)];
 }
 
-void finish(const step& s, std::size_t channels, std::size_t inner) {
+namespace {
+
+/// True if the operands of a product have one type of 16 bits, or are float32; with a bias of
+/// float32.
+bool is_native_product(const instruction& x) {
+  const auto type = x.inputs[0].type;
+  return x.inputs[1].type == type && (x.output.type == type || x.output.type == dtype::float32)
+    && !is_narrow(x.bias.type);
+}
+
+} // namespace
+
+bool is_native(const instruction& x) {
+  if (x.op == operation::matmul || x.op == operation::batched_matmul)
+    return is_native_product(x);
+  return row_of(x.op).mixed && !(x.op == operation::add_bias && is_narrow(x.inputs[1].type));
+}
+
+void finish(const step& s, std::size_t channels, std::size_t inner, const float* product) {
   const auto n = s.elements();
   if (s.x.bias.exists()) {
     by_channel(s.where(), channel_operation::add,
-               {n, channels, inner, s.out, s.run.read(s.x.bias), s.last(), s.out});
+               {n, channels, inner, product, s.run.read(s.x.bias), s.last(), s.out, dtype::float32,
+                s.x.output.type});
   } else if (s.x.after) {
-    const auto* const operand = s.last().operand;
-    const float* const inputs[] = {s.out, operand != nullptr ? operand : s.out};
+    const auto last = s.last();
+    const mixed_input first{product};
+    const mixed_input inputs[] = {
+      first, last.operand != nullptr ? mixed_input{last.operand, last.type} : first};
     const element_step program[] = {{*s.x.after, 0, 1, 1, 2}};
-    elementwise(s.where(), program, n, inputs, 0, s.out);
+    elementwise(s.where(), program, n, inputs, 0, s.output());
   }
 }
 

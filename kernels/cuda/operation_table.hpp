@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/element.hpp"
+#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/executor_state.hpp"
 
 #include <cstddef>
@@ -16,7 +17,8 @@ namespace troupe::cuda {
 struct step {
   executor_state& run;
   const instruction& x;
-  /// The first two inputs. Null if there is none, or if it is not of float32.
+  /// The first two inputs. Null if there is none, or if it is of int32 or sparse. They point to
+  /// elements of 16 bits if the row computes with them (operation_row::mixed); so does `out`.
   const float* a = operand(0);
   const float* b = operand(1);
   float* out = run.write(x.output);
@@ -30,12 +32,18 @@ struct step {
   double* space() const { return run.space.data(); }
   /// The sums over all workers, in device memory; null if this worker's samples are all.
   const double* totals() const { return run.has_totals(x) ? run.totals.data() : nullptr; }
-  ending last() const { return {x.after.value_or(operation::end), run.read(x.epilogue_operand)}; }
+  ending last() const {
+    return {x.after.value_or(operation::end), run.read(x.epilogue_operand),
+            x.epilogue_operand.type};
+  }
+  mixed_input input(std::size_t i) const { return {operand(i), x.inputs[i].type}; }
+  mixed_output output() const { return {out, x.output.type}; }
 };
 
-/// Adds the bias of the instruction to its result, one value per `inner` elements of `channels`,
-/// and applies the rest of the instruction.
-void finish(const step& s, std::size_t channels, std::size_t inner);
+/// Adds the bias of the instruction to `product` of float32, one value per `inner` elements of
+/// `channels`, applies the rest of the instruction, and writes the result. `product` may be the
+/// result.
+void finish(const step& s, std::size_t channels, std::size_t inner, const float* product);
 
 struct operation_row {
   operation op = operation::placeholder;
@@ -47,6 +55,9 @@ struct operation_row {
   /// For batch normalization over the samples of all workers: writes this worker's part of the sums
   /// (sums_needed of the CPU) to device memory.
   void (*sums)(const step&, double* out) = nullptr;
+  /// True if it computes with operands of 16 bits itself. Otherwise, the executor converts them
+  /// (kernels/plan/widened.hpp).
+  bool mixed = false;
   /// See fusion_traits.
   bool takes_epilogue = false;
   std::optional<operation> bias = std::nullopt;

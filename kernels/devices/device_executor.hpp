@@ -59,6 +59,10 @@ public:
   /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
   virtual void check(const plan& what) const = 0;
 
+  /// The same for this GPU, which it opens for a moment. Also throws device_error if this GPU lacks
+  /// products in the precision of the plan.
+  virtual void check(std::size_t index, const plan& what) const = 0;
+
   /// Bytes of a GPU's memory that an executor of this plan allocates.
   virtual std::size_t memory_bytes(const plan& what) const = 0;
 

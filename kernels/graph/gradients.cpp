@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-reverse_mode::reverse_mode(expression y, std::span<const expression> xs)
+reverse_mode::reverse_mode(expression y, std::span<const expression> xs, expression seed)
   : graph_(y.owner()), wanted_(y.id() + 1, false), gradient_(y.id() + 1) {
   for (auto x : xs)
     if (x.id() < wanted_.size())
@@ -18,7 +18,7 @@ reverse_mode::reverse_mode(expression y, std::span<const expression> xs)
     for (auto input : graph_.at(id).inputs)
       wanted_[id] = wanted_[id] || wanted_[input];
   if (wanted_[y.id()])
-    gradient_[y.id()] = graph_.constant(1);
+    gradient_[y.id()] = seed.valid() ? seed : graph_.constant(1);
   for (auto id = y.id() + 1; id-- > 0;)
     if (gradient_[id])
       visit(id);
@@ -119,7 +119,7 @@ void squared_error(const gradient_step& s) { // factor * sum (a - b)^2
 
 } // namespace gradient_rules
 
-std::vector<expression> gradients(expression y, std::span<const expression> xs) {
+std::vector<expression> gradients(expression y, std::span<const expression> xs, expression seed) {
   if (!y.shape().extents().empty())
     throw input_error("gradients: \"" + y.name() + "\" has shape " + to_string(y.shape())
                       + "; only a scalar can be differentiated");
@@ -127,7 +127,10 @@ std::vector<expression> gradients(expression y, std::span<const expression> xs) 
     if (!x.valid() || &x.owner() != &y.owner())
       throw input_error("gradients: \"" + y.name() + "\" and an expression to differentiate by "
                         + "belong to different graphs");
-  reverse_mode mode(y, xs);
+  if (seed.valid() && (&seed.owner() != &y.owner() || !seed.shape().extents().empty()))
+    throw input_error("gradients: the factor of \"" + y.name()
+                      + "\" is not a scalar of the same graph");
+  reverse_mode mode(y, xs, seed);
   std::vector<expression> result;
   result.reserve(xs.size());
   for (auto x : xs)

@@ -13,6 +13,10 @@ namespace troupe {
 /// result can be printed, planned and differentiated again.
 ///
 /// Nodes are appended in backward order, so the gradients of the last layers come first.
-std::vector<expression> gradients(expression y, std::span<const expression> xs);
+///
+/// @param seed a scalar that multiplies all gradients, such as a loss scale; 1 if not valid. Throws
+/// input_error if it is no scalar of the same graph.
+std::vector<expression> gradients(expression y, std::span<const expression> xs,
+                                  expression seed = {});
 
 } // namespace troupe

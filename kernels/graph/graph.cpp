@@ -82,6 +82,22 @@ expression graph::constant(std::vector<double> values, shape dims) {
   return append(std::move(x));
 }
 
+expression graph::casted(expression x, dtype type) {
+  if (x.node().type == type)
+    return x;
+  const auto [found, added] = casts_.try_emplace({x.id(), type}, 0);
+  if (added) {
+    troupe::node result;
+    result.op = operation::cast;
+    result.name = x.name() + " as " + std::string(to_string(type));
+    result.shape = x.shape();
+    result.type = type;
+    result.inputs = {x.id()};
+    found->second = append(std::move(result)).id();
+  }
+  return {*this, found->second};
+}
+
 void graph::rename(expression x, std::string name) {
   nodes_.at(x.id()).name = std::move(name);
 }

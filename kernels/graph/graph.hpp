@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,6 +61,8 @@ enum class operation : std::uint8_t {
   greater,
   above,
   select,
+  /// The same numbers in another floating-point type.
+  cast,
   /// Several element-wise operations in one pass. Only plans contain it.
   elementwise,
   // reductions, and the broadcasts that are their gradients
@@ -274,6 +277,13 @@ public:
   const std::vector<std::uint32_t>& placeholders() const noexcept { return placeholders_; }
   const std::vector<troupe::node>& nodes() const noexcept { return nodes_; }
   const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
+  /// Products and convolutions that are added from now on compute with operands of this type, and
+  /// other operations choose theirs (kernels/graph/precision.hpp). float32, bfloat16 or float16.
+  void set_precision(dtype type) noexcept { precision_ = type; }
+  dtype precision() const noexcept { return precision_; }
+  /// `x` in this type: `x` itself, or the cast that was made before, or a new one.
+  expression casted(expression x, dtype type);
+
   /// Renames a node.
   void rename(expression x, std::string name);
   /// The node with this name. Throws input_error if there is none.
@@ -288,6 +298,9 @@ private:
   std::vector<std::uint32_t> placeholders_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> state_updates_;
   layout parameters_;
+  dtype precision_ = dtype::float32;
+  /// Casts by operand and type.
+  std::map<std::pair<std::uint32_t, dtype>, std::uint32_t> casts_;
 };
 
 /// One line per node: "7 matmul_7 = matmul(x, dense_1.weight^T) : float32 (batch, 256)".

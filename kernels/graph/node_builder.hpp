@@ -2,10 +2,12 @@
 
 #include "kernels/error.hpp"
 #include "kernels/graph/operation_traits.hpp"
+#include "kernels/graph/precision.hpp"
 
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 // Shared by the functions that build nodes, in kernels/graph/operations.cpp and its siblings.
 // Internal to kernels.
@@ -48,8 +50,11 @@ inline expression append(node x, std::span<const expression> inputs) {
     if (!input.valid() || &input.owner() != &owner)
       refuse(x.op, "the arguments belong to different graphs");
     check_not_sparse(x.op, input);
-    x.inputs.push_back(input.id());
   }
+  std::vector<expression> operands(inputs.begin(), inputs.end());
+  choose_type(x, operands);
+  for (auto operand : operands)
+    x.inputs.push_back(operand.id());
   return owner.append(std::move(x));
 }
 

@@ -97,6 +97,9 @@ constexpr traits with(traits x) {
 }
 
 constexpr auto in_place = with<&traits::in_place, true>;
+constexpr auto product = with<&traits::precision, operation_precision::product>;
+constexpr auto narrow = with<&traits::precision, operation_precision::same>;
+constexpr auto as_first = with<&traits::precision, operation_precision::first>;
 constexpr auto counting = with<&traits::counts_correct, true>;
 constexpr auto sparse = with<&traits::takes_sparse, true>;
 constexpr auto reading_part = with<&traits::reads_part, true>;
@@ -107,8 +110,12 @@ constexpr auto reads_rows = with<&traits::names_read_rows, input>;
 template <std::size_t input>
 constexpr auto writes_rows = with<&traits::names_written_rows, input>;
 
-constexpr traits element(op x, std::string_view name, rule gradient) {
+constexpr traits wide_element(op x, std::string_view name, rule gradient) {
   return of_kind<kind::elementwise>(in_place(row(x, name, each<1>, gradient)));
+}
+
+constexpr traits element(op x, std::string_view name, rule gradient) {
+  return narrow(wide_element(x, name, gradient));
 }
 
 constexpr traits elements[] = {
@@ -135,18 +142,19 @@ constexpr traits elements[] = {
               s.give(1, scale(divide(multiply(s.g, s.y), s.x(1)), -1));
           }),
   element(op::offset, "offset", [](step s) { s.give(0, s.g); }),
-  element(op::exp, "exp", [](step s) { s.give(0, multiply(s.g, s.y)); }),
-  element(op::log, "log", [](step s) { s.give(0, divide(s.g, s.x(0))); }),
-  element(op::square_root, "square_root", [](step s) { s.give(0, divide(scale(s.g, 0.5), s.y)); }),
+  wide_element(op::exp, "exp", [](step s) { s.give(0, multiply(s.g, s.y)); }),
+  wide_element(op::log, "log", [](step s) { s.give(0, divide(s.g, s.x(0))); }),
+  wide_element(op::square_root, "square_root",
+               [](step s) { s.give(0, divide(scale(s.g, 0.5), s.y)); }),
   element(op::absolute, "absolute", [](step s) { s.give(0, multiply(s.g, sign(s.x(0)))); }),
   element(op::sign, "sign", nothing),
-  element(op::erf, "erf",
-          [](step s) {
-            const auto density = exp(scale(multiply(s.x(0), s.x(0)), -1));
-            s.give(0, multiply(s.g, scale(density, 2 * std::numbers::inv_sqrtpi)));
-          }),
+  wide_element(op::erf, "erf",
+               [](step s) {
+                 const auto density = exp(scale(multiply(s.x(0), s.x(0)), -1));
+                 s.give(0, multiply(s.g, scale(density, 2 * std::numbers::inv_sqrtpi)));
+               }),
   element(op::gelu, "gelu", [](step s) { s.give(0, gelu_gradient(s.g, s.x(0))); }),
-  element(op::softplus, "softplus", [](step s) { s.give(0, multiply(s.g, sigmoid(s.x(0)))); }),
+  wide_element(op::softplus, "softplus", [](step s) { s.give(0, multiply(s.g, sigmoid(s.x(0)))); }),
   element(op::relu, "relu", [](step s) { s.give(0, relu_gradient(s.g, s.y)); }),
   element(op::leaky_relu, "leaky_relu",
           [](step s) { s.give(0, leaky_relu_gradient(s.g, s.y, s.node.factor)); }),
@@ -192,6 +200,8 @@ constexpr traits elements[] = {
   element(op::greater, "greater", nothing),
   element(op::above, "above", nothing),
   element(op::select, "select", [](step s) { rules::by_mask(s, above(s.x(0), 0), 1, 2); }),
+  // Any mix of types meets in a gradient.
+  wide_element(op::cast, "cast", [](step s) { s.give(0, s.g); }),
   in_place(row(op::elementwise, "elementwise", nothing)),
 };
 
@@ -199,8 +209,8 @@ constexpr traits general[] = {
   of_kind<kind::leaf>(row(op::placeholder, "placeholder", nothing)),
   of_kind<kind::leaf>(row(op::variable, "variable", nothing)),
   of_kind<kind::leaf>(row(op::constant, "constant", nothing)),
-  row(op::matmul, "matmul", matmul, rules::matmul),
-  in_place(row(op::add_bias, "add_bias", each<1>, biased<troupe::sum_leading>)),
+  product(row(op::matmul, "matmul", matmul, rules::matmul)),
+  in_place(as_first(row(op::add_bias, "add_bias", each<1>, biased<troupe::sum_leading>))),
   reads_rows<0>(sparse(row(op::sparse_matmul, "sparse_matmul", rules::sparse_matmul))),
   writes_rows<0>(sparse(
     row(op::sparse_matmul_gradient, "sparse_matmul_gradient", rules::sparse_matmul_gradient))),
@@ -228,111 +238,115 @@ constexpr traits general[] = {
   // Difference, square, sum.
   row(op::squared_error, "squared_error", each<3>, rules::squared_error),
   row(op::to_float, "to_float", nothing),
-  in_place(row(op::dropout, "dropout", each<1>,
-               [](step s) { s.give(0, dropout(s.g, s.node.factor, s.node.key)); })),
+  in_place(narrow(row(op::dropout, "dropout", each<1>,
+                      [](step s) { s.give(0, dropout(s.g, s.node.factor, s.node.key)); }))),
   of_kind<kind::view>(
-    row(op::reshape, "reshape", [](step s) { s.give(0, reshape(s.g, s.x(0).shape())); })),
-  of_kind<kind::view>(row(op::stop_gradient, "stop_gradient", nothing)),
+    narrow(row(op::reshape, "reshape", [](step s) { s.give(0, reshape(s.g, s.x(0).shape())); }))),
+  of_kind<kind::view>(narrow(row(op::stop_gradient, "stop_gradient", nothing))),
 };
 
 constexpr traits images[] = {
-  row(
+  product(row(
     op::conv2d, "conv2d", [](sizes s) { return convolution(s, *s.output, *s.inputs[1]); },
-    rules::conv2d),
-  row(
+    rules::conv2d)),
+  product(row(
     op::conv2d_input_gradient, "conv2d_input_gradient",
     [](sizes s) { return convolution(s, *s.inputs[0], *s.inputs[1]); },
-    rules::conv2d_input_gradient),
-  row(
+    rules::conv2d_input_gradient)),
+  product(row(
     op::conv2d_weight_gradient, "conv2d_weight_gradient",
-    [](sizes s) { return convolution(s, *s.inputs[1], *s.output); }, rules::conv2d_weight_gradient),
-  in_place(row(op::add_channel_bias, "add_channel_bias", each<1>, biased<troupe::sum_channels>)),
+    [](sizes s) { return convolution(s, *s.inputs[1], *s.output); },
+    rules::conv2d_weight_gradient)),
+  in_place(
+    as_first(row(op::add_channel_bias, "add_channel_bias", each<1>, biased<troupe::sum_channels>))),
   row(op::sum_channels, "sum_channels", each<1>,
       [](step s) { s.give(0, broadcast_channels(s.g, s.x(0).shape())); }),
   row(op::broadcast_channels, "broadcast_channels", [](step s) { s.give(0, sum_channels(s.g)); }),
-  in_place(row(op::multiply_channels, "multiply_channels", each<1>,
-               [](step s) {
-                 if (s.wants(1))
-                   s.give(1, sum_channels(multiply(s.g, s.x(0))));
-                 if (s.wants(0))
-                   s.give(0, multiply_channels(s.g, s.x(1)));
-               })),
+  in_place(as_first(row(op::multiply_channels, "multiply_channels", each<1>,
+                        [](step s) {
+                          if (s.wants(1))
+                            s.give(1, sum_channels(multiply(s.g, s.x(0))));
+                          if (s.wants(0))
+                            s.give(0, multiply_channels(s.g, s.x(1)));
+                        }))),
   // Sum; then difference, square and their sum.
   row(op::channel_moments, "channel_moments", each<4>, nothing),
-  in_place(row(op::normalize_channels, "normalize_channels", each<2>,
-               [](step s) {
-                 if (s.wants(0))
-                   s.give(0, normalize_channels_gradient(s.g, s.x(0), s.x(1), s.node.factor));
-               })),
+  in_place(as_first(row(op::normalize_channels, "normalize_channels", each<2>,
+                        [](step s) {
+                          if (s.wants(0))
+                            s.give(0,
+                                   normalize_channels_gradient(s.g, s.x(0), s.x(1), s.node.factor));
+                        }))),
   // Two sums, three products, three sums.
-  in_place(
+  in_place(as_first(
     row(op::normalize_channels_gradient, "normalize_channels_gradient", each<8>,
-        [](step s) { s.refuse("is the gradient of a normalization over the batch, which"); })),
+        [](step s) { s.refuse("is the gradient of a normalization over the batch, which"); }))),
   row(op::summed_mean, "summed_mean", nothing),
   row(op::summed_variance, "summed_variance", nothing),
   // Linear in v; a step function of x.
-  row(
+  narrow(row(
     op::max_pool_select, "max_pool_select",
     [](sizes s) { return s.of(*s.output) * window_size(s); },
     [](step s) {
       if (s.wants(0))
         s.give(0, max_pool_gradient(s.g, s.x(1), s.node.window));
-    }),
+    })),
   // Linear in dy.
-  row(op::max_pool_gradient, "max_pool_gradient", each<1>,
-      [](step s) {
-        if (s.wants(0))
-          s.give(0, max_pool_select(s.g, s.x(1), s.node.window));
-      }),
-  row(
+  narrow(row(op::max_pool_gradient, "max_pool_gradient", each<1>,
+             [](step s) {
+               if (s.wants(0))
+                 s.give(0, max_pool_select(s.g, s.x(1), s.node.window));
+             })),
+  narrow(row(
     op::average_pool, "average_pool", [](sizes s) { return s.of(*s.output) * window_size(s); },
-    [](step s) { s.give(0, average_pool_gradient(s.g, s.node.window, s.x(0).shape())); }),
-  row(
+    [](step s) { s.give(0, average_pool_gradient(s.g, s.node.window, s.x(0).shape())); })),
+  narrow(row(
     op::average_pool_gradient, "average_pool_gradient",
     [](sizes s) { return s.of(*s.inputs[0]) * window_size(s); },
-    [](step s) { s.give(0, average_pool(s.g, s.node.window)); }),
+    [](step s) { s.give(0, average_pool(s.g, s.node.window)); })),
 };
 
 constexpr traits sequences[] = {
-  row(op::transpose, "transpose",
-      [](step s) {
-        std::vector<std::size_t> back(s.node.axes.size());
-        for (std::size_t i = 0; i < back.size(); ++i)
-          back[s.node.axes[i]] = i;
-        s.give(0, transpose(s.g, back));
-      }),
-  row(op::batched_matmul, "batched_matmul", batched_matmul, rules::batched_matmul),
-  reading_part(row(op::slice, "slice",
-                   [](step s) {
-                     const auto begin = static_cast<std::int64_t>(s.node.axes[1]);
-                     s.give(0, place(s.g, s.node.axes[0], begin, s.x(0).shape()));
-                   })),
-  row(op::place, "place",
-      [](step s) {
-        const auto axis = s.node.axes[0];
-        const auto begin = static_cast<std::int64_t>(s.node.axes[1]);
-        s.give(0, slice(s.g, axis, begin, begin + s.x(0).shape()[axis]));
-      }),
-  row(op::reverse, "reverse", [](step s) { s.give(0, reverse(s.g, s.node.axes[0])); }),
-  row(op::concat, "concat", rules::concat),
+  narrow(row(op::transpose, "transpose",
+             [](step s) {
+               std::vector<std::size_t> back(s.node.axes.size());
+               for (std::size_t i = 0; i < back.size(); ++i)
+                 back[s.node.axes[i]] = i;
+               s.give(0, transpose(s.g, back));
+             })),
+  product(row(op::batched_matmul, "batched_matmul", batched_matmul, rules::batched_matmul)),
+  reading_part(narrow(row(op::slice, "slice",
+                          [](step s) {
+                            const auto begin = static_cast<std::int64_t>(s.node.axes[1]);
+                            s.give(0, place(s.g, s.node.axes[0], begin, s.x(0).shape()));
+                          }))),
+  narrow(row(op::place, "place",
+             [](step s) {
+               const auto axis = s.node.axes[0];
+               const auto begin = static_cast<std::int64_t>(s.node.axes[1]);
+               s.give(0, slice(s.g, axis, begin, begin + s.x(0).shape()[axis]));
+             })),
+  narrow(row(op::reverse, "reverse", [](step s) { s.give(0, reverse(s.g, s.node.axes[0])); })),
+  narrow(row(op::concat, "concat", rules::concat)),
   reads_rows<1>(reading_part(
     row(op::embedding, "embedding",
         [](step s) { s.give(0, embedding_gradient(s.g, s.x(1), s.x(0).shape()[0])); }))),
   writes_rows<1>(row(op::embedding_gradient, "embedding_gradient", each<1>,
                      [](step s) { s.give(0, embedding(s.g, s.x(1))); })),
   // The moments, the difference, the product.
-  in_place(row(op::normalize_rows, "normalize_rows", each<6>,
-               [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); })),
+  in_place(
+    as_first(row(op::normalize_rows, "normalize_rows", each<6>,
+                 [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); }))),
   // As for channels, plus the moments.
-  in_place(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
-               rules::normalize_rows_gradient)),
-  in_place(row(op::multiply_rows, "multiply_rows", each<1>,
-               [](step s) {
-                 if (s.wants(0))
-                   s.give(0, multiply_rows(s.g, s.x(1)));
-                 if (s.wants(1))
-                   s.give(1, sum_leading(multiply(s.g, s.x(0))));
-               })),
+  in_place(as_first(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
+                        rules::normalize_rows_gradient))),
+  in_place(as_first(row(op::multiply_rows, "multiply_rows", each<1>,
+                        [](step s) {
+                          if (s.wants(0))
+                            s.give(0, multiply_rows(s.g, s.x(1)));
+                          if (s.wants(1))
+                            s.give(1, sum_leading(multiply(s.g, s.x(0))));
+                        }))),
   // Counted as if the matrix were full.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),
   row(

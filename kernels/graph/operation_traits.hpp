@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/graph/graph.hpp"
+#include "kernels/graph/precision.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +60,7 @@ struct operation_traits {
   bool takes_sparse = false;
   /// The operation reads only as many elements of the first input as the output has.
   bool reads_part = false;
+  operation_precision precision = operation_precision::wide;
   /// The input that selects which rows of the other input are read; no other rows are.
   std::size_t names_read_rows = none;
   /// The input that selects which rows of the result may differ from 0.

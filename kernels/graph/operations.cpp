@@ -255,6 +255,17 @@ expression select(expression condition, expression a, expression b) {
   return append(op, {condition, a, b}, condition.shape());
 }
 
+expression cast(expression x, dtype type) {
+  constexpr auto op = operation::cast;
+  check_float(op, x);
+  check_not_sparse(op, x);
+  if (type != dtype::float32 && !is_narrow(type))
+    refuse(op,
+           describe(x) + " to " + std::string(to_string(type))
+             + "; expected float32, bfloat16 or float16");
+  return x.owner().casted(x, type);
+}
+
 expression sum(expression x) {
   check_float(operation::sum, x);
   return append(operation::sum, {x}, {});

@@ -86,6 +86,10 @@ expression above(expression x, double bound);
 /// gradient.
 expression select(expression condition, expression a, expression b);
 
+/// The same numbers as float32, bfloat16 or float16, rounded (kernels/graph/precision.hpp). Returns
+/// x itself if it has this type. The gradient passes through.
+expression cast(expression x, dtype type);
+
 inline expression operator+(expression a, expression b) {
   return add(a, b);
 }

@@ -18,7 +18,7 @@ namespace troupe {
 /// gradients of its inputs.
 class reverse_mode {
 public:
-  reverse_mode(expression y, std::span<const expression> xs);
+  reverse_mode(expression y, std::span<const expression> xs, expression seed);
 
   /// The gradient with respect to x. Zeros if y does not depend on it.
   expression of(expression x);

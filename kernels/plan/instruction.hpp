@@ -18,7 +18,8 @@ struct operand {
     weight,
     /// index: position among the placeholders; the run binds a pointer to it.
     feed,
-    /// index: first element in the executor's arena, a multiple of 16.
+    /// index: position in the executor's arena, in units of float32 and a multiple of 16. (An
+    /// executor of double has units of double.)
     arena,
     /// index: first element in the flat gradient of the run.
     gradient,

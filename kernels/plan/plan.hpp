@@ -40,6 +40,12 @@ struct plan_options {
   bool gradients = false;
   /// Smallest size of a bucket of gradients, in bytes of float32.
   std::size_t bucket_bytes = std::size_t{256} * 1024;
+  /// bfloat16 or float16: mixed precision (lower_precision of kernels/graph/precision.hpp).
+  dtype precision = dtype::float32;
+  /// With gradients: the plan has one more placeholder, the last one, a scalar. All gradients of
+  /// trainable parameters, and all values between them and the loss, are multiplied by it. In
+  /// float16, small gradients would be rounded to 0 otherwise.
+  bool scale_loss = false;
   /// The table of the device that will run the plan, such as cpu_fusion(). Null: bias and
   /// activation are separate steps.
   const fusion_table* fusion = nullptr;
@@ -96,6 +102,11 @@ public:
     return graph_.at(graph_.placeholders().at(index));
   }
 
+  /// See plan_options.
+  dtype precision() const noexcept { return precision_; }
+  /// Position of the placeholder of plan_options::scale_loss; nothing without it.
+  std::optional<std::size_t> loss_scale_feed() const noexcept { return loss_scale_feed_; }
+
   // -- for executors --
   const std::vector<instruction>& instructions() const noexcept { return instructions_; }
   /// Constants and their positions in the arena. They are written once.
@@ -104,7 +115,8 @@ public:
     std::vector<double> values;
   };
   const std::vector<constant_value>& constants() const noexcept { return constants_; }
-  /// Number of elements in the arena, without scratch space for matmul.
+  /// Size of the arena, without scratch space for matmul: a number of float32. Two elements of 16
+  /// bits take the place of one.
   std::size_t arena_elements() const noexcept { return arena_elements_; }
   /// Positions of the fetches, in the order of plan_options::fetches.
   const std::vector<operand>& fetches() const noexcept { return fetches_; }
@@ -129,6 +141,8 @@ private:
   graph graph_;
   std::size_t max_rows_ = 0;
   bool gradients_ = false;
+  dtype precision_ = dtype::float32;
+  std::optional<std::size_t> loss_scale_feed_;
   std::vector<instruction> instructions_;
   std::vector<bucket> buckets_;
   std::vector<bool> feed_read_;

@@ -4,6 +4,7 @@
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operation_traits.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/precision.hpp"
 
 #include <algorithm>
 
@@ -14,10 +15,12 @@ planner::planner(plan& result, const graph& source, const plan_options& options)
   plan_.graph_ = source;
   plan_.max_rows_ = options.max_rows;
   plan_.gradients_ = options.gradients;
+  plan_.precision_ = options.precision;
 }
 
 void planner::run() {
   choose_targets();
+  lower();
   if (options_.gradients)
     differentiate();
   mark_needed();
@@ -72,6 +75,28 @@ void planner::choose_targets() {
   }
 }
 
+/// Changes the copy of the graph to the precision of the plan.
+void planner::lower() {
+  if (is_narrow(options_.precision)) {
+    std::vector<std::uint32_t> ids;
+    plan_.graph_ = lower_precision(source_, options_.precision, ids);
+    for (auto* id : {&loss_, &correct_})
+      if (*id != none)
+        *id = ids[*id];
+    for (auto& id : fetches_)
+      id = ids[id];
+  }
+  if (loss_ != none)
+    loss_ = in_full(loss_);
+  for (auto& id : fetches_)
+    id = in_full(id);
+}
+
+/// The value in float32, for the caller.
+std::uint32_t planner::in_full(std::uint32_t id) {
+  return is_narrow(at(id).type) ? plan_.graph_.casted({plan_.graph_, id}, dtype::float32).id() : id;
+}
+
 void planner::differentiate() {
   auto& g = plan_.graph_;
   std::vector<expression> variables;
@@ -84,15 +109,20 @@ void planner::differentiate() {
     variables.emplace_back(g, id);
     entries.push_back(n.index);
   }
+  expression scale;
+  if (options_.scale_loss) {
+    plan_.loss_scale_feed_ = g.placeholders().size();
+    scale = g.placeholder("loss_scale", {});
+  }
   const auto leaves = g.nodes().size();
-  const auto results = gradients({g, loss_}, variables);
+  const auto results = gradients({g, loss_}, variables, scale);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const auto& n = results[i].node();
     // If the result is a newly created constant 0, the loss does not depend on the variable.
     const bool independent = results[i].id() >= leaves && n.op == operation::constant
       && n.values == std::vector<double>{0};
     if (!independent)
-      parameter_gradients_.emplace_back(results[i].id(), entries[i]);
+      parameter_gradients_.emplace_back(in_full(results[i].id()), entries[i]);
   }
   for (const auto& [variable, sum] : g.state_updates())
     parameter_gradients_.emplace_back(sum, at(variable).index);

@@ -81,6 +81,8 @@ private:
   std::uint32_t check(const char* what, expression x) const;
 
   void choose_targets();
+  void lower();
+  std::uint32_t in_full(std::uint32_t id);
   void differentiate();
   void mark_needed();
   void copy_shared_gradients();

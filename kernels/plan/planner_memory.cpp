@@ -33,7 +33,8 @@ std::size_t planner::arena_size(std::uint32_t id) const {
                       + std::to_string(rows) + " rows has " + std::to_string(each) + " x "
                       + std::to_string(rows) + " elements; at most " + std::to_string(most_elements)
                       + " are accepted");
-  return round_up(std::max<std::size_t>(each * rows, 1));
+  const auto n = is_narrow(at(id).type) ? (each * rows + 1) / 2 : each * rows;
+  return round_up(std::max<std::size_t>(n, 1));
 }
 
 std::size_t planner::allocate(std::size_t elements) {
@@ -111,7 +112,8 @@ bool planner::place_over_input(const step& s, std::size_t position, std::uint32_
     return false;
   for (auto reshaped : s.inputs) {
     const auto input = root(reshaped);
-    if (!owns_block_[input] || last_read_[input] != position || at(reshaped).shape != at(id).shape)
+    if (!owns_block_[input] || last_read_[input] != position || at(reshaped).shape != at(id).shape
+        || size_of(at(reshaped).type) != size_of(at(id).type))
       continue;
     places_[id].where = operand::place::arena;
     places_[id].index = places_[input].index;

@@ -86,6 +86,20 @@ std::vector<double> random_values(std::size_t n, std::string_view name, std::uin
   return result;
 }
 
+double rounded(dtype type, double x) {
+  if (!is_narrow(type) || x == 0 || !std::isfinite(x))
+    return x;
+  const bool brain = type == dtype::bfloat16;
+  const int fraction_bits = brain ? 7 : 10;
+  const int least_exponent = brain ? -126 : -14;
+  const double largest = brain ? std::ldexp(255, 120) : 65504;
+  int exponent = 0;
+  std::frexp(x, &exponent); // |x| from 2^(exponent - 1) to 2^exponent
+  const int last_bit = std::max(exponent - 1, least_exponent) - fraction_bits;
+  const double result = std::ldexp(std::nearbyint(std::ldexp(x, -last_bit)), last_bit);
+  return std::fabs(result) > largest ? std::copysign(HUGE_VAL, x) : result;
+}
+
 std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x) {
   std::vector<double> result(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {

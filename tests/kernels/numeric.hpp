@@ -74,6 +74,10 @@ leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
 /// zero, in the nodes up to `id`. Numerical gradients need some distance.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
+/// x, rounded to the nearest number of a type of 16 bits, by arithmetic alone; x itself for
+/// float32.
+double rounded(dtype type, double x);
+
 /// The value of node `id`, computed by plain loops in double, independently of plan and executor.
 std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& values);
 

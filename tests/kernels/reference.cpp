@@ -214,6 +214,10 @@ values evaluate(const graph& g, const node& n, const std::vector<values>& x,
     for (std::size_t i = 0; i < size; ++i)
       y[i] = stays(n, i) ? x[0][i] / (1 - n.factor) : 0;
     return y;
+  case operation::cast:
+    for (std::size_t i = 0; i < size; ++i)
+      y[i] = rounded(n.type, x[0][i]);
+    return y;
   case operation::select:
     for (std::size_t i = 0; i < size; ++i)
       y[i] = std::isnan(x[0][i]) ? x[0][i] : x[x[0][i] > 0 ? 1 : 2][i];

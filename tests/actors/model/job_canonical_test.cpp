@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
         // written with explicit defaults
         "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
         "optimizer.weight_decay=0", "model.layer[0].name=dense_1", "model.layer[0].dense.bias=true",
-        "async_ps={}", "runtime={}"}) {
+        "precision=FLOAT32", "async_ps={}", "runtime={}"}) {
     BOOST_TEST(job_hash(with(same)) == hash, same);
     BOOST_TEST(first_difference(digits_job(), with(same)).empty(), same);
   }
@@ -125,6 +125,9 @@ BOOST_AUTO_TEST_CASE(what_matters) {
                                 "seed=2",
                                 "data.batch=9",
                                 "data.digits.seed=2",
+                                "precision=BFLOAT16",
+                                "precision=FLOAT16",
+                                "loss_scale.initial=1024",
                                 "async_ps.max_staleness=0",
                                 "runtime.bucket_bytes=4",
                                 "runtime.ring_chunk_bytes=4"}) {

@@ -245,4 +245,34 @@ BOOST_AUTO_TEST_CASE(splits_and_normalization) {
                       "data.normalize: not for data.csv; use data.csv.standardize"));
 }
 
+BOOST_AUTO_TEST_CASE(precision) {
+  for (const char* good : {"precision=FLOAT32", "precision=BFLOAT16", "precision=FLOAT16"})
+    BOOST_TEST(problems({good}) == "(no error)", good);
+  BOOST_TEST(problems({"precision=FLOAT16", "loss_scale={initial: 1024 growth_interval: 0}"})
+             == "(no error)");
+  BOOST_TEST(contains(problems({"precision=PRECISION_UNSET"}),
+                      "precision: expected FLOAT32, BFLOAT16 or FLOAT16"));
+  for (const char* other : {"precision=FLOAT32", "precision=BFLOAT16"})
+    BOOST_TEST(contains(problems({other, "loss_scale.initial=1024"}),
+                        "loss_scale: only precision: FLOAT16 needs it; leave it out"),
+               other);
+  for (const char* wrong : {"loss_scale.initial=3", "loss_scale.initial=0.5",
+                            "loss_scale.initial=0", "loss_scale.initial=-2",
+                            "loss_scale.initial=inf", "loss_scale.initial=nan",
+                            "loss_scale.initial=1e30"})
+    BOOST_TEST(contains(problems({"precision=FLOAT16", wrong}),
+                        "loss_scale.initial: expected a power of two from 1 to 2^60"),
+               wrong);
+  BOOST_TEST(contains(problems(csv_job("x"), {"solver=EXACT", "precision=BFLOAT16"}),
+                      "precision: solver: EXACT makes no steps; leave it out"));
+  // Each worker scales its own loss, so sums over workers do not fit.
+  const char* together = "model.layer[0]={ name: 'together' batch_norm { sync: true } }";
+  BOOST_TEST(problems({"protocol=SYNC_PS", together, "precision=BFLOAT16"}) == "(no error)");
+  BOOST_TEST(contains(problems({"protocol=SYNC_PS", together, "precision=FLOAT16"}),
+                      "precision: FLOAT16 does not fit layer \"together\", whose batch_norm.sync"));
+  // Problems of layers are reported once.
+  const auto text = problems({"precision=FLOAT16", "model.layer[0].dense.units=0"});
+  BOOST_TEST(text.find("units: expected") == text.rfind("units: expected"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -48,7 +48,7 @@ void* checked_memory::allocate(std::size_t bytes) {
   // Like the memory of a device: aligned to 256 bytes, or nearly.
   auto* const first = memory.get() + band;
   const auto key = reinterpret_cast<std::uintptr_t>(first);
-  allocations_[key] = {std::move(memory), bytes, std::vector<word>((bytes + 3) / 4)};
+  allocations_[key] = {std::move(memory), bytes, std::vector<word>(word::count(bytes))};
   return first;
 }
 
@@ -77,7 +77,7 @@ word* checked_memory::find(const void* p, std::size_t bytes) {
       return nullptr;
     last_ = &*after;
   }
-  return last_->second.words.data() + (address - last_->first) / 4;
+  return last_->second.words.data() + (address - last_->first) / word::size;
 }
 
 } // namespace troupe::test

@@ -18,11 +18,14 @@ struct moment {
   std::uint32_t thread = 0;
 };
 
-/// The accesses to four bytes of memory. This is enough to find races in the order in which the
+/// The accesses to two bytes of memory. This is enough to find races in the order in which the
 /// threads run.
 class word {
 public:
   static constexpr std::uint32_t several = ~std::uint32_t{0};
+  static constexpr std::size_t size = 2;
+  /// Number of words of an element, or of memory, of this many bytes.
+  static constexpr std::size_t count(std::size_t bytes) { return (bytes + size - 1) / size; }
 
   /// Returns the error; empty if there is none.
   const char* read(const moment& now);

@@ -16,7 +16,7 @@ using namespace troupe::test;
 namespace {
 
 constexpr double exact = 1e-12;
-constexpr double rounded = 6e-8;
+constexpr double rounding = 6e-8;
 
 /// Runs `f` in all orders and checks that its results have the same bits.
 template <class F>
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(sums_of_all) {
         const device_array<float> single(1);
         run(cuda::scalar_result{all.data(), single.data()});
         check_close(all.values(), std::vector{expected}, exact, exact * absolute, what);
-        check_close(single.values(), all.values(), rounded, 0, what);
+        check_close(single.values(), all.values(), rounding, 0, what);
         return single.values();
       });
     };
@@ -97,13 +97,13 @@ BOOST_AUTO_TEST_CASE(sums_of_rows_and_columns) {
         cuda::sum_leading({}, rows, columns, x.data(), space.data(), out.data());
         return out.values();
       });
-      check_close(columns_sum, by_column, rounded, 1e-10, "sum_leading");
+      check_close(columns_sum, by_column, rounding, 1e-10, "sum_leading");
       const auto rows_sum = in_any_order([&] {
         const device_array<float> out(rows);
         cuda::sum_last({}, rows, columns, x.data(), out.data());
         return out.values();
       });
-      check_close(rows_sum, by_row, rounded, 1e-10, "sum_last");
+      check_close(rows_sum, by_row, rounding, 1e-10, "sum_last");
     }
 }
 
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(sums_of_channels) {
         cuda::sum_channels({}, count, channels, pixels, x.data(), out.data());
         return out.values();
       });
-      check_close(sums, expected, rounded, 1e-10, "sum_channels");
+      check_close(sums, expected, rounding, 1e-10, "sum_channels");
     }
 }
 

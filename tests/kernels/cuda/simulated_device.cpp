@@ -1,9 +1,11 @@
 #include "tests/kernels/cuda/simulated_device.hpp"
 
+#include "kernels/cpu/conversions.hpp"
 #include "kernels/cpu/executor_state.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -126,17 +128,33 @@ std::unique_ptr<cuda::event> simulated_device::make_event() {
 
 namespace {
 
+std::vector<float> in_float(dtype type, std::size_t n, const void* from) {
+  check_written(from, n * size_of(type));
+  std::vector<float> result(n);
+  if (is_narrow(type))
+    cpu::widen(type, n, from, result.data());
+  else
+    std::copy_n(static_cast<const float*>(from), n, result.begin());
+  return result;
+}
+
 void multiply_now(const cuda::product& x) {
   const auto scratch = make_aligned<float>(cpu::gemm_scratch_elements<float>());
-  check_written(x.a, x.batch * x.m * x.k * sizeof(float));
-  check_written(x.b, x.batch * x.k * x.n * sizeof(float));
-  mark_written(x.c, x.batch * x.m * x.n * sizeof(float));
+  const auto as = in_float(x.operands, x.batch * x.m * x.k, x.a);
+  const auto bs = in_float(x.operands, x.batch * x.k * x.n, x.b);
+  std::vector<float> cs(x.batch * x.m * x.n);
   for (std::size_t i = 0; i < x.batch; ++i) {
-    cpu::matrix<float> a{x.a + i * x.m * x.k, x.transpose_a ? x.m : x.k, 1};
-    cpu::matrix<float> b{x.b + i * x.k * x.n, x.transpose_b ? x.k : x.n, 1};
+    cpu::matrix<float> a{as.data() + i * x.m * x.k, x.transpose_a ? x.m : x.k, 1};
+    cpu::matrix<float> b{bs.data() + i * x.k * x.n, x.transpose_b ? x.k : x.n, 1};
     cpu::gemm<float>(x.m, x.n, x.k, x.transpose_a ? a.transposed() : a,
-                     x.transpose_b ? b.transposed() : b, x.c + i * x.m * x.n, x.n, scratch.get());
+                     x.transpose_b ? b.transposed() : b, cs.data() + i * x.m * x.n, x.n,
+                     scratch.get());
   }
+  mark_written(x.c, cs.size() * size_of(x.result));
+  if (is_narrow(x.result))
+    cpu::narrow(x.result, cs.size(), cs.data(), x.c);
+  else
+    std::ranges::copy(cs, static_cast<float*>(x.c));
 }
 
 } // namespace

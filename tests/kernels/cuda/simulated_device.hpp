@@ -33,8 +33,12 @@ public:
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
   void multiply(cuda::stream where, const cuda::product& x) override;
+  bool multiplies(dtype type) const override { return type != refused_type; }
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
+
+  /// The type of products that this device cannot compute; none by default.
+  std::optional<dtype> refused_type;
 
   /// Allocations of both kinds of memory so far.
   std::size_t allocations() const noexcept { return allocations_; }

@@ -130,7 +130,7 @@ void simulator::check(bool writes, const void* data, std::size_t i, std::size_t 
     fail(std::string("a ") + verb + " of element " + std::to_string(i)
          + " of a view that is not all in one allocation of the device");
   const auto moment = now();
-  for (std::size_t k = 0; k < (element + 3) / 4; ++k)
+  for (std::size_t k = 0; k < word::count(element); ++k)
     if (const auto* wrong = writes ? words[k].write(moment) : words[k].read(moment); *wrong != 0)
       fail(std::string(wrong) + " (element " + std::to_string(i) + " of " + std::to_string(size)
            + ")");
@@ -347,7 +347,7 @@ std::span<word> words_of(const void* memory, std::size_t bytes) {
   auto* const first = the_simulator().memory.find(memory, bytes);
   if (first == nullptr)
     throw simulation_error("a copy or product beyond an allocation of the device");
-  return {first, (bytes + 3) / 4};
+  return {first, word::count(bytes)};
 }
 
 } // namespace

@@ -1,0 +1,41 @@
+#include "actors/worker/loss_scale.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+void loss_scale::succeeded() noexcept {
+  if (growth_interval_ == 0 || ++good_ < growth_interval_)
+    return;
+  value_ = std::min(value_ * 2, most);
+  good_ = 0;
+}
+
+bool loss_scale::overflowed() noexcept {
+  good_ = 0;
+  if (value_ <= least)
+    return false;
+  value_ /= 2;
+  return true;
+}
+
+bool is_finite(const layout& parameters, std::span<const float> gradient) {
+  for (const auto& x : parameters.entries()) {
+    const auto part = gradient.subspan(x.offset, x.size);
+    if (x.kind == parameter_kind::trainable
+        && !std::ranges::all_of(part, [](float y) { return std::isfinite(y); }))
+      return false;
+  }
+  return true;
+}
+
+void remove_scale(const layout& parameters, float scale, std::span<float> gradient) {
+  const float factor = 1 / scale; // exact
+  for (const auto& x : parameters.entries())
+    if (x.kind == parameter_kind::trainable)
+      for (float& y : gradient.subspan(x.offset, x.size))
+        y *= factor;
+}
+
+} // namespace troupe

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "kernels/graph/layout.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace troupe {
+
+/// Loss scaling for float16 (Micikevicius et al., 2018, arXiv 1710.03740, section 3.2), with the
+/// dynamic scale of PyTorch's GradScaler. There is one difference: a batch whose gradient overflows
+/// is computed again with half the scale, instead of being left out.
+///
+/// All scales are powers of two, so a scale changes only numbers that float16 cannot represent.
+class loss_scale {
+public:
+  /// The scale never gets smaller or larger.
+  static constexpr float least = 1;
+  static constexpr float most = 0x1p60F;
+
+  /// @param initial a power of two from `least` to `most`
+  /// @param growth_interval number of batches in a row without overflow after which the scale
+  /// doubles; 0: never
+  loss_scale(float initial, std::uint32_t growth_interval)
+    : value_(initial), growth_interval_(growth_interval) {}
+
+  /// The loss is multiplied by this.
+  float value() const noexcept { return value_; }
+
+  /// The gradient of a batch was finite.
+  void succeeded() noexcept;
+
+  /// The gradient of a batch was not finite. True if the batch should be computed again, with the
+  /// smaller scale. False if a smaller one does not help.
+  bool overflowed() noexcept;
+
+private:
+  float value_;
+  std::uint32_t growth_interval_;
+  /// Batches since the scale changed.
+  std::uint32_t good_ = 0;
+};
+
+/// True if all gradients of trainable parameters are finite.
+/// @param gradient of all parameters
+bool is_finite(const layout& parameters, std::span<const float> gradient);
+
+/// Divides the gradients of trainable parameters by a scale.
+/// @param gradient of all parameters
+void remove_scale(const layout& parameters, float scale, std::span<float> gradient);
+
+} // namespace troupe

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "kernels/graph/dtype.hpp"
+
+#include <cstddef>
+
+namespace troupe::cpu {
+
+/// out[i] = x[i], n elements of a type of 16 bits. T: float, double.
+template <class T>
+void widen(dtype type, std::size_t n, const void* x, T* out);
+
+/// out[i] = x[i], rounded to a type of 16 bits (kernels/narrow_float.hpp). A double is rounded to
+/// float first.
+template <class T>
+void narrow(dtype type, std::size_t n, const T* x, void* out);
+
+} // namespace troupe::cpu

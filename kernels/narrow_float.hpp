@@ -1,0 +1,95 @@
+#pragma once
+
+#include "kernels/host_device.hpp"
+
+#include <bit>
+#include <cstdint>
+
+// Floating-point numbers of 16 bits, and their conversions. The conversions use no denormal number
+// of float32 as an operand, so they give the same bits if the processor treats these as zero. They
+// have no branches, so that loops over them can be vectorized.
+
+namespace troupe {
+
+/// The upper half of a float32: 8 bits of exponent, 7 of fraction. The largest number is about
+/// 3.39e38, and 1 + 2^-7 follows 1.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+  bool operator==(const bfloat16&) const = default;
+};
+
+/// IEEE 754's binary16: 5 bits of exponent, 10 of fraction. The largest number is 65504, the
+/// smallest above 0 is 2^-24, and 1 + 2^-10 follows 1.
+struct float16 {
+  std::uint16_t bits = 0;
+  bool operator==(const float16&) const = default;
+};
+
+/// The same number. A NaN stays a NaN.
+TROUPE_HOST_DEVICE inline float widened(bfloat16 x) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
+
+/// The same number. A NaN stays a NaN, and becomes quiet.
+TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
+  const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000U) << 16;
+  const std::uint32_t rest = static_cast<std::uint32_t>(x.bits & 0x7fffU) << 13;
+  // The exponents of float32 are larger by 112.
+  constexpr std::uint32_t shift = 112U << 23;
+  constexpr std::uint32_t least_normal = 0x400U << 13;
+  constexpr std::uint32_t infinite = 0x7c00U << 13;
+  // A denormal number is fraction * 2^-24 = (2^-14 + fraction * 2^-24) - 2^-14.
+  const float denormal =
+    std::bit_cast<float>(rest + shift + (1U << 23)) - std::bit_cast<float>(shift + (1U << 23));
+  const std::uint32_t normal = rest + shift;
+  const std::uint32_t special = (rest + 2 * shift) | (rest > infinite ? 0x400000U : 0U);
+  const std::uint32_t magnitude = rest >= infinite ? special
+    : rest >= least_normal                         ? normal
+                                                   : std::bit_cast<std::uint32_t>(denormal);
+  return std::bit_cast<float>(sign | magnitude);
+}
+
+/// The nearest number; of two equally near ones, the one whose last bit is 0. Too large numbers
+/// become infinite. A NaN stays a NaN, becomes quiet, and loses the end of its payload.
+TROUPE_HOST_DEVICE inline void narrow(float x, bfloat16& result) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = bits + 0x7fffU + (bits >> 16 & 1U);
+  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  result.bits = static_cast<std::uint16_t>((nan ? bits | 0x400000U : rounded) >> 16);
+}
+
+/// The same for float16: from 65520 on, numbers become infinite. Denormal numbers are rounded to
+/// multiples of 2^-24.
+TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t sign = bits >> 16 & 0x8000U;
+  const std::uint32_t rest = bits & 0x7fffffffU;
+  constexpr std::uint32_t shift = 112U << 23;
+  constexpr std::uint32_t least_normal = 113U << 23;
+  // 65520, the middle between the largest number and the next one that would follow.
+  constexpr std::uint32_t too_large = 0x477ff000U;
+  constexpr std::uint32_t infinite = 0x7f800000U;
+  const std::uint32_t normal = (rest - shift + 0xfffU + (rest >> 13 & 1U)) >> 13;
+  // In the sum with 0.5, the last bit of the fraction is 2^-24, so the addition rounds.
+  constexpr std::uint32_t half = 126U << 23;
+  const bool is_denormal = rest < least_normal;
+  const float small = std::bit_cast<float>(is_denormal ? rest : 0U);
+  const std::uint32_t denormal =
+    std::bit_cast<std::uint32_t>(small + std::bit_cast<float>(half)) - half;
+  const std::uint32_t nan = 0x7e00U | (rest >> 13 & 0x3ffU);
+  const std::uint32_t magnitude = rest > infinite ? nan
+    : rest >= too_large                           ? 0x7c00U
+    : is_denormal                                 ? denormal
+                                                  : normal;
+  result.bits = static_cast<std::uint16_t>(sign | magnitude);
+}
+
+/// x, rounded to a type of 16 bits.
+template <class Narrow>
+TROUPE_HOST_DEVICE Narrow rounded_to(float x) noexcept {
+  Narrow result;
+  narrow(x, result);
+  return result;
+}
+
+} // namespace troupe

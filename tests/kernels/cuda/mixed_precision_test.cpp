@@ -1,0 +1,288 @@
+#include "kernels/cpu/conversions.hpp"
+#include "kernels/cuda/conversions.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/gpus.hpp"
+#include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
+#include "kernels/narrow_float.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+// Types of 16 bits on a GPU.
+
+namespace {
+
+constexpr dtype both[] = {dtype::bfloat16, dtype::float16};
+
+double rounding_of(dtype type) {
+  return type == dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
+}
+
+std::vector<std::uint16_t> narrowed(dtype type, const std::vector<float>& x) {
+  std::vector<std::uint16_t> result(x.size());
+  cpu::narrow(type, x.size(), x.data(), result.data());
+  return result;
+}
+
+std::vector<float> widened_all(dtype type, const std::vector<std::uint16_t>& x) {
+  std::vector<float> result(x.size());
+  cpu::widen(type, x.size(), x.data(), result.data());
+  return result;
+}
+
+/// The length of a - b, relative to b.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double size = 1e-20;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
+                                     std::size_t rows) {
+  options.precision = type;
+  return m.plan_for(options, rows);
+}
+
+/// Both devices round the results of their steps. They fuse different steps, and their sums differ
+/// in the last bits of float32, so single results may be rounded to neighbours. Compared by the
+/// lengths of tensors.
+void check_mixed(simulated_device& gpu, model& m, std::int64_t classes) {
+  for (const auto type : both) {
+    const auto on_gpu = plan_for(m, cuda::gpu_plan_options(), type, 33);
+    cuda::executor there(gpu, on_gpu);
+    troupe::executor<float> here(plan_for(m, cpu_plan_options(), type, 33));
+    const auto name = std::string(to_string(type));
+    for (const std::size_t rows : {33, 0, 1, 7}) {
+      m.draw(rows, classes);
+      const auto actual = run(m, there);
+      const auto expected = run(m, here);
+      const double tolerance = 6 * rounding_of(type);
+      BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)
+                   <= tolerance * std::max(std::fabs(expected.result.loss), 1e-3),
+                 name);
+      BOOST_TEST(actual.result.counted == expected.result.counted);
+      BOOST_TEST(actual.buckets == expected.buckets, boost::test_tools::per_element());
+      BOOST_TEST(distance(actual.gradient, expected.gradient) <= tolerance, name << " " << rows);
+      for (std::size_t i = 0; i < expected.fetched.size(); ++i)
+        BOOST_TEST(distance(actual.fetched[i], expected.fetched[i]) <= tolerance, name);
+    }
+    BOOST_TEST(cuda::executor::memory_bytes(*on_gpu)
+               < cuda::executor::memory_bytes(*m.plan_for(cuda::gpu_plan_options(), 33)) * 3 / 2);
+  }
+}
+
+/// Products of matrices of sequences, and a normalization between them.
+void build_attention(model& m) {
+  auto& g = m.g;
+  const auto x = g.placeholder("x", {shape::batch, 5, 6});
+  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  const auto project = [&](expression y, const std::string& name) {
+    return add_bias(dense(y, g.variable(name + ".weight", {6, 6})),
+                    g.variable(name + ".bias", {6}));
+  };
+  const auto q = scale(project(x, "q"), 0.3);
+  const auto mixed =
+    batched_matmul(softmax(batched_matmul(q, project(x, "k"), false, true)), project(x, "v"));
+  const auto y = multiply_rows(normalize_rows(x + gelu(mixed), 1e-5), g.variable("gain", {6}));
+  const auto logits = dense(reshape(y, {shape::batch, 30}), g.variable("head", {3, 30}),
+                            g.variable("head_bias", {3}));
+  m.loss = softmax_cross_entropy(logits, labels);
+  m.fetches = {logits};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_mixed_precision)
+
+BOOST_AUTO_TEST_CASE(conversions_have_the_bits_of_the_cpu) {
+  for (const auto type : both)
+    for (const auto n : element_counts) {
+      const auto x = random_floats(n, "x");
+      const auto expected = narrowed(type, x);
+      const auto y = random_floats(n / 2, "y");
+      in_all_orders([&] {
+        const device_array<float> from(x);
+        const device_array<std::uint16_t> narrow(n);
+        const device_array<float> back(n);
+        const device_array<float> other_from(y);
+        const device_array<std::uint16_t> other(n / 2);
+        const cuda::converted all[] = {
+          {from.data(), dtype::float32, narrow.data(), type, n},
+          {other_from.data(), dtype::float32, other.data(), type, n / 2}};
+        const auto before = launches();
+        cuda::convert({}, all);
+        BOOST_TEST(launches() - before == 1U); // one for both
+        const cuda::converted again[] = {{narrow.data(), type, back.data(), dtype::float32, n}};
+        cuda::convert({}, again);
+        BOOST_TEST(narrow.values() == expected, boost::test_tools::per_element());
+        BOOST_TEST(other.values() == narrowed(type, y), boost::test_tools::per_element());
+        BOOST_TEST(same_bits(back.values(), widened_all(type, expected)));
+      });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(more_conversions_than_one_launch_has) {
+  constexpr std::size_t n = cuda::most_conversions + 3;
+  const auto x = random_floats(n, "x");
+  const device_array<float> from(x);
+  const device_array<std::uint16_t> to(n);
+  std::vector<cuda::converted> all;
+  for (std::size_t i = 0; i < n; ++i)
+    all.push_back({from.data() + i, dtype::float32, to.data() + i, dtype::bfloat16, 1});
+  const auto before = launches();
+  cuda::convert({}, all);
+  BOOST_TEST(launches() - before == 2U);
+  BOOST_TEST(to.values() == narrowed(dtype::bfloat16, x), boost::test_tools::per_element());
+}
+
+// 0.5 (x * y), with any mix of types, computed in float32 and rounded once.
+BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
+  const element_step program[] = {{operation::multiply, 0, 1, 0, 2},
+                                  {operation::scale, 2, 2, 2, 2, 0.3}};
+  for (const auto type : both)
+    for (const auto n : element_counts) {
+      const auto x = narrowed(type, random_floats(n, "x"));
+      const auto y = random_floats(n, "y");
+      const auto wide = widened_all(type, x);
+      std::vector<float> expected(n);
+      for (std::size_t i = 0; i < n; ++i)
+        expected[i] = 0.3F * (wide[i] * y[i]);
+      in_all_orders([&] {
+        const device_array<std::uint16_t> dx(x);
+        const device_array<float> dy(y);
+        const device_array<float> out(n);
+        const cuda::mixed_input inputs[] = {{dx.data(), type}, {dy.data(), dtype::float32}};
+        cuda::elementwise({}, program, n, inputs, 1, {out.data(), dtype::float32});
+        BOOST_TEST(same_bits(out.values(), expected), n);
+        cuda::elementwise({}, program, n, inputs, 1, {dx.data(), type}); // in place
+        BOOST_TEST(dx.values() == narrowed(type, expected), boost::test_tools::per_element());
+      });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(biases_of_mixed_types) {
+  for (const auto type : both)
+    for (const std::size_t rows : {0, 1, 33})
+      for (const std::size_t columns : {1, 31, 257}) {
+        const auto n = rows * columns;
+        const auto x = random_floats(n, "x");
+        const auto b = random_floats(columns, "b");
+        const auto y = narrowed(type, random_floats(n, "y"));
+        const auto wide = widened_all(type, y);
+        std::vector<float> expected(n);
+        for (std::size_t i = 0; i < n; ++i)
+          expected[i] = wide[i] > 0 ? x[i] + b[i % columns] : 0;
+        const device_array<float> dx(x);
+        const device_array<float> db(b);
+        const device_array<std::uint16_t> dy(y);
+        const device_array<std::uint16_t> out(n);
+        cuda::by_channel({}, cuda::channel_operation::add,
+                         {n,
+                          columns,
+                          1,
+                          dx.data(),
+                          db.data(),
+                          {operation::relu_gradient, dy.data(), type},
+                          out.data(),
+                          dtype::float32,
+                          type});
+        BOOST_TEST(out.values() == narrowed(type, expected), boost::test_tools::per_element());
+      }
+}
+
+BOOST_AUTO_TEST_CASE(dense_models) {
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_classifier(m);
+    check_mixed(gpu, m, 5);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(convolutional_networks) {
+  model m;
+  build_network(m);
+  simulated_device gpu{1};
+  check_mixed(gpu, m, 4);
+}
+
+BOOST_AUTO_TEST_CASE(attention) {
+  with_all_devices([](simulated_device& gpu) {
+    model m;
+    build_attention(m);
+    check_mixed(gpu, m, 3);
+  });
+}
+
+// The first step of all is one launch, whatever the number of layers.
+BOOST_AUTO_TEST_CASE(weights_are_cast_in_one_launch) {
+  std::size_t before = 0;
+  for (const std::size_t layers : {2, 9}) {
+    model m;
+    auto y = m.g.placeholder("x", {shape::batch, 4});
+    for (std::size_t i = 0; i < layers; ++i)
+      y = dense(y, m.g.variable("w" + std::to_string(i), {4, 4}));
+    m.fetches = {sum_last(y)};
+    m.draw(3, 2);
+    simulated_device gpu;
+    cuda::executor there(gpu, plan_for(m, cuda::gpu_plan_options(), dtype::bfloat16, 3));
+    run(m, there);
+    const auto first = launches();
+    run(m, there);
+    const auto count = launches() - first;
+    if (before != 0)
+      BOOST_TEST(count == before); // products are not launches of kernels
+    before = count;
+  }
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
+  for (const auto build : {build_classifier, build_network}) {
+    model m;
+    build(m);
+    simulated_device gpu;
+    const auto what = plan_for(m, cuda::gpu_plan_options(), dtype::bfloat16, 8);
+    const cuda::executor there(gpu, what);
+    BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_gpu_without_bfloat16) {
+  model m;
+  build_classifier(m);
+  const auto open = [](std::size_t) {
+    auto gpu = std::make_unique<simulated_device>();
+    gpu->refused_type = dtype::bfloat16;
+    return gpu;
+  };
+  const auto gpus = cuda::make_gpus(open);
+  const auto brain = plan_for(m, cuda::gpu_plan_options(), dtype::bfloat16, 3);
+  const auto names_the_remedy = [](const device_error& error) {
+    return std::string(error.what()).find("precision: FLOAT32 or FLOAT16") != std::string::npos;
+  };
+  BOOST_CHECK_EXCEPTION(gpus->check(0, *brain), device_error, names_the_remedy);
+  BOOST_CHECK_EXCEPTION(gpus->make_executor(0, brain, brain), device_error, names_the_remedy);
+  gpus->check(0, *plan_for(m, cuda::gpu_plan_options(), dtype::float16, 3));
+  gpus->check(0, *m.plan_for(cuda::gpu_plan_options(), 3));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
