@@ -111,9 +111,10 @@ void print_job(const proto::Job& job) {
        fmt::format("{}, {}, {}, {}", traits_of(job).name, rule, count(job.epochs(), "epoch"),
                    fmt::format("learning rate {:g}", job.learning_rate().base())));
   if (job.precision() != proto::FLOAT32)
-    line("precision", fmt::format("{} products, convolutions and the operations between them; "
-                                  "float32 weights and gradients",
-                                  in_words(proto::Precision_Name(job.precision()))));
+    line("precision",
+         fmt::format("{} products, convolutions and the operations between them; "
+                     "float32 weights and gradients",
+                     in_words(proto::Precision_Name(job.precision()))));
 }
 
 /// The sizes of a sample, such as "1 x 28 x 28".

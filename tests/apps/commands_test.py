@@ -257,6 +257,12 @@ class Check(Command):
         _, errors = self.check("--protocol=ring", "--set", "placement=BY_TENSOR", code=2)
         self.assertIn("placement: RING has no parameter servers", errors)
 
+    def test_precision(self):
+        output, _ = self.check("--set", "precision=BFLOAT16")
+        self.assertIn("\nprecision   bfloat16 products, convolutions and the operations between them; "
+                      "float32 weights and gradients\n", output)
+        self.assertNotIn("precision", self.check()[0])
+
     def test_buffer(self):
         output, _ = self.check("--workers=2", "--set", "async_ps.buffer=4")
         self.assertIn("the mean of each 4 gradients is applied when the last of them arrives", output)

@@ -87,6 +87,24 @@ class Onnx(TestCase):
         shown = self.run_to_end("predict", f"--job={again}", f"--weights={self.folder / 'first/weights.safetensors'}")
         self.assertIn("test accuracy", shown)
 
+    def test_mixed_precision(self):
+        job = self.job(epochs=3)
+        wide = self.train(job, "wide", "--protocol=ring")
+        narrow = self.train(job, "narrow", "--protocol=ring", "--set", "precision=BFLOAT16")
+        self.assertNotEqual(narrow["weights_sha256"], wide["weights_sha256"])
+        self.assertAlmostEqual(narrow["train_loss"], wide["train_loss"], delta=0.05)
+        # The file has float32, and the exported model computes in it.
+        path = self.folder / "narrow/weights.safetensors"
+        data = path.read_bytes()
+        header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+        header.pop("__metadata__", None)
+        self.assertEqual({x["dtype"] for x in header.values()}, {"F32"})
+        output = self.folder / "narrow.onnx"
+        self.run_to_end("export", f"--job={job}", f"--weights={path}", f"--output={output}")
+        again = self.job(onnx=output, name="again.textproto")
+        shown = self.run_to_end("predict", f"--job={again}", f"--weights={path}")
+        self.assertAlmostEqual(float(re.search(r"test loss +(\S+)", shown)[1]), narrow["test_loss"], delta=1e-4)
+
     def test_normalization_goes_into_the_model(self):
         images, labels = self.folder / "images", self.folder / "labels"
         job = self.job()

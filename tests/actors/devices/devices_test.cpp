@@ -286,6 +286,54 @@ BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
   BOOST_TEST(copies > 10U);
 }
 
+// Both devices round to 16 bits after each step, but fuse different steps.
+BOOST_AUTO_TEST_CASE(a_gpu_trains_in_16_bits_like_the_cpu) {
+  for (const auto& model : {mlp, cnn, lstm})
+    for (const std::string type : {"BFLOAT16", "FLOAT16"})
+      BOOST_TEST_CONTEXT(type << ", " << model) {
+        const std::vector<std::string> more{"protocol=RING", "precision=" + type};
+        const auto cpu = train(job_with(model, more), 2, nullptr);
+        const auto gpu =
+          train(job_with(model, {"protocol=RING", "precision=" + type, on_gpu}), 2, gpus(1));
+        const auto wide = train(job_with(model, {"protocol=RING", on_gpu}), 2, gpus(1));
+        BOOST_TEST(cpu.summary.failure == "");
+        BOOST_TEST(gpu.summary.failure == "");
+        BOOST_TEST(gpu.summary.samples == 48U);
+        BOOST_TEST(distance(cpu.weights, gpu.weights) <= (type == "FLOAT16" ? 2e-3 : 1.6e-2));
+        BOOST_TEST(gpu.summary.weights_sha256 != wide.summary.weights_sha256);
+      }
+  for (const std::string protocol : {"SYNC_PS", "RING"}) {
+    const std::vector<std::string> more{"protocol=" + protocol, "precision=BFLOAT16"};
+    const auto cpu = train(job_with(normalized_together, more), 2, nullptr);
+    auto placed = more;
+    placed.push_back(on_gpu);
+    const auto gpu = train(job_with(normalized_together, placed), 2, gpus(1));
+    BOOST_TEST(gpu.summary.failure == "");
+    BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1.6e-2);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_gpu_without_bfloat16_is_refused) {
+  const auto old = cuda::make_gpus([](std::size_t) -> std::unique_ptr<cuda::device> {
+    auto result = std::make_unique<simulated_device>();
+    result->refused_type = dtype::bfloat16;
+    return result;
+  });
+  const std::vector<std::string> more{"precision=BFLOAT16", on_gpu};
+  const auto context = context_of(job_with(mlp, more));
+  const auto error = device_error_of([&] {
+    choose_device(*context, {job_kind::worker, 0}, old.get());
+  });
+  BOOST_TEST(contains(error, "worker/0 cannot compute on GPU:0: "), error);
+  BOOST_TEST(contains(error, "precision: FLOAT32 or FLOAT16"), error);
+  const auto other = context_of(job_with(mlp, {"precision=FLOAT16", on_gpu}));
+  BOOST_TEST(choose_device(*other, {job_kind::worker, 0}, old.get()).text == "GPU:0 (simulated)");
+  auto soft = more;
+  soft.push_back("soft_placement=true");
+  const auto placed = context_of(job_with(mlp, soft));
+  BOOST_TEST(choose_device(*placed, {job_kind::worker, 0}, old.get()).text == "CPU:0");
+}
+
 BOOST_AUTO_TEST_CASE(sparse_features) {
   const temporary_directory folder;
   const auto path = (folder.path() / "records.libsvm").string();

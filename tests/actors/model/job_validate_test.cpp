@@ -191,7 +191,9 @@ BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
   job.set_solver(proto::SOLVER_UNSET);
   job.set_protocol(proto::PROTOCOL_UNSET);
   job.mutable_optimizer()->set_kind(proto::OPTIMIZER_UNSET);
+  job.set_precision(proto::PRECISION_UNSET);
   const auto text = problems(job, {});
+  BOOST_TEST(contains(text, "precision: expected FLOAT32, BFLOAT16 or FLOAT16"));
   BOOST_TEST(contains(text, "protocol: expected one of async_ps"));
   BOOST_TEST(contains(text, "solver: expected ITERATIVE or EXACT"));
   BOOST_TEST(contains(text, "optimizer.kind: expected SGD"));
@@ -250,16 +252,14 @@ BOOST_AUTO_TEST_CASE(precision) {
     BOOST_TEST(problems({good}) == "(no error)", good);
   BOOST_TEST(problems({"precision=FLOAT16", "loss_scale={initial: 1024 growth_interval: 0}"})
              == "(no error)");
-  BOOST_TEST(contains(problems({"precision=PRECISION_UNSET"}),
-                      "precision: expected FLOAT32, BFLOAT16 or FLOAT16"));
   for (const char* other : {"precision=FLOAT32", "precision=BFLOAT16"})
     BOOST_TEST(contains(problems({other, "loss_scale.initial=1024"}),
                         "loss_scale: only precision: FLOAT16 needs it; leave it out"),
                other);
-  for (const char* wrong : {"loss_scale.initial=3", "loss_scale.initial=0.5",
-                            "loss_scale.initial=0", "loss_scale.initial=-2",
-                            "loss_scale.initial=inf", "loss_scale.initial=nan",
-                            "loss_scale.initial=1e30"})
+  for (const char* wrong :
+       {"loss_scale.initial=3", "loss_scale.initial=0.5", "loss_scale.initial=0",
+        "loss_scale.initial=-2", "loss_scale.initial=inf", "loss_scale.initial=nan",
+        "loss_scale.initial=1e30"})
     BOOST_TEST(contains(problems({"precision=FLOAT16", wrong}),
                         "loss_scale.initial: expected a power of two from 1 to 2^60"),
                wrong);
