@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe {
 
 void loss_scale::succeeded() noexcept {
+  halvings_ = 0;
   if (growth_interval_ == 0 || ++good_ < growth_interval_)
     return;
   value_ = std::min(value_ * 2, most);
@@ -14,9 +16,12 @@ void loss_scale::succeeded() noexcept {
 
 bool loss_scale::overflowed() noexcept {
   good_ = 0;
-  if (value_ <= least)
+  if (value_ <= least) {
+    value_ = std::ldexp(value_, std::exchange(halvings_, 0));
     return false;
+  }
   value_ /= 2;
+  ++halvings_;
   return true;
 }
 

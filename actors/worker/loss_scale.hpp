@@ -31,7 +31,8 @@ public:
   void succeeded() noexcept;
 
   /// The gradient of a batch was not finite. True if the batch should be computed again, with the
-  /// smaller scale. False if a smaller one does not help.
+  /// smaller scale. False if a smaller one does not help: the scale is then what it was before the
+  /// batch.
   bool overflowed() noexcept;
 
 private:
@@ -39,6 +40,8 @@ private:
   std::uint32_t growth_interval_;
   /// Batches since the scale changed.
   std::uint32_t good_ = 0;
+  /// How often this batch has halved the scale.
+  int halvings_ = 0;
 };
 
 /// True if all gradients of trainable parameters are finite.

@@ -16,6 +16,11 @@ namespace {
 
 using traits = operation_traits;
 using step = const gradient_step&;
+
+/// A number of 16 bits as float32, before many of them are multiplied and added up.
+expression in_full(expression x) {
+  return is_narrow(x.node().type) ? x.owner().casted(x, dtype::float32) : x;
+}
 using sizes = const operation_sizes&;
 using kind = operation_kind;
 using op = operation;
@@ -265,7 +270,7 @@ constexpr traits images[] = {
   in_place(as_first(row(op::multiply_channels, "multiply_channels", each<1>,
                         [](step s) {
                           if (s.wants(1))
-                            s.give(1, sum_channels(multiply(s.g, s.x(0))));
+                            s.give(1, sum_channels(multiply(in_full(s.g), s.x(0))));
                           if (s.wants(0))
                             s.give(0, multiply_channels(s.g, s.x(1)));
                         }))),
@@ -345,7 +350,7 @@ constexpr traits sequences[] = {
                           if (s.wants(0))
                             s.give(0, multiply_rows(s.g, s.x(1)));
                           if (s.wants(1))
-                            s.give(1, sum_leading(multiply(s.g, s.x(0))));
+                            s.give(1, sum_leading(multiply(in_full(s.g), s.x(0))));
                         }))),
   // Counted as if the matrix were full.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),

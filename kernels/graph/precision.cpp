@@ -62,6 +62,11 @@ void choose_type(node& x, std::vector<expression>& inputs) {
   if (x.op == operation::cast || !is_float(x.type)
       || std::ranges::none_of(inputs, [](auto y) { return is_narrow(y.node().type); }))
     return;
+  // The square of a number that float16 can represent may be too large for float16.
+  if (x.op == operation::multiply && inputs[0] == inputs[1]) {
+    x.type = dtype::float32;
+    return;
+  }
   if (traits.precision == operation_precision::same)
     x.type = common_type(inputs);
   else if (traits.precision == operation_precision::first)

@@ -125,7 +125,7 @@ void planner::differentiate() {
       parameter_gradients_.emplace_back(in_full(results[i].id()), entries[i]);
   }
   for (const auto& [variable, sum] : g.state_updates())
-    parameter_gradients_.emplace_back(sum, at(variable).index);
+    parameter_gradients_.emplace_back(in_full(sum), at(variable).index);
 }
 
 void planner::mark_needed() {

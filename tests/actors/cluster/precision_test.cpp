@@ -82,8 +82,9 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   BOOST_TEST(scale.overflowed());
   BOOST_TEST(scale.overflowed());
   BOOST_TEST(scale.value() == loss_scale::least);
+  // No scale helps this batch, which says nothing about the next one.
   BOOST_TEST(!scale.overflowed());
-  BOOST_TEST(scale.value() == loss_scale::least);
+  BOOST_TEST(scale.value() == 4);
   loss_scale fixed{16, 0};
   for (int i = 0; i < 100; ++i)
     fixed.succeeded();
@@ -170,6 +171,22 @@ BOOST_AUTO_TEST_CASE(a_scale_that_is_too_large) {
         BOOST_TEST(found.quarantined == 0U);
         BOOST_TEST(found.train_loss == expected.train_loss, boost::test_tools::tolerance(0.01));
       }
+}
+
+// The scale doubles after each batch, until a batch overflows. Workers have different scales.
+BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
+  for (const std::string more : {"accumulate=1", "accumulate=3", "optimizer.clip_norm=0.5"}) {
+    auto job = job_with({"precision=FLOAT16", "max_bad=1", more});
+    const auto expected = train(way::simulated, job, 2, 0);
+    job.mutable_loss_scale()->set_initial(0x1p30);
+    job.mutable_loss_scale()->set_growth_interval(1);
+    const auto found = train(way::simulated, job, 2, 0);
+    BOOST_TEST(found.failure == "");
+    BOOST_TEST(found.samples == expected.samples);
+    BOOST_TEST(found.quarantined == 0U);
+    BOOST_TEST(found.train_loss == expected.train_loss, boost::test_tools::tolerance(0.01));
+    BOOST_TEST(found.weights_sha256 != expected.weights_sha256);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(weights_stay_close_to_those_of_float32) {
