@@ -6,6 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <new>
 
 namespace troupe {
@@ -510,10 +511,20 @@ void link::on_sign_of_life() {
          + " ms");
 }
 
-// The actor that sent a request has its own deadline. This only frees the link's memory.
+// The actor that sent a request has its own deadline, so the request or its answer can be dropped;
+// this only frees the link's memory. Nobody asks again for a message without an answer, such as a
+// vector of a ring.
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;
+  const auto is_lost = [&](auto& x) {
+    return x.first.first == proto::Frame::ONE_WAY && x.second.moved < limit;
+  };
+  if (std::ranges::any_of(sending_, is_lost) || std::ranges::any_of(receiving_, is_lost)) {
+    lose("a message made no progress for " + std::to_string(options_.stall_timeout.count())
+         + " ms");
+    return;
+  }
   const bool waiting = session_->forget_before(now - options_.request_limit);
   std::erase_if(sending_, [&](auto& x) { return x.second.moved < limit; });
   std::erase_if(receiving_, [&](auto& x) { return x.second.moved < limit; });

@@ -68,7 +68,8 @@ namespace troupe {
 
 struct link_options {
   transfer_limits transfer;
-  /// A transfer without progress is given up after this time.
+  /// A transfer without progress is given up after this time. If nobody waits for an answer to its
+  /// message, the link ends.
   std::chrono::milliseconds stall_timeout{60'000};
   /// A request without an answer is kept for this long. This is longer than any deadline of an
   /// actor that sends requests.

@@ -35,6 +35,11 @@ bool link_session::on_this_host() const {
   return channel_ && channel_->on_this_host();
 }
 
+bool link_session::lends() const {
+  const std::lock_guard guard{mutex_};
+  return channel_ && channel_->lends();
+}
+
 void link_session::limit(std::uint64_t window) {
   const std::lock_guard guard{mutex_};
   window_ = window;

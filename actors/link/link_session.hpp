@@ -48,6 +48,10 @@ public:
   /// True if the peer is known to run on this host.
   bool on_this_host() const;
 
+  /// True if the peer reads large payloads in this process's memory, and this process in the
+  /// peer's. A peer on this host need not: its channel may be a TCP connection.
+  bool lends() const;
+
   /// The peer is known. Before this call, it may send nothing.
   void introduce(const link_peer& peer);
 

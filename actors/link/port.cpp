@@ -27,6 +27,10 @@ bool port::on_this_host() const {
   return session_->on_this_host();
 }
 
+bool port::lends() const {
+  return session_->lends();
+}
+
 void port::kill_proxy(caf::execution_unit* context, caf::error reason) {
   closed_ = true;
   cleanup(std::move(reason), context);

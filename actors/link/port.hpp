@@ -28,6 +28,8 @@ public:
 
   /// See link_session::on_this_host().
   bool on_this_host() const;
+  /// See link_session::lends().
+  bool lends() const;
 
 private:
   std::shared_ptr<link_session> session_;
@@ -48,6 +50,14 @@ template <class Handle>
 bool is_on_another_host(const Handle& x) {
   const auto* to = dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
   return to != nullptr && !to->on_this_host();
+}
+
+/// True if this actor is in another process, and both processes read each other's payloads without
+/// a copy.
+template <class Handle>
+bool shares_memory(const Handle& x) {
+  const auto* to = dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
+  return to != nullptr && to->lends();
 }
 
 /// Makes a port of either kind.

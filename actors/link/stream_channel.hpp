@@ -96,6 +96,9 @@ public:
   /// True if the peer runs on this host, so that no network limits the channel.
   bool on_this_host() const;
 
+  /// True if large payloads do not move: see stream_options::lends. Both ends agree.
+  bool lends() const noexcept { return options_.lends; }
+
   /// Bytes that wait. Thread-safe.
   std::uint64_t waiting() const;
 

@@ -162,6 +162,10 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   if (auto wrong = misfit(x.id(), gradient, selected(x.rows(), begin, end)))
     return std::move(*wrong);
   options_.board->count_bytes_received(gradient.size());
+  if (x.has_rows())
+    with_rows_.insert(x.id().worker());
+  else
+    with_rows_.erase(x.id().worker());
   if (auto answer = decided(x.id()))
     return std::move(*answer);
   if (auto late = stage(x.id(), x.has_rows() ? spread(x.rows(), gradient) : gradient))
@@ -248,6 +252,7 @@ caf::result<proto::Pushed> parameter_shard::on_push_and_commit(const proto::Comm
   if (auto wrong = misfit(x.id(), gradient, options_.where.size()))
     return std::move(*wrong);
   options_.board->count_bytes_received(gradient.size());
+  with_rows_.erase(x.id().worker());
   auto result = on_commit(x);
   if (std::ranges::any_of(
         open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), x.id()); }))
@@ -290,6 +295,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   quarantined_samples_ += x.samples();
   journal_.record(x.id(), answer, x.lease(), x.batch());
   policy_->left_out(x);
+  send_next_weights(x);
   tell_reader(x.id());
   tell_admitted();
   return answer;

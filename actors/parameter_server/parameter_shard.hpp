@@ -21,6 +21,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +29,8 @@
 namespace troupe {
 
 /// A synchronizer in the view of a shard. The shard notifies it about each synchronous update, or
-/// when it need no longer wait for slower workers.
+/// when it need no longer wait for slower workers. The same actor may get new weights
+/// (new_weights_taker).
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
 /// The synchronizers of all workers and, if shards exchange messages, all shards, in order. Sent
@@ -98,9 +100,10 @@ std::shared_ptr<version_pool> make_averages(const job_context& context, range wh
 /// gradients are committed. If a gradient is not committed as it was sent (because it is not
 /// finite), the pieces are dropped, and the update is made as usual.
 ///
-/// Workers in other processes of this host get the weights of their next step together with the
-/// announcement of the update or the answer to their commit. They need not pull. This is left out
-/// if shard 0 chooses among gradients, if workers wait for slower ones, or with `pull_ahead`.
+/// Workers that share memory with this process (shares_memory) get the weights of their next step
+/// before the announcement of the update or the answer to their commit. They need not pull. This is
+/// left out if shard 0 chooses among gradients, if workers wait for slower ones, with `pull_ahead`,
+/// for workers that exchange only rows of large tables, and if a worker pauses.
 ///
 /// When a checkpoint is due, the shard sends that version to the coordinator, with a copy of the
 /// optimizer's state, and continues. At most two captures are in transit.
@@ -181,9 +184,13 @@ private:
   bool prepared() const { return updater_.all_staged() && pieces_.settled(); }
   void drop_pieces();
   void send_piece(std::size_t piece, std::uint64_t version);
-  /// Sends the newest weights if the worker can read them in this process's memory.
+  /// Sends the newest weights if the worker can read them in this process's memory, needs all of
+  /// them, and is not fenced off.
   void send_whole(std::size_t rank);
+  /// Workers not in step: called before the answer to this commit, when the newest weights are
+  /// those of the worker's next step.
   void send_next_weights(const proto::Commit& x);
+  bool is_fenced(std::size_t rank) const;
   void make_version(const planned_update& update, bool is_prepared);
   void fail(const std::string& reason, bool not_finite = false);
   caf::error device_failed(const std::string& why);
@@ -221,6 +228,8 @@ private:
   std::size_t last_piece_ = 0;
   gradient_journal journal_;
   staged_gradients staged_;
+  /// Workers whose last pushed gradient has only rows. They also pull rows.
+  std::set<std::uint32_t> with_rows_;
   std::vector<open_commit> open_;
   /// For synchronous jobs that clip by norm: parts of the norms, and whether this shard has sent
   /// its own part.

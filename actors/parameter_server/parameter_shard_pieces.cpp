@@ -76,7 +76,7 @@ void parameter_shard::send_whole(std::size_t rank) {
   if (policy_->chooses() || options_.where.empty() || rank >= listeners_.size())
     return;
   const auto& to = listeners_[rank];
-  if (!is_port(to) || is_on_another_host(to))
+  if (!shares_memory(to) || with_rows_.contains(workers_[rank].task.index) || is_fenced(rank))
     return;
   auto newest = versions_->newest();
   if (options_.pulled)
@@ -91,8 +91,16 @@ void parameter_shard::send_whole(std::size_t rank) {
 }
 
 void parameter_shard::send_next_weights(const proto::Commit& x) {
-  if (options_.reader && policy_->needs_gradients() && context_->job.pull_ahead() == 0)
+  if (options_.reader && policy_->needs_gradients() && context_->job.pull_ahead() == 0
+      && !x.pauses())
     send_whole(rank_of(x.id().worker()));
+}
+
+bool parameter_shard::is_fenced(std::size_t rank) const {
+  proto::GradientId id;
+  id.set_worker(workers_[rank].task.index);
+  id.set_incarnation(workers_[rank].incarnation);
+  return journal_.fenced(id);
 }
 
 } // namespace troupe

@@ -125,7 +125,7 @@ bool ps_synchronizer::pulls_next() const {
 }
 
 bool ps_synchronizer::sends_weights(std::size_t shard) const {
-  return is_port(options_.shards[shard]) && !is_on_another_host(options_.shards[shard]);
+  return shares_memory(options_.shards[shard]) && !parts_[shard].where.empty();
 }
 
 void ps_synchronizer::pull_next(std::size_t shard) {
@@ -505,6 +505,8 @@ void ps_synchronizer::complete_header() {
   header_.set_lease(attributes_.lease);
   header_.set_batch(attributes_.batch);
   header_.set_step(options_.bounded ? clock_ : steps_.value);
+  // Its next step may begin much later, so the shard must not send weights for it now.
+  header_.set_pauses(!options_.in_step && !options_.bounded && done_->pauses);
   if (!done_->finite()) {
     header_.set_quarantine(true);
     return;
@@ -575,8 +577,12 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
   } else if (x.outcome() == proto::ACCEPTED) {
     accepted(shard);
   } else {
-    if (!options_.in_step)
+    if (!options_.in_step) {
       parts_[shard].told = std::max(parts_[shard].told, x.version());
+      // The shard sends its weights before this answer, or not at all.
+      if (pulls_next() && !parts_[shard].pulled_next && !has_new_weights(shard))
+        pull_next(shard);
+    }
     decide(shard, x.outcome(), x.staleness());
     const bool used = x.outcome() == proto::APPLIED || x.outcome() == proto::QUARANTINED;
     for (std::size_t i = 1; options_.first_decides && shard == 0 && i < parts_.size(); ++i)

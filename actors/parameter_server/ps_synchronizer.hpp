@@ -92,8 +92,9 @@ struct ps_synchronizer_options {
 ///
 /// Otherwise, if no worker waits for others, the worker pulls the weights of its next step together
 /// with the commit of this one. The reader answers once the gradient is decided, so this saves a
-/// round trip and does not change the weights of a single worker. Shards in other processes of this
-/// host send these weights without a pull.
+/// round trip and does not change the weights of a single worker. Shards that share memory with
+/// this process (shares_memory) send these weights before they answer the commit. If one has not,
+/// the worker pulls as soon as it has the answer.
 ///
 /// With `pull_ahead`, a worker may acquire a step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
@@ -102,8 +103,8 @@ struct ps_synchronizer_options {
 /// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it. The shard
 /// sends a piece of the next weights as soon as it has this piece of all workers' gradients, so a
 /// connection carries gradients and weights at the same time. If all pieces have arrived when the
-/// worker acquires the next step, nothing is pulled. In step, shards in other processes of this
-/// host send their whole range instead.
+/// worker acquires the next step, nothing is pulled. In step, shards that share memory with this
+/// process send their whole range instead.
 ///
 /// A commit without an answer in time is sent again. The gradient itself is sent again only if the
 /// shard lacks it.
@@ -219,8 +220,8 @@ private:
   void begin_later();
   void pull(std::size_t shard);
   bool pulls_next() const;
-  /// True if the shard sends weights by itself, because they are in memory that this process can
-  /// read.
+  /// True if this process can read the shard's memory, so the shard is expected to send the weights
+  /// of the next step before it answers the commit.
   bool sends_weights(std::size_t shard) const;
   void pull_next(std::size_t shard);
   void on_next(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
@@ -264,6 +265,7 @@ private:
   /// The newest weights that the shard has sent, if all pieces have arrived. Each version is used
   /// once.
   std::optional<weight_range> take_new_weights(std::size_t shard);
+  bool has_new_weights(std::size_t shard) const;
   /// Not in step: they would be older than necessary.
   void forget_new_weights();
   void on_contribute(const contribute& x);

@@ -65,10 +65,15 @@ void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& 
 
 std::optional<weight_range> ps_synchronizer::take_new_weights(std::size_t shard) {
   auto& x = piecewise_[shard];
-  if (!x.weights.complete() || x.version != parts_[shard].told)
+  if (!has_new_weights(shard))
     return std::nullopt;
   const auto all = std::exchange(x.weights, piece_assembly{x.pieces});
   return weight_range{parts_[shard].where.begin, {x.version}, all.data()};
+}
+
+bool ps_synchronizer::has_new_weights(std::size_t shard) const {
+  const auto& x = piecewise_[shard];
+  return x.weights.complete() && x.version == parts_[shard].told;
 }
 
 void ps_synchronizer::forget_new_weights() {

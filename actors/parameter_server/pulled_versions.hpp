@@ -13,7 +13,8 @@
 namespace troupe {
 
 /// The versions that each worker last read from a shard. Its next gradients are computed from
-/// these. The reader records them, and the writer looks them up. Thread-safe.
+/// these. The reader records those that a worker pulls, and the writer those that it sends by
+/// itself; the writer looks them up. Thread-safe.
 class pulled_versions {
 public:
   /// @param workers the workers that read from this shard; other workers are ignored

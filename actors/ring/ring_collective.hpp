@@ -33,8 +33,9 @@ enum class ring_work : std::uint8_t {
   reduce_scatter,
   all_gather,
   /// An all-reduce of two ranks in one hop instead of two. Each sends its whole vector, as many
-  /// elements as in `all_reduce`, and adds both up. There is only one segment, and with
-  /// ring_place::adds_later only one piece.
+  /// elements as in `all_reduce`, and gets the other one. There is only one segment. Each rank adds
+  /// both up; with ring_place::adds_later, the reader of the result does, and the vector is one
+  /// piece.
   exchange,
 };
 

@@ -6,7 +6,9 @@ namespace troupe {
 
 // Sums of flat ranges, for rings and shards. All spans must have the same size; otherwise, the
 // functions throw std::invalid_argument. Each element's result depends only on its operands, so
-// cutting a range anywhere does not change the bits. A range may be empty.
+// cutting a range anywhere does not change the bits. Sums of two ranges count denormal numbers as
+// zero, like updates (flush_denormals): an update that adds up its gradient itself has the same
+// bits. A range may be empty.
 
 /// out = a + b. `out` may be a or b.
 void add(std::span<const float> a, std::span<const float> b, std::span<float> out);

@@ -67,8 +67,9 @@ void start_ring_worker(const worker_site& site) {
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
   const auto sums = sums_of_step(site);
-  // Clipping needs the norm of the sum before the update.
-  const bool adds_later = site.context->rule.clip_norm == 0;
+  // Clipping needs the norm of the sum before the update. LAMB's updates do not add up.
+  const auto& rule = site.context->rule;
+  const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor();
   const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);
   site.host(proto::RING_NODE, rank, site.left());
   ring_synchronizer_options how;

@@ -25,7 +25,8 @@ namespace troupe {
 class sync_policy : public shard_policy {
 public:
   /// `workers`: the indices of the workers, in order of rank. `whole_sums`: if true, planned
-  /// updates have no range_updater::terms::addend, because their gradient has other readers.
+  /// updates have no range_updater::terms::addend, because their gradient has other readers, or the
+  /// updater would need memory to add it.
   sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
               const proto::SyncPs& how = {}, bool whole_sums = false);
 

@@ -26,9 +26,12 @@ void start_sync_ps_shard(const shard_site& site) {
   for (auto& x : site.view.of(job_kind::worker))
     indices.push_back(x.task.index);
   const auto& how = site.context->job.sync_ps();
-  const bool clips = site.context->rule.clip_norm > 0;
+  const auto& rule = site.context->rule;
+  const bool clips = rule.clip_norm > 0;
+  // Updates on a GPU and LAMB do not add up.
+  const bool whole_sums = clips || rule.by_tensor() || site.updaters;
   const auto shard = start_shard(
-    site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how, clips),
+    site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how, whole_sums),
     {.in_pieces = site.context->protocol.in_pieces});
   const bool shards_talk = clips || how.backup_workers() > 0;
   give_listeners(site, shard, site.view.of(job_kind::worker),

@@ -1,4 +1,4 @@
-// A worker and a parameter server in two processes of one host, which share memory. Both are in
+// A worker and a parameter server in two processes of one host, which may share memory. Both are in
 // this process here, with a socket between them.
 
 #include "actors/link/link_session.hpp"
@@ -9,6 +9,7 @@
 #include "actors/protocols/async_ps/async_policy.hpp"
 #include "actors/protocols/sync_ps/sync_policy.hpp"
 #include "messages/configure.hpp"
+#include "messages/selection.hpp"
 #include "tests/kernels/numeric.hpp"
 #include "tests/support/example_job.hpp"
 
@@ -17,9 +18,13 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <limits>
+#include <set>
+#include <string>
 #include <thread>
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 using namespace troupe;
@@ -42,12 +47,17 @@ public:
 
 protected:
   behavior_type make_behavior() override {
-    return {[this](const proto::Pull&) -> caf::result<proto::Weights, payload> {
+    return {[this](const proto::Pull& x) -> caf::result<proto::Weights, payload> {
       ++*pulls_;
       auto newest = versions_->newest();
       proto::Weights header;
       header.set_count(versions_->elements());
       header.set_version(newest.version);
+      if (x.has_rows()) {
+        auto rows = payload::floats(selected(x.rows(), 0, versions_->elements()));
+        gather(x.rows(), 0, newest.data.as_floats(), rows.as_mutable_floats());
+        return {std::move(header), std::move(rows)};
+      }
       return {std::move(header), std::move(newest.data)};
     }};
   }
@@ -74,10 +84,10 @@ struct process {
   std::shared_ptr<link_session> session;
   std::shared_ptr<stream_channel> channel;
 
-  void connect(caf::actor_system& sys, int socket, const link_peer& peer) {
+  void connect(caf::actor_system& sys, int socket, bool lends, const link_peer& peer) {
     ::fcntl(socket, F_SETFL, O_NONBLOCK);
     stream_options how;
-    how.lends = true;
+    how.lends = lends;
     how.wake = [] {};
     channel = std::make_shared<stream_channel>(sys, file_descriptor{socket}, how);
     session = std::make_shared<link_session>(sys, actors, nullptr);
@@ -97,20 +107,56 @@ struct process {
   }
 };
 
+/// A TCP connection of this process with itself.
+std::array<int, 2> tcp_sockets() {
+  const file_descriptor listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof where;
+  auto* at = reinterpret_cast<sockaddr*>(&where);
+  const int near = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool connected = ::bind(listener.get(), at, size) == 0 && ::listen(listener.get(), 1) == 0
+    && ::getsockname(listener.get(), at, &size) == 0 && ::connect(near, at, size) == 0;
+  BOOST_REQUIRE(connected);
+  const int far = ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC);
+  BOOST_REQUIRE(far >= 0);
+  return {near, far};
+}
+
+std::array<int, 2> local_sockets() {
+  std::array<int, 2> result{};
+  BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, result.data()) == 0);
+  return result;
+}
+
+struct manner {
+  bool in_step = false;
+  /// Memory is lent, so the connection is not TCP.
+  bool lends = true;
+  /// The shard knows the worker's synchronizer.
+  bool listens = true;
+  /// For asynchronous workers; if given, the job has two of them, of which one trains.
+  std::string compensation = {};
+};
+
 /// The worker is the test itself.
 struct two_processes {
-  explicit two_processes(bool in_step) : in_step_(in_step) {
+  explicit two_processes(manner how) : how_(std::move(how)) {
     buffer_pool::process().share_from(std::size_t{64} << 10);
     configure(config_);
     sys_.emplace(config_);
     self_.emplace(*sys_);
-    std::array<int, 2> sockets{};
-    BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) == 0);
-    near_.connect(*sys_, sockets[0], {shard_task, 12});
-    far_.connect(*sys_, sockets[1], {worker_task, incarnation});
-    context_ = make_job_context(
-      example_job("digits_mlp", {"data.digits={train: 640 test: 20}", "data.batch=64"}),
-      data_shape{{.dims = {1, 28, 28}, .label_width = 10}, 640});
+    const auto sockets = how_.lends ? local_sockets() : tcp_sockets();
+    near_.connect(*sys_, sockets[0], how_.lends, {shard_task, 12});
+    far_.connect(*sys_, sockets[1], how_.lends, {worker_task, incarnation});
+    std::vector<std::string> job{"data.digits={train: 640 test: 20}", "data.batch=64"};
+    if (!how_.compensation.empty())
+      job.insert(job.end(),
+                 {"protocol=ASYNC_PS", "optimizer={kind: SGD}",
+                  "async_ps={compensation: " + how_.compensation + "}"});
+    context_ = make_job_context(example_job("digits_mlp", job),
+                                data_shape{{.dims = {1, 28, 28}, .label_width = 10}, 640});
     start_shard();
     start_synchronizer();
   }
@@ -127,23 +173,74 @@ struct two_processes {
   }
 
   /// Weights for the next step, the first of them in the worker's memory.
-  acquired acquire_weights() {
-    (*self_)->send(synchronizer_, acquire{});
+  acquired acquire_weights(const batch_rows& rows) {
+    (*self_)->send(synchronizer_, acquire{{}, 0, 0, rows});
     return await<acquired>();
   }
 
   /// A whole step. Returns its weights.
-  weight_range step(bool pauses = false) {
-    const auto x = acquire_weights();
+  weight_range step(bool pauses = false, const batch_rows& rows = nullptr, bool finite = true) {
+    const auto x = acquire_weights(rows);
     BOOST_TEST_REQUIRE(x.ranges.size() == 1U);
     const auto n = context_->parameters().size();
     auto gradient = payload::floats(n);
     std::ranges::fill(gradient.as_mutable_floats(), 1.0F);
     (*self_)->send(synchronizer_, contribute{x.step, 0, n, 64, std::move(gradient)});
-    (*self_)->send(synchronizer_, commit{x.step, 64, 64, static_cast<double>(n), pauses});
+    const double squares =
+      finite ? static_cast<double>(n) : std::numeric_limits<double>::infinity();
+    (*self_)->send(synchronizer_, commit{x.step, 64, 64, squares, pauses});
     const auto outcome = await<committed>();
-    BOOST_TEST(outcome.outcome == proto::APPLIED);
+    BOOST_TEST(outcome.outcome == (finite ? proto::APPLIED : proto::QUARANTINED));
     return x.ranges[0];
+  }
+
+  /// A batch that reads one row of the largest table.
+  batch_rows one_row() const {
+    const auto all = context_->parameters().entries();
+    const auto table =
+      std::ranges::max_element(all, {}, [](auto& x) { return x.elements().size(); })->elements();
+    proto::Selection result;
+    auto& part = *result.add_tensor();
+    part.set_begin(table.begin);
+    part.set_end(table.end);
+    part.set_width(1);
+    part.add_row(0);
+    BOOST_TEST_REQUIRE(selected(result, 0, elements()) < elements() / 2);
+    return std::make_shared<const proto::Selection>(result);
+  }
+
+  /// The worker is lost after it has pushed its first gradient. The gradient counts.
+  void lose_the_worker() {
+    proto::Commit last;
+    last.set_view(current_view);
+    last.mutable_id()->set_incarnation(incarnation);
+    last.mutable_id()->set_sequence(1);
+    last.set_samples(64);
+    proto::Push push;
+    push.set_view(current_view);
+    *push.mutable_id() = last.id();
+    push.set_samples(64);
+    auto gradient = payload::floats(elements());
+    std::ranges::fill(gradient.as_mutable_floats(), 1.0F);
+    const auto fails = [](const caf::error& error) { BOOST_FAIL(explain(error)); };
+    (*self_)
+      ->request(shard_, caf::infinite, push, gradient)
+      .receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::ACCEPTED); }, fails);
+    proto::Fence fence;
+    fence.set_view(current_view);
+    fence.set_incarnation(incarnation);
+    *fence.mutable_last() = last;
+    (*self_)->request(shard_, caf::infinite, fence).receive([](const proto::Fenced&) {}, fails);
+  }
+
+  /// Waits until this number of pulls have arrived.
+  void await_pulls(int count) {
+    for (int i = 0; i < 100'000 && pulls() < count; ++i) {
+      near_.run();
+      far_.run();
+      std::this_thread::sleep_for(100us);
+    }
+    BOOST_TEST(pulls() == count);
   }
 
   /// As if the shard had sent it.
@@ -156,6 +253,10 @@ struct two_processes {
   }
 
   int pulls() const { return *pulls_; }
+  /// The bytes of weights that the shard has sent without a pull.
+  std::uint64_t sent() const { return board_->status({}).bytes_sent(); }
+  /// The version that the shard has noted as read by the worker.
+  payload noted(std::uint64_t version) const { return pulled_->find(0, version); }
   std::size_t elements() const { return versions_->elements(); }
   version_pool::snapshot newest() const { return versions_->newest(); }
 
@@ -165,20 +266,26 @@ private:
     options.view.number = current_view;
     options.view.members.push_back({worker_task, incarnation, ""});
     options.where = context_->shard(0, 1);
-    versions_ = make_versions(*context_, options.where, 1);
-    if (in_step_) {
+    options.board = board_;
+    versions_ = make_versions(*context_, options.where, 2, 2);
+    if (how_.in_step) {
       options.policy =
         std::make_shared<sync_policy>(options.where, 0, std::vector<std::uint32_t>{0});
     } else {
-      options.policy = std::make_shared<async_policy>(context_, options.where, 0, 1, nullptr);
+      if (!how_.compensation.empty())
+        pulled_ = std::make_shared<pulled_versions>(std::set<std::uint32_t>{0});
+      options.pulled = pulled_;
+      options.policy =
+        std::make_shared<async_policy>(context_, options.where, 0, pulled_ ? 2 : 1, pulled_);
       options.reader = sys_->spawn<deaf_reader>();
     }
     listener_ = options.reader;
     shard_ = sys_->spawn<parameter_shard>(context_, options, versions_);
     reader_ = sys_->spawn<counting_reader>(versions_, pulls_);
     step_listeners listeners;
-    listeners.actors.push_back(caf::actor_cast<step_listener>(
-      make_port(*sys_, far_.session, endpoint{worker_task, proto::SYNCHRONIZER})));
+    if (how_.listens)
+      listeners.actors.push_back(caf::actor_cast<step_listener>(
+        make_port(*sys_, far_.session, endpoint{worker_task, proto::SYNCHRONIZER})));
     caf::anon_send(shard_, listeners);
     far_.actors->add({shard_task, proto::SHARD}, caf::actor_cast<caf::strong_actor_ptr>(shard_));
     far_.actors->add({shard_task, proto::READER}, caf::actor_cast<caf::strong_actor_ptr>(reader_));
@@ -188,7 +295,7 @@ private:
     ps_synchronizer_options options;
     options.view = current_view;
     options.incarnation = incarnation;
-    options.in_step = in_step_;
+    options.in_step = how_.in_step;
     options.shards.push_back(caf::actor_cast<shard_actor>(
       make_port(*sys_, near_.session, endpoint{shard_task, proto::SHARD})));
     options.readers.push_back(caf::actor_cast<reader_actor>(
@@ -212,7 +319,7 @@ private:
     return *result;
   }
 
-  bool in_step_;
+  manner how_;
   caf::actor_system_config config_;
   std::optional<caf::actor_system> sys_;
   std::optional<caf::scoped_actor> self_;
@@ -222,6 +329,8 @@ private:
   std::shared_ptr<const job_context> context_;
   std::shared_ptr<version_pool> versions_;
   std::shared_ptr<std::atomic<int>> pulls_ = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<activity_board> board_ = std::make_shared<activity_board>();
+  std::shared_ptr<pulled_versions> pulled_;
   shard_shell shard_;
   reader_actor reader_;
   decision_listener listener_;
@@ -235,7 +344,7 @@ BOOST_AUTO_TEST_SUITE(sent_weights)
 // Only the first step pulls. The weights are those of the newest version, in the shard's memory.
 BOOST_AUTO_TEST_CASE(a_worker_on_this_host_need_not_pull) {
   for (const bool in_step : {false, true}) {
-    two_processes here{in_step};
+    two_processes here{{.in_step = in_step}};
     for (std::uint64_t i = 0; i < 6; ++i) {
       const auto newest = here.newest();
       const auto weights = here.step();
@@ -250,7 +359,7 @@ BOOST_AUTO_TEST_CASE(a_worker_on_this_host_need_not_pull) {
 
 // Its next step may begin much later.
 BOOST_AUTO_TEST_CASE(after_a_pause_an_asynchronous_worker_pulls) {
-  two_processes here{false};
+  two_processes here{{}};
   here.step();
   here.step(true);
   BOOST_TEST(here.pulls() == 1);
@@ -260,9 +369,89 @@ BOOST_AUTO_TEST_CASE(after_a_pause_an_asynchronous_worker_pulls) {
   BOOST_TEST(here.pulls() == 2);
 }
 
+// A pause is known before the decision, so the shard sends nothing.
+BOOST_AUTO_TEST_CASE(nothing_is_sent_to_a_worker_that_pauses) {
+  two_processes here{{}};
+  here.step();
+  const auto before = here.sent();
+  BOOST_TEST(before == here.elements() * sizeof(float));
+  here.step(true);
+  BOOST_TEST(here.sent() == before);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_sent_to_a_lost_worker) {
+  two_processes here{{}};
+  here.lose_the_worker();
+  BOOST_TEST(here.newest().version == 1U);
+  BOOST_TEST(here.sent() == 0U);
+}
+
+// Whole weights would travel although nothing is shared.
+BOOST_AUTO_TEST_CASE(over_tcp_a_worker_on_this_host_pulls) {
+  for (const bool in_step : {false, true}) {
+    two_processes here{{.in_step = in_step, .lends = false}};
+    for (std::uint64_t i = 0; i < 4; ++i)
+      here.step();
+    BOOST_TEST(here.newest().version == 4U);
+    BOOST_TEST(here.pulls() >= 4);
+    BOOST_TEST(here.sent() == 0U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_that_reads_rows_pulls_rows) {
+  for (const bool in_step : {false, true}) {
+    two_processes here{{.in_step = in_step}};
+    for (int i = 0; i < 4; ++i) {
+      here.step(false, here.one_row());
+      BOOST_TEST(here.pulls() == 1 + i);
+    }
+    BOOST_TEST(here.sent() == 0U);
+    // Its next batches read all weights.
+    BOOST_TEST(here.step().version.value == 4U);
+    BOOST_TEST(here.pulls() == 5);
+    BOOST_TEST(here.step().version.value == 5U);
+    BOOST_TEST(here.pulls() == 5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(after_a_quarantine_an_asynchronous_worker_need_not_pull) {
+  two_processes here{{}};
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    BOOST_TEST(here.step(false, nullptr, i % 2 == 0).version.value == (i + 1) / 2);
+    BOOST_TEST(here.pulls() == 1);
+  }
+}
+
+// It learns from the answer to its commit that no weights were sent, and does not wait for its next
+// step to begin.
+BOOST_AUTO_TEST_CASE(without_sent_weights_a_worker_pulls_at_once) {
+  two_processes here{{.listens = false}};
+  for (int i = 0; i < 4; ++i) {
+    BOOST_TEST(here.step().version.value == static_cast<std::uint64_t>(i));
+    here.await_pulls(i + 2);
+  }
+  BOOST_TEST(here.sent() == 0U);
+}
+
+// The policy compares the newest weights with those from which a gradient was computed.
+BOOST_AUTO_TEST_CASE(sent_weights_count_as_read) {
+  for (const std::string compensation : {"GAP_AWARE", "DC"}) {
+    two_processes here{{.compensation = compensation}};
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      here.step();
+      BOOST_TEST(here.pulls() == 1);
+      const auto newest = here.newest();
+      BOOST_TEST(newest.version == i + 1);
+      const auto noted = here.noted(i + 1);
+      BOOST_TEST_REQUIRE(noted.size() == newest.data.size());
+      BOOST_TEST(same_bits(noted.as_floats(), newest.data.as_floats()));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(weights_that_were_not_announced_are_not_used) {
   for (const bool in_step : {false, true}) {
-    two_processes here{in_step};
+    two_processes here{{.in_step = in_step}};
     here.step();
     here.send_weights(1, here.elements() - 1);
     BOOST_TEST(here.step().version.value == 1U);

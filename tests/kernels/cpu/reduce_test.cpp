@@ -5,6 +5,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
@@ -45,6 +46,27 @@ BOOST_AUTO_TEST_CASE(sums_are_exact_float_sums) {
     auto in_place = a;
     add(in_place, b, in_place);
     BOOST_TEST(same_bits(in_place, expected));
+  }
+}
+
+// As in updates, whatever the mode of the thread.
+BOOST_AUTO_TEST_CASE(denormal_numbers_count_as_zero) {
+  constexpr float denormal = 9e-39F;
+  constexpr float least = std::numeric_limits<float>::min();
+  for (std::size_t n : {1, 8, 31}) {
+    const std::vector<float> tiny(n, denormal);
+    const std::vector<float> small(n, least);
+    const std::vector<float> zeros(n, 0.0F);
+    std::vector<float> out(n, -1.0F);
+    add(tiny, small, out);
+    BOOST_TEST(same_bits(out, small));
+    accumulate(out, tiny);
+    BOOST_TEST(same_bits(out, small));
+    add(std::vector<float>(n, 1.5F * least), std::vector<float>(n, -least), out);
+    BOOST_TEST(same_bits(out, zeros));
+    std::vector<double> doubles(n, -1.0);
+    add(std::vector<double>(n, 1e-310), std::vector<double>(n, 1e-310), doubles);
+    BOOST_TEST(std::ranges::count(doubles, 0.0) == static_cast<std::ptrdiff_t>(n));
   }
 }
 

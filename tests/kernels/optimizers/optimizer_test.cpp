@@ -139,9 +139,14 @@ void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool lo
 /// Two updates, of which the second one adds up its gradient, keeps its old state and checks. The
 /// bits are those of a plain update.
 void check_terms(const optimizer& rule, std::size_t n, std::size_t bad) {
-  const auto w = values<float>(n, "w");
-  const auto a = values<float>(n, "a");
+  auto w = values<float>(n, "w");
+  auto a = values<float>(n, "a");
   auto b = values<float>(n, "b");
+  // A denormal number counts as zero. Otherwise, it would show in weights and state that are zero.
+  const auto tiny = n / 3;
+  w[tiny] = 0;
+  a[tiny] = 9e-39F;
+  b[tiny] = 1e-36F;
   if (bad < n)
     b[bad] = std::numeric_limits<float>::infinity();
   std::vector<float> sum(n);
@@ -151,6 +156,8 @@ void check_terms(const optimizer& rule, std::size_t n, std::size_t bad) {
   const auto old = values<float>(rule.slots() == 0 ? 0 : (rule.slots() - 1) * stride + n, "state");
   auto positive = old;
   std::ranges::transform(old, positive.begin(), [](float x) { return std::abs(x); });
+  for (std::size_t slot = 0; slot < rule.slots(); ++slot)
+    positive[slot * stride + tiny] = 0;
   auto state = positive;
   std::vector<float> expected(n);
   update<float>(rule,
