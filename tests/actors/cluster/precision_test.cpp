@@ -19,6 +19,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
+BOOST_AUTO_TEST_SUITE(precision)
+
 namespace {
 
 const std::string cnn =
@@ -39,7 +41,7 @@ proto::Job job_with(const std::vector<std::string>& more) {
 }
 
 /// The weights of a simulated run, as a reader of its output sees them.
-std::vector<float> weights_of(const proto::Job& job) {
+std::vector<float> weights_after(const proto::Job& job) {
   simulation sim{simulated(job, 2, 2)};
   BOOST_TEST(sim.run().summary.failure == "");
   const auto context = make_job_context(job, shape_of(*build_data(job).train));
@@ -48,7 +50,7 @@ std::vector<float> weights_of(const proto::Job& job) {
 }
 
 /// The length of a - b, relative to b.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
+double distance_between(const std::vector<float>& a, const std::vector<float>& b) {
   BOOST_TEST_REQUIRE(a.size() == b.size());
   double difference = 0;
   double size = 0;
@@ -62,8 +64,6 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 } // namespace
-
-BOOST_AUTO_TEST_SUITE(precision)
 
 BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   loss_scale scale{4, 3};
@@ -191,15 +191,15 @@ BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
 
 BOOST_AUTO_TEST_CASE(weights_stay_close_to_those_of_float32) {
   for (const auto& model : {std::string{"model.layer[0].dense.units=16"}, cnn}) {
-    const auto expected = weights_of(job_with({model}));
+    const auto expected = weights_after(job_with({model}));
     for (const std::string type : {"BFLOAT16", "FLOAT16"})
       for (const std::string batches : {"accumulate=1", "accumulate=3"}) {
         const auto wide =
-          batches == "accumulate=1" ? expected : weights_of(job_with({model, batches}));
-        const auto found = weights_of(job_with({model, batches, "precision=" + type}));
+          batches == "accumulate=1" ? expected : weights_after(job_with({model, batches}));
+        const auto found = weights_after(job_with({model, batches, "precision=" + type}));
         // Maxima and normalization make small differences grow from step to step.
         const double limit = model == cnn ? 0x1p-4 : type == "BFLOAT16" ? 0x1p-5 : 0x1p-9;
-        const auto difference = distance(found, wide);
+        const auto difference = distance_between(found, wide);
         BOOST_TEST(difference <= limit, type << ", " << batches << ", " << model);
         BOOST_TEST(difference > 0);
         BOOST_TEST_MESSAGE(type << ": " << difference);
