@@ -45,12 +45,12 @@ BOOST_AUTO_TEST_CASE(types_of_results) {
   BOOST_TEST(g.at(y.node().inputs[0]).name == "x as bfloat16");
   BOOST_TEST(type(add_bias(y, b)) == "bfloat16");
   BOOST_TEST(g.at(add_bias(y, b).node().inputs[1]).name == "b"); // not cast
-  for (const auto same : {relu(y), tanh(y), gelu(y), scale(y, 2), multiply(y, y),
+  for (const auto same : {relu(y), tanh(y), gelu(y), scale(y, 2), multiply(y, relu(y)),
                           dropout(y, 0.5, 1), reshape(y, {shape::batch, 2, 2}), slice(y, 1, 0, 2),
                           multiply_rows(y, b), normalize_rows(y, 1e-5), stop_gradient(y)})
     BOOST_TEST(type(same) == "bfloat16", same.name());
   for (const auto wide : {exp(y), log(y), softplus(y), sum(y), sum_last(y), softmax(y), y + x,
-                          multiply(x, y), relu(x), normalize_rows(x, 1e-5)})
+                          multiply(x, y), multiply(y, y), relu(x), normalize_rows(x, 1e-5)})
     BOOST_TEST(type(wide) == "float32", wide.name());
   const auto image = g.placeholder("image", {shape::batch, 3, 6, 6});
   const auto features = conv2d(image, g.variable("k", {5, 3, 3, 3}), {3, 3});
