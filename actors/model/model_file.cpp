@@ -1,8 +1,8 @@
 #include "actors/model/model_file.hpp"
 
-#include "actors/model/half_precision.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/glob.hpp"
+#include "kernels/narrow_float.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -81,9 +81,9 @@ void convert(std::span<const std::byte> from, std::span<float> to, F f) {
 void copy_tensor(const safetensors_entry& from, std::span<float> to) {
   switch (from.dtype) {
   case safetensors_dtype::f16:
-    return convert<std::uint16_t>(from.bytes, to, from_half);
+    return convert<float16>(from.bytes, to, [](float16 x) { return widened(x); });
   case safetensors_dtype::bf16:
-    return convert<std::uint16_t>(from.bytes, to, from_brain);
+    return convert<bfloat16>(from.bytes, to, [](bfloat16 x) { return widened(x); });
   case safetensors_dtype::f64:
     return convert<double>(from.bytes, to, [](double x) { return static_cast<float>(x); });
   default:

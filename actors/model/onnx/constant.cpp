@@ -1,7 +1,7 @@
 #include "actors/model/onnx/constant.hpp"
 
-#include "actors/model/half_precision.hpp"
 #include "kernels/error.hpp"
+#include "kernels/narrow_float.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -52,9 +52,9 @@ int typed_count(const TensorProto& x) {
 double typed_value(const TensorProto& x, int i) {
   switch (x.data_type()) {
   case TensorProto::FLOAT16:
-    return double{from_half(static_cast<std::uint16_t>(x.int32_data(i)))};
+    return double{widened(float16{static_cast<std::uint16_t>(x.int32_data(i))})};
   case TensorProto::BFLOAT16:
-    return double{from_brain(static_cast<std::uint16_t>(x.int32_data(i)))};
+    return double{widened(bfloat16{static_cast<std::uint16_t>(x.int32_data(i))})};
   case TensorProto::FLOAT:
     return x.float_data(i);
   case TensorProto::DOUBLE:
@@ -83,9 +83,9 @@ double raw_value(const TensorProto& x, std::size_t i) {
   const char* from = x.raw_data().data() + i * raw_size(x.data_type());
   switch (x.data_type()) {
   case TensorProto::FLOAT16:
-    return double{from_half(bits_at<std::uint16_t>(from))};
+    return double{widened(bits_at<float16>(from))};
   case TensorProto::BFLOAT16:
-    return double{from_brain(bits_at<std::uint16_t>(from))};
+    return double{widened(bits_at<bfloat16>(from))};
   case TensorProto::FLOAT:
     return load<float>(from);
   case TensorProto::DOUBLE:

@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(attention) {
   });
 }
 
-// The first step of all is one launch, whatever the number of layers.
+// The first step of all is one launch for any number of layers.
 BOOST_AUTO_TEST_CASE(weights_are_cast_in_one_launch) {
   std::size_t before = 0;
   for (const std::size_t layers : {2, 9}) {
