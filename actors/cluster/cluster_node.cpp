@@ -20,6 +20,10 @@ constexpr std::chrono::milliseconds tick_interval{500};
 constexpr std::chrono::milliseconds first_redial{50};
 constexpr std::chrono::milliseconds longest_redial{1'000};
 
+/// A node that has left a view waits this long before it joins again, so that the others have left
+/// it too.
+constexpr std::chrono::milliseconds rejoin_pause{200};
+
 /// Largest number of nodes that have sent Hello and are not peers yet. Further ones get no answer.
 constexpr std::size_t max_newcomers = 256;
 
@@ -61,7 +65,10 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](const proto::Shutdown& x) -> caf::result<proto::Ack> {
       if (auto error = refuse_stranger("Shutdown"))
         return std::move(*error);
-      end_with(x.failed() ? x.reason() : "");
+      if (x.next_view() && !stopping_ && !ended_)
+        leave_view("the view is over: " + x.reason());
+      else
+        end_with(x.failed() && !x.next_view() ? x.reason() : "");
       return proto::Ack{};
     },
     [this](const resolve& x) -> caf::result<resolved> {
@@ -85,6 +92,14 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](const stop_run& x) { on_stop(x); },
     [this](const evaluator_ready& x) { on_evaluator_ready(x); },
     [this](const proto::Probe&) { return on_probe(); },
+    [this](const next_view& x) {
+      if (ended_)
+        return;
+      after_ = x;
+      notice(x.reason, notice_level::warning);
+      leave_view("the view is over: " + x.reason);
+    },
+    [this](begin_again) { on_begin_again(); },
     [this](tick) { on_tick(); },
   };
 }
@@ -124,6 +139,7 @@ void cluster_node::start(const caf::strong_actor_ptr& actor) {
 // An actor of this node ends only on request or because of an error. After an error, the run cannot
 // continue.
 void cluster_node::on_down(const caf::down_msg& x) {
+  awaited_.erase(x.source);
   if (ended_)
     return;
   for (auto& [peer, connection] : links_)
@@ -233,9 +249,9 @@ void cluster_node::on_dialled(const dialled& x) {
 }
 
 void cluster_node::on_hello(const proto::Hello& x) {
-  if (ended_ || !current_sender())
+  if ((ended_ && !returning_) || !current_sender())
     return;
-  if (begun_) {
+  if (begun_ && !ended_) {
     accept(current_sender(), x);
     return;
   }
@@ -305,8 +321,14 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   forget_newcomer(which);
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
-    if (x.peer == coordinator_task && !ended_)
-      end_with("lost the coordinator: " + x.reason);
+    if (x.peer == coordinator_task && !ended_) {
+      const auto reason = "lost the coordinator: " + x.reason;
+      // It may be in its next view already, or be started again.
+      if (elastic() || left_at_)
+        leave_view(reason);
+      else
+        end_with(reason);
+    }
     return;
   }
   auto i = dialling_.find(x.peer);
@@ -327,6 +349,7 @@ void cluster_node::drop_link(const task_name& peer, const caf::error& reason) {
 }
 
 void cluster_node::on_tick() {
+  ticking_ = false;
   if (ended_)
     return;
   for (auto& [task, attempt] : dialling_) {
@@ -349,6 +372,7 @@ void cluster_node::on_tick() {
         std::chrono::floor<std::chrono::seconds>(waited) + std::chrono::seconds{5};
     }
   }
+  ticking_ = true;
   delayed_send(this, tick_interval, tick{});
 }
 
@@ -391,38 +415,10 @@ void cluster_node::begin_probing() {
 
 void cluster_node::on_begin(const begin_node& x) {
   address_ = x.address;
-  if (options_.coordinator) {
-    auto& setup = *options_.coordinator;
-    limit_links(*setup.context);
-    if (const auto problem = lacks_device(*setup.context, coordinator_task); !problem.empty()) {
-      end_with(problem);
-      return;
-    }
-    coordinator_options how;
-    how.context = setup.context;
-    how.data = setup.data;
-    how.tasks = setup.tasks;
-    how.output = setup.output;
-    how.files = setup.files;
-    how.origin = setup.origin;
-    how.resume = std::move(options_.coordinator->resume);
-    how.initial = std::move(options_.coordinator->initial);
-    how.constant_guess = setup.constant_guess;
-    how.notices = setup.notices;
-    if (const auto& text = devices_[coordinator_task].notice; !text.empty())
-      how.notices.push_back(text);
-    how.device = testing_device_of(setup.context, coordinator_task);
-    how.observer = options_.observer;
-    how.weights = setup.weights;
-    how.spawner = options_.spawner;
-    how.host = caf::actor_cast<coordinator_host>(this);
-    auto handle = system().spawn<coordinator>(std::move(how));
-    coordinator_ = caf::actor_cast<caf::actor>(handle);
-    start(caf::actor_cast<caf::strong_actor_ptr>(handle));
-    host({coordinator_task, proto::COORDINATOR}, caf::actor_cast<caf::strong_actor_ptr>(handle));
-  } else {
+  if (!options_.coordinator)
     addresses_[coordinator_task] = options_.coordinator_address;
-  }
+  else if (!start_coordinator())
+    return;
   for (auto& task : options_.tasks)
     local_->add({task, proto::NODE}, ctrl());
   for (auto& task : options_.tasks)
@@ -431,7 +427,101 @@ void cluster_node::on_begin(const begin_node& x) {
   begun_ = true;
   for (auto& [peer, hello] : std::exchange(early_, {}))
     accept(peer, hello);
-  delayed_send(this, tick_interval, tick{});
+  if (!std::exchange(ticking_, true))
+    delayed_send(this, tick_interval, tick{});
+}
+
+/// False if this node had to end instead.
+bool cluster_node::start_coordinator() {
+  auto& setup = *options_.coordinator;
+  limit_links(*setup.context);
+  if (const auto problem = lacks_device(*setup.context, coordinator_task); !problem.empty()) {
+    end_with(problem);
+    return false;
+  }
+  coordinator_options how;
+  how.context = setup.context;
+  how.data = setup.data;
+  how.tasks = setup.tasks;
+  how.output = setup.output;
+  how.files = setup.files;
+  how.origin = setup.origin;
+  how.resume = std::move(setup.resume);
+  how.initial = setup.initial;
+  // The next view may have to begin from these weights, too.
+  if (!setup.context->job.has_elastic())
+    setup.initial = {};
+  how.constant_guess = setup.constant_guess;
+  if (after_.last > 0)
+    how.notices.push_back("view " + std::to_string(after_.last) + " is over: " + after_.reason);
+  how.notices.insert(how.notices.end(), setup.notices.begin(), setup.notices.end());
+  if (const auto& text = devices_[coordinator_task].notice; !text.empty())
+    how.notices.push_back(text);
+  how.after = after_;
+  how.device = testing_device_of(setup.context, coordinator_task);
+  how.observer = options_.observer;
+  how.weights = setup.weights;
+  how.spawner = options_.spawner;
+  how.host = caf::actor_cast<coordinator_host>(this);
+  auto handle = system().spawn<coordinator>(std::move(how));
+  coordinator_ = caf::actor_cast<caf::actor>(handle);
+  start(caf::actor_cast<caf::strong_actor_ptr>(handle));
+  host({coordinator_task, proto::COORDINATOR}, caf::actor_cast<caf::strong_actor_ptr>(handle));
+  return true;
+}
+
+// -- the next view ------------------------------------------------------------------------------
+
+// Two incarnations of a task must not compute at the same time: they may need the same memory, and
+// peers keep them apart only once the old links have ended.
+void cluster_node::leave_view(const std::string& reason) {
+  spdlog::debug("{} leaves view {}: {}", to_string(options_.tasks.front()), view_.number, reason);
+  for (auto& x : started_) {
+    awaited_.insert(caf::actor_cast<caf::actor_addr>(x));
+    monitor(x); // It may have ended already.
+  }
+  end_links();
+  end_actors(reason);
+  returning_ = true;
+  if (!left_at_)
+    left_at_ = clock().now();
+  delayed_send(this, rejoin_pause, begin_again{});
+}
+
+void cluster_node::end_links() {
+  while (!links_.empty()) {
+    const auto peer = links_.begin()->first;
+    anon_send(links_.begin()->second.handle, end_link{});
+    drop_link(peer, make_error(errc::link_lost, "this node has left the view"));
+  }
+  for (auto& x : newcomers_)
+    anon_send(x.link, end_link{});
+}
+
+void cluster_node::on_begin_again() {
+  if (!returning_)
+    return;
+  if (!awaited_.empty()) {
+    delayed_send(this, rejoin_pause, begin_again{});
+    return;
+  }
+  returning_ = false;
+  ended_ = false;
+  options_.incarnation += std::uint64_t{1} << 32;
+  local_ = std::make_shared<directory>();
+  addresses_.clear();
+  devices_.clear();
+  context_ = nullptr;
+  view_ = {};
+  workers_left_ = 0;
+  try {
+    if (options_.coordinator)
+      open_output_again(*options_.coordinator);
+  } catch (const std::exception& error) { // input_error, std::system_error
+    end_with(after_.reason + "; the run cannot go on: " + error.what());
+    return;
+  }
+  on_begin({address_});
 }
 
 void cluster_node::join_as(const task_name& task) {
@@ -448,7 +538,16 @@ void cluster_node::join_as(const task_name& task) {
     ask(
       this, caf::actor_cast<coordinator_actor>(coordinator), patience{join_patience, 2},
       [this](const proto::Joined& answer) { on_joined(answer); },
-      [this](const caf::error& error) { end_with(explain(error)); }, x);
+      [this](const caf::error& error) {
+        if (ended_)
+          return;
+        // The coordinator may not have noticed yet that this node has left the last view.
+        if (left_at_ && clock().now() - *left_at_ < options_.join_timeout)
+          leave_view(explain(error));
+        else
+          end_with(explain(error));
+      },
+      x);
   });
 }
 
@@ -495,8 +594,18 @@ void cluster_node::limit_links(const job_context& context) {
 // -- end ----------------------------------------------------------------------------------------
 
 void cluster_node::on_stop(const stop_run& x) {
+  if (returning_) {
+    returning_ = ended_ = false;
+    run_summary stopped;
+    stopped.failure = "stopped (" + x.reason + ')'
+      + (after_.checkpoint.empty() ? "" : "; the newest checkpoint is " + after_.checkpoint);
+    stopped.interrupted = true;
+    end(stopped);
+    return;
+  }
   if (ended_)
     return;
+  stopping_ = true;
   if (coordinator_) {
     send(caf::actor_cast<caf::typed_actor<rpc<void, stop_run>>>(coordinator_), x);
     return;
@@ -550,7 +659,7 @@ void cluster_node::end(const run_summary& summary) {
 }
 
 void cluster_node::on_exit() {
-  if (ended_)
+  if (ended_ && !returning_)
     return;
   const std::string reason = "this node has ended";
   end_actors(reason);

@@ -75,24 +75,29 @@ struct redial {
   task_name task;
 };
 
+/// Begins again, once all actors of the last view have ended.
+struct begin_again {};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::begin_node)
 TROUPE_LOCAL_MESSAGE(troupe::crash_node)
 TROUPE_LOCAL_MESSAGE(troupe::redial)
+TROUPE_LOCAL_MESSAGE(troupe::begin_again)
 
 namespace troupe {
 
-using node_shell =
-  node_actor::extend<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>,
-                     rpc<void, worker_ready>, rpc<void, link_up>, rpc<void, link_down>,
-                     rpc<void, link_notice>, rpc<void, dialled>, rpc<void, begin_node>,
-                     rpc<void, crash_node>, rpc<void, redial>, rpc<void, stop_run>,
-                     rpc<void, evaluator_ready>, rpc<void, tick>>;
+using node_shell = node_actor::extend<
+  rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, worker_left>, rpc<void, worker_ready>,
+  rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>, rpc<void, dialled>,
+  rpc<void, begin_node>, rpc<void, crash_node>, rpc<void, redial>, rpc<void, stop_run>,
+  rpc<void, evaluator_ready>, rpc<void, next_view>, rpc<void, begin_again>, rpc<void, tick>>;
 
 /// A process of the cluster (or a simulated one). It runs the actors of its tasks, connects to
 /// other nodes and joins the coordinator. When the view opens, it starts its tasks' actors, and it
-/// ends with them.
+/// ends with them. In an elastic run, a node leaves the view when the coordinator says so, or when
+/// it loses the coordinator: it ends its actors and links, takes a new incarnation, and joins
+/// again.
 ///
 /// Nodes may start in any order. A node dials until it succeeds or the join time-out passes, and
 /// reports which nodes it waits for.
@@ -178,6 +183,11 @@ private:
 
   // -- life cycle --
   void on_begin(const begin_node& x);
+  bool start_coordinator();
+  void leave_view(const std::string& reason);
+  void on_begin_again();
+  void end_links();
+  bool elastic() const { return context_ && context_->job.has_elastic(); }
   void join_as(const task_name& task);
   void limit_links(const job_context& context);
   void on_joined(const proto::Joined& x);
@@ -237,6 +247,17 @@ private:
   std::map<task_name, task_state> opening_;
   std::size_t workers_left_ = 0;
   bool ended_ = false;
+
+  /// True between two views: the actors of the last one end, then this node joins again.
+  bool returning_ = false;
+  /// The time at which this node left a view, until the next one opens.
+  std::optional<time_point> left_at_;
+  /// The operator stops this node.
+  bool stopping_ = false;
+  bool ticking_ = false;
+  /// Actors of the last view that have not ended yet.
+  std::set<caf::actor_addr> awaited_;
+  next_view after_;
 };
 
 } // namespace troupe

@@ -48,6 +48,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
       || (context_->protocol.uses_shards() && opened.of(job_kind::ps).empty()))
     return make_error(errc::malformed, "a view was opened without workers or parameter servers");
   view_ = opened;
+  left_at_.reset();
   spdlog::debug("view {} opens for {}: {} tasks", view_.number, to_string(task),
                 view_.members.size());
   for (auto& m : view_.members)

@@ -42,14 +42,25 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
   auto begin = choose_checkpoint(*setup.files, setup.output, resume, *setup.context);
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);
-  if (!setup.resume)
-    if (const auto weights =
-          initial_weights(setup.context->job, setup.context->parameters(), setup.notices)) {
-      setup.initial = payload::floats(weights->size());
-      std::ranges::copy(*weights, setup.initial.as_mutable_floats().begin());
-    }
+  if (setup.resume)
+    setup.resumed_from = setup.resume->directory.string();
+  else if (const auto weights =
+             initial_weights(setup.context->job, setup.context->parameters(), setup.notices)) {
+    setup.initial = payload::floats(weights->size());
+    std::ranges::copy(*weights, setup.initial.as_mutable_floats().begin());
+  }
   if (written)
     setup.files->tidy(checkpoint_folder(setup.output));
+}
+
+void open_output_again(coordinator_setup& setup) {
+  setup.files->lock(setup.output);
+  auto begin = choose_checkpoint(*setup.files, setup.output, "", *setup.context);
+  if (!begin.from && !setup.resumed_from.empty())
+    begin = choose_checkpoint(*setup.files, setup.output, setup.resumed_from, *setup.context);
+  setup.resume = std::move(begin.from);
+  setup.notices = std::move(begin.notices);
+  setup.files->tidy(checkpoint_folder(setup.output));
 }
 
 } // namespace troupe

@@ -23,6 +23,8 @@ struct coordinator_setup {
   run_origin origin = here_and_now();
   /// The checkpoint to continue from; null: start from the beginning.
   std::shared_ptr<const checkpoint> resume;
+  /// Its directory, for an elastic run that has not written a checkpoint of its own.
+  std::string resumed_from;
   /// Initial weights of a run without a checkpoint; empty: use the initializers.
   payload initial;
   /// Loss of a model that ignores the features, if known: see constant_guess_loss().
@@ -36,5 +38,10 @@ struct coordinator_setup {
 /// context, output and files.
 /// @throws input_error, or std::system_error if the directory cannot be used.
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
+
+/// Locks the output directory again, for the next view of an elastic run, and selects the
+/// checkpoint to continue from: the newest of this run, otherwise the one that the run began with.
+/// @throws input_error, or std::system_error if the directory cannot be used.
+void open_output_again(coordinator_setup& setup);
 
 } // namespace troupe

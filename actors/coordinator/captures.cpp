@@ -125,7 +125,10 @@ void captures::read_snapshot() {
           on_part_read(i, header, data);
         },
         [this](const caf::error& error) {
-          fail("cannot read the weights at the end of the epoch: " + explain(error));
+          if (run_)
+            send(run_,
+                 end_run{"cannot read the weights at the end of the epoch: " + explain(error),
+                         false, std::nullopt, true});
         },
         pull);
   }

@@ -49,7 +49,7 @@ coordinator::behavior_type coordinator::make_behavior() {
     [this](const proto::LeaseDone& x) { return delegate(run_, x); },
     [this](const proto::Heartbeat& x) { send(run_, x); },
     [this](const proto::Leave& x) { return delegate(run_, x); },
-    [this](const proto::Failure& x) { send(run_, x); },
+    [this](const proto::Failure& x) { on_failure(x); },
     [this](const proto::TaskStatus& x) { send(progress_, x); },
     [this](const proto::Evaluated& x) { return delegate(captures_, x); },
     [this](const proto::CheckpointPart& x, const payload& data) {
@@ -58,6 +58,7 @@ coordinator::behavior_type coordinator::make_behavior() {
     [this](const run_over& x) { on_over(x); },
     [this](const end_run& x) { send(run_, x); },
     [this](const stop_run& x) {
+      stopped_ = true;
       send(run_, end_run{x.reason, true});
     },
     [this](tick) { report_waiting(); },
@@ -93,7 +94,8 @@ void coordinator::start_parts() {
   capturing.device = options_.device;
   capturing.progress = progress_;
   captures_ = options_.spawner.spawn_light<captures>(system(), std::move(capturing));
-  view_.number = options_.resume ? options_.resume->manifest.view + 1 : 1;
+  const auto before = options_.resume ? options_.resume->manifest.view : 0;
+  view_.number = std::max(before, options_.after.last) + 1;
   training_run_options running;
   running.context = options_.context;
   running.data = options_.data;
@@ -126,6 +128,8 @@ void coordinator::on_exit() {
   options_.weights = nullptr;
   handles_.reset();
   nodes_.clear();
+  for (auto& x : std::exchange(too_early_, {}))
+    x.deliver(make_error(errc::link_lost, "the coordinator begins the next view"));
 }
 
 void coordinator::on_down(const caf::down_msg& x) {
@@ -148,13 +152,39 @@ void coordinator::fail(const std::string& reason) {
   send(run_, end_run{reason});
 }
 
+void coordinator::fail_without_task(const std::string& reason) {
+  end_run order{reason};
+  order.lost_task = true;
+  send(run_, std::move(order));
+}
+
+// Losses in a row without a new checkpoint, including the one that ended this view.
+std::uint32_t coordinator::losses_after(const run_summary& x) const {
+  return (x.checkpoint == options_.after.checkpoint ? options_.after.losses : 0) + 1;
+}
+
+bool coordinator::continues(const run_summary& x) const {
+  const auto most = job().elastic().max_losses();
+  return elastic() && !x.failure.empty() && !x.not_finite && !stopped_
+    && (!view_ends_.empty() || (x.lost_task && losses_after(x) <= most));
+}
+
 void coordinator::on_over(const run_over& x) {
   phase_ = phase::done;
   summary_ = x.summary;
+  if (continues(summary_))
+    next_ = next_view{view_.number, view_ends_.empty() ? summary_.failure : view_ends_,
+                      view_ends_.empty() ? losses_after(summary_) : 0, summary_.checkpoint};
+  else if (elastic() && summary_.lost_task && !stopped_)
+    summary_.failure += "; " + std::to_string(losses_after(summary_))
+      + " losses in a row without a new checkpoint (elastic.max_losses: "
+      + std::to_string(job().elastic().max_losses()) + ")";
   // The evaluations are over, so losing the evaluator task no longer matters.
   anon_send_exit(captures_, caf::exit_reason::user_shutdown);
-  spdlog::debug("the run is over; telling {} tasks to end", nodes_.size());
+  spdlog::debug("{} is over; telling {} tasks",
+                next_ ? "view " + std::to_string(view_.number) : "the run", nodes_.size());
   proto::Shutdown order;
+  order.set_next_view(next_.has_value());
   order.set_failed(!summary_.failure.empty());
   order.set_reason(summary_.failure);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
@@ -177,6 +207,10 @@ void coordinator::node_ended() {
     return;
   if (options_.files)
     options_.files->unlock();
+  if (next_) {
+    send(options_.host, *next_);
+    return;
+  }
   if (options_.observer)
     send(options_.observer, summary_);
   send(options_.host, summary_);

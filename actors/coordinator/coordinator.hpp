@@ -38,8 +38,29 @@ TROUPE_LOCAL_MESSAGE(troupe::stop_run)
 
 namespace troupe {
 
+/// The view is over, and the run goes on in another one (job.elastic). All other nodes have been
+/// told to join again; now the coordinator's own node begins again.
+struct next_view {
+  /// The number of the view that is over.
+  std::uint64_t last = 0;
+  /// Why it is over.
+  std::string reason;
+  /// Number of views in a row, this one included, that ended by a loss and without a new
+  /// checkpoint.
+  std::uint32_t losses = 0;
+  /// The newest checkpoint of the run; empty if there is none.
+  std::string checkpoint;
+};
+
+} // namespace troupe
+
+TROUPE_LOCAL_MESSAGE(troupe::next_view)
+
+namespace troupe {
+
 /// The coordinator's own node: finds actors for it, and receives the summary at the end.
-using coordinator_host = caf::typed_actor<rpc<resolved, resolve>, rpc<void, run_summary>>;
+using coordinator_host =
+  caf::typed_actor<rpc<resolved, resolve>, rpc<void, run_summary>, rpc<void, next_view>>;
 
 struct coordinator_options {
   std::shared_ptr<const job_context> context;
@@ -58,6 +79,8 @@ struct coordinator_options {
   std::optional<double> constant_guess;
   /// Notices for the operator before the run begins.
   std::vector<std::string> notices;
+  /// The view before this coordinator's first one; all zero at the beginning of a run.
+  next_view after;
   /// For evaluations on this node.
   testing_device device;
   /// May be null.
@@ -71,11 +94,13 @@ struct coordinator_options {
 using coordinator_shell = coordinator_actor::extend<rpc<void, run_over>, rpc<void, end_run>,
                                                     rpc<void, stop_run>, rpc<void, tick>>;
 
-/// Runs a job. This actor handles membership and represents the coordinator to other nodes: tasks
-/// join, the coordinator opens the view, connects to all tasks, watches them, and stops all nodes
-/// at the end. It forwards everything else to three actors that share no state: `training_run`
-/// (leases and accounts), `captures` (snapshots, evaluations, checkpoints) and `progress` (reports
-/// to the operator, output). None of them handles gradients.
+/// Runs a job in one view. This actor handles membership and represents the coordinator to other
+/// nodes: tasks join, the coordinator opens the view, connects to all tasks, watches them, and
+/// stops all nodes at the end. If the job is elastic, the view also ends when a task is lost that
+/// the protocol needs, or when a task joins: all nodes begin again, and the next view's coordinator
+/// continues from the newest checkpoint. This actor forwards everything else to three actors that
+/// share no state: `training_run` (leases and accounts), `captures` (snapshots, evaluations,
+/// checkpoints) and `progress` (reports to the operator, output). None of them handles gradients.
 class coordinator : public coordinator_shell::base {
 public:
   using super = coordinator_shell::base;
@@ -99,6 +124,7 @@ private:
   caf::result<proto::Joined> on_join(const proto::Join& x);
   void watch_node(const task_name& task);
   void report_waiting();
+  bool enough_joined() const;
   void on_down(const caf::down_msg& x);
   void on_node_down(const task_name& task, const std::string& reason);
   template <class Handle>
@@ -115,8 +141,18 @@ private:
   /// Exact solver: no task trains. The nodes are only needed for the message that the run is over.
   void solve();
 
+  // -- the next view --
+  bool elastic() const { return job().has_elastic(); }
+  bool trains(const task_name& task) const;
+  void end_view(const std::string& reason);
+  void on_failure(const proto::Failure& x);
+  std::uint32_t losses_after(const run_summary& x) const;
+  bool continues(const run_summary& x) const;
+
   // -- the end --
   void fail(const std::string& reason);
+  /// A task failed or was lost before training began.
+  void fail_without_task(const std::string& reason);
   void on_over(const run_over& x);
   void node_ended();
 
@@ -143,6 +179,15 @@ private:
   /// Monitored actors: workers and shards, and the nodes of all tasks.
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
+
+  /// Why the view ends although no task was lost; empty if it does not.
+  std::string view_ends_;
+  /// The operator stops the run itself.
+  bool stopped_ = false;
+  /// Set at the end of a view: the run goes on.
+  std::optional<next_view> next_;
+  /// Nodes that want to join while the view ends. They ask again when this node begins again.
+  std::vector<caf::typed_response_promise<proto::Joined>> too_early_;
 
   run_summary summary_;
   std::size_t nodes_running_ = 0;

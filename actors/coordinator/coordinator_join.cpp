@@ -1,4 +1,5 @@
 #include "actors/coordinator/coordinator.hpp"
+#include "actors/model/problem_list.hpp"
 #include "actors/model/replica_state.hpp"
 
 #include <spdlog/spdlog.h>
@@ -31,6 +32,10 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   task_name task;
   if (!from_proto(x.task(), task))
     return make_error(errc::join_refused, "there is no job '" + x.task().job() + "'");
+  if (next_) {
+    too_early_.push_back(make_response_promise<proto::Joined>());
+    return too_early_.back();
+  }
   if (auto reason = members_.refusal(x, task)) {
     notice("refused " + to_string(task) + " at " + x.address() + ": " + *reason,
            notice_level::warning);
@@ -52,7 +57,30 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     solves() ? solve() : open_view();
   else if (phase_ != phase::gathering && task.job == job_kind::evaluator && !solves())
     open_evaluator(task);
+  else if (phase_ != phase::gathering && elastic() && trains(task))
+    end_view(to_string(task) + " joins");
   return answer;
+}
+
+/// False for evaluators, and for parameter servers if the protocol needs none.
+bool coordinator::trains(const task_name& task) const {
+  return task.job == job_kind::worker
+    || (task.job == job_kind::ps && options_.context->protocol.uses_shards());
+}
+
+// The run writes a checkpoint and ends. Then the next view continues from there.
+void coordinator::end_view(const std::string& reason) {
+  if (!view_ends_.empty())
+    return;
+  view_ends_ = reason;
+  send(run_, end_run{reason, true});
+}
+
+// If a single task is stopped, an elastic run goes on without it.
+void coordinator::on_failure(const proto::Failure& x) {
+  if (elastic() && x.stopped() && view_ends_.empty())
+    view_ends_ = x.reason();
+  send(run_, x);
 }
 
 void coordinator::watch_node(const task_name& task) {
@@ -66,8 +94,8 @@ void coordinator::watch_node(const task_name& task) {
 // Once training has begun, the training tasks themselves are watched; until then, their nodes are.
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
-  // An evaluator that leaves may join again.
-  if (task.job == job_kind::evaluator)
+  // An evaluator that leaves may join again, and if the run is elastic, so may all others.
+  if (task.job == job_kind::evaluator || elastic())
     members_.leave(task);
   if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !members_.expects(task)))
     return;
@@ -75,7 +103,7 @@ void coordinator::on_node_down(const task_name& task, const std::string& reason)
     members_.leave(task);
     notice(reason + "; waiting for it to join again", notice_level::warning);
   } else if (phase_ == phase::opening) {
-    fail(reason);
+    fail_without_task(reason);
   }
 }
 
@@ -85,7 +113,14 @@ void coordinator::report_waiting() {
   delayed_send(this, join_tick_interval, tick{});
   const auto now = clock().now();
   const auto waited = std::chrono::floor<std::chrono::seconds>(now - began_);
-  if (now - began_ >= join_timeout()) {
+  const auto patience = options_.after.last > 0
+    ? std::chrono::milliseconds{job().elastic().rejoin_timeout_ms()}
+    : join_timeout();
+  if (now - began_ >= patience && enough_joined()) {
+    notice("going on without " + members_.missing() + ", which may join later",
+           notice_level::warning);
+    open_view();
+  } else if (now - began_ >= join_timeout()) {
     fail("not all tasks joined within "
          + plural(static_cast<std::size_t>(join_timeout().count() / 1000), "second") + ": missing "
          + members_.missing() + ". Start them with `troupe node`, with the same cluster file");
@@ -94,6 +129,24 @@ void coordinator::report_waiting() {
            + plural(static_cast<std::size_t>(waited.count()), "second"));
     next_notice_ = waited + std::chrono::seconds{5};
   }
+}
+
+/// True if an elastic run can go on with the tasks that have joined. Parameter servers are known to
+/// each other and to workers by their index, so none may be missing.
+bool coordinator::enough_joined() const {
+  const auto joined = [this](job_kind job) {
+    return static_cast<std::size_t>(
+      std::ranges::count_if(members_.joined(), [job](auto& x) { return x.first.job == job; }));
+  };
+  const auto& protocol = options_.context->protocol;
+  const auto workers = joined(job_kind::worker);
+  if (!elastic() || workers < job().elastic().min_workers()
+      || (protocol.uses_shards() && joined(job_kind::ps) < members_.expected_of(job_kind::ps)))
+    return false;
+  problem_list problems;
+  if (protocol.validate_workers)
+    protocol.validate_workers(job(), workers, problems);
+  return problems.empty();
 }
 
 // -- opening the view ---------------------------------------------------------------------------
@@ -105,7 +158,7 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
           [this, name](const caf::error& error) {
             // A run does not need the evaluator.
             if (name.task.job != job_kind::evaluator)
-              fail(to_string(name) + " cannot be reached: " + explain(error));
+              fail_without_task(to_string(name) + " cannot be reached: " + explain(error));
           });
 }
 
@@ -138,7 +191,8 @@ void coordinator::open_at(const task_name& task) {
             reach_tasks();
         },
         [this, task](const caf::error& error) {
-          fail(to_string(task) + " cannot take part: " + explain(error));
+          const auto text = to_string(task) + " cannot take part: " + explain(error);
+          code_of(error) == errc::bad_input ? fail(text) : fail_without_task(text);
         });
   });
 }

@@ -73,6 +73,8 @@ struct end_run {
   bool interrupted = false;
   /// Weights or loss of this epoch (from 0) are not finite.
   std::optional<std::uint32_t> not_finite_in = std::nullopt;
+  /// A task failed, left, or was lost.
+  bool lost_task = false;
 };
 
 // -- between run and captures ---------------------------------------------------------------------

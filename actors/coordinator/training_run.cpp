@@ -21,7 +21,10 @@ constexpr std::uint64_t most_leases_asked = 16;
 } // namespace
 
 training_run::training_run(caf::actor_config& cfg, training_run_options options)
-  : super(cfg), options_(std::move(options)) {}
+  : super(cfg), options_(std::move(options)) {
+  if (options_.resume)
+    last_checkpoint_ = options_.resume->directory.string();
+}
 
 training_run::behavior_type training_run::make_behavior() {
   set_down_handler([this](caf::down_msg& x) {
@@ -94,7 +97,9 @@ void training_run::tell_idle(std::vector<std::uint32_t> workers, std::function<v
         if (--*missing == 0)
           then();
       },
-      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      [this](const caf::error& error) {
+        fail_without_task("a shard cannot be reached: " + explain(error));
+      },
       news);
 }
 
@@ -303,15 +308,17 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   send(options_.progress, worker_heard{worker->name(), x.progress()});
   send(options_.progress, task_ended{worker->name(), "left"});
   if (phase_ == phase::opening) {
-    fail(name + " left (" + x.reason() + ") before training began");
+    fail_without_task(name + " left (" + x.reason() + ") before training began");
   } else if (const auto& row = options_.context->protocol; row.in_step || !row.uses_shards()) {
-    fail(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
-         + " needs all workers");
+    fail_without_task(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
+                      + " needs all workers");
   } else if (!book_->anybody_present()) {
     if (stopping_)
       go_on(); // No other worker will report anything.
-    else
+    else {
+      summary_.lost_task = true;
       stop("all workers have left", false);
+    }
   } else {
     notice(name + " left (" + x.reason() + "); the others train its samples");
     let_go(*worker);
@@ -339,7 +346,7 @@ void training_run::on_failure(const proto::Failure& x) {
   if (x.not_finite())
     fail_not_finite(x.reason(), book_ ? book_->epoch() : 0);
   else
-    fail(x.reason());
+    fail_without_task(x.reason());
 }
 
 void training_run::on_task_lost(const task_lost& x) {
@@ -347,7 +354,7 @@ void training_run::on_task_lost(const task_lost& x) {
     return;
   const auto reason = to_string(x.task) + " is gone: " + x.reason;
   if (x.task.job != job_kind::worker || phase_ == phase::opening)
-    fail(reason);
+    fail_without_task(reason);
   else if (auto* worker = book_->find(x.task.index))
     on_worker_lost(*worker, reason);
 }
@@ -359,7 +366,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
     return;
   summary_.gone.push_back(who.name());
   if (options_.context->protocol.needs_all || !book_->anybody_present()) {
-    fail(reason);
+    fail_without_task(reason);
     return;
   }
   notice(reason + "; the others train its samples", notice_level::warning);
@@ -380,7 +387,9 @@ void training_run::let_go(const run_book::worker& who) {
   for (auto& shard : handles_->shards)
     ask(
       this, shard, requests(), [](const proto::Fenced&) {},
-      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      [this](const caf::error& error) {
+        fail_without_task("a shard cannot be reached: " + explain(error));
+      },
       order);
 }
 
@@ -398,7 +407,9 @@ void training_run::fence(std::size_t rank, const proto::Fence& order) {
         if (--*missing == 0 && phase_ != phase::done)
           on_fenced(rank, order, *answers);
       },
-      [this](const caf::error& error) { fail("a shard cannot be reached: " + explain(error)); },
+      [this](const caf::error& error) {
+        fail_without_task("a shard cannot be reached: " + explain(error));
+      },
       order);
 }
 

@@ -123,6 +123,8 @@ private:
   void settle_accounts();
   void end(const end_run& x);
   void fail(const std::string& reason, bool interrupted = false);
+  /// A task that the run needs failed, left, or was lost.
+  void fail_without_task(const std::string& reason);
   void fail_not_finite(const std::string& reason, std::uint32_t epoch);
   void conclude();
 

@@ -100,7 +100,7 @@ void training_run::hand_over(proto::Restore order, const std::vector<initial_sta
             start_training();
         },
         [this](const caf::error& error) {
-          fail("cannot send the initial weights: " + explain(error));
+          fail_without_task("cannot send the initial weights: " + explain(error));
         },
         order, all[i].slots[slot].slice_floats(where.begin, where.size()));
     }
@@ -114,7 +114,6 @@ void training_run::start_training() {
   std::optional<lease_cut> cut;
   if (options_.resume) {
     cut = options_.resume->manifest.cut;
-    last_checkpoint_ = options_.resume->directory.string();
     // All reporters have received its state.
     options_.resume.reset();
     const auto& protocol = options_.context->protocol;

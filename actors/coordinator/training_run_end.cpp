@@ -129,7 +129,7 @@ void training_run::collect_report(std::size_t i) {
         finish_captures_of_reports();
     },
     [this](const caf::error& error) {
-      fail("cannot get the final counts of gradients: " + explain(error));
+      fail_without_task("cannot get the final counts of gradients: " + explain(error));
     },
     question);
 }
@@ -184,8 +184,15 @@ void training_run::end(const end_run& x) {
     fail_not_finite(x.reason, *x.not_finite_in);
   else if (x.interrupted)
     stop(x.reason, true);
+  else if (x.lost_task)
+    fail_without_task(x.reason);
   else
     fail(x.reason);
+}
+
+void training_run::fail_without_task(const std::string& reason) {
+  summary_.lost_task = true;
+  fail(reason);
 }
 
 void training_run::fail(const std::string& reason, bool interrupted) {
@@ -223,6 +230,7 @@ void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoc
 
 void training_run::conclude() {
   phase_ = phase::done;
+  summary_.checkpoint = last_checkpoint_;
   summary_.protocol = solves() ? "exact" : options_.context->protocol.name;
   summary_.decided_by = options_.context->protocol.decided_by;
   summary_.workers = options_.workers;

@@ -22,7 +22,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that may differ between nodes.
-constexpr std::array<std::string_view, 14> not_hashed{"name",
+constexpr std::array<std::string_view, 17> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
@@ -35,7 +35,10 @@ constexpr std::array<std::string_view, 14> not_hashed{"name",
                                                       "evaluate.every_steps",
                                                       "data.prefetch",
                                                       "device",
-                                                      "soft_placement"};
+                                                      "soft_placement",
+                                                      "elastic.rejoin_timeout_ms",
+                                                      "elastic.min_workers",
+                                                      "elastic.max_losses"};
 
 /// One value of a job: "optimizer.momentum", "0.9".
 struct flat_field {

@@ -299,6 +299,13 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
                      "expected a number of updates, at least 1");
     problems.require(job.checkpoint().keep() >= 1, "checkpoint.keep", "expected at least 1");
   }
+  if (job.has_elastic()) {
+    problems.require(job.has_checkpoint(), "elastic",
+                     "after a loss, the run goes on from its newest checkpoint: add checkpoint { "
+                     "every_steps: 500 }");
+    problems.require(job.elastic().min_workers() >= 1, "elastic.min_workers",
+                     "expected at least 1");
+  }
   if (job.has_early_stopping()) {
     const auto& x = job.early_stopping();
     problems.require(x.patience() >= 1, "early_stopping.patience", "expected at least 1");

@@ -140,6 +140,11 @@ struct run_summary {
   bool interrupted = false;
   /// True if a loss, a gradient or the weights were not finite.
   bool not_finite = false;
+  /// True if the run failed because a task failed, left, or was lost.
+  bool lost_task = false;
+  /// The newest checkpoint, written by this run or the one it continued from; empty if there is
+  /// none.
+  std::string checkpoint;
   std::string protocol;
   /// The tasks that decided about gradients, as text: "parameter server".
   std::string decided_by;

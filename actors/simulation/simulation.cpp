@@ -119,6 +119,24 @@ coordinator_setup simulation::make_coordinator() {
 }
 
 void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
+  start_node(number, std::move(tasks), options_.one_node ? "" : address_of(number), false);
+}
+
+sim_node simulation::restart(sim_node node) {
+  const auto number = nodes_.size();
+  nodes_.emplace_back();
+  ended_.emplace_back();
+  start_node(number, tasks_.at(node), addresses_.at(node), true);
+  return number;
+}
+
+void simulation::start_node(sim_node number, std::vector<task_name> tasks, std::string address,
+                            bool again) {
+  tasks_.resize(std::max<std::size_t>(tasks_.size(), number + 1));
+  addresses_.resize(tasks_.size());
+  tasks_[number] = tasks;
+  addresses_[number] = address;
+  const bool coordinates = tasks.front() == coordinator_task;
   const auto last = system_->latest_actor_id();
   node_options how;
   if (channels_)
@@ -136,16 +154,18 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks) {
   how.source = [data = own == options_.other_data.end() ? options_.data : own->second](
                  const proto::Job&) { return data; };
   how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
-  if (number == 0) {
+  if (coordinates) {
     how.coordinator = make_coordinator();
+    if (again)
+      open_output_again(*how.coordinator);
     how.observer = caf::actor_cast<run_observer>(observer_);
   }
   auto handle = system_->spawn<cluster_node>(std::move(how));
   nodes_[number] = caf::actor_cast<caf::actor>(handle);
   homes_[last + 1] = number;
   homes_[system_->latest_actor_id() + 1] = std::nullopt;
-  network_->listen(number, address_of(number), caf::actor_cast<caf::strong_actor_ptr>(handle));
-  caf::anon_send(nodes_[number], begin_node{options_.one_node ? "" : address_of(number)});
+  network_->listen(number, address, caf::actor_cast<caf::strong_actor_ptr>(handle));
+  caf::anon_send(nodes_[number], begin_node{address});
 }
 
 void simulation::stop(sim_node node, const std::string& reason) {
@@ -265,8 +285,11 @@ simulation_result simulation::run() {
     ;
   simulation_result result;
   result.nodes = ended_;
-  if (ended_[0])
-    result.summary = *ended_[0];
+  // The newest coordinator, if one was started again.
+  const auto is_coordinator = [](auto& tasks) { return tasks.front() == coordinator_task; };
+  const auto last = std::find_if(tasks_.rbegin(), tasks_.rend(), is_coordinator);
+  if (const auto& ended = ended_[static_cast<std::size_t>(tasks_.rend() - last) - 1])
+    result.summary = *ended;
   else
     result.summary.failure = "the run did not end within the simulation's time limit";
   result.trace_hash = network_->trace_hash();

@@ -117,6 +117,10 @@ public:
   /// Makes a node vanish at once, like SIGKILL.
   void crash(sim_node node);
 
+  /// Starts the tasks of a crashed node again, as a new process at the same address. A coordinator
+  /// continues from the newest checkpoint. Returns the number of the new node.
+  sim_node restart(sim_node node);
+
   /// Stops scheduling the actors of a node, or only those with one name, such as "troupe.trainer",
   /// until they are thawed. This simulates a paused process or a hanging thread. Timers continue;
   /// messages to and from these actors wait.
@@ -138,6 +142,7 @@ public:
 
 private:
   void start_node(sim_node number, std::vector<task_name> tasks);
+  void start_node(sim_node number, std::vector<task_name> tasks, std::string address, bool again);
   coordinator_setup make_coordinator();
   void run_next_job();
   bool frozen(const caf::resumable& job) const;
@@ -157,6 +162,9 @@ private:
   random_stream order_;
   std::chrono::steady_clock::time_point start_;
   std::vector<caf::actor> nodes_;
+  /// The tasks and the address of each node.
+  std::vector<std::vector<task_name>> tasks_;
+  std::vector<std::string> addresses_;
   std::vector<std::optional<run_summary>> ended_;
   std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
   caf::actor observer_;

@@ -1,0 +1,257 @@
+// Elastic runs, in the simulator: tasks are lost, come back, and join, and the run goes on.
+
+#include "tests/actors/cluster/resumed_runs.hpp"
+#include "tests/support/effort.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+BOOST_AUTO_TEST_SUITE(elastic)
+
+namespace {
+
+/// A job whose steps take 10 ms, with a checkpoint after every fifth. It has 80 gradients.
+proto::Job elastic_job(std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"elastic={rejoin_timeout_ms: 2000}", "epochs=8"});
+  return forty_steps(more, 5);
+}
+
+simulation_options cluster_of(const proto::Job& job, std::size_t workers, std::size_t ps,
+                              std::uint64_t seed = 1) {
+  auto result = simulated(job, workers, ps, seed);
+  result.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 10ms; };
+  result.files = std::make_shared<memory_storage>();
+  return result;
+}
+
+std::size_t told(const simulation& run, const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+    run.seen().notices, [&](auto& x) { return x.text.find(text) != std::string::npos; }));
+}
+
+void check_survivors(const simulation_result& x) {
+  BOOST_TEST(x.summary.failure == "");
+  for (std::size_t i = 0; i < x.nodes.size(); ++i)
+    BOOST_TEST_CONTEXT("node " << i) {
+      BOOST_TEST_REQUIRE(x.nodes[i].has_value());
+      // The second text is that of a node that crashed.
+      BOOST_TEST((x.nodes[i]->failure == "" || x.nodes[i]->failure == "this node has ended"),
+                 x.nodes[i]->failure);
+    }
+}
+
+const std::vector<std::string> in_step{"SYNC_PS", "RING"};
+
+} // namespace
+
+// The run continues from its newest checkpoint with the same number of workers, so it ends with the
+// bits of an undisturbed run.
+BOOST_AUTO_TEST_CASE(a_lost_task_comes_back) {
+  some_cases chosen;
+  for (auto& protocol : in_step)
+    for (const bool server : {false, true})
+      for (const auto when : {3ms, 45ms, 131ms, 277ms, 391ms, 399ms})
+        if ((!server || protocol == "SYNC_PS") && chosen())
+          BOOST_TEST_CONTEXT(protocol << (server ? ", ps/0" : ", worker/1") << ", " << when.count()
+                                      << " ms") {
+            const auto job = elastic_job({"protocol=" + protocol});
+            const std::size_t ps = protocol == "RING" ? 0 : 2;
+            const auto undisturbed = simulate(cluster_of(job, 2, ps));
+            BOOST_TEST_REQUIRE(undisturbed.summary.failure == "");
+            simulation run{cluster_of(job, 2, ps)};
+            const auto victim = server ? run.ps_node(0) : run.worker_node(1);
+            run.at(when, [&] { run.crash(victim); });
+            run.at(when + 700ms, [&] { run.restart(victim); });
+            const auto result = run.run();
+            check_survivors(result);
+            BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+            BOOST_TEST(result.summary.test_loss == undisturbed.summary.test_loss);
+            BOOST_TEST(result.summary.split == 0U);
+          }
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_task_does_not_come_back) {
+  const std::vector<std::vector<std::string>> protocols{
+    {"protocol=SYNC_PS"}, {"protocol=RING"}, {"protocol=LOCAL_SGD", "local_sgd.every=5"}};
+  for (auto& changes : protocols)
+    BOOST_TEST_CONTEXT(changes[0]) {
+      const auto job = elastic_job(changes);
+      const std::size_t ps = changes[0].ends_with("PS") ? 1 : 0;
+      const auto undisturbed = simulate(cluster_of(job, 3, ps));
+      for (const std::size_t which : {0, 1, 2}) {
+        simulation run{cluster_of(job, 3, ps)};
+        run.at(131ms, [&] { run.crash(run.worker_node(which)); });
+        const auto result = run.run();
+        check_survivors(result);
+        BOOST_TEST(told(run, "going on without worker/" + std::to_string(which)) == 1U);
+        BOOST_TEST(result.summary.test_loss <= undisturbed.summary.test_loss + 0.02);
+      }
+    }
+}
+
+// No other server has its range.
+BOOST_AUTO_TEST_CASE(a_parameter_server_must_come_back) {
+  simulation run{cluster_of(elastic_job({"protocol=ASYNC_PS"}), 2, 3)};
+  run.at(55ms, [&] { run.crash(run.ps_node(1)); });
+  const auto result = run.run();
+  BOOST_TEST(result.summary.failure.find("missing ps/1") != std::string::npos,
+             result.summary.failure);
+  simulation again{cluster_of(elastic_job({"protocol=ASYNC_PS"}), 2, 3)};
+  again.at(55ms, [&] { again.crash(again.ps_node(1)); });
+  again.at(20s, [&] { again.restart(again.ps_node(1)); });
+  check_survivors(again.run());
+}
+
+// Worker 0 never comes back. Then the view changes because of worker 1.
+BOOST_AUTO_TEST_CASE(two_asynchronous_workers_are_lost) {
+  for (auto& protocol : {"ASYNC_PS", "SSP"})
+    BOOST_TEST_CONTEXT(protocol) {
+      const auto job = elastic_job({std::string{"protocol="} + protocol});
+      const auto undisturbed = simulate(cluster_of(job, 3, 2));
+      simulation run{cluster_of(job, 3, 2)};
+      run.at(35ms, [&] { run.crash(run.worker_node(0)); });
+      run.at(55ms, [&] { run.crash(run.worker_node(1)); });
+      run.at(111ms, [&] { run.restart(run.worker_node(1)); });
+      const auto result = run.run();
+      check_survivors(result);
+      BOOST_TEST(told(run, "the others train its samples") == 2U);
+      BOOST_TEST(told(run, "going on without worker/0") == 1U);
+      BOOST_TEST(result.summary.test_loss <= undisturbed.summary.test_loss + 0.1);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(too_few_workers_are_left) {
+  const auto job = elastic_job({"protocol=RING", "elastic.min_workers=2"});
+  simulation run{cluster_of(job, 2, 0)};
+  run.at(131ms, [&] { run.crash(run.worker_node(1)); });
+  const auto result = run.run();
+  BOOST_TEST(result.summary.failure.find("missing worker/1") != std::string::npos,
+             result.summary.failure);
+  BOOST_TEST((result.virtual_time > 60s && result.virtual_time < 70s));
+}
+
+// The others go on at once. When the lost worker is back, the view with all of them opens.
+BOOST_AUTO_TEST_CASE(an_asynchronous_worker_comes_back) {
+  for (auto& protocol : {"ASYNC_PS", "SSP"})
+    BOOST_TEST_CONTEXT(protocol) {
+      const auto job = elastic_job({std::string{"protocol="} + protocol});
+      const auto undisturbed = simulate(cluster_of(job, 3, 2));
+      simulation run{cluster_of(job, 3, 2)};
+      run.at(55ms, [&] { run.crash(run.worker_node(1)); });
+      run.at(111ms, [&] { run.restart(run.worker_node(1)); });
+      const auto result = run.run();
+      check_survivors(result);
+      BOOST_TEST(told(run, "the others train its samples") == 1U);
+      BOOST_TEST(told(run, "worker/1 joins") >= 1U);
+      BOOST_TEST(told(run, "going on without") == 0U);
+      BOOST_TEST(result.summary.workers == 3U);
+      BOOST_TEST(result.summary.gone.size() == 0U);
+      BOOST_TEST(result.summary.test_loss <= undisturbed.summary.test_loss + 0.1);
+    }
+}
+
+// An operator moves a worker to another host.
+BOOST_AUTO_TEST_CASE(a_single_task_is_stopped) {
+  const auto job = elastic_job({"protocol=RING"});
+  const auto undisturbed = simulate(cluster_of(job, 2, 0));
+  simulation run{cluster_of(job, 2, 0)};
+  run.at(131ms, [&] { run.stop(run.worker_node(1), "SIGTERM"); });
+  run.at(900ms, [&] { run.restart(run.worker_node(1)); });
+  const auto result = run.run();
+  check_survivors(result);
+  BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+}
+
+BOOST_AUTO_TEST_CASE(the_whole_run_is_stopped) {
+  for (const auto when : {131ms, 700ms}) // in the first view, and between two views
+    BOOST_TEST_CONTEXT(when.count() << " ms") {
+      simulation run{cluster_of(elastic_job({"protocol=RING"}), 2, 0)};
+      if (when > 500ms)
+        run.at(131ms, [&] { run.crash(run.worker_node(1)); });
+      run.at(when, [&] { run.stop(run.coordinator_node(), "SIGTERM"); });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.interrupted);
+      BOOST_TEST(result.summary.failure.find("checkpoints/step-") != std::string::npos,
+                 result.summary.failure);
+    }
+}
+
+// All other tasks wait for the coordinator, and take part in its next run.
+BOOST_AUTO_TEST_CASE(the_coordinator_comes_back) {
+  for (auto& protocol : in_step)
+    BOOST_TEST_CONTEXT(protocol) {
+      const auto job = elastic_job({"protocol=" + protocol});
+      const std::size_t ps = protocol == "RING" ? 0 : 1;
+      const auto undisturbed = simulate(cluster_of(job, 2, ps));
+      simulation run{cluster_of(job, 2, ps)};
+      run.at(131ms, [&] { run.crash(run.coordinator_node()); });
+      run.at(2s, [&] { run.restart(run.coordinator_node()); });
+      const auto result = run.run();
+      check_survivors(result);
+      BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(losses_without_progress_end_the_run) {
+  const auto job =
+    elastic_job({"protocol=RING", "checkpoint.every_steps=1000", "elastic.max_losses=2"});
+  simulation run{cluster_of(job, 2, 0)};
+  auto victim = run.worker_node(1);
+  for (int i = 0; i < 3; ++i) {
+    run.at(100ms + i * 3s, [&] { run.crash(victim); });
+    run.at(200ms + i * 3s, [&] { victim = run.restart(victim); });
+    // The epochs are longer than the pauses between crashes.
+    run.at(300ms + i * 3s, [&] { run.freeze(run.worker_node(0), "troupe.trainer"); });
+    run.at(3s + i * 3s, [&] { run.thaw(run.worker_node(0), "troupe.trainer"); });
+  }
+  const auto result = run.run();
+  BOOST_TEST(result.summary.failure.find("3 losses in a row") != std::string::npos,
+             result.summary.failure);
+}
+
+// Tasks are lost at any time, also while a view begins or ends, and come back.
+BOOST_AUTO_TEST_CASE(random_losses) {
+  for (std::uint64_t seed = 1; seed <= tries(90); ++seed) {
+    const std::string protocol = seed % 3 == 2 ? "ASYNC_PS" : in_step[seed % 3];
+    BOOST_TEST_CONTEXT(protocol << ", seed " << seed) {
+      const auto job = elastic_job({"protocol=" + protocol, "elastic.max_losses=100"});
+      const std::size_t ps = protocol == "RING" ? 0 : 2;
+      const auto undisturbed = simulate(cluster_of(job, 3, ps));
+      auto how = cluster_of(job, 3, ps, seed);
+      how.channels = seed % 2 == 0;
+      simulation run{how};
+      std::mt19937_64 random{seed};
+      std::vector<sim_node> where(1 + ps + 3);
+      std::vector<bool> down(where.size());
+      for (std::size_t i = 0; i < where.size(); ++i)
+        where[i] = i;
+      auto when = 5ms + random() % 200 * 1ms;
+      for (int i = 0; i < 4; ++i) {
+        const auto which = random() % where.size();
+        run.at(when, [&, which] {
+          if (!down[which])
+            run.crash(where[which]);
+          down[which] = true;
+        });
+        run.at(when + 1ms + random() % 600 * 1ms, [&, which] {
+          if (down[which])
+            where[which] = run.restart(where[which]);
+          down[which] = false;
+        });
+        when += 1ms + random() % 1500 * 1ms;
+      }
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure == "");
+      if (told(run, "going on without") == 0 && protocol != "ASYNC_PS")
+        BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
