@@ -96,7 +96,6 @@ cluster_node::behavior_type cluster_node::make_behavior() {
       if (ended_)
         return;
       after_ = x;
-      notice(x.reason, notice_level::warning);
       leave_view("the view is over: " + x.reason);
     },
     [this](begin_again) { on_begin_again(); },

@@ -102,6 +102,7 @@ void coordinator::start_parts() {
   running.resume = std::move(options_.resume);
   running.initial = std::move(options_.initial);
   running.workers = members_.expected_of(job_kind::worker);
+  running.views_before = options_.after.views;
   running.constant_guess = options_.constant_guess;
   running.output = options_.output;
   running.spawner = options_.spawner;
@@ -172,13 +173,19 @@ bool coordinator::continues(const run_summary& x) const {
 void coordinator::on_over(const run_over& x) {
   phase_ = phase::done;
   summary_ = x.summary;
-  if (continues(summary_))
-    next_ = next_view{view_.number, view_ends_.empty() ? summary_.failure : view_ends_,
-                      view_ends_.empty() ? losses_after(summary_) : 0, summary_.checkpoint};
-  else if (elastic() && summary_.lost_task && !stopped_)
-    summary_.failure += "; " + std::to_string(losses_after(summary_))
-      + " losses in a row without a new checkpoint (elastic.max_losses: "
-      + std::to_string(job().elastic().max_losses()) + ")";
+  if (continues(summary_)) {
+    const bool lost = view_ends_.empty();
+    next_ = next_view{view_.number, summary_.views, lost ? summary_.failure : view_ends_,
+                      lost ? losses_after(summary_) : 0, summary_.checkpoint};
+  } else if (elastic() && summary_.lost_task) {
+    const auto most = job().elastic().max_losses();
+    if (!stopped_ && losses_after(summary_) > most)
+      summary_.failure += "; that makes " + std::to_string(losses_after(summary_))
+        + " losses in a row without a new checkpoint (elastic.max_losses: " + std::to_string(most)
+        + ")";
+    if (!summary_.checkpoint.empty())
+      summary_.failure += "; the newest checkpoint is " + summary_.checkpoint;
+  }
   // The evaluations are over, so losing the evaluator task no longer matters.
   anon_send_exit(captures_, caf::exit_reason::user_shutdown);
   spdlog::debug("{} is over; telling {} tasks",

@@ -43,6 +43,8 @@ namespace troupe {
 struct next_view {
   /// The number of the view that is over.
   std::uint64_t last = 0;
+  /// Number of views of this run so far.
+  std::uint64_t views = 0;
   /// Why it is over.
   std::string reason;
   /// Number of views in a row, this one included, that ended by a loss and without a new

@@ -28,6 +28,8 @@ struct training_run_options {
   std::optional<double> constant_guess;
   /// Number of workers in the cluster.
   std::uint64_t workers = 0;
+  /// Number of views before this one in the same run.
+  std::uint64_t views_before = 0;
   /// Output directory; empty: none.
   std::string output;
   troupe::spawner spawner;

@@ -199,7 +199,9 @@ void training_run::fail(const std::string& reason, bool interrupted) {
   if (phase_ == phase::done)
     return;
   summary_.failure = reason;
-  if (!last_checkpoint_.empty() && reason.find(last_checkpoint_) == std::string::npos)
+  // An elastic run goes on after a loss, and names the checkpoint then.
+  const bool goes_on = summary_.lost_task && job().has_elastic();
+  if (!goes_on && !last_checkpoint_.empty() && reason.find(last_checkpoint_) == std::string::npos)
     summary_.failure += "; the newest checkpoint is " + last_checkpoint_;
   summary_.interrupted = interrupted;
   if (began_ && phase_ != phase::finishing) {
@@ -233,7 +235,8 @@ void training_run::conclude() {
   summary_.checkpoint = last_checkpoint_;
   summary_.protocol = solves() ? "exact" : options_.context->protocol.name;
   summary_.decided_by = options_.context->protocol.decided_by;
-  summary_.workers = options_.workers;
+  summary_.workers = book_ ? book_->workers().size() : options_.workers;
+  summary_.views = options_.views_before + 1;
   if (book_)
     summary_.samples = book_->samples();
   if (summary_.seconds > 0)

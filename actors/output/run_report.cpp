@@ -146,6 +146,8 @@ std::string to_json(const run_summary& x) {
     {"updates_per_second", number_or_null(x.updates_per_second)},
     {"weights_sha256", x.weights_sha256},
   };
+  if (x.views > 1)
+    line["views"] = x.views;
   add(line, x.pacing);
   add(line, "test", x.measures);
   if (x.validation_loss)

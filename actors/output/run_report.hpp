@@ -148,7 +148,11 @@ struct run_summary {
   std::string protocol;
   /// The tasks that decided about gradients, as text: "parameter server".
   std::string decided_by;
+  /// In the last view, if tasks were lost or have joined.
   std::uint64_t workers = 0;
+  /// Views of this run, one after the other (job.elastic). Times, samples and gradients below are
+  /// those of the last one.
+  std::uint64_t views = 1;
   /// Workers that left, and workers that were lost while the run still had work for them. The run
   /// continued without them.
   std::vector<task_name> gone;

@@ -56,7 +56,26 @@ void children::start(std::string name, const std::vector<std::string>& arguments
   ::close(ends[1]);
   if (error != 0)
     throw std::system_error{error, std::generic_category(), "cannot start " + name};
-  running_.push_back({std::move(name), pid});
+  running_.push_back({std::move(name), pid, arguments});
+}
+
+void children::restart_killed() {
+  std::vector<child> killed;
+  for (std::size_t i = 0; i < running_.size();) {
+    siginfo_t info{};
+    const auto pid = static_cast<id_t>(running_[i].pid);
+    // Looks first: failed() handles all other ends.
+    if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0
+        || info.si_code == CLD_EXITED) {
+      ++i;
+      continue;
+    }
+    ::waitpid(running_[i].pid, nullptr, 0);
+    killed.push_back(std::move(running_[i]));
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  for (auto& x : killed)
+    start(x.name, x.arguments);
 }
 
 void children::listen(voice& x) {

@@ -27,6 +27,9 @@ public:
   /// cluster handles children that were killed.
   std::optional<std::string> failed();
 
+  /// Starts children again that were killed. Their new end counts, not this one.
+  void restart_killed();
+
   /// Complete lines that children have written to standard output or error since the last call.
   /// Call it often: a child blocks if its output is not read for a long time.
   std::vector<std::string> said();
@@ -50,6 +53,7 @@ private:
   struct child {
     std::string name;
     pid_t pid;
+    std::vector<std::string> arguments;
   };
 
   /// The reading end of a child's output; -1 once it has ended.

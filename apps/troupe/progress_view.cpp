@@ -302,6 +302,8 @@ std::string format_summary(const run_summary& x) {
     return verdict;
   line("protocol",
        fmt::format("{}, {} worker{}", x.protocol, x.workers, x.workers == 1 ? "" : "s"));
+  if (x.views > 1)
+    line("views", fmt::format("{}; the following describes the last one", x.views));
   line("seconds", fmt::format("{:.2f}", x.seconds));
   line("samples/s", grouped(x.samples_per_second));
   line("training loss", loss_text(x.train_loss, "{:.5g}"));

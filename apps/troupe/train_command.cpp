@@ -42,11 +42,16 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   session.node.incarnation = make_incarnation();
   for (auto& task : tasks)
     setup.tasks.push_back({task, ""});
+  const bool elastic = setup.context->job.has_elastic();
   session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
   session.transport = transport;
   session.watch = [&] { return others.failed(); };
-  session.hear = [&] { return others.said(); };
+  session.hear = [&] {
+    if (elastic)
+      others.restart_killed();
+    return others.said();
+  };
   session.listening = [&](const std::string& address) {
     cluster_spec cluster;
     cluster.add(process_of(coordinator_task, address));
