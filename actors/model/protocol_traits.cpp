@@ -462,6 +462,10 @@ void check_workers(const proto::Job& job, std::size_t workers,
   problem_list problems;
   if (row.validate_workers)
     row.validate_workers(job, workers, problems);
+  problems.require(!job.has_elastic() || job.elastic().min_workers() <= workers,
+                   "elastic.min_workers",
+                   std::to_string(job.elastic().min_workers()) + ", and the cluster has "
+                     + std::to_string(workers) + "; expected at most that many");
   problems.throw_if_any();
 }
 

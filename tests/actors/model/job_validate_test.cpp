@@ -186,6 +186,13 @@ BOOST_AUTO_TEST_CASE(exact_solutions) {
                       "checkpoint: solver: EXACT makes no steps"));
 }
 
+BOOST_AUTO_TEST_CASE(elastic_runs) {
+  BOOST_TEST(problems({"elastic={}", "checkpoint.every_steps=5"}) == "(no error)");
+  BOOST_TEST(contains(problems({"elastic={}"}), "elastic: after a loss, the run goes on from its"));
+  BOOST_TEST(contains(problems({"elastic.min_workers=0", "checkpoint.every_steps=5"}),
+                      "elastic.min_workers: expected at least 1"));
+}
+
 BOOST_AUTO_TEST_CASE(values_that_only_text_can_set) {
   auto job = digits_job();
   job.set_solver(proto::SOLVER_UNSET);

@@ -296,6 +296,13 @@ BOOST_AUTO_TEST_CASE(sync_ps_reads_its_fields) {
              "less than the number of workers"));
 }
 
+BOOST_AUTO_TEST_CASE(elastic_runs_need_as_many_workers_as_they_ask_for) {
+  const auto job = with({"elastic.min_workers=3", "checkpoint.every_steps=5"});
+  check_workers(job, 3);
+  BOOST_TEST(contains(error_of([&] { check_workers(job, 2); }),
+                      "elastic.min_workers: 3, and the cluster has 2; expected at most that many"));
+}
+
 BOOST_AUTO_TEST_CASE(placement_needs_shards_and_an_optimizer_that_fits) {
   for (const auto* protocol : {"ASYNC_PS", "SYNC_PS", "SSP"})
     for (const auto* placement : {"BY_BYTES", "BY_TENSOR"})
