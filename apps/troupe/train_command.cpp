@@ -46,7 +46,11 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
   session.transport = transport;
-  session.watch = [&] { return others.failed(); };
+  session.watch = [&] {
+    if (elastic)
+      others.restart_killed();
+    return others.failed();
+  };
   session.hear = [&] {
     if (elastic)
       others.restart_killed();
