@@ -142,6 +142,7 @@ private:
   struct newcomer {
     caf::strong_actor_ptr peer;
     caf::actor link;
+    std::chrono::steady_clock::time_point since;
   };
 
   // -- strangers --
