@@ -7,10 +7,21 @@
 #include "messages/store.hpp"
 #include "messages/types.hpp"
 
+#include <caf/io/basp/header.hpp>
+
+#include <atomic>
 #include <random>
 #include <string>
 
+#include <dlfcn.h>
+
 namespace troupe {
+
+namespace {
+
+std::atomic<std::uint32_t> longest_message = longest_framework_message;
+
+} // namespace
 
 const char* version() noexcept {
   return TROUPE_VERSION;
@@ -27,6 +38,10 @@ void configure(caf::actor_system_config& cfg) {
                               });
 }
 
+void limit_framework_messages(std::uint32_t bytes) noexcept {
+  longest_message = bytes;
+}
+
 void tune(caf::actor_system_config& cfg) {
   load_scheduler(cfg);
   cfg.set("scheduler.max-throughput", std::size_t{100});
@@ -39,9 +54,9 @@ void tune(caf::actor_system_config& cfg) {
 
 } // namespace troupe
 
-// Replaces a function of the framework: the dynamic linker takes this one. The framework makes the
-// name of a process from its result. The framework's version returns the host's id, so containers
-// that start as process 1 on hosts with equal ids would have equal names.
+// These two replace functions of the framework: the dynamic linker takes them. The framework makes
+// the name of a process from the result of the first one. The framework's version returns the
+// host's id, so containers that start as process 1 on hosts with equal ids would have equal names.
 namespace caf::detail {
 
 std::string get_root_uuid() {
@@ -53,3 +68,16 @@ std::string get_root_uuid() {
 }
 
 } // namespace caf::detail
+
+// The framework calls it for each header, before it allocates the announced memory, and closes the
+// connection if the result is false.
+namespace caf::io::basp {
+
+bool valid(const header& hdr) {
+  using function = bool (*)(const header&);
+  static const auto original =
+    reinterpret_cast<function>(::dlsym(RTLD_NEXT, "_ZN3caf2io4basp5validERKNS1_6headerE"));
+  return hdr.payload_len <= troupe::longest_message && (original == nullptr || original(hdr));
+}
+
+} // namespace caf::io::basp

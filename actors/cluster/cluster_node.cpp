@@ -260,6 +260,11 @@ void cluster_node::on_hello(const proto::Hello& x) {
 }
 
 void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello& x) {
+  if (newcomers_.size() >= max_newcomers
+      && clock().now() - newcomers_.front().since >= time_to_become_peer) {
+    anon_send(newcomers_.front().link, end_link{"others wait for its place"});
+    newcomers_.pop_front();
+  }
   // A peer with a different wire version sees this in our Welcome, and gives up. A node without an
   // answer tries again.
   if (newcomers_.size() >= max_newcomers
@@ -268,7 +273,8 @@ void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello&
   link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
   admit({peer,
          caf::actor_cast<caf::actor>(system().spawn<link>(caf::actor_cast<caf::actor>(this), local_,
-                                                          std::move(how), options_.links))});
+                                                          std::move(how), options_.links)),
+         clock().now()});
 }
 
 void cluster_node::admit(newcomer x) {

@@ -147,6 +147,7 @@ private:
   struct newcomer {
     caf::strong_actor_ptr peer;
     caf::actor link;
+    std::chrono::steady_clock::time_point since;
   };
 
   // -- strangers --

@@ -122,9 +122,21 @@ std::string peer_node::refusal(const proto::Hello& x) const {
   return {};
 }
 
+// Takes the place of a process that has said Hello, and then nothing.
+void peer_node::free_place() {
+  const auto limit = clock().now() - time_to_become_peer;
+  const auto idle =
+    std::ranges::find_if(strangers_, [&](auto& x) { return x.second && *x.second <= limit; });
+  if (strangers_.size() < options_.strangers || idle == strangers_.end())
+    return;
+  anon_send(caf::actor_cast<caf::actor>(idle->first), end_link{"others wait for its place"});
+  strangers_.erase(idle);
+}
+
 void peer_node::on_hello(const proto::Hello& x) {
   if (!current_sender())
     return;
+  free_place();
   if (const auto reason = refusal(x); !reason.empty()) {
     spdlog::warn("{}/{} may not connect: {}", x.task().job(), x.task().index(), reason);
     proto::Failure answer;
@@ -140,10 +152,12 @@ void peer_node::on_hello(const proto::Hello& x) {
   const auto link = system().spawn<troupe::link>(caf::actor_cast<caf::actor>(this), local_,
                                                  std::move(how), options_.links);
   if (task_name task; !from_proto(x.task(), task) || !find(task))
-    strangers_.insert(link.address());
+    strangers_[link.address()] = clock().now();
 }
 
 void peer_node::on_link_up(const link_up& x) {
+  if (const auto i = strangers_.find(current_sender()->address()); i != strangers_.end())
+    i->second.reset();
   const auto peer = find(x.peer);
   if (!peer)
     return;

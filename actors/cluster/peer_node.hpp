@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -99,6 +98,7 @@ private:
   caf::result<peers_connected> on_connect();
   void on_hello(const proto::Hello& x);
   std::string refusal(const proto::Hello& x) const;
+  void free_place();
   void dial(std::size_t peer);
   void on_dialled(const dialled& x);
   void on_link_up(const link_up& x);
@@ -113,7 +113,9 @@ private:
   peer_node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
-  std::set<caf::actor_addr> strangers_;
+  /// The links of other processes, and since when a process has taken its place without becoming
+  /// usable.
+  std::map<caf::actor_addr, std::optional<std::chrono::steady_clock::time_point>> strangers_;
   /// By peer: the reason why it could not be reached yet.
   std::map<std::size_t, std::string> problems_;
   std::optional<caf::typed_response_promise<peers_connected>> answer_;

@@ -25,6 +25,7 @@ task_status of_worker(const proto::Progress& x) {
   result.staleness_mean = static_cast<double>(x.staleness_sum())
     / static_cast<double>(std::max<std::uint64_t>(x.applied(), 1));
   result.computing = x.computing();
+  result.exchanging_while_computing = x.exchanging_while_computing();
   result.waiting_for_lease = x.waiting_for_lease();
   result.waiting_for_data = x.waiting_for_data();
   result.waiting_for_weights = x.waiting_for_weights();

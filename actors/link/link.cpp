@@ -136,7 +136,7 @@ caf::behavior link::make_behavior() {
         lose("it did not connect");
     },
     [this](const link_notice& x) { send(owner_, x); },
-    [this](end_link) { lose("it has connected again"); },
+    [this](const end_link& x) { lose(x.reason); },
     [this](const change_limits& x) { on_limits(x); },
   };
 }

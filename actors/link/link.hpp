@@ -46,8 +46,14 @@ struct channel_lost {
   std::string reason;
 };
 
-/// Ends the link: the peer has another one.
-struct end_link {};
+/// Ends the link. The default reason is for a peer that has another link.
+struct end_link {
+  std::string reason = "it has connected again";
+};
+
+/// A node has places for a limited number of processes that are not peers yet. If all are taken, a
+/// process that has not become a peer within this time loses its place to the next one.
+inline constexpr std::chrono::seconds time_to_become_peer{3};
 
 /// Changes these link_options.
 struct change_limits {

@@ -5,7 +5,8 @@ namespace troupe {
 /// Use it for messages that follow each other closely. While it exists, messages that this thread
 /// sends to other processes wait. When the outermost of these objects ends, they are sent: all
 /// messages to one process in one system call, which wakes it once. Messages of other threads do
-/// not wait.
+/// not wait. A group of kind `all` within one of kind `small` also keeps large payloads waiting;
+/// all messages are sent when it ends.
 class sent_together {
 public:
   enum class kind {

@@ -29,6 +29,8 @@ constexpr std::size_t records_at_once = 8;
 struct waiting_channels {
   bool open = false;
   sent_together::kind what = sent_together::kind::all;
+  /// The group of kind `all` within one of kind `small`; null if there is none.
+  const sent_together* inner = nullptr;
   std::vector<std::shared_ptr<stream_channel>> channels;
 };
 
@@ -37,14 +39,23 @@ thread_local waiting_channels together;
 } // namespace
 
 sent_together::sent_together(kind what) noexcept : outermost_(!std::exchange(together.open, true)) {
-  if (outermost_)
+  if (outermost_) {
     together.what = what;
+  } else if (what == kind::all && together.what == kind::small) {
+    together.what = what;
+    together.inner = this;
+  }
 }
 
 sent_together::~sent_together() {
-  if (!outermost_)
+  if (together.inner == this) {
+    together.inner = nullptr;
+    together.what = kind::small;
+  } else if (outermost_) {
+    together.open = false;
+  } else {
     return;
-  together.open = false;
+  }
   send_now();
 }
 

@@ -104,6 +104,8 @@ std::string tiles(const report_data& x) {
     tile("samples trained", grouped(static_cast<double>(s.samples)));
     tile("training time", duration_text(s.seconds));
     tile("mean staleness, in updates", number_text(s.staleness_mean, 3));
+    if (const auto share = hidden_share(s.tasks))
+      tile("communication hidden by computing", fmt::format("{:.0f} %", 100 * *share));
     if (s.updates_per_second > 0)
       tile("updates/s", grouped(s.updates_per_second));
     if (s.pacing)

@@ -32,6 +32,7 @@ nlohmann::ordered_json to_object(const task_status& x) {
   result["samples_per_second"] = number_or_null(x.samples_per_second);
   result["staleness_mean"] = number_or_null(x.staleness_mean);
   result["computing"] = number_or_null(x.computing);
+  result["exchanging_while_computing"] = number_or_null(x.exchanging_while_computing);
   result["waiting_for_lease"] = number_or_null(x.waiting_for_lease);
   result["waiting_for_data"] = number_or_null(x.waiting_for_data);
   result["waiting_for_weights"] = number_or_null(x.waiting_for_weights);
@@ -73,6 +74,18 @@ void add(nlohmann::ordered_json& line, const std::string& prefix, const measured
 }
 
 } // namespace
+
+std::optional<double> hidden_share(const std::vector<task_status>& tasks) {
+  double hidden = 0;
+  double waiting = 0;
+  for (const auto& x : tasks) {
+    hidden += x.exchanging_while_computing;
+    waiting += x.waiting_for_weights + x.waiting_for_update;
+  }
+  if (!(hidden + waiting > 0))
+    return std::nullopt;
+  return hidden / (hidden + waiting);
+}
 
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
   return static_cast<std::size_t>(std::ranges::upper_bound(staleness_bounds, staleness)

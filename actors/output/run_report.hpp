@@ -53,11 +53,18 @@ struct task_status {
   double staleness_mean = 0;
   /// Seconds spent in each activity since training began.
   double computing = 0;
+  /// The part of `computing` during which gradients or weights of this worker were under way.
+  double exchanging_while_computing = 0;
   double waiting_for_lease = 0;
   double waiting_for_data = 0;
   double waiting_for_weights = 0;
   double waiting_for_update = 0;
 };
+
+/// The share of the workers' communication that their computing hides, over all workers: the time
+/// of exchanges during computing, divided by that time plus the time spent waiting for weights and
+/// updates. Empty if nothing was exchanged.
+std::optional<double> hidden_share(const std::vector<task_status>& tasks);
 
 /// A histogram of the staleness of applied gradients. `counts[i]` counts staleness from
 /// staleness_bounds[i] up to, but not including, the next bound; the last bucket has no upper

@@ -1,5 +1,6 @@
 #include "actors/parameter_server/parameter_shard.hpp"
 
+#include "actors/link/sent_together.hpp"
 #include "actors/model/moving_average.hpp"
 
 #include "kernels/optimizers/gradient_norm.hpp"
@@ -524,6 +525,21 @@ void parameter_shard::advance() {
   if (parts.empty())
     admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
+  tell_workers(parts, answers, news);
+  tell_admitted();
+  if (const auto pacing = policy_->pacing())
+    options_.board->set_pacing(*pacing);
+  tell_damping();
+  if (update.complete)
+    capture_if_due();
+  answer_fences();
+}
+
+// A worker that gets its weights and the answer together wakes once.
+void parameter_shard::tell_workers(const std::vector<contribution>& parts,
+                                   std::vector<proto::Pushed>& answers,
+                                   const proto::Advanced& news) {
+  const sent_together both;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     auto& answer = answers[i];
     answer.set_version(versions_->version());
@@ -540,13 +556,6 @@ void parameter_shard::advance() {
       send_whole(rank);
       send(listeners_[rank], news);
     }
-  tell_admitted();
-  if (const auto pacing = policy_->pacing())
-    options_.board->set_pacing(*pacing);
-  tell_damping();
-  if (update.complete)
-    capture_if_due();
-  answer_fences();
 }
 
 proto::Pushed parameter_shard::decide(const contribution& x) {

@@ -173,6 +173,8 @@ private:
   bool clips_in_step() const;
   void advance();
   proto::Pushed decide(const contribution& x);
+  void tell_workers(const std::vector<contribution>& parts, std::vector<proto::Pushed>& answers,
+                    const proto::Advanced& news);
   void tell_parts();
   void tell_damping();
   void share_norm();

@@ -446,6 +446,7 @@ payload ps_synchronizer::gradient_for(const part& x) const {
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.pushed = part.on_its_way = true;
+  tell_exchange();
   proto::Push header;
   header.set_view(options_.view);
   *header.mutable_id() = gradient_id();
@@ -457,13 +458,16 @@ void ps_synchronizer::push(std::size_t shard) {
   request(options_.shards[shard], options_.requests.for_bytes(data.size()).timeout, header, data)
     .then(
       [this, shard, sequence = sequence_](const proto::Pushed&) {
-        if (sequence == sequence_)
-          parts_[shard].on_its_way = false;
+        if (sequence != sequence_)
+          return;
+        parts_[shard].on_its_way = false;
+        tell_exchange();
       },
       [this, shard, sequence = sequence_](const caf::error& error) {
         if (sequence != sequence_)
           return;
         parts_[shard].on_its_way = false;
+        tell_exchange();
         if (error != caf::sec::request_timeout)
           fail("push a gradient to", shard, error);
       });
@@ -530,6 +534,7 @@ proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
 void ps_synchronizer::commit_part(std::size_t shard) {
   auto& part = parts_[shard];
   part.committed = true;
+  tell_exchange();
   options_.board->await(name_of(shard));
   const auto header = commit_header(shard);
   ++part.attempts;
@@ -696,6 +701,7 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
 
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
+  tell_exchange();
   options_.board->arrived(name_of(shard));
   // LOST means that the coordinator considers this worker lost. It overrides the answers of other
   // shards.
@@ -728,8 +734,25 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   }
   gradient_ = {};
   done_.reset();
+  tell_exchange();
   send(worker_, result);
   begin_later();
+}
+
+// The worker waits for the weights of its current step, and computes nothing meanwhile.
+bool ps_synchronizer::exchanging() const {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const auto& x = parts_[i];
+    if (x.on_its_way || ((x.committed || piecewise_[i].sent) && !x.decided))
+      return true;
+  }
+  return std::ranges::any_of(ahead_, [](auto& weights) {
+    return std::ranges::any_of(weights.parts, [](auto& x) { return !x.weights && !x.waits; });
+  });
+}
+
+void ps_synchronizer::tell_exchange() {
+  options_.board->exchange(exchanging(), clock().now());
 }
 
 task_name ps_synchronizer::name_of(std::size_t shard) {

@@ -176,6 +176,8 @@ private:
     range_pieces pieces;
     /// True if the gradient of this step is pushed in pieces.
     bool pushes = false;
+    /// True if a piece of it was sent.
+    bool sent = false;
     /// For each piece: number of elements that backward has not computed yet.
     std::vector<std::size_t> missing = {};
     /// The newest version of which a piece has arrived, and its pieces.
@@ -293,6 +295,9 @@ private:
   void finish_if_decided();
   void answer(proto::Outcome outcome);
   proto::GradientId gradient_id() const;
+  /// True if gradients, or weights of later steps, are under way.
+  bool exchanging() const;
+  void tell_exchange();
   void fail(const std::string& what, std::size_t shard, const caf::error& error);
   static task_name name_of(std::size_t shard);
 

@@ -15,6 +15,7 @@ void ps_synchronizer::choose_pieces(std::size_t shard) {
   auto& x = piecewise_[shard];
   x.pushes = options_.in_pieces && !parts_[shard].rows && !parts_[shard].where.empty()
     && is_on_another_host(options_.shards[shard]);
+  x.sent = false;
   x.missing.clear();
   for (std::size_t i = 0; x.pushes && i < x.pieces.count(); ++i)
     x.missing.push_back(x.pieces[i].size());
@@ -35,7 +36,9 @@ void ps_synchronizer::push_pieces(std::size_t shard, range arrived) {
     options_.board->count_bytes_sent(where.size() * sizeof(float));
     send(caf::actor_cast<piece_taker>(options_.shards[shard]), std::move(header),
          gradient_.slice_floats(where.begin, where.size()));
+    x.sent = true;
   }
+  tell_exchange();
 }
 
 void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& values) {

@@ -96,7 +96,9 @@ void ring_node::act(ring_reductions::effects result) {
 
 // A rank without work waits only for its own synchronizer.
 void ring_node::tell_waiting() {
-  if (!waiting_.empty() && reductions_.ranks() > 1)
+  const bool waits = !waiting_.empty() && reductions_.ranks() > 1;
+  board_->exchange(waits, clock().now());
+  if (waits)
     board_->await(left_task_);
   else
     board_->arrived(left_task_);

@@ -17,12 +17,33 @@ void activity_board::enter(doing what, time_point now) {
   std::lock_guard guard{mutex_};
   if (doing_ == what)
     return;
+  count_hidden(now);
   if (doing_ != proto::TaskStatus::DOING_UNSET)
     spent_[static_cast<std::size_t>(doing_)] += now - since_;
   else
     last_step_ = now;
   doing_ = what;
   since_ = now;
+}
+
+void activity_board::exchange(bool under_way, time_point now) {
+  std::lock_guard guard{mutex_};
+  if (exchanging_ == under_way)
+    return;
+  count_hidden(now);
+  exchanging_ = under_way;
+}
+
+// Several actors write, so their times may differ a little from the order of their calls.
+std::chrono::nanoseconds activity_board::hidden_since(time_point now) const {
+  return exchanging_ && doing_ == proto::TaskStatus::COMPUTING && now > hidden_until_
+    ? now - hidden_until_
+    : std::chrono::nanoseconds{0};
+}
+
+void activity_board::count_hidden(time_point now) {
+  hidden_ += hidden_since(now);
+  hidden_until_ = now;
 }
 
 void activity_board::await(const task_name& other) {
@@ -78,6 +99,11 @@ double activity_board::seconds_in(doing what, time_point now) const {
   if (doing_ == what)
     result += now - since_;
   return to_seconds(result);
+}
+
+double activity_board::seconds_exchanging_while_computing(time_point now) const {
+  std::lock_guard guard{mutex_};
+  return to_seconds(hidden_ + hidden_since(now));
 }
 
 proto::TaskStatus activity_board::status(time_point now) const {

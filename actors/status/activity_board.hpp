@@ -32,6 +32,9 @@ public:
   /// ones.
   void set_behind(std::uint64_t steps);
 
+  /// From `now` on, gradients or weights of this worker are under way, or none are.
+  void exchange(bool under_way, time_point now);
+
   /// Counts a decision about a gradient (worker) or an update (shard).
   void count_step(time_point now);
 
@@ -49,14 +52,25 @@ public:
   /// Seconds spent on an activity so far, including the current one.
   double seconds_in(doing what, time_point now) const;
 
+  /// Seconds of computing so far during which gradients or weights were under way.
+  double seconds_exchanging_while_computing(time_point now) const;
+
   /// The report to the coordinator, without the view and the name.
   proto::TaskStatus status(time_point now) const;
 
 private:
+  /// The last part of the time spent computing and exchanging.
+  std::chrono::nanoseconds hidden_since(time_point now) const;
+  void count_hidden(time_point now);
+
   mutable std::mutex mutex_;
   doing doing_ = proto::TaskStatus::DOING_UNSET;
   time_point since_;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
+  bool exchanging_ = false;
+  /// Time spent computing and exchanging, until `hidden_until_`.
+  std::chrono::nanoseconds hidden_{0};
+  time_point hidden_until_;
   std::vector<task_name> awaited_;
   std::uint64_t behind_ = 0;
   std::uint64_t steps_ = 0;

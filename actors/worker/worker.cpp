@@ -77,6 +77,7 @@ proto::Progress worker::progress() {
   if (gradient_norm_)
     result.set_gradient_norm(*gradient_norm_);
   result.set_computing(board.seconds_in(proto::TaskStatus::COMPUTING, now));
+  result.set_exchanging_while_computing(board.seconds_exchanging_while_computing(now));
   result.set_waiting_for_lease(board.seconds_in(proto::TaskStatus::WAITING_FOR_LEASE, now));
   result.set_waiting_for_data(board.seconds_in(proto::TaskStatus::WAITING_FOR_DATA, now));
   result.set_waiting_for_weights(board.seconds_in(proto::TaskStatus::WAITING_FOR_WEIGHTS, now));

@@ -351,6 +351,8 @@ std::string format_summary(const run_summary& x) {
          fmt::format("the learning rate was multiplied by {:.2f} at the end, so that stale updates "
                      "do not overshoot",
                      x.pacing->rate_damping));
+  if (const auto share = hidden_share(x.tasks); share && trained)
+    line("communication", fmt::format("computing hid {:.0f} % of its time", 100 * *share));
   const char* what = "shards";
   for (const auto& text : shard_lines(x.tasks))
     line(std::exchange(what, ""), text);

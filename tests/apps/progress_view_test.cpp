@@ -164,6 +164,19 @@ BOOST_AUTO_TEST_CASE(shards_at_the_end) {
   BOOST_TEST(contains(text, "... and 2 more\n"), text);
 }
 
+BOOST_AUTO_TEST_CASE(hidden_communication) {
+  run_summary x;
+  x.samples = 1;
+  x.tasks = {worker(0)};
+  x.tasks[0].waiting_for_weights = 1;
+  x.tasks[0].waiting_for_update = 2;
+  x.tasks[0].exchanging_while_computing = 1;
+  const std::string line = "  communication       computing hid 25 % of its time\n";
+  BOOST_TEST(contains(format_summary(x), line), format_summary(x));
+  x.protocol = "exact";
+  BOOST_TEST(!contains(format_summary(x), "communication"));
+}
+
 BOOST_AUTO_TEST_CASE(the_time_left) {
   auto view = view_of(progress(10, 4000)); // 20,000 of 80,000
   view.add(progress(20, 6000));            // 2,000 more in 10 s

@@ -69,6 +69,8 @@ struct cluster_row {
   std::vector<double> speeds;
   /// The share of the workers' time in which they waited for weights or updates.
   std::vector<double> waits;
+  /// The share of the workers' communication that computing hides (hidden_share).
+  std::vector<double> hidden;
 };
 
 struct cluster_measurement {
@@ -151,6 +153,7 @@ void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
   double speed = 0;
   double waiting = 0;
   double all = 0;
+  double hidden = 0;
   for (const auto& x : ends) {
     speed += x.at("samples_per_second").get<double>();
     if (!(x.at("test_accuracy").get<double>() >= least_accuracy))
@@ -163,12 +166,15 @@ void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
       for (const auto& [name, seconds] : task.items())
         if (name == "computing" || name.starts_with("waiting_for_"))
           all += seconds.get<double>();
+      hidden += task.at("exchanging_while_computing").get<double>();
       waiting += task.at("waiting_for_weights").get<double>();
       waiting += task.at("waiting_for_update").get<double>();
     }
   }
   out.speeds.push_back(speed);
   out.waits.push_back(waiting / all);
+  if (hidden + waiting > 0)
+    out.hidden.push_back(hidden / (hidden + waiting));
 }
 
 /// PyTorch's ranks. A round takes about as much time as a run of troupe. Checks their losses first.
@@ -208,17 +214,17 @@ cluster_measurement measure(const cluster_work& what, const bench_cluster_comman
   std::vector<std::vector<std::string>> options;
   for (const auto& protocol : x.protocols)
     for (const auto& transport : x.transports) {
-      result.rows.push_back({fmt::format("{}, {}", protocol, transport), {}, {}});
+      result.rows.push_back({fmt::format("{}, {}", protocol, transport), {}, {}, {}});
       options.push_back({fmt::format("--workers={}", x.workers), "--protocol=" + protocol});
       if (transport != "threads")
         options.back().insert(options.back().end(), {"--processes", "--transport=" + transport});
     }
-  result.rows.push_back({std::string{independent}, {}, {}});
+  result.rows.push_back({std::string{independent}, {}, {}, {}});
   std::optional<ddp> peer;
   if (!x.peer.empty()) {
     peer.emplace(same_in_bench_train(what.name), x);
     result.peer = peer->version();
-    result.rows.push_back({std::string{peer_name}, {}, {}});
+    result.rows.push_back({std::string{peer_name}, {}, {}, {}});
   }
   for (std::uint32_t round = 0; round < x.rounds; ++round) {
     for (std::size_t i = 0; i < options.size(); ++i) {
@@ -230,6 +236,7 @@ cluster_measurement measure(const cluster_work& what, const bench_cluster_comman
     for (std::uint32_t i = 0; i < x.workers; ++i)
       alone.start({"--workers=1"});
     add(result.rows[options.size()], alone.wait());
+    result.rows[options.size()].hidden.clear(); // They exchange nothing with each other.
     if (peer)
       result.rows.back().speeds.push_back(peer->speed(job.epochs() * job.data().digits().train()));
   }
@@ -251,25 +258,31 @@ double ratio(const cluster_row& a, const cluster_row& b) {
   return statistics{result}.median;
 }
 
+/// The median; nothing without values.
+std::string percent_text(const std::vector<double>& shares) {
+  return shares.empty() ? "" : fmt::format("{:.0f} %", 100 * statistics{shares}.median);
+}
+
 void print(const cluster_measurement& r, const bench_cluster_command& x) {
   fmt::print("\n{}, batch {}: samples per second of {} workers on this host, median of {} rounds\n",
              r.work, r.batch, x.workers, x.rounds);
   if (!r.peer.empty())
     fmt::print("Peer: {}\n", r.peer);
   const auto* peer = row_named(r, peer_name);
-  std::vector<std::string> header{"", "median", "least", "most", "waiting", "to independent"};
+  std::vector<std::string> header{"",        "median", "least",         "most",
+                                  "waiting", "hidden", "to independent"};
   if (peer != nullptr)
     header.emplace_back("to DDP");
   text_table table(header);
   for (const auto& a : r.rows) {
     const statistics speed{a.speeds};
-    std::vector<std::string> cells{
-      a.name,
-      fmt::format("{:.0f}", speed.median),
-      fmt::format("{:.0f}", speed.least),
-      fmt::format("{:.0f}", speed.most),
-      a.waits.empty() ? "" : fmt::format("{:.0f} %", 100 * statistics{a.waits}.median),
-      fmt::format("{:.2f}x", ratio(a, *row_named(r, independent)))};
+    std::vector<std::string> cells{a.name,
+                                   fmt::format("{:.0f}", speed.median),
+                                   fmt::format("{:.0f}", speed.least),
+                                   fmt::format("{:.0f}", speed.most),
+                                   percent_text(a.waits),
+                                   percent_text(a.hidden),
+                                   fmt::format("{:.2f}x", ratio(a, *row_named(r, independent)))};
     if (peer != nullptr)
       cells.push_back(fmt::format("{:.2f}x", ratio(a, *peer)));
     table.add(std::move(cells));
@@ -290,6 +303,8 @@ nlohmann::json json_of(const cluster_measurement& r, const bench_cluster_command
                         {"to_independent", ratio(a, *row_named(r, independent))}};
     if (!a.waits.empty())
       line["waiting"] = statistics{a.waits}.median;
+    if (!a.hidden.empty())
+      line["hidden"] = statistics{a.hidden}.median;
     if (const auto* peer = row_named(r, peer_name))
       line["to_peer"] = ratio(a, *peer);
     result["rows"].push_back(std::move(line));

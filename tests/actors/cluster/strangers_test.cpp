@@ -2,6 +2,7 @@
 
 #include "actors/cluster/basp_transport.hpp"
 #include "actors/cluster/cluster_node.hpp"
+#include "actors/cluster/peer_node.hpp"
 #include "actors/link/channel_host.hpp"
 #include "actors/link/file_descriptor.hpp"
 #include "tests/support/example_job.hpp"
@@ -12,11 +13,13 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <thread>
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 using namespace troupe;
@@ -357,8 +360,9 @@ public:
     BOOST_TEST_REQUIRE(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to)
                        == 0);
     const caf::node_id::default_data::host_id_type host{1, 2, 3};
+    static std::uint32_t number = 4711;
     write(caf::io::basp::message_type::client_handshake, 0, 0, caf::invalid_actor_id,
-          caf::make_node_id(4711, host));
+          caf::make_node_id(number++, host));
     const auto [head, hello] = read();
     std::vector<std::string> programs;
     std::set<std::string> types;
@@ -386,6 +390,28 @@ public:
       ;
   }
 
+  /// Writes the header of a message of this length, and nothing else.
+  void announce(std::uint32_t bytes) {
+    const caf::io::basp::header x{
+      caf::io::basp::message_type::direct_message, 0, bytes, 0, 12, published_};
+    write_header(x, {});
+  }
+
+  /// True if the other side closes the connection within this time.
+  bool closed_within(std::chrono::milliseconds time) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    std::array<char, 1000> said{}; // Questions of the framework to each new process.
+    for (;;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+      pollfd x{socket_.get(), POLLIN, 0};
+      if (left.count() <= 0 || ::poll(&x, 1, static_cast<int>(left.count())) <= 0)
+        return false;
+      if (::recv(socket_.get(), said.data(), said.size(), 0) <= 0)
+        return true;
+    }
+  }
+
   caf::actor_id published() const { return published_; }
 
 private:
@@ -395,12 +421,16 @@ private:
     std::vector<char> payload;
     caf::binary_serializer body{codec_, payload};
     BOOST_TEST_REQUIRE(!body(const_cast<Ts&>(xs)...));
-    std::vector<char> bytes;
-    caf::binary_serializer head{codec_, bytes};
     // The sender has a number, so that it can be answered.
     caf::io::basp::header x{type, flags, static_cast<std::uint32_t>(payload.size()), id, 12, to};
     if (type == caf::io::basp::message_type::client_handshake)
       x.source_actor = caf::invalid_actor_id;
+    write_header(x, payload);
+  }
+
+  void write_header(caf::io::basp::header x, const std::vector<char>& payload) {
+    std::vector<char> bytes;
+    caf::binary_serializer head{codec_, bytes};
     BOOST_TEST_REQUIRE(!head(x));
     bytes.insert(bytes.end(), payload.begin(), payload.end());
     BOOST_TEST_REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL)
@@ -476,6 +506,71 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   raw.wait_for_answer();
   BOOST_TEST(!x.keeps("key"));
   BOOST_TEST(spawned == 0);
+}
+
+// The framework would allocate the memory at once.
+BOOST_AUTO_TEST_CASE(headers_that_announce_too_much) {
+  embedding_program x;
+  const process codec;
+  for (const auto bytes :
+       {longest_framework_message + 1, std::uint32_t{1} << 31, ~std::uint32_t{0}}) {
+    raw_program raw{*codec.sys, x.port};
+    raw.announce(bytes);
+    BOOST_TEST(raw.closed_within(patience_limit));
+  }
+  raw_program modest{*codec.sys, x.port};
+  modest.announce(2'000);
+  BOOST_TEST(!modest.closed_within(100ms));
+  limit_framework_messages(1'000);
+  raw_program raw{*codec.sys, x.port};
+  raw.announce(2'000);
+  BOOST_TEST(raw.closed_within(patience_limit));
+  limit_framework_messages(longest_framework_message);
+  raw_program last{*codec.sys, x.port};
+  last.wait_for_answer();
+}
+
+// -- processes that say Hello, and then nothing -------------------------------------------------
+
+namespace {
+
+proto::Hello hello_of(std::uint32_t index) {
+  proto::Hello result;
+  result.set_wire_version(wire_version);
+  *result.mutable_task() = to_proto(task_name{job_kind::worker, index});
+  result.set_incarnation(7);
+  result.set_nonce("mine");
+  return result;
+}
+
+/// True if the node answers with a Welcome; false if it refuses.
+bool welcomed(caf::scoped_actor& who, const peer_node_actor& node, std::uint32_t index) {
+  bool result = false;
+  who->send(node, hello_of(index));
+  who->receive(
+    [&](const proto::Welcome&) { result = true; },
+    [&](const proto::Failure& x) { BOOST_TEST(contains(x.reason(), "all 2 places are taken")); });
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(places_of_silent_processes) {
+  process here;
+  caf::scoped_actor first{*here.sys};
+  caf::scoped_actor second{*here.sys};
+  caf::scoped_actor third{*here.sys};
+  peer_node_options how;
+  how.self = {job_kind::ps, 0};
+  how.strangers = 2;
+  how.links.secret = "none of them knows it";
+  const auto node = here.sys->spawn<peer_node>(std::move(how));
+  BOOST_TEST(welcomed(first, node, 1));
+  BOOST_TEST(welcomed(second, node, 2));
+  BOOST_TEST(!welcomed(third, node, 3));
+  std::this_thread::sleep_for(time_to_become_peer);
+  BOOST_TEST(welcomed(third, node, 3));
+  caf::anon_send(node, leave_peers{});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -79,6 +79,47 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
     }
 }
 
+// A gradient takes 30 ms, and is sent when it is complete. Only early pulls travel meanwhile. Of
+// the 40 ms of a pull, computing hides all but the last 10.
+BOOST_AUTO_TEST_CASE(hidden_communication) {
+  const auto hidden = [](const char* ahead) {
+    auto job = job_with(proto::ASYNC_PS);
+    apply_override(job, ahead);
+    auto options = simulated(job, 2, 1);
+    options.links.latency = 20ms;
+    options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 30ms; };
+    const auto summary = simulate(options).summary;
+    BOOST_TEST(summary.failure == "");
+    double result = 0;
+    double computing = 0;
+    for (const auto& x : summary.tasks) {
+      result += x.exchanging_while_computing;
+      computing += x.computing;
+    }
+    BOOST_TEST(*hidden_share(summary.tasks) < 1);
+    return result / computing;
+  };
+  BOOST_TEST(hidden("pull_ahead=0") == 0);
+  BOOST_TEST(hidden("pull_ahead=1") > 0.9);
+}
+
+// Workers of a ring add up one fragment of the weights while they train on.
+BOOST_AUTO_TEST_CASE(hidden_averages) {
+  auto job = job_with(proto::LOCAL_SGD);
+  for (const auto* change : {"local_sgd.every=8", "local_sgd.fragments=4"})
+    apply_override(job, change);
+  auto options = simulated(job, 2, 0);
+  options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };
+  options.links.latency = 5ms;
+  const auto summary = simulate(options).summary;
+  BOOST_TEST(summary.failure == "");
+  BOOST_TEST_REQUIRE(summary.tasks.size() == 2U);
+  for (const auto& x : summary.tasks) {
+    BOOST_TEST(x.exchanging_while_computing > 0);
+    BOOST_TEST(x.exchanging_while_computing <= x.computing);
+  }
+}
+
 // The weights of the first layer are nearly the whole model.
 BOOST_AUTO_TEST_CASE(a_hot_shard_is_told_once) {
   const auto told = [](const std::string& placement, const std::string& optimizer,

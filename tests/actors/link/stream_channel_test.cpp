@@ -130,6 +130,29 @@ BOOST_AUTO_TEST_CASE(a_large_payload_may_end_the_waiting) {
   BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2, 3}), per_element());
 }
 
+BOOST_AUTO_TEST_CASE(an_inner_group_may_keep_large_payloads) {
+  connection x{false};
+  const sent_together reading{sent_together::kind::small};
+  int sent = 0;
+  {
+    const sent_together group;
+    x.a->send(1, patterned(20'000));
+    {
+      const sent_together same;
+      x.a->send(2, patterned(100));
+    }
+    BOOST_TEST(bytes_at(x.sockets[1]) == 0);
+  }
+  sent = bytes_at(x.sockets[1]);
+  BOOST_TEST(sent > 20'100);
+  x.a->send(3, patterned(100));
+  BOOST_TEST(bytes_at(x.sockets[1]) == sent);
+  x.a->send(4, patterned(20'000));
+  BOOST_TEST(bytes_at(x.sockets[1]) > sent + 20'100);
+  x.run();
+  BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2, 3, 4}), per_element());
+}
+
 BOOST_AUTO_TEST_CASE(other_threads_do_not_wait) {
   connection x{true};
   const sent_together group;

@@ -46,6 +46,7 @@ task_status worker(std::uint32_t index) {
   x.samples = 3200;
   x.samples_per_second = 1600;
   x.computing = 3;
+  x.exchanging_while_computing = 1;
   x.waiting_for_weights = 1;
   x.activity = "computes";
   return x;
@@ -94,12 +95,26 @@ report_data full() {
 
 BOOST_AUTO_TEST_CASE(everything_is_there) {
   const auto page = render_report(full());
-  for (const char* text :
-       {"<title>digits</title>", "done", "90.00 %", "async_ps, 2 workers, 2 of 2 epochs", "node7",
-        ">Loss<", ">Test accuracy, %<", ">Samples per second<", ">Gradients by staleness<",
-        ">How each worker spent its time<", "worker/1", "75 % of 4.0 s", "12,345",
-        "Every gradient is accounted for", "<time>1:01</time>worker/1 is gone",
-        "model { layer { } }", "0123456789abcdef", "feed", "4-5"})
+  for (const char* text : {"<title>digits</title>",
+                           "done",
+                           "90.00 %",
+                           "async_ps, 2 workers, 2 of 2 epochs",
+                           "node7",
+                           ">Loss<",
+                           ">Test accuracy, %<",
+                           ">Samples per second<",
+                           ">Gradients by staleness<",
+                           ">How each worker spent its time<",
+                           "worker/1",
+                           "75 % of 4.0 s",
+                           "12,345",
+                           "<b>50 %</b><span>communication hidden by computing</span>",
+                           "Every gradient is accounted for",
+                           "<time>1:01</time>worker/1 is gone",
+                           "model { layer { } }",
+                           "0123456789abcdef",
+                           "feed",
+                           "4-5"})
     BOOST_TEST(contains(page, text));
   BOOST_TEST(misplaced_element(page) == "");
 }

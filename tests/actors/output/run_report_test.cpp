@@ -50,6 +50,7 @@ run_summary summary() {
   worker.bytes_received_per_second = 3e6;
   worker.staleness_mean = 0.5;
   worker.computing = 1;
+  worker.exchanging_while_computing = 0.25;
   worker.waiting_for_lease = 2;
   worker.waiting_for_data = 3;
   worker.waiting_for_weights = 4;
@@ -65,6 +66,21 @@ run_summary summary() {
 }
 
 } // namespace
+
+BOOST_AUTO_TEST_CASE(share_of_hidden_communication) {
+  BOOST_TEST(!hidden_share({}));
+  task_status first;
+  first.computing = 10;
+  first.waiting_for_lease = 5;
+  BOOST_TEST(!hidden_share({first}));
+  first.exchanging_while_computing = 3;
+  BOOST_TEST(*hidden_share({first}) == 1);
+  task_status second;
+  second.waiting_for_weights = 4;
+  second.waiting_for_update = 5;
+  BOOST_TEST(*hidden_share({first, second}) == 0.25);
+  BOOST_TEST(*hidden_share({second}) == 0);
+}
 
 BOOST_AUTO_TEST_CASE(the_last_line) {
   const auto text = to_json(summary());
@@ -123,6 +139,7 @@ BOOST_AUTO_TEST_CASE(the_last_line) {
        {"bytes_received_per_second", 3e6},
        {"staleness_mean", 0.5},
        {"computing", 1.0},
+       {"exchanging_while_computing", 0.25},
        {"waiting_for_lease", 2.0},
        {"waiting_for_data", 3.0},
        {"waiting_for_weights", 4.0},

@@ -26,6 +26,27 @@ BOOST_AUTO_TEST_CASE(time_is_counted_by_what_it_was_spent_on) {
   BOOST_TEST(now.seconds() == 2);
 }
 
+BOOST_AUTO_TEST_CASE(exchanges_hidden_by_computing) {
+  troupe::activity_board board;
+  const auto t = troupe::activity_board::time_point{} + 1h;
+  const auto hidden = [&](auto after) {
+    return board.seconds_exchanging_while_computing(t + after);
+  };
+  board.exchange(true, t);
+  BOOST_TEST(hidden(1s) == 0);
+  board.enter(status::COMPUTING, t + 1s);
+  BOOST_TEST(hidden(3s) == 2);
+  board.exchange(true, t + 2s); // Still.
+  board.exchange(false, t + 4s);
+  BOOST_TEST(hidden(9s) == 3);
+  board.exchange(true, t + 5s);
+  board.enter(status::WAITING_FOR_UPDATE, t + 6s);
+  BOOST_TEST(hidden(9s) == 4);
+  board.enter(status::COMPUTING, t + 8s);
+  BOOST_TEST(hidden(9s) == 5);
+  BOOST_TEST(hidden(7s) == 4, "a time before the last change");
+}
+
 BOOST_AUTO_TEST_CASE(steps_and_pieces) {
   troupe::activity_board board;
   const auto t = troupe::activity_board::time_point{} + 1h;
