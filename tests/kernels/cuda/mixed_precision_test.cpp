@@ -1,4 +1,3 @@
-#include "kernels/cpu/conversions.hpp"
 #include "kernels/cuda/conversions.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/executor.hpp"
@@ -8,6 +7,7 @@
 #include "kernels/graph/sequence_operations.hpp"
 #include "kernels/narrow_float.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/narrow.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
@@ -28,22 +28,8 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr dtype both[] = {dtype::bfloat16, dtype::float16};
-
 double rounding_of(dtype type) {
   return type == dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
-}
-
-std::vector<std::uint16_t> narrowed(dtype type, const std::vector<float>& x) {
-  std::vector<std::uint16_t> result(x.size());
-  cpu::narrow(type, x.size(), x.data(), result.data());
-  return result;
-}
-
-std::vector<float> widened_all(dtype type, const std::vector<std::uint16_t>& x) {
-  std::vector<float> result(x.size());
-  cpu::widen(type, x.size(), x.data(), result.data());
-  return result;
 }
 
 /// The length of a - b, relative to b.
@@ -67,7 +53,7 @@ std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype
 /// in the last bits of float32, so single results may be rounded to neighbours. Compared by the
 /// lengths of tensors.
 void check_mixed(simulated_device& gpu, model& m, std::int64_t classes) {
-  for (const auto type : both) {
+  for (const auto type : narrow_types) {
     const auto on_gpu = plan_for(m, cuda::gpu_plan_options(), type, 33);
     cuda::executor there(gpu, on_gpu);
     troupe::executor<float> here(plan_for(m, cpu_plan_options(), type, 33));
@@ -115,7 +101,7 @@ void build_attention(model& m) {
 BOOST_AUTO_TEST_SUITE(cuda_mixed_precision)
 
 BOOST_AUTO_TEST_CASE(conversions_have_the_bits_of_the_cpu) {
-  for (const auto type : both)
+  for (const auto type : narrow_types)
     for (const auto n : element_counts) {
       const auto x = random_floats(n, "x");
       const auto expected = narrowed(type, x);
@@ -159,7 +145,7 @@ BOOST_AUTO_TEST_CASE(more_conversions_than_one_launch_has) {
 BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
   const element_step program[] = {{operation::multiply, 0, 1, 0, 2},
                                   {operation::scale, 2, 2, 2, 2, 0.3}};
-  for (const auto type : both)
+  for (const auto type : narrow_types)
     for (const auto n : element_counts) {
       const auto x = narrowed(type, random_floats(n, "x"));
       const auto y = random_floats(n, "y");
@@ -181,7 +167,7 @@ BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
 }
 
 BOOST_AUTO_TEST_CASE(biases_of_mixed_types) {
-  for (const auto type : both)
+  for (const auto type : narrow_types)
     for (const std::size_t rows : {0, 1, 33})
       for (const std::size_t columns : {1, 31, 257}) {
         const auto n = rows * columns;
@@ -263,6 +249,7 @@ BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
     const auto what = plan_for(m, cuda::gpu_plan_options(), dtype::bfloat16, 8);
     const cuda::executor there(gpu, what);
     BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+    BOOST_TEST(gpu.pinned_bytes() == cuda::executor::pinned_bytes(*what));
   }
 }
 
