@@ -28,55 +28,6 @@ using namespace troupe::test;
 
 namespace {
 
-double rounding_of(dtype type) {
-  return type == dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
-}
-
-/// The length of a - b, relative to b.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double size = 1e-20;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    size += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / size);
-}
-
-std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
-                                     std::size_t rows) {
-  options.precision = type;
-  return m.plan_for(options, rows);
-}
-
-/// Both devices round the results of their steps. They fuse different steps, and their sums differ
-/// in the last bits of float32, so single results may be rounded to neighbours. Compared by the
-/// lengths of tensors.
-void check_mixed(simulated_device& gpu, model& m, std::int64_t classes) {
-  for (const auto type : narrow_types) {
-    const auto on_gpu = plan_for(m, cuda::gpu_plan_options(), type, 33);
-    cuda::executor there(gpu, on_gpu);
-    troupe::executor<float> here(plan_for(m, cpu_plan_options(), type, 33));
-    const auto name = std::string(to_string(type));
-    for (const std::size_t rows : {33, 0, 1, 7}) {
-      m.draw(rows, classes);
-      const auto actual = run(m, there);
-      const auto expected = run(m, here);
-      const double tolerance = 6 * rounding_of(type);
-      BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)
-                   <= tolerance * std::max(std::fabs(expected.result.loss), 1e-3),
-                 name);
-      BOOST_TEST(actual.result.counted == expected.result.counted);
-      BOOST_TEST(actual.buckets == expected.buckets, boost::test_tools::per_element());
-      BOOST_TEST(distance(actual.gradient, expected.gradient) <= tolerance, name << " " << rows);
-      for (std::size_t i = 0; i < expected.fetched.size(); ++i)
-        BOOST_TEST(distance(actual.fetched[i], expected.fetched[i]) <= tolerance, name);
-    }
-    BOOST_TEST(cuda::executor::memory_bytes(*on_gpu)
-               < cuda::executor::memory_bytes(*m.plan_for(cuda::gpu_plan_options(), 33)) * 3 / 2);
-  }
-}
-
 /// Products of matrices of sequences, and a normalization between them.
 void build_attention(model& m) {
   auto& g = m.g;

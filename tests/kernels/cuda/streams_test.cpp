@@ -296,14 +296,6 @@ BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
 
 namespace {
 
-/// A step with its own batch, which announces another one (0: none).
-struct announcing_step {
-  std::uint64_t batch = 0;
-  std::uint64_t next = 0;
-  std::size_t rows = 7;
-  std::size_t next_rows = 7;
-};
-
 /// More feeds than a run without samples has work.
 void build_many_feeds(model& m) {
   auto x = m.g.placeholder("x", {shape::batch, 2});
@@ -311,43 +303,6 @@ void build_many_feeds(model& m) {
     x = x + m.g.placeholder("x" + std::to_string(i), {shape::batch, 2});
   const auto y = dense(x, m.g.variable("w", {2, 2}));
   m.loss = sum(multiply(y, y));
-}
-
-/// Random leaves of a model; the same for the same batch.
-struct batch_of {
-  batch_of(std::uint64_t batch, std::size_t rows, void (*build)(model&) = build_classifier) {
-    build(values);
-    values.draw(rows, 5, batch);
-    feeds = values.feeds();
-  }
-  model values;
-  std::vector<feed<float>> feeds;
-};
-
-/// Runs the steps. `known`: the number of feeds that are announced.
-std::vector<results> announced_steps(device& gpu, const std::shared_ptr<const plan>& what,
-                                     const std::vector<announcing_step>& steps,
-                                     std::size_t known = 2,
-                                     void (*build)(model&) = build_classifier) {
-  cuda::executor there(gpu, what);
-  std::vector<results> out;
-  for (const auto& step : steps) {
-    const batch_of own(step.batch, step.rows, build);
-    const batch_of next(step.next, step.next_rows, build);
-    results result;
-    result.gradient.resize(what->parameters().size());
-    const auto pointers = own.values.pointers();
-    run_arguments<float> arguments;
-    arguments.rows = step.rows;
-    arguments.weights = pointers;
-    arguments.feeds = own.feeds;
-    arguments.gradient = result.gradient;
-    arguments.batch = step.batch;
-    arguments.next = {step.next, step.next_rows, std::span{next.feeds}.first(known)};
-    result.result = there.run(arguments);
-    out.push_back(std::move(result));
-  }
-  return out;
 }
 
 std::shared_ptr<const plan> classifier_plan() {
@@ -387,20 +342,26 @@ BOOST_AUTO_TEST_CASE(announced_feeds_are_copied_while_a_run_computes) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};
     cuda::executor there(gpu, what);
-    const batch_of own(1, 7);
-    const batch_of next(2, 7);
-    const auto pointers = own.values.pointers();
+    model own;
+    model next;
+    for (auto* x : {&own, &next})
+      build_classifier(*x);
+    own.draw(7, 5, 1);
+    next.draw(7, 5, 2);
+    const auto feeds = own.feeds();
+    const auto next_feeds = next.feeds();
+    const auto pointers = own.pointers();
     std::vector<float> gradient(what->parameters().size());
     std::vector<std::size_t> copied;
     const auto on_bucket = [&](std::size_t) { copied.push_back(gpu.uploads()); };
     run_arguments<float> arguments;
     arguments.rows = 7;
     arguments.weights = pointers;
-    arguments.feeds = own.feeds;
+    arguments.feeds = feeds;
     arguments.gradient = gradient;
     arguments.on_bucket = on_bucket;
     arguments.batch = 1;
-    arguments.next = {2, 7, next.feeds};
+    arguments.next = {2, 7, next_feeds};
     there.run(arguments);
     BOOST_TEST(copied.front() == 2U);
     BOOST_TEST(gpu.uploads() == 2U);
