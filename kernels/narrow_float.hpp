@@ -7,7 +7,8 @@
 
 // Floating-point numbers of 16 bits, and their conversions. The conversions use no denormal number
 // of float32 as an operand, so they give the same bits if the processor treats these as zero. They
-// have no branches, so that loops over them can be vectorized.
+// have no branches, so that loops over them can be vectorized. Device code uses the instructions of
+// the GPU, whose results are the same except for the bits of a NaN (PTX ISA, section "cvt").
 
 namespace troupe {
 
@@ -32,6 +33,11 @@ TROUPE_HOST_DEVICE inline float widened(bfloat16 x) noexcept {
 
 /// The same number. A NaN stays a NaN, and becomes quiet.
 TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+  return result;
+#else
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000U) << 16;
   const std::uint32_t rest = static_cast<std::uint32_t>(x.bits & 0x7fffU) << 13;
   // The exponents of float32 are larger by 112.
@@ -47,20 +53,28 @@ TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
     : rest >= least_normal                         ? normal
                                                    : std::bit_cast<std::uint32_t>(denormal);
   return std::bit_cast<float>(sign | magnitude);
+#endif
 }
 
 /// The nearest number; of two equally near ones, the one whose last bit is 0. Too large numbers
 /// become infinite. A NaN stays a NaN, becomes quiet, and loses the end of its payload.
 TROUPE_HOST_DEVICE inline void narrow(float x, bfloat16& result) noexcept {
+#ifdef __CUDA_ARCH__
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+#else
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = bits + 0x7fffU + (bits >> 16 & 1U);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   result.bits = static_cast<std::uint16_t>((nan ? bits | 0x400000U : rounded) >> 16);
+#endif
 }
 
 /// The same for float16: from 65520 on, numbers become infinite. Denormal numbers are rounded to
 /// multiples of 2^-24.
 TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
+#ifdef __CUDA_ARCH__
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+#else
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t sign = bits >> 16 & 0x8000U;
   const std::uint32_t rest = bits & 0x7fffffffU;
@@ -82,6 +96,7 @@ TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
     : is_denormal                                 ? denormal
                                                   : normal;
   result.bits = static_cast<std::uint16_t>(sign | magnitude);
+#endif
 }
 
 /// x, rounded to a type of 16 bits.

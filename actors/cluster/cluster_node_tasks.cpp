@@ -164,7 +164,7 @@ void cluster_node::start_shard(const task_name& task) {
         how.start_shard(site);
       } catch (const device_error& error) {
         const auto bytes =
-          device_memory(*context_, task, view_.of(job_kind::ps).size(), options_.gpus.get());
+          device_memory(*context_, task, view_.of(job_kind::ps).size(), options_.gpus.get()).device;
         task_ready(task,
                    site.device + ": " + error.what()
                      + ". The weights, the optimizer's state and a gradient take "

@@ -208,6 +208,7 @@ footprint& footprint::operator+=(const footprint& x) noexcept {
   batches += x.batches;
   data += x.data;
   network += x.network;
+  pinned += x.pinned;
   return *this;
 }
 

@@ -32,9 +32,11 @@ struct footprint {
   std::size_t batches = 0;
   std::size_t data = 0;    ///< all records
   std::size_t network = 0; ///< pieces of messages in transit between processes
+  /// Page-locked, for copies from and to a GPU. 0 from footprint_of: see device_memory.
+  std::size_t pinned = 0;
 
   std::size_t total() const noexcept {
-    return weights + optimizer + gradients + activations + batches + data + network;
+    return weights + optimizer + gradients + activations + batches + data + network + pinned;
   }
   footprint& operator+=(const footprint& x) noexcept;
 };

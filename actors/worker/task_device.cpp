@@ -109,17 +109,17 @@ std::unique_ptr<model_tester> make_tester(const job_context& context, const devi
                         model_tester::plan_of(context, cpu_fusion())));
 }
 
-std::size_t device_memory(const job_context& context, const task_name& task, std::size_t ps,
-                          const gpu_set* gpus) {
+gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,
+                         const gpu_set* gpus) {
   if (gpus == nullptr || !device_of(context.job, task).gpu)
-    return 0;
+    return {};
   if (const auto what = plan_of(context, task.job, gpus->fusion()))
-    return gpus->memory_bytes(*what);
+    return gpus->memory_of(*what);
   if (!context.protocol.uses_shards())
-    return 0;
+    return {};
   const auto elements = context.shard(task.index, ps).size();
-  return gpus->memory_bytes(range_updater::sizes_of(context, elements, false),
-                            context.protocol.in_pieces);
+  return gpus->memory_of(range_updater::sizes_of(context, elements, false),
+                         context.protocol.in_pieces);
 }
 
 } // namespace troupe

@@ -45,10 +45,10 @@ make_training_executor(const job_context& context, const device_name& device, co
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
                                           const gpu_set* gpus);
 
-/// Bytes that a task allocates of its GPU's memory; 0 on the CPU, or if the program has no code for
-/// GPUs. Sparse records do not count.
+/// What a task allocates for its GPU; nothing on the CPU, or if the program has no code for GPUs.
+/// Sparse records do not count.
 /// @param ps number of parameter servers of the cluster
-std::size_t device_memory(const job_context& context, const task_name& task, std::size_t ps,
-                          const gpu_set* gpus);
+gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,
+                         const gpu_set* gpus);
 
 } // namespace troupe

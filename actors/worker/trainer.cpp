@@ -5,6 +5,8 @@
 #include "kernels/error.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -27,6 +29,11 @@ feed<float> fed_features(const sample_batch& x, feature_kind kind) {
     return sparse_rows<float>{integers(x.row_starts), integers(x.columns),
                               x.features.as_floats().data()};
   return fed(x.features, kind == feature_kind::tokens);
+}
+
+/// Numbers batches across steps.
+std::uint64_t batch_number(std::uint64_t ticket, std::size_t batch) {
+  return (ticket << 32) + batch + 1;
 }
 
 } // namespace
@@ -155,6 +162,7 @@ void trainer::on_exit() {
 
 void trainer::on_train(const train_batch& x) {
   batch_ = x.batch;
+  next_ = x.next;
   if (sums_)
     batch_.batches.resize(context_->job.accumulate());
   at_ = 0;
@@ -169,14 +177,30 @@ void trainer::on_train(const train_batch& x) {
 }
 
 void trainer::begin_batch() {
-  const auto& batch = batch_.batches[at_];
-  feeds_ = {fed_features(batch, context_->data.features),
-            fed(batch.labels, context_->data.labels == label_kind::classes)};
+  feeds_ = feeds_of(batch_.batches[at_]);
   if (scale_) {
     fed_scale_ = scale_->value();
     feeds_.emplace_back(&fed_scale_);
   }
+  announce();
   executor_->restart();
+}
+
+std::vector<feed<float>> trainer::feeds_of(const sample_batch& batch) const {
+  return {fed_features(batch, context_->data.features),
+          fed(batch.labels, context_->data.labels == label_kind::classes)};
+}
+
+/// The batch after the current one, in this step or in the next.
+void trainer::announce() {
+  announced_ = {};
+  const bool here = !last_batch();
+  if (!here && !next_)
+    return;
+  const auto& batch = here ? batch_.batches[at_ + 1] : next_->samples;
+  next_feeds_ = feeds_of(batch);
+  announced_ = {here ? batch_number(batch_.ticket, at_ + 1) : batch_number(next_->ticket, 0),
+                batch.rows, next_feeds_};
 }
 
 void trainer::on_weights(const more_weights& x) {
@@ -256,6 +280,8 @@ void trainer::compute() {
 run_arguments<float> trainer::arguments() {
   run_arguments<float> result;
   result.rows = batch_.batches[at_].rows;
+  result.batch = batch_number(batch_.ticket, at_);
+  result.next = announced_;
   result.seed = batch_.batches[at_].seed;
   result.weights = binding_->pointers();
   result.parts = binding_->parts();
@@ -270,11 +296,14 @@ bool trainer::overflows(const run_result& result) {
     return false;
   const auto& parameters = context_->parameters();
   const auto gradient = gradient_.as_mutable_floats();
-  if (is_finite(parameters, gradient))
+  if (is_finite(parameters, gradient)) {
     scale_->succeeded();
-  else if (std::isfinite(result.loss)
-           && scale_->overflowed()) // a loss does not depend on the scale
+  } else if (std::isfinite(result.loss)
+             && scale_->overflowed()) { // a loss does not depend on the scale
+    spdlog::debug("{}: the gradient overflowed in float16; the loss scale is {} now", device_.name,
+                  scale_->value());
     return true;
+  }
   remove_scale(parameters, fed_scale_, gradient);
   for (std::size_t i = 0; i < context_->training->buckets().size(); ++i)
     add_bucket(i);
@@ -330,6 +359,7 @@ void trainer::finish() {
   hand_over(buckets.size() - 1);
   binding_->clear();
   batch_ = {};
+  next_.reset();
   gradient_ = {};
   ++steps_;
   send(listener_, std::move(done_));

@@ -16,6 +16,13 @@
 
 namespace troupe {
 
+/// The first batch of the next gradient. The trainer may never get it.
+struct next_batch {
+  /// batch_read::ticket.
+  std::uint64_t ticket = 0;
+  sample_batch samples;
+};
+
 /// Run forward and backward on a batch, as far as possible with the weights that have arrived.
 /// Contribute each bucket to the synchronizer as soon as it is computed.
 struct train_batch {
@@ -24,6 +31,8 @@ struct train_batch {
   /// True for the last weights of this step.
   bool last = true;
   batch_read batch;
+  /// If it is already read: a GPU copies it while it computes this one.
+  std::optional<next_batch> next = std::nullopt;
 };
 
 /// More weights of the current step.
@@ -162,6 +171,9 @@ private:
   void end_batch(const run_result& result);
   void finish();
   bool last_batch() const noexcept { return at_ + 1 == batch_.batches.size(); }
+  /// Without the loss scale, which is known when the batch begins.
+  std::vector<feed<float>> feeds_of(const sample_batch& batch) const;
+  void announce();
   run_arguments<float> arguments();
   std::string loss_not_finite();
 
@@ -185,6 +197,10 @@ private:
   /// Index of the current batch in the step.
   std::size_t at_ = 0;
   std::vector<feed<float>> feeds_;
+  std::optional<next_batch> next_;
+  /// Those of the batch after the current one.
+  std::vector<feed<float>> next_feeds_;
+  announced_feeds<float> announced_;
   payload gradient_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;

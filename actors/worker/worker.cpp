@@ -271,10 +271,17 @@ void worker::on_acquired(const acquired& x) {
     return;
   } else {
     begun_ = true;
-    send(parts_.trainer, train_batch{x.step, x.ranges, x.last, *data_});
+    send(parts_.trainer, train_batch{x.step, x.ranges, x.last, *data_, next_batch_read()});
   }
   if (x.last)
     enter(phase::computing);
+}
+
+std::optional<next_batch> worker::next_batch_read() const {
+  if (ahead_.empty() || !ahead_.front().data)
+    return std::nullopt;
+  const auto& x = *ahead_.front().data;
+  return next_batch{x.ticket, x.batches.front()};
 }
 
 void worker::on_waits(const batch_waits& x) {

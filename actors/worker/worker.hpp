@@ -125,6 +125,8 @@ private:
   std::uint64_t read(const proto::Lease& lease, std::uint64_t batch);
   void take_batch();
   void read_ahead();
+  /// The batch after the current one, if it is read.
+  std::optional<next_batch> next_batch_read() const;
   void acquire_if_read();
   void report_front_lease(std::function<void()> then, bool drops_next = false);
   void give_back_lease(bool drops_next);

@@ -330,16 +330,28 @@ void print_memory(const job_context& context, const job_data& data, const cluste
                   const std::vector<process>& processes, std::size_t program) {
   std::vector<std::size_t> bytes;
   line("memory", "per process, estimated: what it allocates once training is under way");
-  text_table table{{"process", "weights", "optimizer", "gradients", "activations", "batches",
-                    "data", "network", "program", "total"}};
+  const bool on_gpu = context.job.device_size() > 0;
+  const auto gpus = gpus_here();
+  std::vector<std::string> titles{"process", "weights", "optimizer", "gradients", "activations",
+                                  "batches", "data",    "network",   "program",   "total"};
+  if (on_gpu)
+    titles.insert(titles.end() - 2, "page-locked");
+  text_table table{titles};
   for (auto& x : processes) {
     footprint all;
-    for (auto& task : x.tasks)
+    for (auto& task : x.tasks) {
       all += footprint_of(task, context, data, cluster);
-    table.add({x.name, readable_bytes(all.weights), readable_bytes(all.optimizer),
-               readable_bytes(all.gradients), readable_bytes(all.activations),
-               readable_bytes(all.batches), readable_bytes(all.data), readable_bytes(all.network),
-               readable_bytes(program), readable_bytes(all.total() + program)});
+      all.pinned += device_memory(context, task, cluster.ps, gpus.get()).pinned;
+    }
+    std::vector<std::string> cells{x.name};
+    for (const auto part : {all.weights, all.optimizer, all.gradients, all.activations, all.batches,
+                            all.data, all.network})
+      cells.push_back(readable_bytes(part));
+    if (on_gpu)
+      cells.push_back(readable_bytes(all.pinned));
+    cells.push_back(readable_bytes(program));
+    cells.push_back(readable_bytes(all.total() + program));
+    table.add(cells);
     bytes.push_back(all.total() + program);
   }
   table.print(name_width);
@@ -376,8 +388,10 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       const auto device = device_of(context.job, task);
       if (!device.gpu && task.job != job_kind::worker)
         continue;
-      const auto bytes = device_memory(context, task, ps, gpus.get());
-      const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory" : "";
+      const auto [bytes, pinned] = device_memory(context, task, ps, gpus.get());
+      const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory, "
+          + readable_bytes(pinned) + " page-locked on the host"
+                                  : "";
       line("", to_string(task) + " on " + to_string(device) + note);
       auto& [tasks, sum] =
         shared[{tasks_beside(cluster, x.tasks.front()).front(), to_string(device)}];

@@ -43,6 +43,16 @@ struct weight_rows {
   const T* values = nullptr; ///< the first of these rows; the others follow without gaps
 };
 
+/// The feeds of a later run. Borrowed for a call.
+template <class T>
+struct announced_feeds {
+  /// The number of its batch; 0 if no batch is announced.
+  std::uint64_t batch = 0;
+  std::size_t rows = 0;
+  /// Those of the first placeholders. The others are not known yet.
+  std::span<const feed<T>> feeds;
+};
+
 /// Arguments of a run. All memory belongs to the caller and is borrowed for the run.
 template <class T>
 struct run_arguments {
@@ -59,6 +69,12 @@ struct run_arguments {
   /// One per placeholder, in the order of graph::placeholders(). Feeds that the plan does not read
   /// may be empty.
   std::span<const feed<T>> feeds;
+  /// The number of the batch: runs with the same number have the same rows and feeds, except for
+  /// feeds that announced_feeds left out. 0 if it has none.
+  std::uint64_t batch = 0;
+  /// The batch of the next run, if it is known. A GPU copies its feeds during this run. Another
+  /// batch may come instead.
+  announced_feeds<T> next;
   /// Seed of the dropout masks: the same seed gives the same masks.
   std::uint64_t seed = 0;
   /// The flat gradient, layout.size() elements, overwritten: d (loss summed over the rows) / d

@@ -1,11 +1,13 @@
 #include "kernels/cuda/convolution.hpp"
 
 #include "kernels/cuda/kernel.hpp"
-
+#include "kernels/cuda/mixed_view.hpp"
 #include "kernels/cuda/reductions.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <type_traits>
 
 namespace troupe::cuda {
 
@@ -41,8 +43,9 @@ struct geometry {
     return (std::size_t{n} * filters + f) * positions();
   }
   /// Element (channel, u, v) of the patch at a position of image n; 0 beyond the image.
-  TROUPE_DEVICE float patch(const view<const float>& x, unsigned group, unsigned n,
-                            unsigned position, unsigned element) const {
+  template <class In>
+  TROUPE_DEVICE float patch(const In& x, unsigned group, unsigned n, unsigned position,
+                            unsigned element) const {
     const auto c = group * group_channels() + element / window();
     const auto inside = element % window();
     const int y = static_cast<int>(position / out_width) * stride_y - pad_y
@@ -121,10 +124,14 @@ struct implicit_product {
 };
 
 /// How a result of a convolution leaves the registers.
+template <class Out>
 struct output {
   view<const float> bias; // per channel; may be null
-  view<const float> operand;
-  view<float> out;
+  /// The operand of the epilogue may have another type than the product.
+  using operand_view =
+    std::conditional_t<std::is_same_v<Out, view<float>>, view<const float>, mixed_view>;
+  operand_view operand;
+  Out out;
   operation after;
 
   TROUPE_DEVICE void store(std::size_t i, unsigned channel, float y) const {
@@ -137,10 +144,11 @@ struct output {
 };
 
 /// (filters, patch) times (patch, images and positions).
+template <class In, class Out>
 struct forward_problem {
   geometry size;
-  view<const float> x, w;
-  output y;
+  In x, w;
+  output<Out> y;
 
   TROUPE_DEVICE float a(unsigned group, unsigned i, unsigned k) const {
     const auto patch = size.group_channels() * size.window();
@@ -156,10 +164,11 @@ struct forward_problem {
 };
 
 /// (channels, filters and window) times (filters and window, images and pixels).
+template <class In, class Out>
 struct input_gradient_problem {
   geometry size;
-  view<const float> dy, w;
-  output dx;
+  In dy, w;
+  output<Out> dx;
 
   TROUPE_DEVICE float a(unsigned group, unsigned i, unsigned k) const {
     const auto f = group * size.group_filters() + k / size.window();
@@ -190,9 +199,10 @@ struct input_gradient_problem {
 };
 
 /// (filters, images and positions) times (images and positions, patch), in parts.
+template <class In>
 struct weight_gradient_problem {
   geometry size;
-  view<const float> x, dy;
+  In x, dy;
   view<double> partial; // (parts, filters, patch)
 
   TROUPE_DEVICE float a(unsigned group, unsigned i, unsigned k) const {
@@ -238,37 +248,50 @@ void launch_product(stream where, const char* name, const Problem& problem, std:
     implicit_product<Problem>{problem, number(m), number(n), number(k), groups, number(parts)});
 }
 
-output output_of(const float* bias, std::size_t channels, ending last, float* out, std::size_t n) {
-  return {{bias, channels}, {static_cast<const float*>(last.operand), n}, {out, n}, last.after};
+output<view<float>> output_of(const float* bias, std::size_t channels, ending last,
+                              view<float> out) {
+  if (is_narrow(last.type))
+    throw std::invalid_argument("conv2d: the operand of the epilogue is not float32");
+  return {{bias, channels}, {static_cast<const float*>(last.operand), out.size}, out, last.after};
+}
+template <class Out>
+output<Out> output_of(const float* bias, std::size_t channels, ending last, Out out) {
+  return {{bias, channels}, {last.operand, out.size, last.type}, out, last.after};
 }
 
 } // namespace
 
-void conv2d(stream where, const images& in, const images& out, const window& how, const float* x,
-            const float* w, const float* bias, ending last, float* y) {
+void conv2d(stream where, const images& in, const images& out, const window& how, mixed_input x,
+            mixed_input w, const float* bias, ending last, mixed_output y) {
   const auto size = geometry_of(in, out, how);
   const auto n = out.count * out.per_image();
-  launch_product(where, "conv2d",
-                 forward_problem{size,
-                                 {x, in.count * in.per_image()},
-                                 {w, weights_of(in, out, how)},
-                                 output_of(bias, out.channels, last, y, n)},
-                 out.channels / size.groups, out.count * out.pixels(),
-                 weights_of(in, out, how) / out.channels, 1);
+  with_views(
+    y, n,
+    [&](auto to, auto from, auto weights) {
+      launch_product(where, "conv2d",
+                     forward_problem<decltype(from), decltype(to)>{
+                       size, from, weights, output_of(bias, out.channels, last, to)},
+                     out.channels / size.groups, out.count * out.pixels(),
+                     weights_of(in, out, how) / out.channels, 1);
+    },
+    read_elements{x, in.count * in.per_image()}, read_elements{w, weights_of(in, out, how)});
 }
 
 void conv2d_input_gradient(stream where, const images& in, const images& out, const window& how,
-                           const float* dy, const float* w, const float* bias, ending last,
-                           float* dx) {
+                           mixed_input dy, mixed_input w, const float* bias, ending last,
+                           mixed_output dx) {
   const auto size = geometry_of(in, out, how);
   const auto n = in.count * in.per_image();
-  launch_product(where, "conv2d_input_gradient",
-                 input_gradient_problem{size,
-                                        {dy, out.count * out.per_image()},
-                                        {w, weights_of(in, out, how)},
-                                        output_of(bias, in.channels, last, dx, n)},
-                 in.channels / size.groups, in.count * in.pixels(),
-                 weights_of(in, out, how) / (in.channels / size.groups) / size.groups, 1);
+  with_views(
+    dx, n,
+    [&](auto to, auto gradient, auto weights) {
+      launch_product(where, "conv2d_input_gradient",
+                     input_gradient_problem<decltype(gradient), decltype(to)>{
+                       size, gradient, weights, output_of(bias, in.channels, last, to)},
+                     in.channels / size.groups, in.count * in.pixels(),
+                     weights_of(in, out, how) / (in.channels / size.groups) / size.groups, 1);
+    },
+    read_elements{dy, out.count * out.per_image()}, read_elements{w, weights_of(in, out, how)});
 }
 
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept {
@@ -281,17 +304,19 @@ std::size_t weight_gradient_parts(const images& in, const images& out, const win
 }
 
 void conv2d_weight_gradient(stream where, const images& in, const images& out, const window& how,
-                            const float* x, const float* dy, double* space, float* dw) {
+                            mixed_input x, mixed_input dy, double* space, float* dw) {
   const auto size = geometry_of(in, out, how);
   const auto weights = weights_of(in, out, how);
   const auto parts = weight_gradient_parts(in, out, how);
-  launch_product(where, "conv2d_weight_gradient",
-                 weight_gradient_problem{size,
-                                         {x, in.count * in.per_image()},
-                                         {dy, out.count * out.per_image()},
-                                         {space, parts * weights}},
-                 out.channels / size.groups, weights / out.channels, out.count * out.pixels(),
-                 parts);
+  with_views(
+    mixed_output{nullptr, x.type}, 0,
+    [&](auto, auto from, auto gradient) {
+      launch_product(
+        where, "conv2d_weight_gradient",
+        weight_gradient_problem<decltype(from)>{size, from, gradient, {space, parts * weights}},
+        out.channels / size.groups, weights / out.channels, out.count * out.pixels(), parts);
+    },
+    read_elements{x, in.count * in.per_image()}, read_elements{dy, out.count * out.per_image()});
   add_parts(where, parts, weights, space, dw);
 }
 

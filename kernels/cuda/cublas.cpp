@@ -39,6 +39,15 @@ cudaDataType_t type_of(dtype x) {
 } // namespace
 
 struct cublas::library {
+  library() = default;
+  library(const library&) = delete;
+  library& operator=(const library&) = delete;
+  ~library() {
+    if (context != nullptr)
+      destroy(context);
+    cudaFree(workspace);
+  }
+
   std::unique_ptr<void, close_library> handle;
   cublasHandle_t context = nullptr;
   void* workspace = nullptr;
@@ -99,11 +108,7 @@ cublas::cublas(stream where) : library_(std::make_unique<library>()) {
   l.check(l.set_workspace(l.context, l.workspace, workspace_bytes), "work space");
 }
 
-cublas::~cublas() {
-  if (library_->context != nullptr)
-    library_->destroy(library_->context);
-  cudaFree(library_->workspace);
-}
+cublas::~cublas() = default;
 
 void cublas::multiply(const product& x) {
   if (x.m == 0 || x.n == 0 || x.batch == 0)

@@ -59,29 +59,43 @@ private:
   cudaEvent_t event_ = nullptr;
 };
 
+/// A stream of the current device, destroyed at the end.
+class owned_stream {
+public:
+  owned_stream() {
+    check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream of the GPU");
+  }
+  owned_stream(const owned_stream&) = delete;
+  owned_stream& operator=(const owned_stream&) = delete;
+  ~owned_stream() { cudaStreamDestroy(handle_); }
+
+  stream get() const noexcept { return {handle_}; }
+
+private:
+  cudaStream_t handle_ = nullptr;
+};
+
+/// Makes it the current device of this thread.
+int entered(int index) {
+  check(cudaSetDevice(index), "GPU " + std::to_string(index));
+  return index;
+}
+
 class cuda_device final : public device {
 public:
-  explicit cuda_device(std::size_t index) : index_(static_cast<int>(index)) {
-    enter();
+  explicit cuda_device(std::size_t index) : index_(entered(static_cast<int>(index))) {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
     major_ = properties.major;
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-    check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "a stream");
-    cublas_ = std::make_unique<cublas>(stream{stream_});
   }
-  ~cuda_device() override {
-    cudaSetDevice(index_);
-    cublas_.reset();
-    cudaStreamDestroy(copies_);
-    cudaStreamDestroy(stream_);
-  }
+  ~cuda_device() override { cudaSetDevice(index_); }
 
   std::string name() const override { return name_; }
-  stream main_stream() const override { return {stream_}; }
-  stream copy_stream() const override { return {copies_}; }
-  void enter() override { check(cudaSetDevice(index_), "GPU " + std::to_string(index_)); }
+  stream main_stream() const override { return stream_.get(); }
+  stream copy_stream() const override { return copies_.get(); }
+  stream upload_stream() const override { return uploads_.get(); }
+  void enter() override { entered(index_); }
 
   void* allocate(std::size_t bytes) override {
     void* result = nullptr;
@@ -122,7 +136,7 @@ public:
     check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
   }
   std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
-  void multiply(stream, const product& x) override { cublas_->multiply(x); }
+  void multiply(stream, const product& x) override { cublas_.multiply(x); }
   /// bfloat16 needs compute capability 8.0.
   bool multiplies(dtype type) const override { return type != dtype::bfloat16 || major_ >= 8; }
 
@@ -140,9 +154,10 @@ private:
   int index_;
   std::string name_;
   int major_ = 0;
-  std::unique_ptr<cublas> cublas_;
-  cudaStream_t stream_ = nullptr;
-  cudaStream_t copies_ = nullptr;
+  owned_stream stream_;
+  owned_stream copies_;
+  owned_stream uploads_;
+  cublas cublas_{stream_.get()};
 };
 
 } // namespace

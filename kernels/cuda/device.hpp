@@ -65,7 +65,7 @@ public:
 };
 
 /// The services of a GPU that executors need in addition to kernels: memory, copies, and matrix
-/// products. Work runs in the order of a stream, and calls return before it is done. Two streams
+/// products. Work runs in the order of a stream, and calls return before it is done. The streams
 /// run beside each other, unless an event orders them. Only one thread at a time may use it, with
 /// its streams, events and recordings.
 class device {
@@ -78,8 +78,9 @@ public:
   /// For example "NVIDIA H200".
   virtual std::string name() const = 0;
   virtual stream main_stream() const = 0;
-  /// For copies beside the work of the main stream.
+  /// For copies beside the work of the main stream: to the host, and to the device.
   virtual stream copy_stream() const = 0;
+  virtual stream upload_stream() const = 0;
   /// Makes it the current device of this thread, for kernels, allocations and `make_event`. The
   /// thread that opened it need not call this, unless it has opened another device since.
   virtual void enter() = 0;

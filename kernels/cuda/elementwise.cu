@@ -127,19 +127,21 @@ struct to_double_kernel {
   }
 };
 
+template <class T>
 struct zero_kernel {
-  view<float> out;
+  view<T> out;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto i = t.first(); i < out.size; i += t.stride())
-      out.store(i, 0);
+      out.store(i, T{});
   }
 };
 
+template <class In, class Out>
 struct dropout_kernel {
-  view<const float> x;
+  In x;
   view<const std::uint64_t> key;
-  view<float> out;
+  Out out;
   std::int32_t threshold;
   float factor;
 
@@ -248,18 +250,26 @@ void to_double(stream where, const float* x, double* out) {
   launch(where, "to_double", {1}, to_double_kernel{{x, 1}, {out, 1}});
 }
 
-void fill_zero(stream where, std::size_t n, float* out) {
-  launch(where, "fill_zero", {blocks_for(n)}, zero_kernel{{out, n}});
+void fill_zero(stream where, std::size_t n, mixed_output out) {
+  if (is_narrow(out.type)) // all bits of a 0 are 0
+    launch(where, "fill_zero", {blocks_for(n)},
+           zero_kernel<std::uint16_t>{{static_cast<std::uint16_t*>(out.data), n}});
+  else
+    launch(where, "fill_zero", {blocks_for(n)},
+           zero_kernel<float>{{static_cast<float*>(out.data), n}});
 }
 
-void dropout(stream where, std::size_t n, const float* x, double rate, const std::uint64_t* key,
-             float* out) {
-  launch(where, "dropout", {blocks_for(n)},
-         dropout_kernel{{x, n},
-                        {key, 1},
-                        {out, n},
-                        static_cast<std::int32_t>(rate * 16777216.0),
-                        static_cast<float>(1 / (1 - rate))});
+void dropout(stream where, std::size_t n, mixed_input x, double rate, const std::uint64_t* key,
+             mixed_output out) {
+  with_views(
+    out, n,
+    [&](auto to, auto from) {
+      launch(where, "dropout", {blocks_for(n)},
+             dropout_kernel{from, view<const std::uint64_t>{key, 1}, to,
+                            static_cast<std::int32_t>(rate * 16777216.0),
+                            static_cast<float>(1 / (1 - rate))});
+    },
+    read_elements{x, n});
 }
 
 } // namespace troupe::cuda

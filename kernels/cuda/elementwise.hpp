@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/element.hpp"
+#include "kernels/cuda/mixed.hpp"
 #include "kernels/cuda/stream.hpp"
 #include "kernels/plan/instruction.hpp"
 
@@ -17,16 +18,6 @@ namespace troupe::cuda {
 inline constexpr std::size_t most_chain_steps = 64;
 inline constexpr std::size_t most_chain_inputs = 128;
 inline constexpr std::size_t most_chain_temporaries = 24;
-
-/// Elements of float32, bfloat16 or float16.
-struct mixed_input {
-  const void* data = nullptr;
-  dtype type = dtype::float32;
-};
-struct mixed_output {
-  void* data = nullptr;
-  dtype type = dtype::float32;
-};
 
 /// Runs a program (instruction::program) on n elements in one pass, in float32. `out` may be an
 /// input. Throws std::invalid_argument if the program exceeds the limits above.
@@ -62,11 +53,11 @@ void to_float(stream where, std::size_t n, const std::int32_t* x, float* out);
 void to_double(stream where, const float* x, double* out);
 
 /// out[i] = 0, n elements.
-void fill_zero(stream where, std::size_t n, float* out);
+void fill_zero(stream where, std::size_t n, mixed_output out);
 
 /// The mask of kernels/graph/operations.hpp, dropout: of n elements, by *key in device memory.
 /// `out` may be x.
-void dropout(stream where, std::size_t n, const float* x, double rate, const std::uint64_t* key,
-             float* out);
+void dropout(stream where, std::size_t n, mixed_input x, double rate, const std::uint64_t* key,
+             mixed_output out);
 
 } // namespace troupe::cuda

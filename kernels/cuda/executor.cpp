@@ -23,7 +23,7 @@ const float* executor_state::read(const operand& x) const {
   case operand::place::weight:
     return weights.data() + what->parameters().entries()[x.index].offset;
   case operand::place::feed:
-    return values[x.index].data();
+    return feeds[current_feeds].values[x.index].data();
   default:
     return write(x);
   }
@@ -70,25 +70,42 @@ bool reads_columns(const plan& what, std::size_t feed) {
   });
 }
 
-/// Feeds that the plan reads, each for max_rows samples.
-void allocate_feeds(executor_state& s) {
-  const auto& what = *s.what;
-  s.values.resize(what.feed_count());
-  s.labels.resize(what.feed_count());
+/// Only training announces batches.
+std::size_t feed_sets_of(const plan& what) {
+  return what.has_gradients() ? 2 : 1;
+}
+
+bool is_dense_feed(const plan& what, std::size_t i) {
+  return what.reads_feed(i) && what.feed(i).type != dtype::sparse;
+}
+
+/// Dense feeds that the plan reads, each for max_rows samples.
+feed_set make_feed_set(device& gpu, const plan& what) {
+  feed_set result;
+  result.values.resize(what.feed_count());
+  result.labels.resize(what.feed_count());
+  result.copied = gpu.make_event();
   for (std::size_t i = 0; i < what.feed_count(); ++i) {
-    if (!what.reads_feed(i))
+    if (!is_dense_feed(what, i))
       continue;
-    if (what.feed(i).type == dtype::sparse) {
-      const auto features = static_cast<std::size_t>(what.feed(i).shape.last());
-      s.sparse.emplace(i, sparse_feed{s.gpu, what.max_rows(), features, reads_columns(what, i)});
-      continue;
-    }
     const auto n = what.feed(i).shape.elements(what.max_rows());
     if (what.feed(i).type == dtype::int32)
-      s.labels[i] = {s.gpu, n};
+      result.labels[i] = {gpu, n};
     else
-      s.values[i] = {s.gpu, n};
+      result.values[i] = {gpu, n};
   }
+  return result;
+}
+
+void allocate_feeds(executor_state& s) {
+  const auto& what = *s.what;
+  for (std::size_t i = 0; i < feed_sets_of(what); ++i)
+    s.feeds.push_back(make_feed_set(s.gpu, what));
+  for (std::size_t i = 0; i < what.feed_count(); ++i)
+    if (what.reads_feed(i) && what.feed(i).type == dtype::sparse) {
+      const auto features = static_cast<std::size_t>(what.feed(i).shape.last());
+      s.sparse.emplace(i, sparse_feed{s.gpu, what.max_rows(), features, reads_columns(what, i)});
+    }
 }
 
 /// Work space of a plan, in elements.
@@ -123,6 +140,13 @@ void allocate_space(executor_state& s) {
   for (const auto& x : s.code.instructions)
     if (x.op == operation::dropout)
       s.key_of.emplace(&x, s.key_of.size());
+}
+
+std::size_t most_fetched(const plan& what) {
+  std::size_t result = 0;
+  for (const auto& x : what.fetches())
+    result = std::max(result, x.shape.elements(what.max_rows()));
+  return result;
 }
 
 void write_constants(executor_state& s) {
@@ -162,7 +186,32 @@ void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
   }
 }
 
+void copy_feed(const plan& what, const feed_set& to, stream where, std::size_t i,
+               const feed<float>& from, std::size_t rows) {
+  const auto n = what.feed(i).shape.elements(rows);
+  if (what.feed(i).type == dtype::int32)
+    to.labels[i].send(where, {from.labels, n});
+  else
+    to.values[i].send(where, {from.values, n});
+}
+
+/// If this batch was announced, the run reads the set to which its feeds were copied. Returns the
+/// number of these feeds.
+std::size_t take_announced(executor_state& s, const run_arguments<float>& arguments) {
+  for (std::size_t i = 0; i < s.feeds.size(); ++i) {
+    auto& x = s.feeds[i];
+    if (x.batch == 0 || x.batch != arguments.batch || x.rows != arguments.rows)
+      continue;
+    s.current_feeds = i;
+    x.batch = 0;
+    x.copied->hold(s.stream);
+    return x.count;
+  }
+  return 0;
+}
+
 void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
+  const auto copied = take_announced(s, arguments);
   for (std::size_t i = 0; i < s.what->feed_count(); ++i) {
     if (!s.what->reads_feed(i))
       continue;
@@ -170,14 +219,30 @@ void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
     if (const auto found = s.sparse.find(i); found != s.sparse.end()) {
       if (found->second.copy(s.stream, from.sparse, s.rows))
         s.recorded.clear(); // they hold the old places
-      continue;
+    } else if (i >= copied) {
+      copy_feed(*s.what, s.feeds[s.current_feeds], s.stream, i, from, s.rows);
     }
-    const auto n = s.what->feed(i).shape.elements(s.rows);
-    if (s.labels[i].size() > 0)
-      s.labels[i].send(s.stream, {from.labels, n});
-    else
-      s.values[i].send(s.stream, {from.values, n});
   }
+}
+
+/// Copies announced feeds to the set that no run reads, beside the submitted work. The host has
+/// waited for the runs before this one.
+void copy_announced(executor_state& s, const announced_feeds<float>& next) {
+  if (next.batch == 0 || s.feeds.size() < 2 || next.rows > s.what->max_rows())
+    return;
+  auto& to = s.feeds[1 - s.current_feeds];
+  if (to.batch == next.batch)
+    return;
+  if (to.batch != 0) // Another batch came instead of the announced one.
+    to.copied->wait();
+  to.batch = 0;
+  to.rows = next.rows;
+  to.count = std::min(next.feeds.size(), s.what->feed_count());
+  for (std::size_t i = 0; i < to.count; ++i)
+    if (is_dense_feed(*s.what, i))
+      copy_feed(*s.what, to, s.uploads, i, next.feeds[i], next.rows);
+  to.copied->record(s.uploads);
+  to.batch = next.batch;
 }
 
 /// After a run that did not end, copies may still read or write the pinned memory.
@@ -186,11 +251,12 @@ void wait_for_all(executor_state& s) {
     return;
   s.gpu.synchronize(s.stream);
   s.gpu.synchronize(s.copies);
+  s.gpu.synchronize(s.uploads);
   s.in_flight = false;
 }
 
 void begin(executor_state& s, const run_arguments<float>& arguments) {
-  constexpr std::size_t most_recordings = 8;
+  constexpr std::size_t most_recordings = 16;
   wait_for_all(s);
   s.in_flight = true;
   s.rows = arguments.rows;
@@ -295,7 +361,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
 /// drivers load kernels, and cuBLAS takes memory, when they are first used, which may not happen
 /// in a recording.
 void compute_recorded(executor_state& s, std::size_t k) {
-  auto& all = s.recorded[{s.rows, s.all_rows}];
+  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds}];
   all.resize(s.segments.size());
   auto& x = all[k];
   if (!std::exchange(x.loaded, true)) {
@@ -403,6 +469,7 @@ std::vector<segment> segments_of(device& gpu, const plan& what) {
 executor_state::~executor_state() {
   try {
     wait_for_all(*this);
+    gpu.synchronize(uploads);       // the announced batch may not have come
   } catch (const std::exception&) { // of work whose results nobody needs
   }
 }
@@ -429,10 +496,7 @@ executor::executor(device& where, std::shared_ptr<const plan> what)
   s.gradient = {where, s.what->has_gradients() ? s.what->parameters().size() : 0};
   allocate_feeds(s);
   allocate_space(s);
-  std::size_t most_fetched = 0;
-  for (const auto& x : s.what->fetches())
-    most_fetched = std::max(most_fetched, x.shape.elements(s.what->max_rows()));
-  s.fetched = {where, most_fetched};
+  s.fetched = {where, most_fetched(*s.what)};
   s.segments = segments_of(where, *s.what);
   const auto& loss = s.what->loss();
   for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
@@ -467,12 +531,14 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
   auto& here = *s.under_way;
   for (; here.submitted < s.segments.size(); ++here.submitted) {
     if (waits_for_sums(s, arguments)) {
+      copy_announced(s, arguments.next);
       deliver(s, arguments);
       return std::nullopt;
     }
     here.asked = here.given = false;
     submit(s, arguments, here.submitted);
   }
+  copy_announced(s, arguments.next);
   deliver(s, arguments);
   s.under_way.reset();
   s.in_flight = false;
@@ -524,21 +590,34 @@ const plan& executor::what() const noexcept {
   return *state_->what;
 }
 
+namespace {
+
+/// Bytes that are allocated twice: of device memory, and pinned.
+std::size_t staged_bytes(const plan& what, const space_sizes& space) {
+  auto floats = what.parameters().size() * (what.has_gradients() ? 2 : 1);
+  std::size_t sparse = 0;
+  for (std::size_t i = 0; i < what.feed_count(); ++i)
+    if (is_dense_feed(what, i)) // labels have the size of floats
+      floats += feed_sets_of(what) * what.feed(i).shape.elements(what.max_rows());
+    else if (what.reads_feed(i))
+      sparse += sparse_feed::memory_bytes(what.max_rows());
+  return floats * sizeof(float) + (scalar_slots + space.totals) * sizeof(double)
+    + space.keys * sizeof(std::uint64_t) + sparse;
+}
+
+} // namespace
+
 std::size_t executor::memory_bytes(const plan& what) {
   const widened_instructions code{what, is_native};
   const space_sizes space{what, code};
-  const auto parameters = what.parameters().size();
-  auto floats = code.arena_elements + parameters * (what.has_gradients() ? 2 : 1);
-  std::size_t sparse = 0;
-  for (std::size_t i = 0; i < what.feed_count(); ++i)
-    if (what.reads_feed(i) && what.feed(i).type == dtype::sparse)
-      sparse += sparse_feed::memory_bytes(what.max_rows());
-    else if (what.reads_feed(i))
-      floats += what.feed(i).shape.elements(what.max_rows());
-  // Labels and positions have the size of floats.
-  return (floats + space.positions) * sizeof(float)
-    + (space.doubles + scalar_slots + space.totals) * sizeof(double) + sparse
-    + space.keys * sizeof(std::uint64_t);
+  return staged_bytes(what, space)
+    + (code.arena_elements + space.positions) * sizeof(float) // positions have the size of floats
+    + space.doubles * sizeof(double);
+}
+
+std::size_t executor::pinned_bytes(const plan& what) {
+  const widened_instructions code{what, is_native};
+  return staged_bytes(what, {what, code}) + most_fetched(what) * sizeof(float);
 }
 
 } // namespace troupe::cuda

@@ -41,6 +41,10 @@ void check_types(const device& where, const plan& what);
 /// segments of a run are submitted first. Each bucket is copied to the host on a second stream
 /// while the next segments run, and the host waits once for each bucket, in order. The last bucket
 /// also brings the loss.
+///
+/// A plan with gradients has two sets of feeds. The dense feeds of an announced batch
+/// (run_arguments::next) are copied to the second set on a third stream, while the run computes
+/// with the first one. Each set has its own recordings.
 class executor {
 public:
   /// Throws input_error if a GPU cannot compute an operation of the plan. Throws device_error if
@@ -78,6 +82,8 @@ public:
   /// Bytes of device memory that an executor of this plan allocates, without the entries of sparse
   /// feeds.
   static std::size_t memory_bytes(const plan& what);
+  /// The same for pinned memory.
+  static std::size_t pinned_bytes(const plan& what);
 
 private:
   std::unique_ptr<executor_state> state_;

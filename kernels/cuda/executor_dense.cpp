@@ -14,17 +14,11 @@ namespace troupe::cuda {
 
 namespace {
 
-/// True if the product itself must be kept in float32, because more follows before the result is
-/// rounded.
-bool keeps_product(const instruction& x) {
-  return is_narrow(x.output.type) && (x.bias.exists() || x.after);
-}
-
 void run_matmul(const step& s) {
   const auto& x = s.x;
   const auto a = s.matrix(x.inputs[0]);
   const auto b = s.matrix(x.inputs[1]);
-  float* const product = keeps_product(x) ? reinterpret_cast<float*>(s.space()) : s.out;
+  const auto product = s.product();
   s.run.gpu.multiply(s.where(),
                      {.m = x.transpose_a ? a.columns : a.rows,
                       .n = x.transpose_b ? b.rows : b.columns,
@@ -33,14 +27,10 @@ void run_matmul(const step& s) {
                       .transpose_b = x.transpose_b,
                       .a = s.a,
                       .b = s.b,
-                      .c = product,
+                      .c = product.data,
                       .operands = x.inputs[0].type,
-                      .result = keeps_product(x) ? dtype::float32 : x.output.type});
-  finish(s, s.matrix(x.output).columns, 1, product);
-}
-
-std::size_t space_of_matmul(const instruction& x, std::size_t rows) {
-  return keeps_product(x) ? (x.output.shape.elements(rows) + 1) / 2 : 0;
+                      .result = product.type});
+  finish(s, s.matrix(x.output).columns, 1);
 }
 
 void run_sparse(const step& s) {
@@ -66,9 +56,9 @@ void run_chain(const step& s) {
   std::array<mixed_input, most_chain_inputs> inputs{};
   const auto n = std::min(s.x.inputs.size(), inputs.size());
   for (std::size_t i = 0; i < n; ++i)
-    inputs[i] = s.input(i);
+    inputs[i] = s.values(i);
   elementwise(s.where(), s.x.program, s.elements(), std::span<const mixed_input>{inputs}.first(n),
-              s.x.temporaries, s.output());
+              s.x.temporaries, s.result());
 }
 
 /// An operation with a value per channel (by_channel). If there are two operands, x is the first.
@@ -88,7 +78,7 @@ void run_softmax_loss(const step& s) {
   double* const slots = run.scalars.data();
   const auto slot = [&](scalar_slot i) { return counts ? slots + i : nullptr; };
   softmax_cross_entropy(s.where(),
-                        {size.rows, size.columns, s.a, run.labels_of(x.inputs[1]), x.labels,
+                        {size.rows, size.columns, s.values(0), run.labels_of(x.inputs[1]), x.labels,
                          x.factor, run.write(x.gradient), s.space() + sum_space, s.space()},
                         run.scalar(x.output), {slot(correct_slot), run.write(x.correct)},
                         {slot(counted_slot), nullptr});
@@ -111,7 +101,7 @@ std::span<const operation_row> dense_rows() {
     {.op = op::cast, .run = run_cast, .mixed = true},
     {.op = op::matmul,
      .run = run_matmul,
-     .space = space_of_matmul,
+     .space = space_of_product,
      .mixed = true,
      .takes_epilogue = true,
      .bias = op::add_bias},
@@ -129,30 +119,37 @@ std::span<const operation_row> dense_rows() {
                      i.x.inputs[0].type,
                      i.x.output.type});
        },
-     .mixed = true},
+     .mixed = true,
+     .wide_input = 1},
     {op::sparse_matmul, run_sparse},
     {op::sparse_matmul_gradient, run_sparse_gradient},
     {.op = op::elementwise, .run = run_chain, .mixed = true},
-    {op::sum,
-     [](s i) {
-       sum(i.where(), i.run.elements(i.x.inputs[0]), i.a, 1, i.space(), i.run.scalar(i.x.output));
-     }},
+    {.op = op::sum,
+     .run =
+       [](s i) {
+         sum(i.where(), i.run.elements(i.x.inputs[0]), i.values(0), 1, i.space(),
+             i.run.scalar(i.x.output));
+       },
+     .narrow = true},
     {.op = op::sum_leading,
      .run =
        [](s i) {
          const auto size = i.matrix(i.x.inputs[0]);
-         sum_leading(i.where(), size.rows, size.columns, i.a, i.space(), i.out);
+         sum_leading(i.where(), size.rows, size.columns, i.values(0), i.space(), i.out);
        },
      .space =
        [](const instruction& x, std::size_t rows) {
          const auto size = matrix_extent(x.inputs[0].shape, rows);
          return row_parts(size.rows, size.columns) * size.columns;
-       }},
-    {op::sum_last,
-     [](s i) {
-       const auto size = i.matrix(i.x.inputs[0]);
-       sum_last(i.where(), size.rows, size.columns, i.a, i.out);
-     }},
+       },
+     .narrow = true},
+    {.op = op::sum_last,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.inputs[0]);
+         sum_last(i.where(), size.rows, size.columns, i.values(0), i.out);
+       },
+     .narrow = true},
     {op::broadcast, [](s i) { run_by_channel(i, how::broadcast, 1, 1); }},
     {op::broadcast_leading,
      [](s i) { run_by_channel(i, how::broadcast, i.matrix(i.x.output).columns, 1); }},
@@ -161,17 +158,20 @@ std::span<const operation_row> dense_rows() {
        const auto size = i.matrix(i.x.output);
        run_by_channel(i, how::broadcast, size.rows, size.columns);
      }},
-    {op::softmax,
-     [](s i) {
-       const auto size = i.matrix(i.x.output);
-       softmax(i.where(), size.rows, size.columns, 0, i.a, i.out);
-     }},
+    {.op = op::softmax,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.output);
+         softmax(i.where(), size.rows, size.columns, 0, i.values(0), i.out);
+       },
+     .narrow = true},
     {.op = op::softmax_cross_entropy,
      .run = run_softmax_loss,
      .space =
        [](const instruction& x, std::size_t rows) {
          return sum_space + 3 * matrix_extent(x.inputs[0].shape, rows).rows;
-       }},
+       },
+     .narrow = true},
     {op::binary_correct, run_binary_correct},
     {op::squared_error,
      [](s i) {
@@ -180,11 +180,13 @@ std::span<const operation_row> dense_rows() {
      }},
     {op::to_float,
      [](s i) { to_float(i.where(), i.elements(), i.run.labels_of(i.x.inputs[0]), i.out); }},
-    {op::dropout,
-     [](s i) {
-       dropout(i.where(), i.elements(), i.a, i.x.factor, i.run.keys.data() + i.run.key_of.at(&i.x),
-               i.out);
-     }},
+    {.op = op::dropout,
+     .run =
+       [](s i) {
+         dropout(i.where(), i.elements(), i.values(0), i.x.factor,
+                 i.run.keys.data() + i.run.key_of.at(&i.x), i.result());
+       },
+     .narrow = true},
   };
   return rows;
 }

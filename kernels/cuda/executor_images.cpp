@@ -32,9 +32,18 @@ operation_row row(operation_row rest, F) {
   return rest;
 }
 
-void by_channel_of(const image_step& s, channel_operation how, const float* x, const float* b) {
+void by_channel_of(const image_step& s, channel_operation how) {
   const auto& size = s.output;
-  by_channel(s.where(), how, {s.elements(), size.channels, size.pixels(), x, b, {}, s.out});
+  by_channel(s.where(), how,
+             {s.elements(),
+              size.channels,
+              size.pixels(),
+              s.a,
+              s.b,
+              {},
+              s.out,
+              s.x.inputs[0].type,
+              s.x.output.type});
 }
 
 /// summed_mean, summed_variance: part `from` of the moments, times `factor`.
@@ -51,14 +60,18 @@ std::span<const operation_row> image_rows() {
   using s = const image_step&;
   using how = channel_operation;
   static const operation_row rows[] = {
-    row({.op = op::conv2d, .takes_epilogue = true, .bias = op::add_channel_bias},
+    row({.op = op::conv2d, .narrow = true, .takes_epilogue = true, .bias = op::add_channel_bias},
         [](s i) {
-          conv2d(i.where(), i.input, i.output, i.how, i.a, i.b, i.bias(), i.last(), i.out);
+          conv2d(i.where(), i.input, i.output, i.how, i.values(0), i.values(1), i.bias(), i.last(),
+                 i.result());
         }),
-    row({.op = op::conv2d_input_gradient, .takes_epilogue = true, .bias = op::add_channel_bias},
+    row({.op = op::conv2d_input_gradient,
+         .narrow = true,
+         .takes_epilogue = true,
+         .bias = op::add_channel_bias},
         [](s i) {
-          conv2d_input_gradient(i.where(), i.output, i.input, i.how, i.a, i.b, i.bias(), i.last(),
-                                i.out);
+          conv2d_input_gradient(i.where(), i.output, i.input, i.how, i.values(0), i.values(1),
+                                i.bias(), i.last(), i.result());
         }),
     row({.op = op::conv2d_weight_gradient,
          .space =
@@ -66,41 +79,55 @@ std::span<const operation_row> image_rows() {
              const auto parts = weight_gradient_parts(cpu::images_of(x.inputs[0], rows),
                                                       cpu::images_of(x.inputs[1], rows), x.window);
              return parts * x.output.shape.elements(rows);
-           }},
+           },
+         .narrow = true},
         [](s i) {
-          conv2d_weight_gradient(i.where(), i.input, i.of(1), i.how, i.a, i.b, i.space(), i.out);
+          conv2d_weight_gradient(i.where(), i.input, i.of(1), i.how, i.values(0), i.values(1),
+                                 i.space(), i.out);
         }),
-    row({op::add_channel_bias}, [](s i) { by_channel_of(i, how::add, i.a, i.b); }),
-    row({op::multiply_channels}, [](s i) { by_channel_of(i, how::multiply, i.a, i.b); }),
-    row({op::broadcast_channels}, [](s i) { by_channel_of(i, how::broadcast, nullptr, i.a); }),
-    row({op::sum_channels},
+    row({.op = op::add_channel_bias, .mixed = true, .wide_input = 1},
+        [](s i) { by_channel_of(i, how::add); }),
+    row({.op = op::multiply_channels, .mixed = true, .wide_input = 1},
+        [](s i) { by_channel_of(i, how::multiply); }),
+    row({op::broadcast_channels},
         [](s i) {
-          sum_channels(i.where(), i.input.count, i.input.channels, i.input.pixels(), i.a, i.out);
+          const auto& size = i.output;
+          by_channel(i.where(), how::broadcast,
+                     {i.elements(), size.channels, size.pixels(), nullptr, i.a, {}, i.out});
+        }),
+    row({.op = op::sum_channels, .narrow = true},
+        [](s i) {
+          sum_channels(i.where(), i.input.count, i.input.channels, i.input.pixels(), i.values(0),
+                       i.out);
         }),
     row({.op = op::channel_moments,
          .sums =
            [](const step& i, double* out) {
-             channel_sums(i.where(), channels_of(image_step{i}.input), i.a, out);
-           }},
+             channel_sums(i.where(), channels_of(image_step{i}.input), i.values(0), out);
+           },
+         .narrow = true},
         [](s i) {
           if (const auto all = i.all(); all.sums != nullptr)
             moments_of_sums(i.where(), i.input.channels, all, i.out);
           else
-            channel_moments(i.where(), channels_of(i.input), i.a, i.out);
+            channel_moments(i.where(), channels_of(i.input), i.values(0), i.out);
         }),
-    row({op::normalize_channels},
+    row({.op = op::normalize_channels, .narrow = true, .wide_input = 1},
         [](s i) {
-          normalize_channels(i.where(), channels_of(i.output), i.a, i.b, i.x.factor, i.out);
+          normalize_channels(i.where(), channels_of(i.output), i.values(0), i.b, i.x.factor,
+                             i.result());
         }),
     row({.op = op::normalize_channels_gradient,
          .sums =
            [](const step& i, double* out) {
-             channel_products(i.where(), channels_of(image_step{i}.input), i.a, i.b, i.operand(2),
-                              out);
-           }},
+             channel_products(i.where(), channels_of(image_step{i}.input), i.values(0), i.values(1),
+                              i.operand(2), out);
+           },
+         .narrow = true,
+         .wide_input = 2},
         [](s i) {
-          normalize_channels_gradient(i.where(), channels_of(i.output), i.a, i.b, i.operand(2),
-                                      i.x.factor, i.all(), i.out);
+          normalize_channels_gradient(i.where(), channels_of(i.output), i.values(0), i.values(1),
+                                      i.operand(2), i.x.factor, i.all(), i.result());
         }),
     {op::summed_mean, [](const step& i) { scale_moments(i, 0, static_cast<double>(i.run.rows)); }},
     {op::summed_variance,
@@ -109,17 +136,26 @@ std::span<const operation_row> image_rows() {
        const auto n = static_cast<double>(i.run.rows_of(i.x)) * i.x.factor;
        scale_moments(i, 1, samples * (n > 1 ? n / (n - 1) : 1));
      }},
-    row({op::max_pool_select},
-        [](s i) { max_pool_select(i.where(), i.input, i.output, i.how, i.a, i.b, i.out); }),
-    row({.op = op::max_pool_gradient, .takes_epilogue = true},
+    row({.op = op::max_pool_select, .narrow = true},
         [](s i) {
-          max_pool_gradient(i.where(), i.output, i.input, i.how, i.a, i.b, i.out);
-          finish(i, 1, 1, i.out);
+          max_pool_select(i.where(), i.input, i.output, i.how, i.values(0), i.values(1),
+                          i.result());
         }),
-    row({op::average_pool},
-        [](s i) { average_pool(i.where(), i.input, i.output, i.how, i.a, i.out); }),
-    row({op::average_pool_gradient},
-        [](s i) { average_pool_gradient(i.where(), i.output, i.input, i.how, i.a, i.out); }),
+    row({.op = op::max_pool_gradient,
+         .space = space_of_product,
+         .narrow = true,
+         .takes_epilogue = true},
+        [](s i) {
+          max_pool_gradient(i.where(), i.output, i.input, i.how, i.values(0), i.values(1),
+                            i.product());
+          finish(i, 1, 1);
+        }),
+    row({.op = op::average_pool, .narrow = true},
+        [](s i) { average_pool(i.where(), i.input, i.output, i.how, i.values(0), i.result()); }),
+    row({.op = op::average_pool_gradient, .narrow = true},
+        [](s i) {
+          average_pool_gradient(i.where(), i.output, i.input, i.how, i.values(0), i.result());
+        }),
   };
   return rows;
 }

@@ -25,7 +25,7 @@ void run_transpose(const step& s) {
     strides[i] = s.run.extents(x, s.x.axes[i] + 1, rank);
   }
   gather_strided(s.where(), std::span{sizes}.first(rank), std::span{strides}.first(rank),
-                 s.run.elements(x), s.a, s.out);
+                 s.run.elements(x), s.values(0), s.result());
 }
 
 void run_batched_matmul(const step& s) {
@@ -61,31 +61,43 @@ struct move_step {
   std::size_t begin() const { return s.x.axes[1] * inner; }
 };
 
+/// The elements from number n on.
+mixed_input after(mixed_input x, std::size_t n) {
+  return {static_cast<const std::byte*>(x.data) + n * size_of(x.type), x.type};
+}
+mixed_output after(mixed_output x, std::size_t n) {
+  return {static_cast<std::byte*>(x.data) + n * size_of(x.type), x.type};
+}
+
 void run_slice(const step& s) {
   const move_step move{s};
-  copy_rows(s.where(), {move.rows, move.width, s.a + move.begin(), move.from, s.out, move.width});
+  copy_rows(
+    s.where(),
+    {move.rows, move.width, after(s.values(0), move.begin()), move.from, s.result(), move.width});
 }
 
 void run_place(const step& s) {
   const move_step move{s};
-  fill_zero(s.where(), s.elements(), s.out);
-  copy_rows(s.where(), {move.rows, move.from, s.a, move.from, s.out + move.begin(), move.width});
+  fill_zero(s.where(), s.elements(), s.result());
+  copy_rows(
+    s.where(),
+    {move.rows, move.from, s.values(0), move.from, after(s.result(), move.begin()), move.width});
 }
 
 void run_concat(const step& s) {
   const move_step move{s};
-  float* to = s.out;
+  auto to = s.result();
   for (std::size_t i = 0; i < s.x.inputs.size(); ++i) {
     const auto size = move.width_of(s.x.inputs[i]);
-    copy_rows(s.where(), {move.rows, size, s.operand(i), size, to, move.width});
-    to += size;
+    copy_rows(s.where(), {move.rows, size, s.values(i), size, to, move.width});
+    to = after(to, size);
   }
 }
 
 void run_reverse(const step& s) {
   const move_step move{s};
-  reverse(s.where(), move.rows, move.width / std::max<std::size_t>(move.inner, 1), move.inner, s.a,
-          s.out);
+  reverse(s.where(), move.rows, move.width / std::max<std::size_t>(move.inner, 1), move.inner,
+          s.values(0), s.result());
 }
 
 /// `weight`: the position of w among the inputs.
@@ -111,12 +123,12 @@ std::span<const operation_row> sequence_rows() {
   using op = operation;
   using s = const step&;
   static const operation_row rows[] = {
-    {op::transpose, run_transpose},
+    {.op = op::transpose, .run = run_transpose, .narrow = true},
     {.op = op::batched_matmul, .run = run_batched_matmul, .mixed = true},
-    {op::slice, run_slice},
-    {op::place, run_place},
-    {op::reverse, run_reverse},
-    {op::concat, run_concat},
+    {.op = op::slice, .run = run_slice, .narrow = true},
+    {.op = op::place, .run = run_place, .narrow = true},
+    {.op = op::reverse, .run = run_reverse, .narrow = true},
+    {.op = op::concat, .run = run_concat, .narrow = true},
     {op::embedding,
      [](s i) {
        const auto size = i.matrix(i.x.output);
@@ -132,26 +144,44 @@ std::span<const operation_row> sequence_rows() {
        },
      .positions = [](const instruction& x,
                      std::size_t rows) { return x.inputs[1].shape.elements(rows); }},
-    {op::normalize_rows,
-     [](s i) {
-       const auto size = i.matrix(i.x.output);
-       normalize_rows(i.where(), size.rows, size.columns, i.a, i.x.factor, i.out);
-     }},
-    {op::normalize_rows_gradient,
-     [](s i) {
-       const auto size = i.matrix(i.x.output);
-       normalize_rows_gradient(i.where(), size.rows, size.columns, i.a, i.b, i.x.factor, i.out);
-     }},
-    {op::multiply_rows,
-     [](s i) {
-       by_channel(i.where(), channel_operation::multiply,
-                  {i.elements(), i.matrix(i.x.output).columns, 1, i.a, i.b, {}, i.out});
-     }},
-    {op::causal_softmax,
-     [](s i) {
-       const auto size = i.matrix(i.x.output);
-       softmax(i.where(), size.rows, size.columns, size.columns, i.a, i.out);
-     }},
+    {.op = op::normalize_rows,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.output);
+         normalize_rows(i.where(), size.rows, size.columns, i.values(0), i.x.factor, i.result());
+       },
+     .narrow = true},
+    {.op = op::normalize_rows_gradient,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.output);
+         normalize_rows_gradient(i.where(), size.rows, size.columns, i.values(0), i.values(1),
+                                 i.x.factor, i.result());
+       },
+     .narrow = true},
+    {.op = op::multiply_rows,
+     .run =
+       [](s i) {
+         by_channel(i.where(), channel_operation::multiply,
+                    {i.elements(),
+                     i.matrix(i.x.output).columns,
+                     1,
+                     i.a,
+                     i.b,
+                     {},
+                     i.out,
+                     i.x.inputs[0].type,
+                     i.x.output.type});
+       },
+     .mixed = true,
+     .wide_input = 1},
+    {.op = op::causal_softmax,
+     .run =
+       [](s i) {
+         const auto size = i.matrix(i.x.output);
+         softmax(i.where(), size.rows, size.columns, size.columns, i.values(0), i.out);
+       },
+     .narrow = true},
     {op::recurrent,
      [](s i) {
        recurrent(i.where(), recurrence_of<1>(i.x, i.run.rows), i.a, i.b, i.operand(2), i.out,

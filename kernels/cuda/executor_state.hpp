@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,19 @@ struct segment {
   std::unique_ptr<event> copied;
 };
 
+/// The feeds of a batch, in device memory.
+struct feed_set {
+  /// One for each placeholder; empty if the plan does not read it.
+  std::vector<staged_buffer<float>> values;
+  std::vector<staged_buffer<std::int32_t>> labels;
+  /// The announced batch whose first `count` feeds are copied; 0 if there is none.
+  std::uint64_t batch = 0;
+  std::size_t rows = 0;
+  std::size_t count = 0;
+  /// The end of their copies.
+  std::unique_ptr<event> copied;
+};
+
 struct executor_state {
   executor_state(device& where, std::shared_ptr<const plan> instructions)
     : gpu(where), what(std::move(instructions)), code(*what, is_native) {}
@@ -50,14 +64,16 @@ struct executor_state {
   /// The instructions that run.
   widened_instructions code;
   cuda::stream stream = gpu.main_stream();
-  /// For copies to the host.
+  /// For copies to the host, and for those of announced feeds to the device.
   cuda::stream copies = gpu.copy_stream();
+  cuda::stream uploads = gpu.upload_stream();
   buffer<float> arena;
   staged_buffer<float> weights;  // as the layout
   staged_buffer<float> gradient; // as the layout; empty for a plan without gradients
-  /// One for each placeholder; empty if the plan does not read it.
-  std::vector<staged_buffer<float>> values;
-  std::vector<staged_buffer<std::int32_t>> labels;
+  /// Two if batches may be announced: one is read, the other is filled.
+  std::vector<feed_set> feeds;
+  /// The set that the current run reads.
+  std::size_t current_feeds = 0;
   std::map<std::size_t, sparse_feed> sparse;
   /// Work space for one instruction.
   buffer<double> space;
@@ -111,13 +127,16 @@ struct executor_state {
     /// True if it has run before, so that its kernels are loaded.
     bool loaded = false;
   };
-  /// By `rows` and `all_rows`, one per segment; without work until the second run.
-  std::map<std::pair<std::size_t, std::optional<std::size_t>>, std::vector<recorded_segment>>
+  /// By `rows`, `all_rows` and `current_feeds`, one per segment; without work until the second run.
+  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t>,
+           std::vector<recorded_segment>>
     recorded;
 
   const float* read(const operand& x) const;
   float* write(const operand& x) const;
-  const std::int32_t* labels_of(const operand& x) const { return labels[x.index].data(); }
+  const std::int32_t* labels_of(const operand& x) const {
+    return feeds[current_feeds].labels[x.index].data();
+  }
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);

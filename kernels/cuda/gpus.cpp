@@ -51,7 +51,9 @@ public:
     check_supported(what);
     check_types(*open_(index), what);
   }
-  std::size_t memory_bytes(const plan& what) const override { return executor::memory_bytes(what); }
+  gpu_memory memory_of(const plan& what) const override {
+    return {executor::memory_bytes(what), executor::pinned_bytes(what)};
+  }
   std::unique_ptr<device_executor>
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const override {
@@ -64,8 +66,8 @@ public:
                          + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
     }
   }
-  std::size_t memory_bytes(const updater_sizes& sizes, bool staged) const override {
-    return updater::memory_bytes(sizes, staged);
+  gpu_memory memory_of(const updater_sizes& sizes, bool staged) const override {
+    return {updater::memory_bytes(sizes, staged), updater::pinned_bytes(sizes)};
   }
   updater_maker open_updaters(std::size_t index) const override {
     return [gpu = std::shared_ptr<device>(open_(index))](const updater_sizes& sizes) {

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/math.hpp"
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
 
 #include <cmath>
 #include <limits>
@@ -17,8 +18,9 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// A row: n elements from `begin`.
+template <class In>
 struct row {
-  view<const float> x;
+  In x;
   std::size_t begin, n;
 
   TROUPE_DEVICE float at(std::size_t j) const { return x.load(begin + j); }
@@ -38,14 +40,15 @@ struct row {
   }
 };
 
+template <class In>
 struct softmax_kernel {
-  view<const float> x; // (rows, columns)
-  view<float> out;     // (rows, columns)
+  In x;            // (rows, columns)
+  view<float> out; // (rows, columns)
   std::size_t rows, columns, visible;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
-      const row own{x, r * columns, visible > 0 ? r % visible + 1 : columns};
+      const row<In> own{x, r * columns, visible > 0 ? r % visible + 1 : columns};
       const auto largest = own.maximum(t);
       const auto total = own.sum_of_exponentials(t, largest);
       for (std::size_t j = t.lane(); j < columns; j += warp_threads)
@@ -54,8 +57,9 @@ struct softmax_kernel {
   }
 };
 
+template <class In>
 struct cross_entropy_kernel {
-  view<const float> logits;        // (rows, classes)
+  In logits;                       // (rows, classes)
   view<const std::int32_t> labels; // (rows)
   view<float> gradient;            // (rows, classes)
   view<double> results;            // (3, rows): loss, correct, counted
@@ -80,7 +84,7 @@ struct cross_entropy_kernel {
   }
 
   /// True if the label has the first of the largest logits. A NaN makes it false.
-  TROUPE_DEVICE bool is_correct(const thread& t, const row& own, std::size_t label,
+  TROUPE_DEVICE bool is_correct(const thread& t, const row<In>& own, std::size_t label,
                                 float value) const {
     unsigned better = value == value ? 0 : 1;
     for (std::size_t j = t.lane(); j < classes; j += warp_threads) {
@@ -90,7 +94,7 @@ struct cross_entropy_kernel {
     return warp_sum(t, better) == 0;
   }
 
-  TROUPE_DEVICE void write_gradient(const thread& t, const row& own, std::size_t label,
+  TROUPE_DEVICE void write_gradient(const thread& t, const row<In>& own, std::size_t label,
                                     float largest, float total) const {
     const auto spread = static_cast<float>(smoothing / static_cast<double>(classes));
     const auto sure = static_cast<float>(1 - smoothing);
@@ -119,7 +123,7 @@ struct cross_entropy_kernel {
         finish(t, r, static_cast<double>(nan), 0, 1);
         continue;
       }
-      const row own{logits, r * classes, classes};
+      const row<In> own{logits, r * classes, classes};
       // The lane that may overwrite the value reads it and passes it on.
       const auto value = warp_sum(t, t.lane() == label % warp_threads ? own.at(label) : 0.0F);
       const bool correct = is_correct(t, own, label, value);
@@ -144,27 +148,32 @@ struct cross_entropy_kernel {
 } // namespace
 
 void softmax(stream where, std::size_t rows, std::size_t columns, std::size_t visible,
-             const float* x, float* out) {
-  launch(where, "softmax", {blocks_for(rows, block_warps)},
-         softmax_kernel{{x, rows * columns}, {out, rows * columns}, rows, columns, visible});
+             mixed_input x, float* out) {
+  const auto n = rows * columns;
+  with_view({x, n}, [&](auto from) {
+    launch(where, "softmax", {blocks_for(rows, block_warps)},
+           softmax_kernel<decltype(from)>{from, {out, n}, rows, columns, visible});
+  });
 }
 
 void softmax_cross_entropy(stream where, const cross_entropy_arguments& arguments,
                            scalar_result loss, scalar_result correct, scalar_result counted) {
   const auto& a = arguments;
   const auto n = a.rows * a.classes;
-  cross_entropy_kernel kernel{};
-  kernel.logits = {a.logits, n};
-  kernel.labels = {a.labels, a.rows};
-  kernel.gradient = {a.gradient, n};
-  kernel.results = {a.row_space, 3 * a.rows};
-  kernel.rows = a.rows;
-  kernel.classes = a.classes;
-  kernel.smoothing = a.how.smoothing;
-  kernel.factor = static_cast<float>(a.factor);
-  kernel.has_ignored = a.how.ignored.has_value();
-  kernel.ignored = a.how.ignored.value_or(0);
-  launch(where, "softmax_cross_entropy", {blocks_for(a.rows, block_warps)}, kernel);
+  with_view({a.logits, n}, [&](auto logits) {
+    cross_entropy_kernel<decltype(logits)> kernel{};
+    kernel.logits = logits;
+    kernel.labels = {a.labels, a.rows};
+    kernel.gradient = {a.gradient, n};
+    kernel.results = {a.row_space, 3 * a.rows};
+    kernel.rows = a.rows;
+    kernel.classes = a.classes;
+    kernel.smoothing = a.how.smoothing;
+    kernel.factor = static_cast<float>(a.factor);
+    kernel.has_ignored = a.how.ignored.has_value();
+    kernel.ignored = a.how.ignored.value_or(0);
+    launch(where, "softmax_cross_entropy", {blocks_for(a.rows, block_warps)}, kernel);
+  });
   sum(where, a.rows, a.row_space, a.factor, a.space, loss);
   sum(where, a.rows, a.row_space + a.rows, 1, a.space, correct);
   sum(where, a.rows, a.row_space + 2 * a.rows, 1, a.space, counted);

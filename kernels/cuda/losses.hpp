@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/mixed.hpp"
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/stream.hpp"
 #include "kernels/graph/graph.hpp"
@@ -13,19 +14,19 @@ namespace troupe::cuda {
 
 /// exp(x) / sum of exp(x) in each row, after subtracting the maximum. If `visible` > 0, the rows
 /// belong to squares (visible, visible), and row i of a square uses only its first i + 1 columns;
-/// the others become 0 (causal_softmax). `out` may be x.
+/// the others become 0 (causal_softmax). `out` may be x, if that is float32.
 void softmax(stream where, std::size_t rows, std::size_t columns, std::size_t visible,
-             const float* x, float* out);
+             mixed_input x, float* out);
 
 struct cross_entropy_arguments {
   std::size_t rows = 0;
   std::size_t classes = 0;
-  const float* logits = nullptr;        // (rows, classes)
+  mixed_input logits;                   // (rows, classes)
   const std::int32_t* labels = nullptr; // (rows)
   cross_entropy how;
   /// Factor for the loss and the gradient.
   double factor = 1;
-  /// May be the logits. Null if the gradient is not needed.
+  /// May be the logits, if they are float32. Null if the gradient is not needed.
   float* gradient = nullptr;   // (rows, classes)
   double* row_space = nullptr; // (3, rows): work space
   double* space = nullptr;     // (sum_space)

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed.hpp"
 #include "kernels/graph/dtype.hpp"
 #include "kernels/narrow_float.hpp"
 
 #include <cstddef>
+#include <stdexcept>
 
 // Views of floating-point numbers whose type is known only at run time. All threads take the same
 // branch.
@@ -41,5 +43,59 @@ struct mixed_target {
       view<float>{static_cast<float*>(data), size}.store(i, x);
   }
 };
+
+// Views of elements whose type the compiler knows. They need fewer registers.
+
+template <class T>
+struct narrow_view {
+  const T* data = nullptr;
+  std::size_t size = 0;
+
+  TROUPE_DEVICE float load(std::size_t i) const {
+    return widened(view<const T>{data, size}.load(i));
+  }
+};
+
+template <class T>
+struct narrow_target {
+  T* data = nullptr;
+  std::size_t size = 0;
+
+  TROUPE_DEVICE void store(std::size_t i, float x) const {
+    view<T>{data, size}.store(i, rounded_to<T>(x));
+  }
+};
+
+/// n elements that a launch reads.
+struct read_elements {
+  mixed_input x;
+  std::size_t n = 0;
+};
+
+/// Calls f(view of the result, view of each input), to launch a kernel that is compiled for their
+/// type. Throws std::invalid_argument unless they all have one type.
+template <class F, class... Inputs>
+void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
+  if (((inputs.x.type != out.type) || ...))
+    throw std::invalid_argument("a kernel got operands of different types");
+  const auto narrow = [&]<class T>(T) {
+    f(narrow_target<T>{static_cast<T*>(out.data), n},
+      narrow_view<T>{static_cast<const T*>(inputs.x.data), inputs.n}...);
+  };
+  if (out.type == dtype::bfloat16)
+    narrow(bfloat16{});
+  else if (out.type == dtype::float16)
+    narrow(float16{});
+  else
+    f(view<float>{static_cast<float*>(out.data), n},
+      view<const float>{static_cast<const float*>(inputs.x.data), inputs.n}...);
+}
+
+/// The same for a kernel whose only operand of these types is an input.
+template <class F>
+void with_view(const read_elements& x, F f) {
+  with_views(
+    mixed_output{nullptr, x.x.type}, 0, [&](auto, auto from) { f(from); }, x);
+}
 
 } // namespace troupe::cuda

@@ -2,16 +2,19 @@
 
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
 
+#include <algorithm>
 #include <limits>
 
 namespace troupe::cuda {
 
 namespace {
 
+template <class In, class Out>
 struct gather_kernel {
-  view<const float> x;
-  view<float> out;
+  In x;
+  Out out;
   std::size_t extents[cpu::most_axes];
   std::size_t strides[cpu::most_axes];
   unsigned axes;
@@ -29,9 +32,10 @@ struct gather_kernel {
   }
 };
 
+template <class In, class Out>
 struct copy_kernel {
-  view<const float> from;
-  view<float> to;
+  In from;
+  Out to;
   std::size_t size, from_stride, to_stride, n;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -40,9 +44,10 @@ struct copy_kernel {
   }
 };
 
+template <class In, class Out>
 struct reverse_kernel {
-  view<const float> x; // (rows, n, inner)
-  view<float> out;     // (rows, n, inner)
+  In x;    // (rows, n, inner)
+  Out out; // (rows, n, inner)
   std::size_t n, inner;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -128,19 +133,23 @@ struct collect_kernel {
 } // namespace
 
 void gather_strided(stream where, std::span<const std::size_t> extents,
-                    std::span<const std::size_t> strides, std::size_t size, const float* x,
-                    float* out) {
-  gather_kernel kernel{};
+                    std::span<const std::size_t> strides, std::size_t size, mixed_input x,
+                    mixed_output out) {
   std::size_t n = 1;
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    kernel.extents[i] = extents[i];
-    kernel.strides[i] = strides[i];
-    n *= extents[i];
-  }
-  kernel.x = {x, size};
-  kernel.out = {out, n};
-  kernel.axes = static_cast<unsigned>(extents.size());
-  launch(where, "gather_strided", {blocks_for(n)}, kernel);
+  for (const auto extent : extents)
+    n *= extent;
+  with_views(
+    out, n,
+    [&](auto to, auto from) {
+      gather_kernel<decltype(from), decltype(to)> kernel{};
+      std::ranges::copy(extents, kernel.extents);
+      std::ranges::copy(strides, kernel.strides);
+      kernel.x = from;
+      kernel.out = to;
+      kernel.axes = static_cast<unsigned>(extents.size());
+      launch(where, "gather_strided", {blocks_for(n)}, kernel);
+    },
+    read_elements{x, size});
 }
 
 void copy_rows(stream where, const row_copy& what) {
@@ -148,19 +157,24 @@ void copy_rows(stream where, const row_copy& what) {
   if (n == 0)
     return;
   const auto reach = [&](std::size_t stride) { return (what.rows - 1) * stride + what.size; };
-  launch(where, "copy_rows", {blocks_for(n)},
-         copy_kernel{{what.from, reach(what.from_stride)},
-                     {what.to, reach(what.to_stride)},
-                     what.size,
-                     what.from_stride,
-                     what.to_stride,
-                     n});
+  with_views(
+    what.to, reach(what.to_stride),
+    [&](auto to, auto from) {
+      launch(where, "copy_rows", {blocks_for(n)},
+             copy_kernel{from, to, what.size, what.from_stride, what.to_stride, n});
+    },
+    read_elements{what.from, reach(what.from_stride)});
 }
 
-void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, const float* x,
-             float* out) {
+void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, mixed_input x,
+             mixed_output out) {
   const auto size = rows * n * inner;
-  launch(where, "reverse", {blocks_for(size)}, reverse_kernel{{x, size}, {out, size}, n, inner});
+  with_views(
+    out, size,
+    [&](auto to, auto from) {
+      launch(where, "reverse", {blocks_for(size)}, reverse_kernel{from, to, n, inner});
+    },
+    read_elements{x, size});
 }
 
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/sequences.hpp"
+#include "kernels/cuda/mixed.hpp"
 #include "kernels/cuda/stream.hpp"
 
 #include <cstddef>
@@ -14,23 +15,23 @@ namespace troupe::cuda {
 /// out, of `extents`, from x (size elements): element (i_0, i_1, ...) of out lies at
 /// sum i_k strides[k] of x. From one to cpu::most_axes axes.
 void gather_strided(stream where, std::span<const std::size_t> extents,
-                    std::span<const std::size_t> strides, std::size_t size, const float* x,
-                    float* out);
+                    std::span<const std::size_t> strides, std::size_t size, mixed_input x,
+                    mixed_output out);
 
 /// Rows of `size` elements at a distance of strides.
 struct row_copy {
   std::size_t rows = 0;
   std::size_t size = 0;
-  const float* from = nullptr;
+  mixed_input from;
   std::size_t from_stride = 0;
-  float* to = nullptr;
+  mixed_output to;
   std::size_t to_stride = 0;
 };
 void copy_rows(stream where, const row_copy& what);
 
 /// out (rows, n, inner): the n slices of each row of x in reverse order. `out` is not x.
-void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, const float* x,
-             float* out);
+void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, mixed_input x,
+             mixed_output out);
 
 /// out (n, columns) = the rows of the table (entries, columns) with the numbers `ids` (n). NaN for
 /// invalid ids.

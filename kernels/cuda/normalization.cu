@@ -1,6 +1,7 @@
 #include "kernels/cuda/normalization.hpp"
 
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
 
 #include <cmath>
 
@@ -22,8 +23,9 @@ struct row_moments {
 };
 
 /// The moments of the row that begins at `begin`.
-TROUPE_DEVICE row_moments moments_of(const thread& t, const view<const float>& x, std::size_t begin,
-                                     std::size_t n, double epsilon) {
+template <class In>
+TROUPE_DEVICE row_moments moments_of(const thread& t, const In& x, std::size_t begin, std::size_t n,
+                                     double epsilon) {
   const auto mean =
     row_sum(t, n, [&](std::size_t j) { return static_cast<double>(x.load(begin + j)); })
     / static_cast<double>(n);
@@ -35,9 +37,10 @@ TROUPE_DEVICE row_moments moments_of(const thread& t, const view<const float>& x
 }
 
 /// A warp per row; each lane reads and writes its own columns.
+template <class In, class Out>
 struct rows_kernel {
-  view<const float> x; // (rows, columns)
-  view<float> out;     // (rows, columns)
+  In x;    // (rows, columns)
+  Out out; // (rows, columns)
   std::size_t rows, columns;
   double epsilon;
 
@@ -54,9 +57,10 @@ struct rows_kernel {
 };
 
 /// scale (dy - mean(dy) - y mean(dy y)), y = (x - mean) scale.
+template <class In, class Out>
 struct rows_gradient_kernel {
-  view<const float> dy, x; // (rows, columns)
-  view<float> out;         // (rows, columns)
+  In dy, x; // (rows, columns)
+  Out out;  // (rows, columns)
   std::size_t rows, columns;
   double epsilon;
 
@@ -89,15 +93,28 @@ struct channel_loop {
   channel_sizes size;
 
   TROUPE_DEVICE std::size_t each() const { return size.count * size.pixels; }
-  /// Position of element k of channel c.
-  TROUPE_DEVICE std::size_t at(std::size_t c, std::size_t k) const {
-    return (k / size.pixels * size.channels + c) * size.pixels + k % size.pixels;
+  /// f(i) for the elements of channel c that belong to this thread, in ascending order.
+  template <class F>
+  TROUPE_DEVICE void visit(const thread& t, std::size_t c, F f) const {
+    // Without a division for each element, whose registers would not fit.
+    const auto pixels = size.pixels > 0 ? size.pixels : 1;
+    const auto count = size.pixels > 0 ? size.count : 0;
+    const auto images_per_step = block_threads / pixels;
+    const auto pixels_per_step = block_threads % pixels;
+    auto pixel = t.index() % pixels;
+    for (auto image = t.index() / pixels; image < count; image += images_per_step) {
+      f((image * size.channels + c) * pixels + pixel);
+      pixel += pixels_per_step;
+      if (pixel >= pixels) {
+        pixel -= pixels;
+        ++image;
+      }
+    }
   }
   template <class F>
   TROUPE_DEVICE double sum(const thread& t, std::size_t c, F f) const {
     double total = 0;
-    for (std::size_t k = t.index(); k < each(); k += block_threads)
-      total += f(at(c, k));
+    visit(t, c, [&](std::size_t i) { total += f(i); });
     return block_sum(t, total, t.shared<double>(block_warps));
   }
 };
@@ -106,9 +123,10 @@ TROUPE_DEVICE float channel_scale(float variance, double epsilon) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(variance) + epsilon));
 }
 
+template <class In>
 struct moments_kernel {
   channel_loop all;
-  view<const float> x;
+  In x;
   view<float> out; // (2, channels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -128,20 +146,19 @@ struct moments_kernel {
   }
 };
 
+template <class In, class Out>
 struct channels_kernel {
   channel_loop all;
-  view<const float> x, moments; // (2, channels)
-  view<float> out;
+  In x;
+  view<const float> moments; // (2, channels)
+  Out out;
   double epsilon;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
       const auto mean = moments.load(c);
       const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
-      for (std::size_t k = t.index(); k < all.each(); k += block_threads) {
-        const auto i = all.at(c, k);
-        out.store(i, (x.load(i) - mean) * scale);
-      }
+      all.visit(t, c, [&](std::size_t i) { out.store(i, (x.load(i) - mean) * scale); });
     }
   }
 };
@@ -155,20 +172,7 @@ struct two_sums {
   TROUPE_DEVICE static two_sums of(const thread& t, const channel_loop& all, std::size_t c, F f) {
     double a = 0;
     double b = 0;
-    // Without a division for each element, whose registers would not fit.
-    const auto pixels = all.size.pixels > 0 ? all.size.pixels : 1;
-    const auto count = all.size.pixels > 0 ? all.size.count : 0;
-    const auto images_per_step = block_threads / pixels;
-    const auto pixels_per_step = block_threads % pixels;
-    auto pixel = t.index() % pixels;
-    for (auto image = t.index() / pixels; image < count; image += images_per_step) {
-      f((image * all.size.channels + c) * pixels + pixel, a, b);
-      pixel += pixels_per_step;
-      if (pixel >= pixels) {
-        pixel -= pixels;
-        ++image;
-      }
-    }
+    all.visit(t, c, [&](std::size_t i) { f(i, a, b); });
     const auto space = t.shared<double>(block_warps);
     a = block_sum(t, a, space);
     b = block_sum(t, b, space);
@@ -185,9 +189,10 @@ struct two_sums {
   }
 };
 
+template <class In>
 struct sums_kernel {
   channel_loop all;
-  view<const float> x;
+  In x;
   view<double> out; // (2, channels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -217,9 +222,9 @@ struct moments_of_sums_kernel {
 };
 
 /// Sums of dy, and of dy (x - mean), of a channel.
+template <class In>
 TROUPE_DEVICE two_sums product_sums(const thread& t, const channel_loop& all, std::size_t c,
-                                    const view<const float>& dy, const view<const float>& x,
-                                    float mean) {
+                                    const In& dy, const In& x, float mean) {
   return two_sums::of(t, all, c, [&](std::size_t i, double& sum, double& products) {
     const auto v = static_cast<double>(dy.load(i));
     sum += v;
@@ -227,10 +232,12 @@ TROUPE_DEVICE two_sums product_sums(const thread& t, const channel_loop& all, st
   });
 }
 
+template <class In>
 struct products_kernel {
   channel_loop all;
-  view<const float> dy, x, moments; // (2, channels)
-  view<double> out;                 // (2, channels)
+  In dy, x;
+  view<const float> moments; // (2, channels)
+  view<double> out;          // (2, channels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto c = t.block(); c < all.size.channels; c += t.blocks())
@@ -239,11 +246,13 @@ struct products_kernel {
 };
 
 /// scale (dy - mean(dy) - (x - mean) scale^2 mean(dy (x - mean))).
+template <class In, class Out>
 struct channels_gradient_kernel {
   channel_loop all;
-  view<const float> dy, x, moments; // (2, channels)
-  view<const double> totals;        // (2, channels); null: the sums of these images
-  view<float> out;
+  In dy, x;
+  view<const float> moments; // (2, channels)
+  view<const double> totals; // (2, channels); null: the sums of these images
+  Out out;
   double epsilon, n;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -256,11 +265,10 @@ struct channels_gradient_kernel {
       const auto exact = static_cast<double>(scale);
       const auto dy_mean = static_cast<float>(sum / n);
       const auto slope = static_cast<float>(exact * exact * product / n);
-      for (std::size_t k = t.index(); k < all.each(); k += block_threads) {
-        const auto i = all.at(c, k);
+      all.visit(t, c, [&](std::size_t i) {
         const auto centered = x.load(i) - mean;
         out.store(i, scale * (dy.load(i) - dy_mean - centered * slope));
-      }
+      });
     }
   }
 };
@@ -269,59 +277,87 @@ double at_least_one(std::size_t n) {
   return static_cast<double>(std::max<std::size_t>(n, 1));
 }
 
+std::size_t elements(const channel_sizes& size) {
+  return size.count * size.channels * size.pixels;
+}
+
 launch_size per_channel(const channel_sizes& size) {
   return {std::min(size.channels, most_blocks), block_warps * sizeof(double)};
 }
 
 } // namespace
 
-void normalize_rows(stream where, std::size_t rows, std::size_t columns, const float* x,
-                    double epsilon, float* out) {
+void normalize_rows(stream where, std::size_t rows, std::size_t columns, mixed_input x,
+                    double epsilon, mixed_output out) {
   const auto n = rows * columns;
-  launch(where, "normalize_rows", {blocks_for(rows, block_warps)},
-         rows_kernel{{x, n}, {out, n}, rows, columns, epsilon});
+  with_views(
+    out, n,
+    [&](auto to, auto from) {
+      launch(where, "normalize_rows", {blocks_for(rows, block_warps)},
+             rows_kernel{from, to, rows, columns, epsilon});
+    },
+    read_elements{x, n});
 }
 
-void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns, const float* dy,
-                             const float* x, double epsilon, float* out) {
+void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns, mixed_input dy,
+                             mixed_input x, double epsilon, mixed_output out) {
   const auto n = rows * columns;
-  launch(where, "normalize_rows_gradient", {blocks_for(rows, block_warps)},
-         rows_gradient_kernel{{dy, n}, {x, n}, {out, n}, rows, columns, epsilon});
+  with_views(
+    out, n,
+    [&](auto to, auto gradient, auto from) {
+      launch(where, "normalize_rows_gradient", {blocks_for(rows, block_warps)},
+             rows_gradient_kernel{gradient, from, to, rows, columns, epsilon});
+    },
+    read_elements{dy, n}, read_elements{x, n});
 }
 
-void channel_moments(stream where, const channel_sizes& size, const float* x, float* out) {
-  const auto n = size.count * size.channels * size.pixels;
-  launch(where, "channel_moments", per_channel(size),
-         moments_kernel{{size}, {x, n}, {out, 2 * size.channels}});
+void channel_moments(stream where, const channel_sizes& size, mixed_input x, float* out) {
+  with_view({x, elements(size)}, [&](auto from) {
+    launch(where, "channel_moments", per_channel(size),
+           moments_kernel<decltype(from)>{{size}, from, {out, 2 * size.channels}});
+  });
 }
 
-void normalize_channels(stream where, const channel_sizes& size, const float* x,
-                        const float* moments, double epsilon, float* out) {
-  const auto n = size.count * size.channels * size.pixels;
-  launch(where, "normalize_channels", per_channel(size),
-         channels_kernel{{size}, {x, n}, {moments, 2 * size.channels}, {out, n}, epsilon});
+void normalize_channels(stream where, const channel_sizes& size, mixed_input x,
+                        const float* moments, double epsilon, mixed_output out) {
+  const auto n = elements(size);
+  with_views(
+    out, n,
+    [&](auto to, auto from) {
+      launch(where, "normalize_channels", per_channel(size),
+             channels_kernel<decltype(from), decltype(to)>{
+               {size}, from, {moments, 2 * size.channels}, to, epsilon});
+    },
+    read_elements{x, n});
 }
 
-void normalize_channels_gradient(stream where, const channel_sizes& size, const float* dy,
-                                 const float* x, const float* moments, double epsilon,
-                                 const channel_totals& totals, float* out) {
-  const auto n = size.count * size.channels * size.pixels;
+void normalize_channels_gradient(stream where, const channel_sizes& size, mixed_input dy,
+                                 mixed_input x, const float* moments, double epsilon,
+                                 const channel_totals& totals, mixed_output out) {
+  const auto n = elements(size);
   const auto each = totals.sums != nullptr ? totals.each : size.count * size.pixels;
-  launch(where, "normalize_channels_gradient", per_channel(size),
-         channels_gradient_kernel{{size},
-                                  {dy, n},
-                                  {x, n},
-                                  {moments, 2 * size.channels},
-                                  {totals.sums, 2 * size.channels},
-                                  {out, n},
-                                  epsilon,
-                                  at_least_one(each)});
+  with_views(
+    out, n,
+    [&](auto to, auto gradient, auto from) {
+      launch(
+        where, "normalize_channels_gradient", per_channel(size),
+        channels_gradient_kernel<decltype(from), decltype(to)>{{size},
+                                                               gradient,
+                                                               from,
+                                                               {moments, 2 * size.channels},
+                                                               {totals.sums, 2 * size.channels},
+                                                               to,
+                                                               epsilon,
+                                                               at_least_one(each)});
+    },
+    read_elements{dy, n}, read_elements{x, n});
 }
 
-void channel_sums(stream where, const channel_sizes& size, const float* x, double* out) {
-  launch(
-    where, "channel_sums", per_channel(size),
-    sums_kernel{{size}, {x, size.count * size.channels * size.pixels}, {out, 2 * size.channels}});
+void channel_sums(stream where, const channel_sizes& size, mixed_input x, double* out) {
+  with_view({x, elements(size)}, [&](auto from) {
+    launch(where, "channel_sums", per_channel(size),
+           sums_kernel<decltype(from)>{{size}, from, {out, 2 * size.channels}});
+  });
 }
 
 void moments_of_sums(stream where, std::size_t channels, const channel_totals& totals, float* out) {
@@ -330,12 +366,17 @@ void moments_of_sums(stream where, std::size_t channels, const channel_totals& t
            {totals.sums, 2 * channels}, {out, 2 * channels}, channels, at_least_one(totals.each)});
 }
 
-void channel_products(stream where, const channel_sizes& size, const float* dy, const float* x,
+void channel_products(stream where, const channel_sizes& size, mixed_input dy, mixed_input x,
                       const float* moments, double* out) {
-  const auto n = size.count * size.channels * size.pixels;
-  launch(where, "channel_products", per_channel(size),
-         products_kernel{
-           {size}, {dy, n}, {x, n}, {moments, 2 * size.channels}, {out, 2 * size.channels}});
+  const auto n = elements(size);
+  with_views(
+    mixed_output{nullptr, dy.type}, 0,
+    [&](auto, auto gradient, auto from) {
+      launch(where, "channel_products", per_channel(size),
+             products_kernel<decltype(from)>{
+               {size}, gradient, from, {moments, 2 * size.channels}, {out, 2 * size.channels}});
+    },
+    read_elements{dy, n}, read_elements{x, n});
 }
 
 } // namespace troupe::cuda

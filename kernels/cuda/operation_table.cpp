@@ -17,9 +17,9 @@ void run_element(const step& s) {
     {s.x.op, 0, std::min(1U, last), std::min(2U, last), last + 1, s.x.factor}};
   std::array<mixed_input, 3> inputs{};
   for (std::size_t i = 0; i < s.x.inputs.size(); ++i)
-    inputs[i] = s.input(i);
+    inputs[i] = s.values(i);
   elementwise(s.where(), program, s.elements(),
-              std::span<const mixed_input>{inputs}.first(s.x.inputs.size()), 0, s.output());
+              std::span<const mixed_input>{inputs}.first(s.x.inputs.size()), 0, s.result());
 }
 
 auto all_rows() {
@@ -57,16 +57,45 @@ bool is_native_product(const instruction& x) {
     && !is_narrow(x.bias.type);
 }
 
+bool has_one_type(const instruction& x, std::size_t wide_input) {
+  for (std::size_t i = 0; i < x.inputs.size(); ++i)
+    if (i != wide_input && is_float(x.inputs[i].type) && x.inputs[i].type != x.inputs[0].type)
+      return false;
+  return (x.output.type == x.inputs[0].type || x.output.type == dtype::float32)
+    && !is_narrow(x.gradient.type) && !is_narrow(x.correct.type);
+}
+
 } // namespace
 
 bool is_native(const instruction& x) {
   if (x.op == operation::matmul || x.op == operation::batched_matmul)
     return is_native_product(x);
-  return row_of(x.op).mixed && !(x.op == operation::add_bias && is_narrow(x.inputs[1].type));
+  const auto& row = row_of(x.op);
+  const bool fits = !is_narrow(x.bias.type)
+    && (row.wide_input >= x.inputs.size() || !is_narrow(x.inputs[row.wide_input].type));
+  return fits && (row.mixed || (row.narrow && has_one_type(x, row.wide_input)));
 }
 
-void finish(const step& s, std::size_t channels, std::size_t inner, const float* product) {
+namespace {
+
+/// True if the product itself must be kept in float32.
+bool keeps_product(const instruction& x) {
+  return is_narrow(x.output.type) && (x.bias.exists() || x.after);
+}
+
+} // namespace
+
+mixed_output step::product() const {
+  return keeps_product(x) ? mixed_output{reinterpret_cast<float*>(space())} : result();
+}
+
+std::size_t space_of_product(const instruction& x, std::size_t rows) {
+  return keeps_product(x) ? (x.output.shape.elements(rows) + 1) / 2 : 0;
+}
+
+void finish(const step& s, std::size_t channels, std::size_t inner) {
   const auto n = s.elements();
+  const auto* const product = static_cast<const float*>(s.product().data);
   if (s.x.bias.exists()) {
     by_channel(s.where(), channel_operation::add,
                {n, channels, inner, product, s.run.read(s.x.bias), s.last(), s.out, dtype::float32,
@@ -77,7 +106,7 @@ void finish(const step& s, std::size_t channels, std::size_t inner, const float*
     const mixed_input inputs[] = {
       first, last.operand != nullptr ? mixed_input{last.operand, last.type} : first};
     const element_step program[] = {{*s.x.after, 0, 1, 1, 2}};
-    elementwise(s.where(), program, n, inputs, 0, s.output());
+    elementwise(s.where(), program, n, inputs, 0, s.result());
   }
 }
 

@@ -36,16 +36,23 @@ struct step {
     return {x.after.value_or(operation::end), run.read(x.epilogue_operand),
             x.epilogue_operand.type};
   }
-  mixed_input input(std::size_t i) const { return {operand(i), x.inputs[i].type}; }
-  mixed_output output() const { return {out, x.output.type}; }
+  mixed_input values(std::size_t i) const { return {operand(i), x.inputs[i].type}; }
+  mixed_output result() const { return {out, x.output.type}; }
+  /// The destination of what the operation itself computes, before `finish`: the result, or work
+  /// space (space_of_product) if more follows before the result is rounded.
+  mixed_output product() const;
 };
 
-/// Adds the bias of the instruction to `product` of float32, one value per `inner` elements of
-/// `channels`, applies the rest of the instruction, and writes the result. `product` may be the
-/// result.
-void finish(const step& s, std::size_t channels, std::size_t inner, const float* product);
+/// Work space of step::product, in doubles.
+std::size_t space_of_product(const instruction& x, std::size_t rows);
+
+/// Adds the bias of the instruction to step::product, one value per `inner` elements of `channels`,
+/// applies the rest of the instruction, and writes the result.
+void finish(const step& s, std::size_t channels, std::size_t inner);
 
 struct operation_row {
+  static constexpr std::size_t no_input = ~std::size_t{0};
+
   operation op = operation::placeholder;
   void (*run)(const step&) = nullptr;
   /// Work space for a run of `rows` samples, in doubles.
@@ -58,6 +65,11 @@ struct operation_row {
   /// True if it computes with operands of 16 bits itself. Otherwise, the executor converts them
   /// (kernels/plan/widened.hpp).
   bool mixed = false;
+  /// The same, but all operands of floating point have one type, and the result has this type or is
+  /// float32.
+  bool narrow = false;
+  /// With both: the input that must have float32 all the same, such as a bias; none by default.
+  std::size_t wide_input = no_input;
   /// See fusion_traits.
   bool takes_epilogue = false;
   std::optional<operation> bias = std::nullopt;

@@ -1,5 +1,6 @@
 #include "kernels/cuda/convolution.hpp"
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
 
 namespace troupe::cuda {
 
@@ -50,8 +51,8 @@ struct pooling {
   }
   /// Offset of the largest element under window (i, j) of a plane; the first of equal ones, or the
   /// first NaN.
-  TROUPE_DEVICE std::size_t largest(const view<const float>& from, std::size_t begin, int i,
-                                    int j) const {
+  template <class In>
+  TROUPE_DEVICE std::size_t largest(const In& from, std::size_t begin, int i, int j) const {
     const auto lines = y.under(i);
     const auto columns = x.under(j);
     auto best = at(lines.begin, columns.begin);
@@ -69,10 +70,11 @@ struct pooling {
 };
 
 /// A thread per element of the result.
+template <class In, class Out>
 struct max_select_kernel {
   pooling how;
-  view<const float> v, x; // (planes, pixels)
-  view<float> out;        // (planes, positions)
+  In v, x; // (planes, pixels)
+  Out out; // (planes, positions)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
@@ -86,11 +88,12 @@ struct max_select_kernel {
 };
 
 /// A thread per element of the image: it gathers from the windows that cover it, in their order.
+template <class In, class Out>
 struct max_gradient_kernel {
   pooling how;
-  view<const float> dy; // (planes, positions)
-  view<const float> x;  // (planes, pixels)
-  view<float> dx;       // (planes, pixels)
+  In dy;  // (planes, positions)
+  In x;   // (planes, pixels)
+  Out dx; // (planes, pixels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
@@ -109,10 +112,11 @@ struct max_gradient_kernel {
   }
 };
 
+template <class In, class Out>
 struct average_kernel {
   pooling how;
-  view<const float> x; // (planes, pixels)
-  view<float> out;     // (planes, positions)
+  In x;    // (planes, pixels)
+  Out out; // (planes, positions)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
@@ -129,10 +133,11 @@ struct average_kernel {
   }
 };
 
+template <class In, class Out>
 struct average_gradient_kernel {
   pooling how;
-  view<const float> dy; // (planes, positions)
-  view<float> dx;       // (planes, pixels)
+  In dy;  // (planes, positions)
+  Out dx; // (planes, pixels)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
@@ -166,30 +171,54 @@ std::size_t elements(const images& x) {
 } // namespace
 
 void max_pool_select(stream where, const images& in, const images& out, const window& how,
-                     const float* v, const float* x, float* y) {
-  launch(where, "max_pool_select", {blocks_for(elements(out))},
-         max_select_kernel{
-           pooling_of(in, out, how), {v, elements(in)}, {x, elements(in)}, {y, elements(out)}});
+                     mixed_input v, mixed_input x, mixed_output y) {
+  with_views(
+    y, elements(out),
+    [&](auto to, auto values, auto from) {
+      launch(where, "max_pool_select", {blocks_for(to.size)},
+             max_select_kernel{pooling_of(in, out, how), values, from, to});
+    },
+    read_elements{v, elements(in)}, read_elements{x, elements(in)});
 }
 
 void max_pool_gradient(stream where, const images& in, const images& out, const window& how,
-                       const float* dy, const float* x, float* dx) {
-  launch(where, "max_pool_gradient", {blocks_for(elements(in))},
-         max_gradient_kernel{
-           pooling_of(in, out, how), {dy, elements(out)}, {x, elements(in)}, {dx, elements(in)}});
+                       mixed_input dy, mixed_input x, mixed_output dx) {
+  const auto n = elements(in);
+  with_views(
+    mixed_output{dx.data, dy.type}, n,
+    [&](auto narrow, auto gradient, auto from) {
+      const auto launch_to = [&](auto to) {
+        launch(where, "max_pool_gradient", {blocks_for(n)},
+               max_gradient_kernel{pooling_of(in, out, how), gradient, from, to});
+      };
+      if (dx.type == dtype::float32)
+        launch_to(view<float>{static_cast<float*>(dx.data), n});
+      else
+        launch_to(narrow);
+    },
+    read_elements{dy, elements(out)}, read_elements{x, n});
 }
 
 void average_pool(stream where, const images& in, const images& out, const window& how,
-                  const float* x, float* y) {
-  launch(where, "average_pool", {blocks_for(elements(out))},
-         average_kernel{pooling_of(in, out, how), {x, elements(in)}, {y, elements(out)}});
+                  mixed_input x, mixed_output y) {
+  with_views(
+    y, elements(out),
+    [&](auto to, auto from) {
+      launch(where, "average_pool", {blocks_for(to.size)},
+             average_kernel{pooling_of(in, out, how), from, to});
+    },
+    read_elements{x, elements(in)});
 }
 
 void average_pool_gradient(stream where, const images& in, const images& out, const window& how,
-                           const float* dy, float* dx) {
-  launch(
-    where, "average_pool_gradient", {blocks_for(elements(in))},
-    average_gradient_kernel{pooling_of(in, out, how), {dy, elements(out)}, {dx, elements(in)}});
+                           mixed_input dy, mixed_output dx) {
+  with_views(
+    dx, elements(in),
+    [&](auto to, auto gradient) {
+      launch(where, "average_pool_gradient", {blocks_for(to.size)},
+             average_gradient_kernel{pooling_of(in, out, how), gradient, to});
+    },
+    read_elements{dy, elements(out)});
 }
 
 } // namespace troupe::cuda

@@ -1,6 +1,7 @@
 #include "kernels/cuda/reductions.hpp"
 
 #include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
 
 namespace troupe::cuda {
 
@@ -59,9 +60,9 @@ void sum_terms(stream where, const char* name, std::size_t n, const Term& term, 
          final_sum{{space, blocks}, factor, {out.exact, 1}, {out.rounded, 1}});
 }
 
-template <class T>
+template <class In>
 struct element_term {
-  view<const T> x;
+  In x;
   TROUPE_DEVICE double operator()(std::size_t i) const { return static_cast<double>(x.load(i)); }
 };
 
@@ -84,8 +85,9 @@ struct binary_correct_term {
 };
 
 /// A block sums a part of the rows, for warp_threads columns. A warp reads neighbouring elements.
+template <class In>
 struct leading_sum {
-  view<const float> x;  // (rows, columns)
+  In x;                 // (rows, columns)
   view<double> partial; // (parts, columns)
   std::size_t rows, columns, parts;
 
@@ -128,9 +130,10 @@ struct parts_sum {
 };
 
 /// A warp per row.
+template <class In>
 struct last_sum {
-  view<const float> x; // (rows, columns)
-  view<float> out;     // (rows)
+  In x;            // (rows, columns)
+  view<float> out; // (rows)
   std::size_t columns;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -146,9 +149,10 @@ struct last_sum {
 };
 
 /// A block per channel.
+template <class In>
 struct channel_sum {
-  view<const float> x; // (count, channels, pixels)
-  view<float> out;     // (channels)
+  In x;            // (count, channels, pixels)
+  view<float> out; // (channels)
   std::size_t count, pixels;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -166,14 +170,16 @@ struct channel_sum {
 
 } // namespace
 
-void sum(stream where, std::size_t n, const float* x, double factor, double* space,
+void sum(stream where, std::size_t n, mixed_input x, double factor, double* space,
          scalar_result out) {
-  sum_terms(where, "sum", n, element_term<float>{{x, n}}, factor, space, out);
+  with_view({x, n}, [&](auto from) {
+    sum_terms(where, "sum", n, element_term<decltype(from)>{from}, factor, space, out);
+  });
 }
 
 void sum(stream where, std::size_t n, const double* x, double factor, double* space,
          scalar_result out) {
-  sum_terms(where, "sum", n, element_term<double>{{x, n}}, factor, space, out);
+  sum_terms(where, "sum", n, element_term<view<const double>>{{x, n}}, factor, space, out);
 }
 
 void squared_error(stream where, std::size_t n, const float* a, const float* b, double factor,
@@ -197,24 +203,30 @@ void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, 
   launch(where, "add_parts", {blocks_for(n)}, parts_sum{{x, parts * n}, {out, n}, parts});
 }
 
-void sum_leading(stream where, std::size_t rows, std::size_t columns, const float* x, double* space,
+void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_input x, double* space,
                  float* out) {
   const auto parts = row_parts(rows, columns);
   const auto tasks = (columns + warp_threads - 1) / warp_threads * parts;
-  launch(where, "leading_sum", {std::min(tasks, most_blocks), block_threads * sizeof(double)},
-         leading_sum{{x, rows * columns}, {space, parts * columns}, rows, columns, parts});
+  with_view({x, rows * columns}, [&](auto from) {
+    launch(where, "leading_sum", {std::min(tasks, most_blocks), block_threads * sizeof(double)},
+           leading_sum<decltype(from)>{from, {space, parts * columns}, rows, columns, parts});
+  });
   add_parts(where, parts, columns, space, out);
 }
 
-void sum_last(stream where, std::size_t rows, std::size_t columns, const float* x, float* out) {
-  launch(where, "last_sum", {blocks_for(rows, block_warps)},
-         last_sum{{x, rows * columns}, {out, rows}, columns});
+void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x, float* out) {
+  with_view({x, rows * columns}, [&](auto from) {
+    launch(where, "last_sum", {blocks_for(rows, block_warps)},
+           last_sum<decltype(from)>{from, {out, rows}, columns});
+  });
 }
 
 void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,
-                  const float* x, float* out) {
-  launch(where, "channel_sum", {std::min(channels, most_blocks), sum_shared},
-         channel_sum{{x, count * channels * pixels}, {out, channels}, count, pixels});
+                  mixed_input x, float* out) {
+  with_view({x, count * channels * pixels}, [&](auto from) {
+    launch(where, "channel_sum", {std::min(channels, most_blocks), sum_shared},
+           channel_sum<decltype(from)>{from, {out, channels}, count, pixels});
+  });
 }
 
 } // namespace troupe::cuda

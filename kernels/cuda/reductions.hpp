@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/mixed.hpp"
 #include "kernels/cuda/stream.hpp"
 
 #include <cstddef>
@@ -20,7 +21,7 @@ struct scalar_result {
 };
 
 /// factor * sum of x (n).
-void sum(stream where, std::size_t n, const float* x, double factor, double* space,
+void sum(stream where, std::size_t n, mixed_input x, double factor, double* space,
          scalar_result out);
 /// factor * sum of x (n), in double.
 void sum(stream where, std::size_t n, const double* x, double factor, double* space,
@@ -36,14 +37,14 @@ void binary_correct(stream where, std::size_t n, const float* logits, const std:
 /// Number of parts into which sum_leading divides `rows`.
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept;
 /// out (columns) = sum over the rows of x (rows, columns). `space`: row_parts() * columns elements.
-void sum_leading(stream where, std::size_t rows, std::size_t columns, const float* x, double* space,
+void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_input x, double* space,
                  float* out);
 /// out (n) = sum of the parts (parts, n), in their order.
 void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, float* out);
 /// out (rows) = sum of each row of x (rows, columns).
-void sum_last(stream where, std::size_t rows, std::size_t columns, const float* x, float* out);
+void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x, float* out);
 /// out (channels) = sum of x (count, channels, pixels) over images and pixels.
 void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,
-                  const float* x, float* out);
+                  mixed_input x, float* out);
 
 } // namespace troupe::cuda

@@ -30,6 +30,10 @@ public:
   /// Bytes of device memory that an updater of these sizes allocates.
   /// @param staged with reserve_stage()
   static std::size_t memory_bytes(const updater_sizes& sizes, bool staged);
+  /// The same for pinned memory.
+  static std::size_t pinned_bytes(const updater_sizes& sizes) noexcept {
+    return (sizes.moment_apart ? 2 : 1) * sizes.elements * sizeof(float);
+  }
 
   void apply(const range_update& x) override;
   void stage(const range_update& x) override;

@@ -40,6 +40,14 @@ public:
 std::unique_ptr<device_executor> make_cpu_executor(std::shared_ptr<const plan> what,
                                                    std::size_t threads);
 
+/// Memory for work on a GPU, in bytes.
+struct gpu_memory {
+  /// Of the GPU.
+  std::size_t device = 0;
+  /// Page-locked memory of the host, for copies from and to the GPU.
+  std::size_t pinned = 0;
+};
+
 /// The GPUs of this machine, by number from 0. Any thread may call it. Its executors have their own
 /// streams, so any number of them can share a GPU.
 class gpu_set {
@@ -63,8 +71,8 @@ public:
   /// products in the precision of the plan.
   virtual void check(std::size_t index, const plan& what) const = 0;
 
-  /// Bytes of a GPU's memory that an executor of this plan allocates.
-  virtual std::size_t memory_bytes(const plan& what) const = 0;
+  /// Memory that an executor of this plan allocates.
+  virtual gpu_memory memory_of(const plan& what) const = 0;
 
   /// Allocates all memory of the GPU that runs need. Throws device_error if the GPU cannot be used
   /// or has too little memory, and input_error like `check`.
@@ -73,9 +81,9 @@ public:
   make_executor(std::size_t index, std::shared_ptr<const plan> what,
                 std::shared_ptr<const plan> on_cpu) const = 0;
 
-  /// Bytes of a GPU's memory that an updater allocates.
+  /// Memory that an updater allocates.
   /// @param staged with device_updater::reserve_stage()
-  virtual std::size_t memory_bytes(const updater_sizes& sizes, bool staged) const = 0;
+  virtual gpu_memory memory_of(const updater_sizes& sizes, bool staged) const = 0;
 
   /// Opens the GPU. The updaters of a maker share a stream: one thread at a time may use them.
   /// Throws device_error if the GPU cannot be used.

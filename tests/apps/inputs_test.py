@@ -73,7 +73,7 @@ class Inputs(TestCase):
         for more in ([], ["--processes"]):
             self.refused("train", f"--job={job}", "--workers=2", *place, *more, says=missing)
         self.refused("check", f"--job={job}", "--workers=2", *place,
-                     says=["worker/0 on CPU:0", "worker/1 on GPU:99", *missing])
+                     says=["worker/0 on CPU:0", "worker/1 on GPU:99", "page-locked", *missing])
         self.refused("train", f"--job={job}", *place, says=["device[0]: there is no worker/1"])
         self.refused("train", f"--job={job}", "--set", "device[0]=/job:gardener/task:0/device:GPU:0",
                      says=["device[0]: ", "expected /job:worker/task:N/device:GPU:N"])

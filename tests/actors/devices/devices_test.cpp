@@ -203,6 +203,45 @@ BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   }
 }
 
+namespace {
+
+/// A GPU that counts copies of announced batches.
+class counting_device final : public simulated_device {
+public:
+  explicit counting_device(std::shared_ptr<std::size_t> uploads)
+    : simulated_device(3), uploads_(std::move(uploads)) {}
+  ~counting_device() override { *uploads_ += uploads(); }
+
+private:
+  std::shared_ptr<std::size_t> uploads_;
+};
+
+/// The copies of batches to the GPU while it computed others.
+std::size_t uploads_of(const proto::Job& job) {
+  auto count = std::make_shared<std::size_t>(0);
+  const std::shared_ptr<const gpu_set> devices =
+    cuda::make_gpus([count](std::size_t) -> std::unique_ptr<cuda::device> {
+      return std::make_unique<counting_device>(count);
+    });
+  const auto run = train(job, 2, devices);
+  BOOST_TEST(run.summary.failure == "");
+  BOOST_TEST(distance(run.weights, train(job, 2, gpus(1)).weights) == 0);
+  return *count;
+}
+
+} // namespace
+
+// Two feeds of each batch that is read before the one before it begins. The two workers train 24
+// samples in batches of 5 twice: ten batches.
+BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
+  for (const std::string protocol : {"RING", "SYNC_PS"})
+    for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "accumulate=2"}) {
+      const auto uploads = uploads_of(job_with(mlp, {"protocol=" + protocol, more, on_gpu}));
+      BOOST_TEST(uploads >= 2U * 2U, protocol << ", " << more << ": " << uploads);
+      BOOST_TEST(uploads <= 2U * 10U);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(one_worker_on_a_gpu_and_one_on_the_cpu) {
   const auto mixed =
     train(job_with(mlp, {"protocol=RING", on_gpu, "device[1]=/job:worker/task:1/device:CPU:0"}), 2,
@@ -512,7 +551,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
                         {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
                          "device[2]=/job:coordinator/task:0/device:GPU:0"}));
   const auto bytes = [&](job_kind job, std::uint32_t index) {
-    return device_memory(*context, {job, index}, 2, devices.get());
+    return device_memory(*context, {job, index}, 2, devices.get()).device;
   };
   // Weights, gradient and two slots of state, of which updates in pieces need a second copy.
   const auto vectors = context->protocol.in_pieces ? 4 + 3 : 4;
@@ -521,7 +560,15 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
   BOOST_TEST(bytes(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
   BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
   BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
-  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, nullptr) == 0U);
+  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, nullptr).device == 0U);
+  // For a shard, one copy of its gradient or weights; for a worker, weights and a gradient, too.
+  const auto pinned = [&](job_kind job, std::uint32_t index) {
+    return device_memory(*context, {job, index}, 2, devices.get()).pinned;
+  };
+  BOOST_TEST(pinned(job_kind::ps, 0) + pinned(job_kind::ps, 1)
+             == context->parameters().size() * sizeof(float));
+  BOOST_TEST(pinned(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
+  BOOST_TEST(pinned(job_kind::evaluator, 0) == 0U);
 }
 
 // Losses are about 2: rounding stays far below 1e-6.

@@ -283,6 +283,91 @@ void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double
   }
 }
 
+std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
+                                     std::size_t rows) {
+  options.precision = type;
+  return m.plan_for(options, rows);
+}
+
+namespace {
+
+double rounding_of(dtype type) {
+  return type == dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
+}
+
+/// The length of a - b, relative to b.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double size = 1e-20;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+/// Random leaves of a model; the same for the same batch.
+struct batch_of {
+  batch_of(std::uint64_t batch, std::size_t rows, void (*build)(model&)) {
+    build(values);
+    values.draw(rows, 5, batch);
+    feeds = values.feeds();
+  }
+  model values;
+  std::vector<feed<float>> feeds;
+};
+
+} // namespace
+
+void check_mixed(cuda::device& gpu, model& m, std::int64_t classes) {
+  for (const auto type : {dtype::bfloat16, dtype::float16}) {
+    const auto on_gpu = plan_for(m, cuda::gpu_plan_options(), type, 33);
+    cuda::executor there(gpu, on_gpu);
+    troupe::executor<float> here(plan_for(m, cpu_plan_options(), type, 33));
+    const auto name = std::string(to_string(type));
+    for (const std::size_t rows : {33, 0, 1, 7}) {
+      m.draw(rows, classes);
+      const auto actual = run(m, there);
+      const auto expected = run(m, here);
+      const double tolerance = 6 * rounding_of(type);
+      BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)
+                   <= tolerance * std::max(std::fabs(expected.result.loss), 1e-3),
+                 name);
+      BOOST_TEST(actual.result.counted == expected.result.counted);
+      BOOST_TEST(actual.buckets == expected.buckets, boost::test_tools::per_element());
+      BOOST_TEST(distance(actual.gradient, expected.gradient) <= tolerance, name << " " << rows);
+      for (std::size_t i = 0; i < expected.fetched.size(); ++i)
+        BOOST_TEST(distance(actual.fetched[i], expected.fetched[i]) <= tolerance, name);
+    }
+    BOOST_TEST(cuda::executor::memory_bytes(*on_gpu)
+               < cuda::executor::memory_bytes(*m.plan_for(cuda::gpu_plan_options(), 33)) * 3 / 2);
+  }
+}
+
+std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<const plan>& what,
+                                     const std::vector<announcing_step>& steps, std::size_t known,
+                                     void (*build)(model&)) {
+  cuda::executor there(gpu, what);
+  std::vector<results> out;
+  for (const auto& step : steps) {
+    const batch_of own(step.batch, step.rows, build);
+    const batch_of next(step.next, step.next_rows, build);
+    results result;
+    result.gradient.resize(what->parameters().size());
+    const auto pointers = own.values.pointers();
+    run_arguments<float> arguments;
+    arguments.rows = step.rows;
+    arguments.weights = pointers;
+    arguments.feeds = own.feeds;
+    arguments.gradient = result.gradient;
+    arguments.batch = step.batch;
+    arguments.next = {step.next, step.next_rows, std::span{next.feeds}.first(known)};
+    result.result = there.run(arguments);
+    out.push_back(std::move(result));
+  }
+  return out;
+}
+
 namespace {
 
 /// A device_executor with the functions of other executors.

@@ -134,6 +134,27 @@ results run(const model& m, Executor& executor) {
 /// Sums are computed in another order, and in double instead of float. The tolerance is a number of
 /// roundings of 2^-24, relative to the largest element of a tensor.
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
+/// A plan in this precision.
+std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
+                                     std::size_t rows);
+/// Both devices round the results of their steps. They fuse different steps, and their sums differ
+/// in the last bits of float32, so single results may be rounded to neighbours. Compared by the
+/// lengths of tensors.
+void check_mixed(cuda::device& gpu, model& m, std::int64_t classes);
+/// A step with its own batch, which announces another one (0: none).
+struct announcing_step {
+  std::uint64_t batch = 0;
+  std::uint64_t next = 0;
+  std::size_t rows = 7;
+  std::size_t next_rows = 7;
+};
+
+/// Runs the steps on the model that `build` makes. Each batch has its own random leaves.
+/// @param known the number of feeds that are announced
+std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<const plan>& what,
+                                     const std::vector<announcing_step>& steps,
+                                     std::size_t known = 2,
+                                     void (*build)(model&) = build_classifier);
 /// Runs the plan on both devices, with several numbers of rows.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
 /// Recorded runs give the same bits as others: a recording contains no seeds and no pointers of the

@@ -264,6 +264,7 @@ BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
     const auto what = m.plan_for(cuda::gpu_plan_options(), 8);
     const cuda::executor there(gpu, what);
     BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+    BOOST_TEST(gpu.pinned_bytes() == cuda::executor::pinned_bytes(*what));
   }
 }
 

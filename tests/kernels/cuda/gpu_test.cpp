@@ -92,6 +92,40 @@ BOOST_AUTO_TEST_CASE(convolutional_networks) {
   check_training(*gpu, m, 4);
 }
 
+BOOST_AUTO_TEST_CASE(types_of_16_bits) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  model dense;
+  build_classifier(dense);
+  check_mixed(*gpu, dense, 5);
+  model network;
+  build_network(network);
+  check_mixed(*gpu, network, 4);
+}
+
+// Each set of feeds is used often enough to be recorded.
+BOOST_AUTO_TEST_CASE(announced_batches) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  model m;
+  build_classifier(m);
+  const auto what = m.plan_for(cuda::gpu_plan_options(), 7);
+  std::vector<announcing_step> steps;
+  for (std::uint64_t i = 1; i <= 8; ++i)
+    steps.push_back({i, i + 1});
+  auto silent = steps;
+  for (auto& x : silent)
+    x.next = 0;
+  const auto expected = announced_steps(*gpu, what, silent);
+  const auto actual = announced_steps(*gpu, what, steps);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    BOOST_TEST(same_bits(actual[i].gradient, expected[i].gradient));
+    BOOST_TEST(actual[i].result.loss == expected[i].result.loss);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(workers) {
   if (open_or_skip())
     check_workers(*cuda::make_gpus(cuda::open_device));

@@ -1,4 +1,3 @@
-#include "kernels/cpu/conversions.hpp"
 #include "kernels/cuda/conversions.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/executor.hpp"
@@ -8,6 +7,7 @@
 #include "kernels/graph/sequence_operations.hpp"
 #include "kernels/narrow_float.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/narrow.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
@@ -27,69 +27,6 @@ using namespace troupe::test;
 // Types of 16 bits on a GPU.
 
 namespace {
-
-constexpr dtype both[] = {dtype::bfloat16, dtype::float16};
-
-double rounding_of(dtype type) {
-  return type == dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
-}
-
-std::vector<std::uint16_t> narrowed(dtype type, const std::vector<float>& x) {
-  std::vector<std::uint16_t> result(x.size());
-  cpu::narrow(type, x.size(), x.data(), result.data());
-  return result;
-}
-
-std::vector<float> widened_all(dtype type, const std::vector<std::uint16_t>& x) {
-  std::vector<float> result(x.size());
-  cpu::widen(type, x.size(), x.data(), result.data());
-  return result;
-}
-
-/// The length of a - b, relative to b.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double size = 1e-20;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    size += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / size);
-}
-
-std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
-                                     std::size_t rows) {
-  options.precision = type;
-  return m.plan_for(options, rows);
-}
-
-/// Both devices round the results of their steps. They fuse different steps, and their sums differ
-/// in the last bits of float32, so single results may be rounded to neighbours. Compared by the
-/// lengths of tensors.
-void check_mixed(simulated_device& gpu, model& m, std::int64_t classes) {
-  for (const auto type : both) {
-    const auto on_gpu = plan_for(m, cuda::gpu_plan_options(), type, 33);
-    cuda::executor there(gpu, on_gpu);
-    troupe::executor<float> here(plan_for(m, cpu_plan_options(), type, 33));
-    const auto name = std::string(to_string(type));
-    for (const std::size_t rows : {33, 0, 1, 7}) {
-      m.draw(rows, classes);
-      const auto actual = run(m, there);
-      const auto expected = run(m, here);
-      const double tolerance = 6 * rounding_of(type);
-      BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)
-                   <= tolerance * std::max(std::fabs(expected.result.loss), 1e-3),
-                 name);
-      BOOST_TEST(actual.result.counted == expected.result.counted);
-      BOOST_TEST(actual.buckets == expected.buckets, boost::test_tools::per_element());
-      BOOST_TEST(distance(actual.gradient, expected.gradient) <= tolerance, name << " " << rows);
-      for (std::size_t i = 0; i < expected.fetched.size(); ++i)
-        BOOST_TEST(distance(actual.fetched[i], expected.fetched[i]) <= tolerance, name);
-    }
-    BOOST_TEST(cuda::executor::memory_bytes(*on_gpu)
-               < cuda::executor::memory_bytes(*m.plan_for(cuda::gpu_plan_options(), 33)) * 3 / 2);
-  }
-}
 
 /// Products of matrices of sequences, and a normalization between them.
 void build_attention(model& m) {
@@ -115,7 +52,7 @@ void build_attention(model& m) {
 BOOST_AUTO_TEST_SUITE(cuda_mixed_precision)
 
 BOOST_AUTO_TEST_CASE(conversions_have_the_bits_of_the_cpu) {
-  for (const auto type : both)
+  for (const auto type : narrow_types)
     for (const auto n : element_counts) {
       const auto x = random_floats(n, "x");
       const auto expected = narrowed(type, x);
@@ -159,7 +96,7 @@ BOOST_AUTO_TEST_CASE(more_conversions_than_one_launch_has) {
 BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
   const element_step program[] = {{operation::multiply, 0, 1, 0, 2},
                                   {operation::scale, 2, 2, 2, 2, 0.3}};
-  for (const auto type : both)
+  for (const auto type : narrow_types)
     for (const auto n : element_counts) {
       const auto x = narrowed(type, random_floats(n, "x"));
       const auto y = random_floats(n, "y");
@@ -181,7 +118,7 @@ BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
 }
 
 BOOST_AUTO_TEST_CASE(biases_of_mixed_types) {
-  for (const auto type : both)
+  for (const auto type : narrow_types)
     for (const std::size_t rows : {0, 1, 33})
       for (const std::size_t columns : {1, 31, 257}) {
         const auto n = rows * columns;
@@ -263,6 +200,7 @@ BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
     const auto what = plan_for(m, cuda::gpu_plan_options(), dtype::bfloat16, 8);
     const cuda::executor there(gpu, what);
     BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+    BOOST_TEST(gpu.pinned_bytes() == cuda::executor::pinned_bytes(*what));
   }
 }
 

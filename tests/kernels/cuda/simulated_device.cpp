@@ -33,7 +33,7 @@ simulated_stream& stream_of(cuda::stream x) {
 
 } // namespace
 
-simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(2, seed) {}
+simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(3, seed) {}
 
 void* simulated_device::allocate(std::size_t bytes) {
   ++allocations_;
@@ -50,6 +50,7 @@ void simulated_device::release(void* memory) noexcept {
 
 void* simulated_device::allocate_pinned(std::size_t bytes) {
   ++allocations_;
+  pinned_bytes_ += bytes;
   std::vector<std::byte> memory(bytes, std::byte{0xa5});
   auto* const result = memory.data();
   pinned_.emplace(result, std::move(memory));
@@ -77,6 +78,7 @@ bool simulated_device::is_pinned(const void* memory, std::size_t bytes) const {
 
 void simulated_device::copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) {
   const auto check = [to, bytes] { mark_written(to, bytes); };
+  uploaded_ += where.handle == uploads_.handle ? 1 : 0;
   if (where.handle != nullptr && is_pinned(from, bytes)) {
     streams_.copy_in(stream_of(where), to, from, bytes, check);
     return;

@@ -22,6 +22,7 @@ public:
   std::string name() const override { return "simulated"; }
   cuda::stream main_stream() const override { return main_; }
   cuda::stream copy_stream() const override { return copies_; }
+  cuda::stream upload_stream() const override { return uploads_; }
   void enter() override {}
   void* allocate(std::size_t bytes) override;
   /// Waits for all streams, like cudaFree.
@@ -42,11 +43,14 @@ public:
 
   /// Allocations of both kinds of memory so far.
   std::size_t allocations() const noexcept { return allocations_; }
-  /// The bytes of all allocations of device memory so far.
+  /// The bytes of all allocations of device memory so far, and of pinned memory.
   std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
+  std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
   /// Recordings so far, and how often one was submitted.
   std::size_t recordings() const noexcept { return recordings_; }
   std::size_t replays() const noexcept { return replays_; }
+  /// Copies of the upload stream so far.
+  std::size_t uploads() const noexcept { return uploaded_; }
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
   /// pinned.
   std::size_t waits() const noexcept { return waits_; }
@@ -57,11 +61,14 @@ private:
   simulated_streams streams_;
   cuda::stream main_ = streams_.handle(0);
   cuda::stream copies_ = streams_.handle(1);
+  cuda::stream uploads_ = streams_.handle(2);
   std::map<const std::byte*, std::vector<std::byte>> pinned_;
   std::size_t allocations_ = 0;
   std::size_t allocated_bytes_ = 0;
+  std::size_t pinned_bytes_ = 0;
   std::size_t recordings_ = 0;
   std::size_t replays_ = 0;
+  std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
 };
 

@@ -130,6 +130,7 @@ BOOST_AUTO_TEST_CASE(a_sparse_model) {
   with_all_devices([&](simulated_device& gpu) {
     cuda::executor there(gpu, what);
     BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what));
+    BOOST_TEST(gpu.pinned_bytes() == cuda::executor::pinned_bytes(*what));
     executor<float> here(plan_for(cpu_plan_options()));
     const auto w = random_floats(50 * 4, "w");
     const auto b = random_floats(4, "b");

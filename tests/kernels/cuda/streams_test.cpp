@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/updater.hpp"
+#include "kernels/graph/operations.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
@@ -291,6 +292,122 @@ BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
   const auto what = m.plan_for(gpu_plan_options(), 7);
   check_all_are_needed(
     2 * 2 * segments_of(*what), [&](device& gpu) { return two_steps(gpu, m, what); }, same);
+}
+
+namespace {
+
+/// More feeds than a run without samples has work.
+void build_many_feeds(model& m) {
+  auto x = m.g.placeholder("x", {shape::batch, 2});
+  for (std::size_t i = 0; i < 40; ++i)
+    x = x + m.g.placeholder("x" + std::to_string(i), {shape::batch, 2});
+  const auto y = dense(x, m.g.variable("w", {2, 2}));
+  m.loss = sum(multiply(y, y));
+}
+
+std::shared_ptr<const plan> classifier_plan() {
+  model m;
+  build_classifier(m);
+  return m.plan_for(gpu_plan_options(), 33);
+}
+
+} // namespace
+
+// The bits of runs without announcements: if the batch comes, if another one comes, if the same
+// batch runs again, and if its size differs. Recordings hold places of feeds: four rounds use them.
+BOOST_AUTO_TEST_CASE(announced_batches_give_the_same_bits) {
+  const auto what = classifier_plan();
+  std::vector<announcing_step> steps{{1, 2},        {2, 3},        {2, 3}, {3, 4}, {9, 4},
+                                     {4, 5, 7, 33}, {5, 6, 33, 7}, {7, 8}, {8, 0}, {9, 9}};
+  for (std::uint64_t i = 10; i < 18; ++i)
+    steps.push_back({i, i + 1});
+  auto silent = steps;
+  for (auto& step : silent)
+    step.next = 0;
+  simulated_device reference;
+  const auto expected = announced_steps(reference, what, silent);
+  BOOST_TEST(reference.uploads() == 0U);
+  for (const std::size_t known : {2, 1})
+    with_all_devices([&](simulated_device& gpu) {
+      const auto actual = announced_steps(gpu, what, steps, known);
+      for (std::size_t i = 0; i < steps.size(); ++i)
+        BOOST_TEST(same({actual[i]}, {expected[i]}), "step " << i);
+      BOOST_TEST(gpu.uploads() == 15 * known);
+    });
+}
+
+// Before the host waits for the first bucket, the copies are submitted, to a stream of their own.
+BOOST_AUTO_TEST_CASE(announced_feeds_are_copied_while_a_run_computes) {
+  const auto what = classifier_plan();
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    simulated_device gpu{seed};
+    cuda::executor there(gpu, what);
+    model own;
+    model next;
+    for (auto* x : {&own, &next})
+      build_classifier(*x);
+    own.draw(7, 5, 1);
+    next.draw(7, 5, 2);
+    const auto feeds = own.feeds();
+    const auto next_feeds = next.feeds();
+    const auto pointers = own.pointers();
+    std::vector<float> gradient(what->parameters().size());
+    std::vector<std::size_t> copied;
+    const auto on_bucket = [&](std::size_t) { copied.push_back(gpu.uploads()); };
+    run_arguments<float> arguments;
+    arguments.rows = 7;
+    arguments.weights = pointers;
+    arguments.feeds = feeds;
+    arguments.gradient = gradient;
+    arguments.on_bucket = on_bucket;
+    arguments.batch = 1;
+    arguments.next = {2, 7, next_feeds};
+    there.run(arguments);
+    BOOST_TEST(copied.front() == 2U);
+    BOOST_TEST(gpu.uploads() == 2U);
+  }
+}
+
+// An announced batch that nobody runs, and one with too many rows.
+BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come) {
+  const auto what = classifier_plan();
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    simulated_device gpu{seed};
+    announced_steps(gpu, what, {{1, 2}});
+    BOOST_TEST(gpu.uploads() == 2U);
+    announced_steps(gpu, what, {{1, 2, 7, 34}});
+    BOOST_TEST(gpu.uploads() == 2U);
+  }
+}
+
+// Per segment, as above; and a wait of the main stream for an announced batch that comes.
+BOOST_AUTO_TEST_CASE(announced_batches_that_come_need_every_wait) {
+  model m;
+  build_many_feeds(m);
+  const auto what = m.plan_for(gpu_plan_options(), 7);
+  check_all_are_needed(
+    2 * 2 * segments_of(*what) + 1,
+    [&](device& gpu) {
+      return announced_steps(gpu, what, {{1, 2, 0, 7}, {2, 0}}, 41, build_many_feeds);
+    },
+    same);
+}
+
+// The host waits before it overwrites an announced batch in pinned memory.
+BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come_need_a_wait) {
+  const auto what = classifier_plan();
+  const std::vector<announcing_step> steps{{1, 2}, {3, 4}, {4, 0}};
+  const auto segments = segments_of(*what);
+  simulated_device at_once;
+  const auto expected = announced_steps(at_once, what, steps);
+  forgetful_device gpu(0, ~std::size_t{0});
+  BOOST_TEST(same(announced_steps(gpu, what, steps), expected));
+  BOOST_TEST(gpu.event_waits() == 3 * 2 * segments + 2);
+  // In the second step, behind the waits of the copy stream.
+  const auto wait = 3 * segments;
+  BOOST_TEST(is_missed(
+    wait, [&](device& x) { return announced_steps(x, what, steps); },
+    [&](const auto& x) { return same(x, expected); }));
 }
 
 // Per piece of an update: the same.

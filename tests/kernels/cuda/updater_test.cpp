@@ -182,6 +182,7 @@ BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
           there.reserve_stage();
         BOOST_TEST(gpu->allocated_bytes()
                    == cuda::updater::memory_bytes(sizes_of(rule, 300, apart), staged));
+        BOOST_TEST(gpu->pinned_bytes() == cuda::updater::pinned_bytes(sizes_of(rule, 300, apart)));
       }
 }
 
