@@ -135,6 +135,7 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
 // Masks depend only on the batch. Changes to an image depend only on its record and the epoch.
 // Running statistics are restored like other weights.
 BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
+  some_cases chosen{2};
   const auto model = [](const std::string& rate) {
     return "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { activation: RELU "
            "} "
@@ -149,8 +150,9 @@ BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
       const auto whole = simulate(first.options).summary;
       BOOST_TEST_REQUIRE(whole.failure == "");
       for (const std::uint64_t k : {3, 20, 33})
-        BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
-                   == whole.weights_sha256);
+        if (chosen())
+          BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
+                     == whole.weights_sha256);
       for (const auto& other : {forty_steps(protocol, workers, {model("0.2"), augment}),
                                 forty_steps(protocol, workers, {model("0.3")})})
         BOOST_TEST(simulate(site{simulated(other, workers, ps)}.options).summary.weights_sha256
