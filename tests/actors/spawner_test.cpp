@@ -30,7 +30,7 @@ namespace troupe {
 
 namespace {
 
-class counter : public caf::event_based_actor {
+class counting_actor : public caf::event_based_actor {
 public:
   using event_based_actor::event_based_actor;
 
@@ -85,10 +85,10 @@ BOOST_AUTO_TEST_SUITE(brief_actors)
 
 // The actor may still be busy with its start on another thread, so this is repeated.
 BOOST_AUTO_TEST_CASE(hold_the_thread_of_the_sender_for_few_messages) {
-  constexpr auto few = in_short_turns<counter>::most_messages;
+  constexpr auto few = in_short_turns<counting_actor>::most_messages;
   setting x;
   caf::actor_system sys{x.cfg};
-  const caf::actor brief = spawner{}.spawn_brief<counter>(sys);
+  const caf::actor brief = spawner{}.spawn_brief<counting_actor>(sys);
   const caf::actor sender = sys.spawn<flood>(brief);
   const receivers_run_here here;
   const auto here_of = [](auto& threads) {
@@ -107,9 +107,10 @@ BOOST_AUTO_TEST_CASE(hold_the_thread_of_the_sender_for_few_messages) {
 BOOST_AUTO_TEST_CASE(are_cooperative_in_simulations) {
   setting x;
   caf::actor_system sys{x.cfg};
-  const caf::actor plain = spawner{spawner::kind::cooperative}.spawn_brief<counter>(sys);
-  BOOST_TEST(dynamic_cast<in_short_turns<counter>*>(caf::actor_cast<caf::abstract_actor*>(plain))
-             == nullptr);
+  const caf::actor plain = spawner{spawner::kind::cooperative}.spawn_brief<counting_actor>(sys);
+  BOOST_TEST(
+    dynamic_cast<in_short_turns<counting_actor>*>(caf::actor_cast<caf::abstract_actor*>(plain))
+    == nullptr);
   caf::anon_send_exit(plain, caf::exit_reason::user_shutdown);
 }
 

@@ -13,8 +13,48 @@ target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
   TROUPE_SOURCE_DIR="${_root}" TROUPE_DATA_DIR="${TROUPE_DATA}")
 target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_framework)
 
+# Options of all test programs, in which a precompiled header and its users must agree.
+function(_troupe_test_options name kind)
+  target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
+  # In strings and in the actor framework, g++ 12 reports overflows that do not exist.
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
+  # The code of most tests runs once, and -O3 takes half as much of the compiler's time again. The libraries have -O3.
+  if(NOT kind STREQUAL "numeric")
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+endfunction()
+
+# Makes a program use headers that several programs precompile together: `numeric`, `schema` or `actors`. Parsing
+# Boost.Test takes a second per file, Protobuf two, and the actor framework four; precompiling these headers takes as
+# long as five files. An empty file owns each of them, with the options of programs.
+function(_troupe_precompiled name headers)
+  set(owner test_precompiled_${headers})
+  if(NOT TARGET ${owner})
+    set(libraries "")
+    set(more "")
+    if(headers STREQUAL "schema")
+      set(libraries troupe::schema)
+      set(more <google/protobuf/message.h> <filesystem>)
+    elseif(headers STREQUAL "actors")
+      set(libraries troupe::messages)
+      set(more <caf/all.hpp> <caf/io/all.hpp> "${_root}/messages/interfaces.hpp")
+    endif()
+    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${owner}.cpp" CONTENT "int main() {}\n")
+    add_library(${owner} OBJECT EXCLUDE_FROM_ALL "${CMAKE_CURRENT_BINARY_DIR}/${owner}.cpp")
+    set_target_properties(${owner} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    if(CMAKE_POSITION_INDEPENDENT_CODE)
+      target_compile_options(${owner} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
+    endif()
+    target_include_directories(${owner} PRIVATE "${_root}")
+    target_link_libraries(${owner} PRIVATE troupe_options ${libraries} Boost::unit_test_framework)
+    _troupe_test_options(${owner} "${headers}")
+    target_precompile_headers(${owner} PRIVATE "${_troupe_suites}" ${more})
+  endif()
+  target_precompile_headers(${name} REUSE_FROM ${owner})
+endfunction()
+
 # troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...]
-#             [PRECOMPILE header...] [ALONE file...] [NUMERIC])
+#             [ALONE file...] [NUMERIC])
 #
 # Adds one program per folder, with one CTest entry for each Boost.Test suite in its files FOO_test.cpp. If the
 # precondition of a case is missing, the case calls skip() of tests/support/skip.hpp. List such a case under MAY_SKIP,
@@ -26,20 +66,19 @@ target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_f
 # other files define differently. Helpers of a test therefore stand inside of its suite. NUMERIC programs compute much
 # themselves, and are fully optimized.
 function(troupe_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NUMERIC" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;PRECOMPILE;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NUMERIC" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;ALONE")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE troupe_options ${arg_LIBRARIES} test_main)
-  target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
-  # In strings and in the actor framework, g++ 12 reports overflows that do not exist.
-  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
-  # The code of most tests runs once, and -O3 takes half as much of the compiler's time again. The libraries have -O3.
-  if(NOT arg_NUMERIC)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  set(kind schema)
+  if(arg_NUMERIC)
+    set(kind numeric)
+  elseif(arg_LIBRARIES MATCHES "troupe(::|_)(messages|actors)" AND NOT "nocaf" IN_LIST arg_LABELS)
+    set(kind actors)
   endif()
-  # Parsing Boost.Test takes a second per file, and the actor framework four; this header takes as long as five files.
+  _troupe_test_options(${name} ${kind})
   list(LENGTH arg_SOURCES files)
-  if(files GREATER 5 OR arg_PRECOMPILE)
-    target_precompile_headers(${name} PRIVATE "${_troupe_suites}" ${arg_PRECOMPILE})
+  if(files GREATER 3)
+    _troupe_precompiled(${name} ${kind})
     set_target_properties(${name} PROPERTIES UNITY_BUILD "${TROUPE_UNITY_TESTS}")
     set_source_files_properties(${arg_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
@@ -88,5 +127,11 @@ endfunction()
 
 function(_troupe_add_test name labels timeout)
   add_test(NAME "${name}" COMMAND ${ARGN})
-  set_tests_properties("${name}" PROPERTIES SKIP_RETURN_CODE 77 LABELS "${labels}" TIMEOUT ${timeout})
+  set_tests_properties("${name}" PROPERTIES SKIP_RETURN_CODE 77 LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS 2)
+endfunction()
+
+# troupe_tests_wait(NAME...) says that these tests wait for processes and time limits most of their time. CTest is given
+# two jobs per processor, and a test has two of them (PROCESSORS) unless it waits: two such tests share a processor.
+function(troupe_tests_wait)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()

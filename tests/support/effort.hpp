@@ -13,16 +13,16 @@ inline constexpr bool under_sanitizer = false;
 #endif
 
 /// The number of cases that a test tries out of `n`: all in an optimized build, but only a tenth
-/// under a sanitizer.
+/// under a sanitizer, and a twentieth of a thousand or more.
 constexpr std::uint64_t tries(std::uint64_t n) {
-  return !under_sanitizer ? n : n < 10 ? 1 : n / 10;
+  return !under_sanitizer ? n : n < 10 ? 1 : n < 1000 ? n / 10 : n / 20;
 }
 
 /// Chooses the cases of nested loops that a test tries: all in an optimized build, but only every
 /// `stride`-th under a sanitizer. `if (!chosen()) continue;`
 class some_cases {
 public:
-  explicit some_cases(std::uint64_t stride = 7) : stride_(stride) {}
+  explicit some_cases(std::uint64_t stride = 13) : stride_(stride) {}
 
   bool operator()() { return !under_sanitizer || seen_++ % stride_ == 0; }
 

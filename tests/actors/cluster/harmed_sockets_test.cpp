@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
     const auto undisturbed = simulate(simulated(job, 2, 1)).summary;
     std::uint64_t harms = 0;
     for (std::size_t node = 0; node < 4; ++node) {
-      some_cases chosen;
+      some_cases chosen{7};
       std::uint64_t record = 0;
       for (bool harmed = true; harmed; ++record) {
         if (!chosen())

@@ -7,6 +7,7 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/graph/graph.hpp"
 #include "tests/actors/cluster/ways.hpp"
+#include "tests/support/effort.hpp"
 #include "tests/support/example_job.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -114,8 +115,10 @@ BOOST_AUTO_TEST_CASE(scales_of_gradients) {
   }
 }
 
-// Measured: at most 0.2 points of difference.
-BOOST_AUTO_TEST_CASE(digits_reach_the_accuracy_of_float32) {
+// Measured: at most 0.2 points of difference. The optimized build computes the same numbers in a
+// fraction of the time.
+BOOST_AUTO_TEST_CASE(digits_reach_the_accuracy_of_float32,
+                     *boost::unit_test::enable_if<!under_sanitizer>()) {
   const std::vector<std::string> size{"data.digits={train: 4000 test: 4000}", "data.batch=16",
                                       "epochs=5", "learning_rate={base: 0.02 cosine {}}"};
   for (const auto& model : {std::string{"model.layer[0].dense.units=64"}, cnn}) {
@@ -176,7 +179,10 @@ BOOST_AUTO_TEST_CASE(a_scale_that_is_too_large) {
 // The scale doubles after each batch, until a batch overflows. Workers have different scales.
 // Without growth, a scale of 1 loses small gradients.
 BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
-  for (const std::string more : {"accumulate=1", "accumulate=3", "optimizer.clip_norm=0.5"}) {
+  some_cases chosen{2};
+  for (const std::string more : {"accumulate=3", "accumulate=1", "optimizer.clip_norm=0.5"}) {
+    if (!chosen())
+      continue;
     auto job = job_with({"precision=FLOAT16", "max_bad=1", more});
     const auto expected = train(way::simulated, job, 2, 0);
     job.mutable_loss_scale()->set_initial(0x1p30);

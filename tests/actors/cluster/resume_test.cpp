@@ -117,6 +117,7 @@ BOOST_AUTO_TEST_CASE(other_records_are_told) {
 
 // All slots of the optimizer are restored, and the number of updates, which Adam needs.
 BOOST_AUTO_TEST_CASE(other_optimizers) {
+  some_cases chosen{5};
   for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
     for (auto& [protocol, workers, ps] : settings)
       BOOST_TEST_CONTEXT(kind << ", " << proto::Protocol_Name(protocol)) {
@@ -125,14 +126,16 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
         const auto whole = simulate(first.options).summary;
         BOOST_TEST_REQUIRE(whole.failure == "");
         for (const std::uint64_t k : {3, 20, 33})
-          BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
-                     == whole.weights_sha256);
+          if (chosen())
+            BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
+                       == whole.weights_sha256);
       }
 }
 
 // Masks depend only on the batch. Changes to an image depend only on its record and the epoch.
 // Running statistics are restored like other weights.
 BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
+  some_cases chosen{2};
   const auto model = [](const std::string& rate) {
     return "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { activation: RELU "
            "} "
@@ -147,8 +150,9 @@ BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
       const auto whole = simulate(first.options).summary;
       BOOST_TEST_REQUIRE(whole.failure == "");
       for (const std::uint64_t k : {3, 20, 33})
-        BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
-                   == whole.weights_sha256);
+        if (chosen())
+          BOOST_TEST(simulate(going_on(first, job, workers, ps, k)).summary.weights_sha256
+                     == whole.weights_sha256);
       for (const auto& other : {forty_steps(protocol, workers, {model("0.2"), augment}),
                                 forty_steps(protocol, workers, {model("0.3")})})
         BOOST_TEST(simulate(site{simulated(other, workers, ps)}.options).summary.weights_sha256
@@ -175,6 +179,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_several_batches) {
 
 // A checkpoint contains whole vectors, so it does not matter how they were divided.
 BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
+  some_cases chosen{5};
   for (const auto& [from, to] :
        {std::pair{"BY_BYTES", "BY_TENSOR"}, std::pair{"BY_TENSOR", "BY_BYTES"}}) {
     const auto placed = [&](const std::string& how) {
@@ -184,12 +189,15 @@ BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
     const auto whole = simulate(first.options).summary;
     BOOST_TEST_REQUIRE(whole.failure == "");
     for (const std::uint64_t k : {3, 20, 33})
-      for (const std::size_t ps : {1, 2, 3, 6})
+      for (const std::size_t ps : {1, 2, 3, 6}) {
+        if (!chosen())
+          continue;
         BOOST_TEST_CONTEXT(from << " to " << to << ", step " << k << ", " << ps << " shards") {
           const auto x = simulate(going_on(first, placed(to), 2, ps, k)).summary;
           BOOST_TEST(x.failure == "");
           BOOST_TEST(x.weights_sha256 == whole.weights_sha256);
         }
+      }
   }
 }
 
@@ -290,7 +298,7 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
 // trains exactly the samples that the checkpoint lists as remaining.
 BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   std::size_t resumed = 0;
-  for (std::uint64_t seed = 1; seed <= 8; ++seed)
+  for (std::uint64_t seed = 1; seed <= (under_sanitizer ? 2 : 8); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
       const auto job = forty_steps(proto::ASYNC_PS, 2,
                                    {"async_ps.max_staleness=4", "runtime.request_timeout_ms=20"});
@@ -312,7 +320,7 @@ BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
         ++resumed;
       }
     }
-  BOOST_TEST(resumed > 20U);
+  BOOST_TEST(resumed > (under_sanitizer ? 5U : 20U));
 }
 
 // "Fail at operation N": the run continues without the checkpoint that could not be written.
