@@ -24,6 +24,10 @@ constexpr std::chrono::milliseconds longest_redial{1'000};
 /// it too.
 constexpr std::chrono::milliseconds rejoin_pause{200};
 
+/// A coordinator that was stopped between two views waits this long for the others to join again,
+/// so that it can tell them to end.
+constexpr std::chrono::milliseconds stop_pause{1'000};
+
 /// Largest number of nodes that have sent Hello and are not peers yet. Further ones get no answer.
 constexpr std::size_t max_newcomers = 256;
 
@@ -80,7 +84,10 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](const run_summary& x) { end(x); },
     [this](worker_left) { on_worker_left(); },
     [this](const worker_ready& x) {
-      task_ready({job_kind::worker, x.worker}, x.problem);
+      task_ready({job_kind::worker, x.worker}, x.problem, errc::bad_input);
+      // An elastic run goes on without a worker that cannot read its data.
+      if (!x.problem.empty() && context_->job.has_elastic() && only(job_kind::worker))
+        end_with(x.problem);
     },
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x, caf::actor_cast<caf::actor>(current_sender())); },
@@ -96,6 +103,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
       if (ended_)
         return;
       after_ = x;
+      // Other nodes can only be told once they have joined again.
+      stop_later_ = std::exchange(stopping_, std::nullopt);
       leave_view("the view is over: " + x.reason);
     },
     [this](begin_again) { on_begin_again(); },
@@ -135,8 +144,8 @@ void cluster_node::start(const caf::strong_actor_ptr& actor) {
   monitor(actor);
 }
 
-// An actor of this node ends only on request or because of an error. After an error, the run cannot
-// continue.
+// An actor of this node ends only on request or because of an error. After an error, the view
+// cannot continue.
 void cluster_node::on_down(const caf::down_msg& x) {
   awaited_.erase(x.source);
   if (ended_)
@@ -231,7 +240,8 @@ void cluster_node::on_dialled(const dialled& x) {
     std::uint16_t port = 0;
     split_address(i->second.address, host, port);
     link::dial_to how{x.node, x.task, options_.tasks.front(), options_.incarnation, host};
-    system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+    i->second.link = caf::actor_cast<caf::actor>(system().spawn<link>(
+      caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links));
     return;
   }
   i->second.problem = x.problem;
@@ -303,6 +313,11 @@ void cluster_node::on_notice(const link_notice& x) {
 }
 
 void cluster_node::on_link_up(const link_up& x) {
+  if (ended_) {
+    anon_send(caf::actor_cast<caf::actor>(current_sender()),
+              end_link{"this node has left the view"});
+    return;
+  }
   dialling_.erase(x.peer);
   // A second start of a task does not replace the first one: its messages are answered, but its
   // join is refused.
@@ -328,8 +343,8 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_) {
       const auto reason = "lost the coordinator: " + x.reason;
-      // It may be in its next view already, or be started again.
-      if (elastic() || left_at_)
+      // The coordinator may be between two views, or be started again.
+      if (returns() && !stopping_)
         leave_view(reason);
       else
         end_with(reason);
@@ -438,6 +453,7 @@ void cluster_node::on_begin(const begin_node& x) {
 
 /// False if this node had to end instead.
 bool cluster_node::start_coordinator() {
+  begun_at_ = clock().now();
   auto& setup = *options_.coordinator;
   limit_links(*setup.context);
   if (const auto problem = lacks_device(*setup.context, coordinator_task); !problem.empty()) {
@@ -477,8 +493,8 @@ bool cluster_node::start_coordinator() {
 
 // -- the next view ------------------------------------------------------------------------------
 
-// Two incarnations of a task must not compute at the same time: they may need the same memory, and
-// peers keep them apart only once the old links have ended.
+// Ends all actors and links of this node. It joins again once the actors have ended, so that two
+// incarnations of a task never need memory at the same time.
 void cluster_node::leave_view(const std::string& reason) {
   spdlog::debug("{} leaves view {}: {}", to_string(options_.tasks.front()), view_.number, reason);
   for (auto& x : started_) {
@@ -488,30 +504,47 @@ void cluster_node::leave_view(const std::string& reason) {
   end_links();
   end_actors(reason);
   returning_ = true;
+  leaving_since_ = clock().now();
+  // The first attempt comes soon; others may have to wait for the coordinator.
+  delayed_send(this, left_at_ ? longest_redial : rejoin_pause, begin_again{});
   if (!left_at_)
-    left_at_ = clock().now();
-  delayed_send(this, rejoin_pause, begin_again{});
+    left_at_ = leaving_since_;
 }
 
 void cluster_node::end_links() {
   while (!links_.empty()) {
     const auto peer = links_.begin()->first;
-    anon_send(links_.begin()->second.handle, end_link{});
+    anon_send(links_.begin()->second.handle, end_link{"this node has left the view"});
     drop_link(peer, make_error(errc::link_lost, "this node has left the view"));
   }
   for (auto& x : newcomers_)
-    anon_send(x.link, end_link{});
+    anon_send(x.link, end_link{"this node has left the view"});
+  for (auto& [task, x] : dialling_)
+    if (x.link)
+      anon_send(x.link, end_link{"this node has left the view"});
+}
+
+/// True if this node joins again when it loses the coordinator: in an elastic run, or before it has
+/// joined.
+bool cluster_node::returns() const {
+  return left_at_ ? clock().now() - *left_at_ < options_.join_timeout
+                  : !context_ || context_->job.has_elastic();
 }
 
 void cluster_node::on_begin_again() {
   if (!returning_)
     return;
-  if (!awaited_.empty()) {
+  if (!awaited_.empty() && clock().now() - leaving_since_ < options_.join_timeout) {
     delayed_send(this, rejoin_pause, begin_again{});
     return;
   }
   returning_ = false;
   ended_ = false;
+  if (!awaited_.empty()) {
+    end_between_views(to_string(options_.tasks.front())
+                      + " cannot join again: its computation or its reading of data hangs");
+    return;
+  }
   options_.incarnation += std::uint64_t{1} << 32;
   local_ = std::make_shared<directory>();
   addresses_.clear();
@@ -520,13 +553,27 @@ void cluster_node::on_begin_again() {
   view_ = {};
   workers_left_ = 0;
   try {
-    if (options_.coordinator)
+    if (options_.coordinator) {
       open_output_again(*options_.coordinator);
+      // Each view has its own file of TensorBoard, whose name is this time.
+      options_.coordinator->origin.started += std::max<std::chrono::steady_clock::duration>(
+        clock().now() - begun_at_, std::chrono::seconds{1});
+    }
   } catch (const std::exception& error) { // input_error, std::system_error
-    end_with(after_.reason + "; the run cannot go on: " + error.what());
+    end_between_views(after_.reason + "; the run cannot go on: " + error.what());
     return;
   }
   on_begin({address_});
+  if (auto order = std::exchange(stop_later_, std::nullopt))
+    delayed_send(this, stop_pause, std::move(*order));
+}
+
+void cluster_node::end_between_views(const std::string& failure) {
+  run_summary summary;
+  summary.failure = failure;
+  if (options_.coordinator && options_.observer)
+    send(options_.observer, summary);
+  end(summary);
 }
 
 void cluster_node::join_as(const task_name& task) {
@@ -547,7 +594,7 @@ void cluster_node::join_as(const task_name& task) {
         if (ended_)
           return;
         // The coordinator may not have noticed yet that this node has left the last view.
-        if (left_at_ && clock().now() - *left_at_ < options_.join_timeout)
+        if (returns() && !stopping_ && (left_at_ || code_of(error) == errc::link_lost))
           leave_view(explain(error));
         else
           end_with(explain(error));
@@ -557,6 +604,7 @@ void cluster_node::join_as(const task_name& task) {
 }
 
 void cluster_node::on_joined(const proto::Joined& x) {
+  left_at_.reset();
   if (context_)
     return;
   if (options_.coordinator) {
@@ -599,18 +647,18 @@ void cluster_node::limit_links(const job_context& context) {
 // -- end ----------------------------------------------------------------------------------------
 
 void cluster_node::on_stop(const stop_run& x) {
+  if (returning_ && options_.coordinator) {
+    stop_later_ = x;
+    return;
+  }
   if (returning_) {
     returning_ = ended_ = false;
-    run_summary stopped;
-    stopped.failure = "stopped (" + x.reason + ')'
-      + (after_.checkpoint.empty() ? "" : "; the newest checkpoint is " + after_.checkpoint);
-    stopped.interrupted = true;
-    end(stopped);
+    end_with("stopped (" + x.reason + ')');
     return;
   }
   if (ended_)
     return;
-  stopping_ = true;
+  stopping_ = x;
   if (coordinator_) {
     send(caf::actor_cast<caf::typed_actor<rpc<void, stop_run>>>(coordinator_), x);
     return;

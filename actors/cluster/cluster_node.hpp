@@ -128,6 +128,8 @@ private:
     int attempts = 0;
     std::string problem = "no answer yet";
     std::chrono::seconds next_notice{1};
+    /// Null until the other node is reached.
+    caf::actor link;
   };
 
   /// A task in an open view: either ready, or with the actors that it still waits for.
@@ -188,7 +190,8 @@ private:
   void leave_view(const std::string& reason);
   void on_begin_again();
   void end_links();
-  bool elastic() const { return context_ && context_->job.has_elastic(); }
+  void end_between_views(const std::string& failure);
+  bool returns() const;
   void join_as(const task_name& task);
   void limit_links(const job_context& context);
   void on_joined(const proto::Joined& x);
@@ -207,6 +210,7 @@ private:
   void give_parts(const worker_site& site, synchronizer_actor synchronizer,
                   ring_node_actor sums) override;
   void task_ready(const task_name& task, const std::string& problem) override;
+  void task_ready(const task_name& task, const std::string& problem, errc code);
   void on_stop(const stop_run& x);
   void on_worker_left();
   void end(const run_summary& summary);
@@ -251,10 +255,16 @@ private:
 
   /// True between two views: the actors of the last one end, then this node joins again.
   bool returning_ = false;
-  /// The time at which this node left a view, until the next one opens.
+  /// The time at which this node left a view, until it has joined again.
   std::optional<time_point> left_at_;
+  /// The time of its newest attempt to join again.
+  time_point leaving_since_;
+  /// The time at which the coordinator began, if it is on this node.
+  time_point begun_at_;
+  /// The order to stop that came between two views.
+  std::optional<stop_run> stop_later_;
   /// The operator stops this node.
-  bool stopping_ = false;
+  std::optional<stop_run> stopping_;
   bool ticking_ = false;
   /// Actors of the last view that have not ended yet.
   std::set<caf::actor_addr> awaited_;

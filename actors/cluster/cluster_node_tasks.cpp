@@ -48,7 +48,6 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
       || (context_->protocol.uses_shards() && opened.of(job_kind::ps).empty()))
     return make_error(errc::malformed, "a view was opened without workers or parameter servers");
   view_ = opened;
-  left_at_.reset();
   spdlog::debug("view {} opens for {}: {} tasks", view_.number, to_string(task),
                 view_.members.size());
   for (auto& m : view_.members)
@@ -117,6 +116,10 @@ testing_device cluster_node::testing_device_of(std::shared_ptr<const job_context
 }
 
 void cluster_node::task_ready(const task_name& task, const std::string& problem) {
+  task_ready(task, problem, errc::failed);
+}
+
+void cluster_node::task_ready(const task_name& task, const std::string& problem, errc code) {
   auto i = opening_.find(task);
   if (i == opening_.end())
     return;
@@ -128,7 +131,7 @@ void cluster_node::task_ready(const task_name& task, const std::string& problem)
     if (problem.empty())
       answer.deliver(ready);
     else
-      answer.deliver(make_error(errc::failed, problem));
+      answer.deliver(make_error(code, problem));
 }
 
 // -- functions for protocols ----------------------------------------------------------------------

@@ -52,10 +52,9 @@ captures::behavior_type captures::make_behavior() {
       system(), options_.context, options_.files, checkpoint_folder(options_.output),
       caf::actor_cast<checkpoint_listener>(this));
     monitor(writer_);
+    ++children_;
   }
-  set_down_handler([this](caf::down_msg& x) {
-    fail("the coordinator's evaluation or output ended: " + explain(x.reason));
-  });
+  set_down_handler([this](caf::down_msg& x) { on_down(x); });
   delayed_send(this, captures_tick_interval, tick{});
   return {
     [this](const introduce& x) { run_ = x.run; },
@@ -77,10 +76,29 @@ captures::behavior_type captures::make_behavior() {
       hold_limit_ = clock().now() + longest_hold;
     },
     [this](const finish_captures& x) { on_finish(x); },
+    [this](end_captures) { return on_end(); },
     [this](const evaluated& x) { on_evaluated(x); },
     [this](const checkpoint_written& x) { on_written(x); },
     [this](tick) { on_tick(); },
   };
+}
+
+void captures::on_down(const caf::down_msg& x) {
+  --children_;
+  if (!ended_)
+    fail("the coordinator's evaluation or output ended: " + explain(x.reason));
+  else if (children_ == 0)
+    ended_->deliver(proto::Ack{});
+}
+
+caf::result<proto::Ack> captures::on_end() {
+  if (children_ == 0)
+    return proto::Ack{};
+  ended_ = make_response_promise<proto::Ack>();
+  anon_send_exit(evaluator_, caf::exit_reason::user_shutdown);
+  if (writer_)
+    anon_send_exit(writer_, caf::exit_reason::user_shutdown);
+  return *ended_;
 }
 
 void captures::on_exit() {

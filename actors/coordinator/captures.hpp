@@ -97,6 +97,8 @@ private:
   // -- the end --
   void on_finish(const finish_captures& x);
   void end_if_done();
+  caf::result<proto::Ack> on_end();
+  void on_down(const caf::down_msg& x);
   void on_tick();
 
   void tell_wait();
@@ -146,6 +148,10 @@ private:
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
   std::optional<finish_captures> finish_;
+  /// Number of actors that this one started and that have not ended.
+  std::size_t children_ = 1;
+  /// Waits for them, once the view is over.
+  std::optional<caf::typed_response_promise<proto::Ack>> ended_;
   /// The wait that was reported last.
   coordinator_wait wait_;
 };

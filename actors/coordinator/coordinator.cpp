@@ -175,8 +175,11 @@ void coordinator::on_over(const run_over& x) {
   summary_ = x.summary;
   if (continues(summary_)) {
     const bool lost = view_ends_.empty();
+    const bool written = summary_.checkpoint != options_.after.checkpoint;
+    if (!lost && !written)
+      view_ends_ += "; no new checkpoint was written";
     next_ = next_view{view_.number, summary_.views, lost ? summary_.failure : view_ends_,
-                      lost ? losses_after(summary_) : 0, summary_.checkpoint};
+                      losses_after(summary_) - (lost ? 0 : 1), summary_.checkpoint};
   } else if (elastic() && summary_.lost_task) {
     const auto most = job().elastic().max_losses();
     if (!stopped_ && losses_after(summary_) > most)
@@ -187,7 +190,8 @@ void coordinator::on_over(const run_over& x) {
       summary_.failure += "; the newest checkpoint is " + summary_.checkpoint;
   }
   // The evaluations are over, so losing the evaluator task no longer matters.
-  anon_send_exit(captures_, caf::exit_reason::user_shutdown);
+  if (!next_)
+    anon_send_exit(captures_, caf::exit_reason::user_shutdown);
   spdlog::debug("{} is over; telling {} tasks",
                 next_ ? "view " + std::to_string(view_.number) : "the run", nodes_.size());
   proto::Shutdown order;
@@ -198,6 +202,13 @@ void coordinator::on_over(const run_over& x) {
   std::set<caf::actor_addr> told{own};
   // Counts this node's own end as well, so this node ends last.
   nodes_running_ = 1;
+  // The next view reads the folder of checkpoints: nobody may write there any more.
+  if (next_) {
+    ++nodes_running_;
+    request(captures_, join_timeout(), end_captures{})
+      .then([this](const proto::Ack&) { node_ended(); },
+            [this](const caf::error&) { node_ended(); });
+  }
   for (auto& [task, node] : nodes_) {
     if (!told.insert(node.address()).second)
       continue;

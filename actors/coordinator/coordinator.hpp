@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -184,6 +185,10 @@ private:
 
   /// Why the view ends although no task was lost; empty if it does not.
   std::string view_ends_;
+  /// A task that has joined while the view opened, as such a reason. The view ends once it is open.
+  std::string joins_early_;
+  /// The notices about tasks that may not join.
+  std::set<std::string> refusals_;
   /// The operator stops the run itself.
   bool stopped_ = false;
   /// Set at the end of a view: the run goes on.

@@ -37,8 +37,10 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     return too_early_.back();
   }
   if (auto reason = members_.refusal(x, task)) {
-    notice("refused " + to_string(task) + " at " + x.address() + ": " + *reason,
-           notice_level::warning);
+    // A node that has left a view asks again.
+    const auto text = "refused " + to_string(task) + " at " + x.address() + ": " + *reason;
+    if (refusals_.insert(text).second)
+      notice(text, notice_level::warning);
     return make_error(errc::join_refused, *reason);
   }
   proto::Joined answer;
@@ -53,12 +55,14 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
                 x.address().empty() ? "" : " from " + x.address(), members_.joined().size(),
                 options_.tasks.size());
   watch_node(task);
-  if (phase_ == phase::gathering && members_.all_joined())
+  if (phase_ == phase::gathering && members_.all_joined(options_.after.last > 0))
     solves() ? solve() : open_view();
   else if (phase_ != phase::gathering && task.job == job_kind::evaluator && !solves())
     open_evaluator(task);
-  else if (phase_ != phase::gathering && elastic() && trains(task))
+  else if (phase_ == phase::running && elastic() && trains(task))
     end_view(to_string(task) + " joins");
+  else if (phase_ == phase::opening && elastic() && trains(task))
+    joins_early_ = to_string(task) + " joins";
   return answer;
 }
 
@@ -120,7 +124,7 @@ void coordinator::report_waiting() {
     notice("going on without " + members_.missing() + ", which may join later",
            notice_level::warning);
     open_view();
-  } else if (now - began_ >= join_timeout()) {
+  } else if (now - began_ >= std::max(patience, join_timeout())) {
     fail("not all tasks joined within "
          + plural(static_cast<std::size_t>(join_timeout().count() / 1000), "second") + ": missing "
          + members_.missing() + ". Start them with `troupe node`, with the same cluster file");
@@ -192,7 +196,11 @@ void coordinator::open_at(const task_name& task) {
         },
         [this, task](const caf::error& error) {
           const auto text = to_string(task) + " cannot take part: " + explain(error);
-          code_of(error) == errc::bad_input ? fail(text) : fail_without_task(text);
+          // In a later view, the others go on.
+          if (code_of(error) == errc::bad_input && options_.after.last == 0)
+            fail(text);
+          else
+            fail_without_task(text);
         });
   });
 }
@@ -268,6 +276,8 @@ void coordinator::begin_training() {
   phase_ = phase::running;
   send(captures_, begin_run{handles_});
   send(run_, begin_run{handles_});
+  if (!joins_early_.empty())
+    end_view(joins_early_);
 }
 
 // Connects to all nodes first, so that each node learns when the run ends.

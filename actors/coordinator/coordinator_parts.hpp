@@ -131,6 +131,9 @@ struct checkpoint_kept {
   std::string path;
 };
 
+/// The view is over: end the writer and the evaluations. The answer comes when they have ended.
+struct end_captures {};
+
 /// No more versions follow. Versions up to these two may still be in transit.
 struct finish_captures {
   std::uint64_t captured = 0;
@@ -208,6 +211,7 @@ TROUPE_LOCAL_MESSAGE(troupe::capture_context)
 TROUPE_LOCAL_MESSAGE(troupe::expect_last_version)
 TROUPE_LOCAL_MESSAGE(troupe::end_early)
 TROUPE_LOCAL_MESSAGE(troupe::checkpoint_kept)
+TROUPE_LOCAL_MESSAGE(troupe::end_captures)
 TROUPE_LOCAL_MESSAGE(troupe::finish_captures)
 TROUPE_LOCAL_MESSAGE(troupe::captures_done)
 TROUPE_LOCAL_MESSAGE(troupe::watch_tasks)
@@ -254,7 +258,7 @@ using captures_actor =
                    rpc<void, use_evaluator>, rpc<proto::Ack, proto::CheckpointPart, payload>,
                    rpc<proto::Ack, proto::Evaluated>, rpc<void, take_snapshot>,
                    rpc<void, evaluate_solution>, rpc<void, expect_last_version>,
-                   rpc<void, finish_captures>>;
+                   rpc<void, finish_captures>, rpc<proto::Ack, end_captures>>;
 
 /// The messages from progress to membership: everything is written; or the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;

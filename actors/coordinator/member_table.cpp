@@ -15,8 +15,10 @@ bool member_table::expects(const task_name& task) const {
   return std::ranges::find(expected_, task, &expected_task::task) != expected_.end();
 }
 
-bool member_table::all_joined() const {
-  return std::ranges::all_of(expected_, [&](auto& x) { return joined_.contains(x.task); });
+bool member_table::all_joined(bool but_evaluator) const {
+  return std::ranges::all_of(expected_, [&](auto& x) {
+    return joined_.contains(x.task) || (but_evaluator && x.task.job == job_kind::evaluator);
+  });
 }
 
 std::size_t member_table::expected_of(job_kind job) const {

@@ -42,7 +42,8 @@ public:
   void leave(const task_name& task) { joined_.erase(task); }
 
   bool expects(const task_name& task) const;
-  bool all_joined() const;
+  /// @param but_evaluator the evaluator need not have joined
+  bool all_joined(bool but_evaluator = false) const;
   std::size_t expected_of(job_kind job) const;
   const std::map<task_name, joined_task>& joined() const noexcept { return joined_; }
 
