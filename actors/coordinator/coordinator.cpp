@@ -181,6 +181,7 @@ void coordinator::on_over(const run_over& x) {
     next_ = next_view{view_.number, summary_.views, lost ? summary_.failure : view_ends_,
                       losses_after(summary_) - (lost ? 0 : 1), summary_.checkpoint};
   } else if (elastic() && summary_.lost_task) {
+    summary_.interrupted = summary_.interrupted || stopped_;
     const auto most = job().elastic().max_losses();
     if (!stopped_ && losses_after(summary_) > most)
       summary_.failure += "; that makes " + std::to_string(losses_after(summary_))

@@ -127,8 +127,8 @@ class Node(TestCase):
                     coordinator = processes["coordinator/0"]
                     self.assert_exit(coordinator, 0 if wrong is None else 1)
                     if wrong:
-                        self.assertIn(f"{wrong} cannot take part: the training data differ from those of "
-                                      "coordinator/0: other labels (", coordinator.output)
+                        self.assertIn(f"{wrong} cannot take part: bad input: the training data differ from those "
+                                      "of coordinator/0: other labels (", coordinator.output)
                         self.assertIn("give all tasks the same files", coordinator.output)
                         self.assert_exit(processes[wrong], 1)
 

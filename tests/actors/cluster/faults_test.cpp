@@ -252,8 +252,8 @@ BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
       const auto evaluator = simulation{how}.evaluator_node();
       how.other_data = {{worker, build_data(other)}};
       const auto failure = simulate(how).summary.failure;
-      BOOST_TEST(failure.starts_with("worker/1 cannot take part: the training data differ from "
-                                     "those of coordinator/0: other labels"),
+      BOOST_TEST(failure.starts_with("worker/1 cannot take part: bad input: the training data "
+                                     "differ from those of coordinator/0: other labels"),
                  failure);
       // A run does not need the evaluator.
       how.other_data = {{evaluator, build_data(other)}};
