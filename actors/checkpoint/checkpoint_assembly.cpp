@@ -95,9 +95,9 @@ checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPar
                                                       const payload& data, time_point now) {
   auto i = versions_.find(header.version());
   if (i == versions_.end()) {
-    if (over(header.version()))
+    if (header.version() <= newest_)
       return outcome::settled;
-    if (!make_room(header))
+    if (left_out_.contains(header.version()) || !make_room(header))
       return outcome::refused;
   }
   auto& x = i == versions_.end() ? begin(header.version(), now) : i->second;

@@ -88,7 +88,7 @@ public:
   bool wants(const proto::CheckpointPart& header) const;
 
   /// Takes a part for which `problem` is empty. `complete`: it was the last one missing. `settled`:
-  /// its version was completed, replaced or given up earlier.
+  /// its version, or a newer one, was completed earlier. `refused`: its version is left out.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
   /// The next complete version. It is out until `done`. Nothing if another one is out, or if none
@@ -96,8 +96,12 @@ public:
   std::optional<assembled_checkpoint> next();
   void done();
 
-  /// Call this before holders are asked for the version at which the run ends.
-  void expect_end() noexcept { at_end_ = true; }
+  /// Call this before holders are asked for the version at which the run ends. If that version was
+  /// left out, they send it again.
+  void expect_end() noexcept {
+    at_end_ = true;
+    left_out_.clear();
+  }
 
   /// Gives up versions that have been arriving for longer than `limit`.
   void drop_late(time_point now, std::chrono::nanoseconds limit);

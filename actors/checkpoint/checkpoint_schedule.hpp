@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace troupe {
 
@@ -38,16 +39,30 @@ public:
     return every_ > 0 && version % every_ == 0 && open_ < most_open;
   }
 
-  /// True if this version, the last one of the run, must still be captured. It is captured even if
-  /// too many captures are open.
-  bool due_at_end(std::uint64_t version) const noexcept { return every_ > 0 && version != newest_; }
+  /// Call this when the run asks for its last version. True if this version must still be captured,
+  /// even if too many captures are open.
+  bool due_at_end(std::uint64_t version) noexcept {
+    at_end_ = true;
+    return every_ > 0 && (version != newest_ || refused_);
+  }
 
   /// Records that the capture of this version is in transit, until `ended`.
   void began(std::uint64_t version) noexcept {
     ++open_;
     newest_ = version;
+    refused_ = false;
   }
-  void ended() noexcept { --open_; }
+
+  /// `kept`: the coordinator has taken all of it. True if this version must be captured again: it is
+  /// the last one of the run, and the coordinator had left it out before it knew that. True at most
+  /// once.
+  bool ended(std::uint64_t version, bool kept) noexcept {
+    --open_;
+    if (kept || version != newest_)
+      return false;
+    refused_ = true;
+    return std::exchange(at_end_, false);
+  }
 
   /// The newest captured version; 0 if there is none.
   std::uint64_t newest() const noexcept { return newest_; }
@@ -56,6 +71,10 @@ private:
   std::uint64_t every_;
   std::size_t open_ = 0;
   std::uint64_t newest_ = 0;
+  /// True if the newest captured version was not kept.
+  bool refused_ = false;
+  /// True if the run has asked for its last version.
+  bool at_end_ = false;
 };
 
 } // namespace troupe

@@ -31,10 +31,10 @@ namespace detail {
 /// still wanted, and then sends the part again.
 template <class Self>
 void send_part(Self* self, const coordinator_actor& to, patience how, proto::CheckpointPart header,
-               payload data, std::function<void()> then) {
+               payload data, std::function<void(bool)> then) {
   auto again = [=](const caf::error& error) {
     if (error != caf::sec::request_timeout || how.attempts <= 1) {
-      then();
+      then(false);
       return;
     }
     ask(
@@ -42,27 +42,28 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
       [=](const proto::Ack&) {
         send_part(self, to, {how.timeout, how.attempts - 1}, header, data, then);
       },
-      [then](const caf::error&) { then(); }, header, payload{});
+      [then](const caf::error&) { then(false); }, header, payload{});
   };
   ask(
     self, to, patience{how.for_bytes(data.size()).timeout, 1},
-    [then](const proto::Ack&) { then(); }, again, header, data);
+    [then](const proto::Ack&) { then(true); }, again, header, data);
 }
 
 } // namespace detail
 
 /// Sends the state that the actor `self` holds at a version of the weights to the coordinator.
 /// `header` has the fields that all payloads share. `then` is called once, in the actor, when all
-/// payloads have arrived or were given up. It does not wait until the capture is written or
-/// evaluated.
+/// payloads have arrived or were given up; its argument is true if the coordinator has taken all of
+/// them. It does not wait until the capture is written or evaluated.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
                   proto::CheckpointPart header, const std::vector<captured>& state,
-                  std::function<void()> then) {
+                  std::function<void(bool)> then) {
   auto missing = std::make_shared<std::size_t>(state.size());
-  const auto one_less = [missing, then] {
+  const auto one_less = [missing, all = std::make_shared<bool>(true), then](bool taken) {
+    *all = *all && taken;
     if (--*missing == 0)
-      then();
+      then(*all);
   };
   for (const auto& x : state) {
     header.set_part(x.part);

@@ -64,12 +64,14 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
     return make_error(errc::failed,
                       "version " + std::to_string(x.version()) + " needs no more of this part");
   }
-  of->add(x, data, clock().now());
+  const auto outcome = of->add(x, data, clock().now());
   if (x.to_evaluate())
     next_evaluation();
   else
     next_checkpoint();
   end_if_done();
+  if (outcome == checkpoint_assembly::outcome::refused)
+    return make_error(errc::failed, "version " + std::to_string(x.version()) + " is left out");
   return proto::Ack{};
 }
 

@@ -69,9 +69,13 @@ void parameter_shard::capture(checkpoint_schedule& schedule, bool to_evaluate,
     if (auto pacing = policy_->pacing_state())
       *header.mutable_pacing() = *std::move(pacing);
   }
-  schedule.began(versions_->version());
+  const auto version = versions_->version();
+  schedule.began(version);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
-               slots_of(options_.index, slots), [&schedule] { schedule.ended(); });
+               slots_of(options_.index, slots), [this, &schedule, version](bool kept) {
+                 if (schedule.ended(version, kept))
+                   capture_state();
+               });
 }
 
 caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,

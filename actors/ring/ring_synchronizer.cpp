@@ -215,7 +215,10 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
   *header.add_mark() = journal_.decided(options_.worker, workers_[rank_].incarnation);
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
-               captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
+               captured_state(!to_evaluate), [this, &schedule, step = step_](bool kept) {
+                 if (schedule.ended(step, kept))
+                   capture(checkpoints_, false);
+               });
 }
 
 // If the optimizer's state is divided, this is the rank's part of each bucket.

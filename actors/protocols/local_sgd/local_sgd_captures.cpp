@@ -65,7 +65,10 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
   mark->set_updates(replica_.updates());
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
-               captured_state(!to_evaluate), [&schedule] { schedule.ended(); });
+               captured_state(!to_evaluate), [this, &schedule, step = step_](bool kept) {
+                 if (schedule.ended(step, kept))
+                   capture(checkpoints_, false);
+               });
 }
 
 // The weights are the outer weights, because checkpoints follow an average.

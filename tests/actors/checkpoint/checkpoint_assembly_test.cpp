@@ -208,12 +208,12 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   x.done();
   // If one part is refused, all parts are.
   BOOST_TEST(!x.wants(header(30, 1, 0)));
-  BOOST_TEST(add(x, 30, 1) == outcome::settled);
+  BOOST_TEST(add(x, 30, 1) == outcome::refused);
   BOOST_TEST(add(x, 40, 0) == outcome::taken);
   // This holder is already at 50, so 20 and 40 will not arrive.
   BOOST_TEST(add(x, 50, 1) == outcome::taken);
   BOOST_TEST(x.open() == 1U);
-  BOOST_TEST(add(x, 40, 1) == outcome::settled);
+  BOOST_TEST(add(x, 40, 1) == outcome::refused);
   BOOST_TEST(add(x, 50, 0) == outcome::complete);
   BOOST_TEST(x.missed() == 3U);
 }
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(what_comes_late_is_given_up) {
   BOOST_TEST(!x.idle());
   x.drop_late(now + 11s, 10s);
   BOOST_TEST(x.idle());
-  BOOST_TEST(add(x, 1, 1) == outcome::settled);
+  BOOST_TEST(add(x, 1, 1) == outcome::refused);
 }
 
 BOOST_AUTO_TEST_CASE(the_end_waits_for_what_is_on_its_way) {
@@ -336,8 +336,48 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
   // Skipped: the run does not wait for it.
   BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
-  x.ended();
+  BOOST_TEST(!x.ended(50, true));
   BOOST_TEST(x.due(200));
+}
+
+// The last version may be due in any case. If it was left out because two others were being
+// written, it is sent again at the end.
+BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
+  auto x = assembly(2, 2, 1, 10);
+  add(x, 10, 0);
+  add(x, 10, 1);
+  BOOST_TEST(next(x) == 10U);
+  add(x, 20, 0);
+  BOOST_TEST((add(x, 30, 0) == outcome::refused));
+  BOOST_TEST((add(x, 30, 1) == outcome::refused));
+  x.expect_end();
+  BOOST_TEST(x.wants(header(30, 0, 0)));
+  x.finish(30, now);
+  x.done();
+  BOOST_TEST(!x.idle());
+  BOOST_TEST((add(x, 30, 0) == outcome::taken));
+  BOOST_TEST((add(x, 30, 1) == outcome::complete));
+  BOOST_TEST(next(x) == 30U);
+  x.done();
+  BOOST_TEST(x.idle());
+
+  // The answer comes before the end, or after it.
+  auto before = checkpoint_schedule{10};
+  before.began(30);
+  BOOST_TEST(!before.ended(30, false));
+  BOOST_TEST(before.due_at_end(30));
+  auto after = checkpoint_schedule{10};
+  after.began(20);
+  after.began(30);
+  BOOST_TEST(!after.due_at_end(30));
+  BOOST_TEST(!after.ended(20, false));
+  BOOST_TEST(after.ended(30, false));
+  after.began(30);
+  BOOST_TEST(!after.ended(30, false), "it is sent again only once");
+  auto kept = checkpoint_schedule{10};
+  kept.began(30);
+  BOOST_TEST(!kept.ended(30, true));
+  BOOST_TEST(!kept.due_at_end(30));
 }
 
 // A run may end at any step. Its last version is taken even if two others are open.
