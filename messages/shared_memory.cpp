@@ -46,6 +46,10 @@ shared_memory shared_memory::open(int file, std::size_t bytes) noexcept {
   if (bytes == 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(file, &status) != 0
       || static_cast<std::size_t>(status.st_size) < bytes)
     return {};
+  // Mapping a file without pages of its own would allocate them here, at the cost of this process.
+  constexpr std::size_t block_bytes = 512;
+  if (static_cast<std::size_t>(status.st_blocks) * block_bytes < bytes)
+    return {};
   auto* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
   if (data == MAP_FAILED)
     return {};

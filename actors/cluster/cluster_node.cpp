@@ -2,6 +2,7 @@
 
 #include "actors/cluster/address.hpp"
 #include "actors/cluster/prober.hpp"
+#include "actors/link/port.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
 
@@ -37,6 +38,10 @@ constexpr std::chrono::minutes probe_limit{2};
 /// See link_options::window.
 constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
 
+/// The largest payload that is accepted from a peer if the job is small, or not yet known. Nodes
+/// exchange no payloads before they know the job.
+constexpr std::size_t least_payload = std::size_t{64} << 20;
+
 /// Time for an answer to Join. The answer may wait while the link's connection is broken: until one
 /// end suspects it, and until it is restored.
 constexpr std::chrono::milliseconds join_patience = 2 * stream_channel::first_suspicion;
@@ -47,7 +52,9 @@ constexpr std::chrono::milliseconds stop_patience{5'000};
 } // namespace
 
 cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
-  : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {
+  : super(cfg), options_(std::move(options)), most_payload_(options_.links.transfer.max_bytes),
+    jitter_(options_.incarnation | 1) {
+  options_.links.transfer.max_bytes = std::min(most_payload_, least_payload);
   // The highest task represents this node to others.
   std::ranges::iter_swap(options_.tasks.begin(), std::ranges::max_element(options_.tasks));
 }
@@ -298,7 +305,10 @@ void cluster_node::forget_newcomer(const caf::actor& link) {
 // For requests that only the coordinator makes, over a link or in this process.
 std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
   const auto& sender = current_sender();
-  if (sender && sender->node() == system().node())
+  // In the framework's protocol, a peer can name the sender of a message, even an actor of this
+  // process if it is registered. The coordinator's actors are not.
+  if (sender && sender->node() == system().node()
+      && (is_port(sender) || system().registry().get(sender->id()) != sender))
     return std::nullopt;
   const std::string text = std::string{"another program sent "} + message + " to "
     + to_string(options_.tasks.front()) + "; only the coordinator may";
@@ -332,6 +342,7 @@ void cluster_node::on_link_up(const link_up& x) {
   drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
   x.session->limit(options_.links.window);
+  x.session->accept(options_.links.transfer.max_bytes);
   monitor(links_[x.peer].handle);
   flush_waiting();
 }
@@ -633,15 +644,20 @@ void cluster_node::on_joined(const proto::Joined& x) {
 }
 
 // A few copies of all weights and states can be in transit to a peer: the state of a checkpoint,
-// gradients, and weights.
+// gradients, and weights. No message of the built-in protocols has a payload larger than all weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);
   auto& limits = options_.links;
   limits.suspect_after = std::chrono::milliseconds{context.job.runtime().suspect_after_ms()};
   limits.window =
     std::min<std::uint64_t>(limits.window, std::max<std::uint64_t>(least_window, 16 * bytes));
-  for (auto& [peer, x] : links_)
-    anon_send(x.handle, change_limits{limits.suspect_after, limits.window});
+  limits.transfer.max_bytes = std::min(most_payload_, std::max<std::size_t>(least_payload, 16 * bytes));
+  for (auto& [peer, x] : links_) {
+    // The peer may send payloads before the link handles the message.
+    x.session->accept(limits.transfer.max_bytes);
+    anon_send(x.handle,
+              change_limits{limits.suspect_after, limits.window, limits.transfer.max_bytes});
+  }
 }
 
 // -- end ----------------------------------------------------------------------------------------

@@ -244,6 +244,8 @@ private:
   /// Notices about peers and strangers: each is given once.
   std::set<std::string> told_;
   bool begun_ = false;
+  /// The caller's limit; see limit_links.
+  std::size_t most_payload_;
   std::uint64_t jitter_;
 
   std::string address_;

@@ -103,6 +103,7 @@ public:
         how.node.peers.push_back(
           {task_of(r), "rank " + std::to_string(r), options.addresses[r], r > rank_});
     how.node.patience = options.connect_timeout;
+    how.node.links.transfer.max_bytes = options.max_bytes;
     how.address = options.addresses[rank_];
     how.by = options.share_memory ? peer_host_options::transport::automatic
                                   : peer_host_options::transport::tcp;

@@ -35,6 +35,9 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 constexpr std::chrono::nanoseconds tick{1'000'000};
 constexpr std::chrono::nanoseconds long_tick{5'000'000};
 
+/// Longest pause before the next attempt to connect to a port that refuses connections.
+constexpr int refusal_pause = 100;
+
 /// Identifies the host since it booted; empty if unknown.
 std::string boot_id() {
   std::string result;
@@ -382,6 +385,20 @@ void channel_host::serve(const channel_ptr& channel) {
 }
 
 void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
+  try {
+    exchange(channel, events);
+  } catch (const std::exception& error) {
+    // A record is lost in the middle, for example for lack of memory.
+    const auto keep = channel; // The handler that holds the reference is removed.
+    spdlog::error("a connection is lost: {}", error.what());
+    keep->keep_loans();
+    routes_.erase(keep);
+    drop(keep);
+    keep->give_up(error.what());
+  }
+}
+
+void channel_host::exchange(const channel_ptr& channel, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0)
     channel->on_writable();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && channel->on_readable())
@@ -436,8 +453,10 @@ void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
   std::string problem = "it did not answer";
+  constexpr auto never = time_point::max();
+  auto refused_since = never;
   for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait}, channel, cuts);
-       wait = std::min(2 * wait, 500)) {
+       wait = std::min(2 * wait, refused_since == never ? 500 : refusal_pause)) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       where.give_up - std::chrono::steady_clock::now());
     if (left.count() <= 0)
@@ -451,7 +470,9 @@ void channel_host::connect_again(const channel_ptr& channel, const route& where,
       });
       return;
     }
-    if (refused) {
+    const auto now = std::chrono::steady_clock::now();
+    refused_since = refused ? std::min(refused_since, now) : never;
+    if (refused && now - refused_since >= options_.refused_for) {
       problem = "its process has ended";
       break;
     }
@@ -483,9 +504,16 @@ void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& 
   std::string problem;
   bool refused = false;
   auto until = where.give_up;
-  if (where.reachable
-      && connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
-    until += channel->unnoticed_for();
+  const auto began = std::chrono::steady_clock::now();
+  while (where.reachable) {
+    refused = false;
+    if (connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
+      until += channel->unnoticed_for();
+    if (!refused || std::chrono::steady_clock::now() - began >= options_.refused_for)
+      break;
+    if (!pause(std::chrono::milliseconds{refusal_pause}, channel, cuts))
+      return;
+  }
   if (refused)
     problem = "its process has ended";
   else if (!pause(std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -25,6 +25,9 @@ struct channel_host_options {
   /// peer is the side that connects again, and its port still accepts connections, it gets
   /// stream_channel::unnoticed_for() in addition.
   std::chrono::milliseconds grace{5'000};
+  /// If the peer's port refuses connections for this long, its process has ended. A shorter refusal
+  /// may come from a firewall or proxy that restarts.
+  std::chrono::milliseconds refused_for{1'000};
   /// How long stop() waits for peers to receive the last messages.
   std::chrono::milliseconds last_words{300};
   /// True if the program continues after stop(). Then stop() also waits until peers have
@@ -88,6 +91,7 @@ private:
   void on_greeting(const channel_ptr& stranger, const std::string& address);
   void serve(const channel_ptr& channel);
   void on_events(const channel_ptr& channel, std::uint32_t events);
+  void exchange(const channel_ptr& channel, std::uint32_t events);
   void on_tick();
   channel_ptr make_channel(file_descriptor socket, bool same_host);
   void connected(file_descriptor socket, const route& where, const on_channel& then);

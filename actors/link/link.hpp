@@ -59,6 +59,8 @@ inline constexpr std::chrono::seconds time_to_become_peer{3};
 struct change_limits {
   std::chrono::milliseconds suspect_after;
   std::uint64_t window = 0;
+  /// See transfer_limits.
+  std::size_t max_bytes = 0;
 };
 
 } // namespace troupe

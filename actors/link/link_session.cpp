@@ -22,6 +22,8 @@ bool link_session::use(std::shared_ptr<stream_channel> channel) {
     channel_ = std::move(channel);
   if (channel_ && window_)
     channel_->limit(*window_);
+  if (channel_ && accepts_)
+    channel_->accept(*accepts_);
   return !closed_;
 }
 
@@ -45,6 +47,13 @@ void link_session::limit(std::uint64_t window) {
   window_ = window;
   if (channel_)
     channel_->limit(window);
+}
+
+void link_session::accept(std::uint64_t most_bytes) {
+  const std::lock_guard guard{mutex_};
+  accepts_ = most_bytes;
+  if (channel_)
+    channel_->accept(most_bytes);
 }
 
 void link_session::introduce(const link_peer& peer) {

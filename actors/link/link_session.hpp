@@ -61,6 +61,9 @@ public:
   /// See stream_channel::limit().
   void limit(std::uint64_t window);
 
+  /// See stream_channel::accept().
+  void accept(std::uint64_t most_bytes);
+
   /// See stream_channel::keep_alive(). True without a channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
@@ -102,6 +105,7 @@ private:
   bool closed_ = false;
   std::optional<link_peer> peer_;
   std::optional<std::uint64_t> window_;
+  std::optional<std::uint64_t> accepts_;
   /// Null after close().
   caf::strong_actor_ptr link_;
   /// If null, the link sends the messages.

@@ -66,8 +66,9 @@ void sent_together::send_now() {
 
 stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
                                stream_options options)
-  : sys_(sys), socket_(std::move(socket)), options_(std::move(options)), window_(options_.window),
-    staged_(staging_bytes) {}
+  : sys_(sys), socket_(std::move(socket)), options_(std::move(options)),
+    same_host_(options_.lends || has_equal_ends(socket_.get())), window_(options_.window),
+    accepts_(options_.max_bytes), staged_(staging_bytes) {}
 
 stream_channel::~stream_channel() = default;
 
@@ -298,13 +299,6 @@ bool stream_channel::finished() const {
 bool stream_channel::settled() const {
   return ended_ && over_ && queue_.empty() && lent_.empty() && sent_.empty()
     && (!options_.resumes || received_ == acknowledged_);
-}
-
-bool stream_channel::on_this_host() const {
-  if (options_.lends)
-    return true;
-  const std::lock_guard guard{mutex_};
-  return has_equal_ends(socket_.get());
 }
 
 int stream_channel::socket() const {

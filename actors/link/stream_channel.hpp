@@ -35,7 +35,8 @@ struct stream_options {
   /// True if the connection may break although the peer has not ended (TCP). Messages that the peer
   /// has not acknowledged are then kept, and sent again over the next connection.
   bool resumes = false;
-  /// Limit for the size of a payload, and for the total shared memory, that the peer may announce.
+  /// Limit for the total shared memory that the peer may announce, and, until accept() is called, for
+  /// the size of a payload.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// See stream_channel::limit().
   std::uint64_t window = std::uint64_t{1} << 36;
@@ -93,8 +94,12 @@ public:
   /// channel fails at the message that exceeds the limit, unless nothing else waits. Thread-safe.
   void limit(std::uint64_t window);
 
+  /// Limits the size of a payload that the peer may send. Memory is allocated as soon as a payload is
+  /// announced. The channel fails at an announcement that exceeds the limit. Thread-safe.
+  void accept(std::uint64_t most_bytes) noexcept { accepts_ = most_bytes; }
+
   /// True if the peer runs on this host, so that no network limits the channel.
-  bool on_this_host() const;
+  bool on_this_host() const noexcept { return same_host_; }
 
   /// True if large payloads do not move: see stream_options::lends. Both ends agree.
   bool lends() const noexcept { return options_.lends; }
@@ -231,6 +236,8 @@ private:
   caf::actor_system& sys_;
   file_descriptor socket_;
   stream_options options_;
+  /// Also while the socket is broken, so that both ends agree.
+  bool same_host_;
   events events_;
 
   mutable std::mutex mutex_;
@@ -241,9 +248,13 @@ private:
   std::size_t written_ = 0;
   bool broken_ = false;
   std::uint64_t window_;
+  /// Read by the reading thread without the mutex.
+  std::atomic<std::uint64_t> accepts_;
   std::uint64_t waiting_ = 0;
   /// True if a message was left out because too many bytes wait. Nothing follows it.
   bool overflowed_ = false;
+  /// True after end_overflow().
+  bool overflow_ended_ = false;
   bool ended_ = false;
   /// Records that were written but not acknowledged. Empty if the channel cannot resume.
   std::deque<outgoing> sent_;

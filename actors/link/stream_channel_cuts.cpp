@@ -133,24 +133,29 @@ void stream_channel::give_up(const std::string& reason) {
   fail(reason);
 }
 
-// Too many bytes wait. Loans whose records are not written are released; the peer may still read
-// the others.
+// Too many bytes wait. Records that are not written are dropped, with their loans. The peer may still
+// read other loans: the socket then stays open until it has returned them or has ended.
 bool stream_channel::end_overflow() {
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;
   std::uint64_t window = 0;
   {
     const std::lock_guard guard{mutex_};
-    if (!overflowed_ || broken_)
+    if (!overflowed_ || broken_ || std::exchange(overflow_ended_, true))
       return false;
-    broken_ = true;
     window = window_;
-    for (std::size_t i = written_ > 0 ? 1 : 0; i < queue_.size(); ++i)
+    const std::size_t begun = written_ > 0 ? 1 : 0;
+    for (std::size_t i = begun; i < queue_.size(); ++i)
       lent_.erase(queue_[i].loan);
-    queue_.swap(not_sent);
+    broken_ = lent_.empty();
+    if (broken_) {
+      queue_.swap(not_sent);
+    } else {
+      for (; queue_.size() > begun; queue_.pop_back())
+        not_sent.push_back(std::move(queue_.back()));
+    }
     sent_.swap(not_acknowledged);
   }
-  keep_loans();
   fail(beyond_window(window));
   options_.wake(); // The socket can be closed.
   return true;

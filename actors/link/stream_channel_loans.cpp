@@ -129,6 +129,9 @@ void stream_channel::on_return(const proto::Return& x) {
         waiting_ -= y.mapped().size();
         free.push_back(std::move(y.mapped()));
       }
+    // After an overflow, the socket was open only for these loans.
+    if (overflow_ended_ && lent_.empty())
+      broken_ = true;
   }
   for (const auto number : x.freed())
     if (auto y = opened_.extract(number))

@@ -148,10 +148,15 @@ void stream_channel::parse() {
       if (!events_.received && !greeting_.token().empty())
         return; // Records after the greeting wait for listen().
       const bool fits = head <= (events_.received ? records::max_head_bytes : max_greeting_bytes)
-        && body <= options_.max_bytes && (body == 0 || kind == proto::MESSAGE)
+        && (body == 0 || kind == proto::MESSAGE)
         && (events_.received || kind == proto::GREETING);
       if (!fits) {
         mistrust("a record that cannot be decoded");
+        return;
+      }
+      if (body > accepts_) {
+        mistrust("a payload of " + std::to_string(body) + " bytes, and at most "
+                 + std::to_string(accepts_) + " are expected");
         return;
       }
       wanted = records::header_bytes + head;
@@ -294,12 +299,23 @@ void stream_channel::deliver(payload body) {
   events_.received(frame_, std::exchange(content_, caf::message{}));
 }
 
-/// From now on, everything is ignored up to the end of the socket.
+/// From now on, everything is ignored. If the peer reads memory of this process, the socket stays open
+/// until the peer closes it; otherwise it can be closed at once.
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};
   begin_ = end_ = body_read_ = 0;
   descriptors_.clear();
+  std::deque<outgoing> not_sent;
+  std::deque<outgoing> not_acknowledged;
+  {
+    const std::lock_guard guard{mutex_};
+    if (lent_.empty()) {
+      broken_ = true;
+      queue_.swap(not_sent);
+      sent_.swap(not_acknowledged);
+    }
+  }
   fail("it sent " + sent);
 }
 

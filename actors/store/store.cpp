@@ -125,6 +125,7 @@ void store_client::state::connect(caf::actor_system& sys) {
     how.node.peers.push_back({store_task(s), "server " + std::to_string(s), options_.addresses[s]});
   how.node.patience = options_.connect_timeout;
   how.node.reconnect = true;
+  how.node.links.transfer.max_bytes = options_.elements * sizeof(float);
   how.by = options_.transport;
   how.deadline = options_.deadline;
   host_.emplace(sys, std::move(how));

@@ -82,6 +82,7 @@ store_host store_host::listen(caf::actor_system& sys, std::size_t index,
   how.node.resident = caf::actor_cast<caf::strong_actor_ptr>(x->server);
   how.node.service = proto::SHARD;
   how.node.strangers = most_connections;
+  how.node.links.transfer.max_bytes = options.elements * sizeof(float);
   how.address = options.addresses[index];
   how.by = options.transport;
   how.deadline = options.deadline;

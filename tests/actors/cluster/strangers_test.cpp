@@ -381,6 +381,15 @@ public:
           std::vector<caf::strong_actor_ptr>{}, x);
   }
 
+  /// A message that another actor seems to have sent: an actor of the process at the port.
+  void send_as(caf::actor_id from, const caf::message& x,
+               caf::message_id id = caf::make_message_id()) {
+    sender_ = from;
+    write(caf::io::basp::message_type::routed_message, 0, id.integer_value(), published_, peer_,
+          peer_, std::vector<caf::strong_actor_ptr>{}, x);
+    sender_ = 12;
+  }
+
   /// Returns when the actor at the port has answered, and has therefore received all earlier
   /// messages.
   void wait_for_answer() {
@@ -422,7 +431,8 @@ private:
     caf::binary_serializer body{codec_, payload};
     BOOST_TEST_REQUIRE(!body(const_cast<Ts&>(xs)...));
     // The sender has a number, so that it can be answered.
-    caf::io::basp::header x{type, flags, static_cast<std::uint32_t>(payload.size()), id, 12, to};
+    caf::io::basp::header x{type, flags, static_cast<std::uint32_t>(payload.size()),
+                            id,   sender_, to};
     if (type == caf::io::basp::message_type::client_handshake)
       x.source_actor = caf::invalid_actor_id;
     write_header(x, payload);
@@ -457,6 +467,7 @@ private:
   file_descriptor socket_;
   caf::node_id peer_;
   caf::actor_id published_ = 0;
+  caf::actor_id sender_ = 12;
 };
 
 const auto spawn_server = caf::atom("SpawnServ");
@@ -506,6 +517,34 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   raw.wait_for_answer();
   BOOST_TEST(!x.keeps("key"));
   BOOST_TEST(spawned == 0);
+}
+
+// In the framework's protocol, a message can name any sender. Then it seems to come from an actor of
+// the process that receives it.
+BOOST_AUTO_TEST_CASE(orders_in_the_name_of_an_actor_of_the_node) {
+  for (const bool channels : {true, false}) {
+    cluster x{channels};
+    const process codec;
+    int sent = 0;
+    const auto attack = [&] {
+      for (auto& node : x.nodes) {
+        raw_program raw{*codec.sys, node->port};
+        for (caf::actor_id i = 1; i <= raw.published() + 40; ++i) {
+          raw.send_as(i, caf::make_message(proto::Shutdown{}));
+          raw.send_as(i, caf::make_message(proto::OpenView{}));
+          sent += 2;
+        }
+      }
+    };
+    attack();
+    x.begin();
+    const auto summary = x.result();
+    BOOST_TEST(summary.failure == "");
+    BOOST_TEST(summary.weights_sha256 == undisturbed());
+    BOOST_TEST(sent > 4 * 40);
+    for (auto& node : x.nodes)
+      BOOST_TEST(contains(node->all_notices(), "refused: another program sent"));
+  }
 }
 
 // The framework would allocate the memory at once.

@@ -52,6 +52,8 @@ const char* name_of(harm x) {
     return "stall";
   case harm::half_open:
     return "half open";
+  case harm::refuse:
+    return "refuse";
   }
   return "?";
 }
@@ -290,6 +292,44 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   BOOST_TEST(x.all_arrive(2));
   BOOST_TEST(!x.a.damaged());
   BOOST_TEST(x.a.channel()->cuts() > 0U);
+}
+
+// A proxy or firewall that restarts refuses connections for a moment. That does not mean that the
+// peer has ended.
+BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
+  codec system;
+  connected_hosts x{system.system()};
+  x.connect();
+  x.wait_for_other_end();
+  x.a.send(1);
+  x.b.send(1);
+  BOOST_TEST_REQUIRE(x.all_arrive(1));
+  x.proxy.plan(harm::refuse, 0, whole_record);
+  x.a.send(2);
+  BOOST_TEST_REQUIRE(x.b.wait_for([&] { return !x.proxy.planned(); }, &x.a));
+  x.b.send(2);
+  x.a.send(3);
+  x.b.send(3);
+  BOOST_TEST(x.all_arrive(3));
+  BOOST_TEST(!x.a.damaged());
+  BOOST_TEST(!x.b.damaged());
+  BOOST_TEST(x.a.channel()->cuts() > 0U);
+}
+
+// If it refuses for longer than `refused_for`, the peer has ended.
+BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_long) {
+  codec system;
+  auto how = by_tcp();
+  how.refused_for = harming_proxy::refusal / 4;
+  connected_hosts x{system.system(), how};
+  x.connect();
+  x.wait_for_other_end();
+  x.a.send(1);
+  BOOST_TEST_REQUIRE(x.b.wait_for([&] { return x.b.has(1); }, &x.a));
+  x.proxy.plan(harm::refuse, 0, whole_record);
+  x.a.send(2);
+  BOOST_TEST(x.a.wait_for([&] { return x.a.is_closed(); }, &x.b));
+  BOOST_TEST(contains(x.a.closed(), "its process has ended"));
 }
 
 // TROUPE_CUTS sets how often connections are harmed.

@@ -63,9 +63,10 @@ void harming_proxy::run() {
       for (auto& end : x.ends)
         files.push_back(
           {end.get(), static_cast<short>(x.stalled ? POLLRDHUP : POLLIN | POLLRDHUP), 0});
-    ::poll(files.data(), files.size(), -1);
+    ::poll(files.data(), files.size(), refuses_until_ ? 10 : -1);
     if (files[0].revents != 0)
       return;
+    listen_again_if_due();
     std::size_t i = 2;
     for (auto x = connections_.begin(); x != connections_.end(); i += 2) {
       bool over = false;
@@ -83,6 +84,13 @@ void harming_proxy::run() {
     if (files[1].revents != 0)
       accept();
   }
+}
+
+void harming_proxy::listen_again_if_due() {
+  if (!refuses_until_ || std::chrono::steady_clock::now() < *refuses_until_)
+    return;
+  refuses_until_.reset();
+  listener_ = listen_on("127.0.0.1", port_);
 }
 
 void harming_proxy::accept() {
@@ -180,6 +188,10 @@ bool harming_proxy::harm_now(harm how, connection& x, direction& way) {
   case harm::stall:
     x.stalled = true;
     return true;
+  case harm::refuse:
+    listener_ = {};
+    refuses_until_ = std::chrono::steady_clock::now() + refusal;
+    return false;
   }
   return false;
 }

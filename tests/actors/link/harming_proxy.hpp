@@ -3,6 +3,7 @@
 #include "actors/link/file_descriptor.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <mutex>
@@ -27,8 +28,12 @@ public:
     stall,
     /// The receiver of the record sees an error. The sender sees nothing, even if the receiver
     /// closes its end.
-    half_open
+    half_open,
+    /// As `cut`. The port refuses connections for `refusal`.
+    refuse
   };
+
+  static constexpr std::chrono::milliseconds refusal{300};
 
   /// @param to the port of the end that accepts connections
   explicit harming_proxy(std::uint16_t to);
@@ -66,6 +71,7 @@ private:
   };
 
   void run();
+  void listen_again_if_due();
   void accept();
   bool pass_on(connection& x, direction& way);
   std::size_t count(direction& way, std::span<const char> bytes, std::optional<harm>& due);
@@ -75,6 +81,7 @@ private:
   std::uint16_t port_ = 0;
   file_descriptor listener_;
   file_descriptor bell_;
+  std::optional<std::chrono::steady_clock::time_point> refuses_until_;
   std::list<connection> connections_;
   mutable std::mutex mutex_;
   bool planned_ = false;

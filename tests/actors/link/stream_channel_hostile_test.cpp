@@ -139,9 +139,12 @@ void send_loan(int socket, codec& system, const proto::Loan& loan, int descripto
   BOOST_REQUIRE(::sendmsg(socket, &message, 0) == static_cast<ssize_t>(bytes.size()));
 }
 
-file_descriptor memory_file(std::size_t bytes, int seals) {
+file_descriptor memory_file(std::size_t bytes, int seals, bool with_pages = true) {
   file_descriptor result{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  BOOST_REQUIRE(::ftruncate(result.get(), static_cast<off_t>(bytes)) == 0);
+  const auto size = static_cast<off_t>(bytes);
+  BOOST_REQUIRE(::ftruncate(result.get(), size) == 0);
+  if (with_pages)
+    BOOST_REQUIRE(::fallocate(result.get(), 0, 0, size) == 0);
   BOOST_REQUIRE(::fcntl(result.get(), F_ADD_SEALS, seals) == 0);
   return result;
 }
@@ -189,6 +192,36 @@ BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
     BOOST_TEST((x.b->closed == "") == sample.good);
   }
   BOOST_TEST(open_files() == before);
+}
+
+// Memory for a payload is allocated as soon as it is announced, so what may be announced is limited.
+BOOST_AUTO_TEST_CASE(a_payload_that_is_too_large) {
+  for (const std::uint64_t bytes : {std::uint64_t{20'001}, std::uint64_t{1} << 35}) {
+    connection x{false};
+    x.b->channel->accept(20'000);
+    const auto announcement = record(proto::MESSAGE, bytes, "");
+    BOOST_REQUIRE(::write(x.sockets[0], announcement.data(), announcement.size())
+                  == static_cast<ssize_t>(announcement.size()));
+    x.b->run();
+    BOOST_TEST(contains(x.b->closed, "a payload of " + std::to_string(bytes) + " bytes"));
+    BOOST_TEST(x.b->channel->finished(), "nothing is lent, so the socket can be closed");
+  }
+}
+
+// The kernel would allocate its pages when this process maps them.
+BOOST_AUTO_TEST_CASE(memory_without_pages) {
+  const auto sparse = memory_file(1 << 20, F_SEAL_SHRINK, false);
+  connection x{true};
+  proto::Loan loan;
+  loan.set_number(1);
+  loan.set_memory(1);
+  loan.set_memory_bytes(1 << 20);
+  loan.set_first_time(true);
+  loan.set_bytes(10);
+  send_loan(x.sockets[0], x.system, loan, sparse.get());
+  x.b->run();
+  BOOST_TEST(x.b->messages.empty());
+  BOOST_TEST(contains(x.b->closed, "memory that cannot be used"));
 }
 
 // More memory than the peer may share in total, and descriptors that were not announced.

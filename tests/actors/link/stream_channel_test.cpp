@@ -239,12 +239,32 @@ BOOST_AUTO_TEST_CASE(a_stopped_peer) {
       }
       BOOST_TEST(contains(x.a->closed, "more than 4 MiB"));
       BOOST_TEST(resident_bytes() < before + (std::size_t{64} << 20));
-      BOOST_TEST(x.a->channel->finished());
+      BOOST_TEST(x.a->channel->finished() == !lends, "the peer may still read what it was lent");
       x.run();
       BOOST_TEST(x.b->messages.size() < 100U);
       for (auto& m : x.b->messages)
         BOOST_TEST(equal(m.data(), patterned(100'000)), "as it was sent");
+      x.b->messages.clear();
+      x.run();
+      BOOST_TEST(x.a->channel->finished());
     }
+}
+
+// Memory that a peer was lent can be used again when the peer has ended, even after an overflow.
+BOOST_AUTO_TEST_CASE(a_stopped_peer_that_is_killed) {
+  connection x{true};
+  x.a->channel->limit(1 << 20);
+  const auto lent = patterned(100'000);
+  for (std::uint64_t i = 1; i <= 20; ++i)
+    x.a->send(i, lent);
+  x.a->run();
+  BOOST_TEST(contains(x.a->closed, "more than 1 MiB"));
+  BOOST_TEST(!lent.unique());
+  BOOST_TEST(!x.a->channel->finished());
+  x.b = nullptr;
+  x.a->run();
+  BOOST_TEST(lent.unique());
+  BOOST_TEST(x.a->channel->finished());
 }
 
 BOOST_AUTO_TEST_CASE(one_message_may_exceed_the_window) {
