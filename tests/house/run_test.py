@@ -70,13 +70,14 @@ class Run(unittest.TestCase):
         for missing, data, says in (
             ("install-packages --tests", "data", "Packages for some tests"),
             ("install-packages --peers", "data", "PyTorch or OpenMPI"),
-            ("install-packages --fuzz", "data", "Clang with its fuzzer"),
+            ("install-packages --fuzz", "data", "packages for --fuzz"),
+            ("install-packages --openblas", "data", "packages for --openblas"),
             ("python", "data", "scikit-learn"),
             ("", "none", f"{self.folder}/none"),
         ):
             with self.subTest(says=says):
                 # A copy of the sources without the data and without PyPI passes.
-                code, output = self.run_tests("--peers", "--release", "--fuzz", missing=missing, data=data)
+                code, output = self.run_tests("--peers", "--release", "--fuzz", "--openblas", missing=missing, data=data)
                 self.assertEqual(code, 0, output)
                 self.assertRegex(output, rf"{says}.*skipped")
                 code, output = self.run_tests(*self.of_ci(), missing=missing, data=data)
