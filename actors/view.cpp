@@ -1,6 +1,7 @@
 #include "actors/view.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
 
