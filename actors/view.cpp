@@ -1,5 +1,7 @@
 #include "actors/view.hpp"
 
+#include "messages/proto/wire.pb.h"
+
 #include <algorithm>
 #include <iterator>
 
