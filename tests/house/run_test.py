@@ -77,7 +77,8 @@ class Run(unittest.TestCase):
         ):
             with self.subTest(says=says):
                 # A copy of the sources without the data and without PyPI passes.
-                code, output = self.run_tests("--peers", "--release", "--fuzz", "--openblas", missing=missing, data=data)
+                code, output = self.run_tests("--peers", "--release", "--fuzz", "--openblas", missing=missing,
+                                              data=data)
                 self.assertEqual(code, 0, output)
                 self.assertRegex(output, rf"{says}.*skipped")
                 code, output = self.run_tests(*self.of_ci(), missing=missing, data=data)

@@ -17,12 +17,12 @@ APART = ("apps/examples/", "tests/install/", "tests/house/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"')
 
-ALGORITHMS = """adjacent_find all_of any_of binary_search clamp copy copy_if copy_n count count_if equal equal_range fill
-    fill_n find find_if find_if_not for_each generate includes is_sorted lexicographical_compare lower_bound max
-    max_element merge min min_element minmax mismatch none_of nth_element partial_sort partition remove_if replace reverse
-    rotate set_difference set_intersection shuffle sort stable_sort transform unique upper_bound""".split()
-FUNCTIONS_OF_MATH = """abs ceil cos exp expm1 floor fma frexp hypot isfinite isinf isnan ldexp llround log log10 log1p log2
-    lround nextafter pow round sin sqrt tanh""".split()
+ALGORITHMS = """adjacent_find all_of any_of binary_search clamp copy copy_if copy_n count count_if equal equal_range
+    fill fill_n find find_if find_if_not for_each generate includes is_sorted lexicographical_compare lower_bound max
+    max_element merge min min_element minmax mismatch none_of nth_element partial_sort partition remove_if replace
+    reverse rotate set_difference set_intersection shuffle sort stable_sort transform unique upper_bound""".split()
+FUNCTIONS_OF_MATH = """abs ceil cos exp expm1 floor fma frexp hypot isfinite isinf isnan ldexp llround log log10 log1p
+    log2 lround nextafter pow round sin sqrt tanh""".split()
 
 # Headers of the standard library, and what uses them.
 STANDARD = {
