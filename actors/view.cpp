@@ -1,6 +1,9 @@
 #include "actors/view.hpp"
 
+#include "messages/proto/wire.pb.h"
+
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
 

@@ -3,13 +3,16 @@
 #include "messages/caf_shim.hpp"
 #include "messages/errors.hpp"
 #include "messages/names.hpp"
-#include "messages/proto/wire.pb.h"
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace troupe {
+
+namespace proto {
+class OpenView;
+}
 
 /// A task that takes part in a view.
 struct member {

@@ -10,6 +10,7 @@
 #include <caf/io/basp/header.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <string>
 

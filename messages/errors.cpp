@@ -7,6 +7,7 @@
 #include <caf/sec.hpp>
 
 #include <array>
+#include <utility>
 
 namespace troupe {
 

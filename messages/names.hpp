@@ -1,6 +1,6 @@
 #pragma once
 
-#include "messages/proto/wire.pb.h"
+#include "messages/proto/names.pb.h"
 
 #include <compare>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster_spec.hpp"
+#include "messages/proto/wire.pb.h"
 
 #include <map>
 #include <optional>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "messages/names.hpp"
+#include "messages/proto/wire.pb.h"
 
 #include <chrono>
 #include <span>

@@ -107,8 +107,8 @@ run_book::worker* run_book::find(std::uint32_t index) {
   return i == workers_.end() || !i->present ? nullptr : &*i;
 }
 
-bool run_book::anybody_present() const {
-  return std::ranges::any_of(workers_, &worker::present);
+std::size_t run_book::present() const {
+  return static_cast<std::size_t>(std::ranges::count_if(workers_, &worker::present));
 }
 
 std::uint64_t run_book::most_batches(const worker& who) const {

@@ -95,7 +95,8 @@ public:
   /// The worker with this index, of any incarnation; null if it was given up.
   worker* find(std::uint32_t index);
   std::span<const worker> workers() const noexcept { return workers_; }
-  bool anybody_present() const;
+  std::size_t present() const;
+  bool anybody_present() const { return present() > 0; }
   /// The next lease to send, with its worker's rank; nothing if none is due. Leases are short if
   /// steps are slow, because a run that is stopped waits for the leases that workers hold. They are
   /// single batches until it is known how long a batch takes.

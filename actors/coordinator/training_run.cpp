@@ -18,6 +18,19 @@ namespace {
 /// A worker holds two leases; it may request at most this many in advance.
 constexpr std::uint64_t most_leases_asked = 16;
 
+/// The learning rate of the newest complete step of the epoch, or else of its first step. A step
+/// uses the rate at its middle (range_updater).
+double newest_rate(const job_context& context, const epoch_totals& now, std::size_t workers) {
+  const auto records = context.data.train_records;
+  const auto gradients = context.protocol.gradients_of_step(context.job, workers);
+  const auto step = std::min<std::uint64_t>(context.gradient_samples() * gradients, records);
+  const auto done = std::clamp(now.samples, step, records);
+  // The last step of an epoch has the samples that are left.
+  const auto size = done == records && records % step > 0 ? records % step : step;
+  const auto middle = static_cast<double>(done) - static_cast<double>(size) / 2;
+  return context.rate.at(now.epoch + middle / static_cast<double>(records));
+}
+
 } // namespace
 
 training_run::training_run(caf::actor_config& cfg, training_run_options options)
@@ -269,7 +282,7 @@ run_state training_run::state() {
     x.epoch_samples = options_.context->data.train_records;
     x.train_loss = std::isfinite(now.train_loss) ? now.train_loss : 0;
     x.samples_per_second = now.samples_per_second;
-    x.learning_rate = options_.context->rate.at(now.epochs_trained);
+    x.learning_rate = newest_rate(*options_.context, now, book_->present());
     result.progress = std::move(x);
     if (book_->settling() > 0) {
       result.wait.what = reason::fence;
@@ -321,6 +334,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
     }
   } else {
     notice(name + " left (" + x.reason() + "); the others train its samples");
+    report_batch();
     let_go(*worker);
     go_on();
   }
@@ -370,6 +384,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
     return;
   }
   notice(reason + "; the others train its samples", notice_level::warning);
+  report_batch();
   proto::Fence order;
   order.set_view(view_.number);
   order.set_worker(who.account.worker);

@@ -69,6 +69,8 @@ private:
 
   // -- the beginning --
   void on_view(const view_opened& x);
+  /// Tells the operator the samples of a step with the workers that are present.
+  void report_batch();
   void on_begin(const begin_run& x);
   void restore();
   /// The initial state of a reporter.

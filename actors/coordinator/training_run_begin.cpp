@@ -1,4 +1,5 @@
 #include "actors/coordinator/training_run.hpp"
+#include "actors/model/global_batch.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/seconds.hpp"
 
@@ -23,6 +24,13 @@ void training_run::on_view(const view_opened& x) {
   how.remember = job().has_checkpoint();
   book_.emplace(how, workers);
   loss_watch_.emplace(job(), workers.size(), options_.constant_guess);
+  // The first line of the run counts all workers of the cluster.
+  if (workers.size() < options_.workers || options_.views_before > 0)
+    report_batch();
+}
+
+void training_run::report_batch() {
+  notice("batch: " + batch_text(*options_.context, book_->present(), options_.workers));
 }
 
 void training_run::on_begin(const begin_run& x) {

@@ -1,5 +1,6 @@
 #include "actors/coordinator/training_run.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/weight_decay_text.hpp"
 #include "actors/seconds.hpp"
 #include "messages/problems.hpp"
 
@@ -252,7 +253,7 @@ void training_run::conclude() {
   summary_.measures = last_.test ? last_.test->measures : measured{};
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
-  summary_.ridge = ridge_text(*options_.context);
+  summary_.ridge = weight_decay_text(*options_.context);
   conclude_run order{summary_, {}};
   // The last status messages of shards may be slightly out of date; their reports are final.
   if (options_.context->protocol.uses_shards() && summary_.counted)

@@ -5,7 +5,7 @@
 #include "kernels/data/table.hpp"
 #include "kernels/formats/characters.hpp"
 #include "messages/proto/job.pb.h"
-#include "messages/proto/wire.pb.h"
+#include "messages/proto/data.pb.h"
 
 #include <map>
 #include <memory>

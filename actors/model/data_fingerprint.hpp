@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/model/data_builder.hpp"
-#include "messages/proto/wire.pb.h"
+#include "messages/proto/data.pb.h"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/data/dataset.hpp"
-#include "messages/proto/wire.pb.h"
+#include "messages/proto/data.pb.h"
 
 #include <cstdint>
 #include <string>

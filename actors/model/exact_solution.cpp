@@ -3,9 +3,6 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -20,33 +17,6 @@ constexpr std::size_t most_values = std::size_t{1} << 20;
 constexpr std::size_t most_names = 4;
 
 } // namespace
-
-std::string ridge_text(const job_context& context) {
-  const auto& job = context.job;
-  const auto kind = job.optimizer().kind();
-  const bool other = kind == proto::ADAMW || kind == proto::LAMB;
-  const double decay = context.rule_of(0).rule.weight_decay;
-  if (!is_linear(job.model()) || !(decay > 0) || (other && job.solver() != proto::EXACT))
-    return {};
-  const auto terms = static_cast<double>(context.data.train_records * context.data.label_width);
-  std::array<char, 32> alpha{};
-  std::snprintf(alpha.data(), alpha.size(), "%.6g", decay * terms / 2);
-  std::string result =
-    "weight_decay is the ridge alpha = " + std::string{alpha.data()} + " of scikit-learn's Ridge";
-  const auto& csv = job.data().csv();
-  if (csv.standardize())
-    result += ", on standardized features and target";
-  // Then all features have mean 0, and the intercept is 0.
-  if (csv.standardize() && csv.categories().empty())
-    return result;
-  const auto& tensors = context.parameters().entries();
-  if (tensors.size() < 2 || !(context.rule_of(1).rule.weight_decay > 0))
-    return result;
-  return result
-    + "; unlike there, it also penalizes the intercept; to exempt it, set optimizer.group { match: "
-      "\""
-    + tensors[1].name + "\" weight_decay: 0 }";
-}
 
 exact_solution::exact_solution(const job_context& context, const dataset& train,
                                std::vector<std::string> names)

@@ -10,11 +10,6 @@
 
 namespace troupe {
 
-/// A text that compares the weight decay of a linear model with scikit-learn's Ridge: its alpha,
-/// and how to exempt the intercept if the decay applies to it. Empty without weight decay, for
-/// models that are not linear, and for optimizers whose decay is not a ridge (ADAMW, LAMB).
-std::string ridge_text(const job_context& context);
-
 /// Solves a linear model in one pass over the training data (`solver: EXACT`). The job's gradient
 /// descent converges to the same result. With SGD, the gradient of a step is 0 if
 ///

@@ -26,14 +26,24 @@ void divide_batch(proto::Job& job, std::size_t workers) {
 }
 
 std::string batch_text(const job_context& context, std::size_t workers) {
+  return batch_text(context, workers, workers);
+}
+
+std::string batch_text(const job_context& context, std::size_t present, std::size_t workers) {
   const auto each = context.gradient_samples();
   const auto batches = context.job.accumulate();
-  return std::to_string(each) + " samples per worker"
-    + (batches > 1
-         ? " (" + std::to_string(batches) + " batches of " + std::to_string(context.batch()) + ")"
-         : "")
-    + ", " + std::to_string(each * workers) + " over "
-    + (workers == 1 ? "the one worker" : "all " + std::to_string(workers) + " workers");
+  auto result = std::to_string(each) + " samples per worker";
+  if (batches > 1)
+    result +=
+      " (" + std::to_string(batches) + " batches of " + std::to_string(context.batch()) + ")";
+  result += ", " + std::to_string(each * present) + " over ";
+  if (present < workers)
+    result += std::to_string(present) + " of " + std::to_string(workers) + " workers";
+  else
+    result += workers == 1 ? "the one worker" : "all " + std::to_string(workers) + " workers";
+  if (const auto& data = context.job.data(); present < workers && data.has_global_batch())
+    result += ", of data.global_batch: " + std::to_string(data.global_batch());
+  return result;
 }
 
 } // namespace troupe

@@ -10,6 +10,7 @@
 #include "kernels/optimizers/schedule.hpp"
 #include "kernels/plan/plan.hpp"
 #include "kernels/range.hpp"
+#include "messages/proto/data.pb.h"
 #include "messages/proto/job.pb.h"
 
 #include <cstdint>

@@ -101,7 +101,7 @@ struct run_progress {
   /// Mean over this epoch so far.
   double train_loss = 0;
   double samples_per_second = 0;
-  /// The schedule's rate for the next sample, without damping.
+  /// The schedule's rate for the newest step, without damping.
   double learning_rate = 0;
 };
 
@@ -199,7 +199,7 @@ struct run_summary {
   std::string weights_sha256;
   /// Linear models: intercept, then one coefficient per feature, in the units of the data.
   std::vector<double> coefficients;
-  /// The effect of weight decay on the coefficients: ridge_text().
+  /// The ridge of linear models, as text: weight_decay_text().
   std::string ridge;
   /// The output directory; empty if nothing was written.
   std::string output;

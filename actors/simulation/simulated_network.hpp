@@ -3,6 +3,7 @@
 #include "actors/cluster/transport.hpp"
 #include "kernels/random.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>

@@ -3,9 +3,9 @@
 #include "actors/cluster/cluster_spec.hpp"
 #include "actors/cluster/footprint.hpp"
 #include "actors/cluster/local_cluster.hpp"
-#include "actors/model/exact_solution.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/weight_decay_text.hpp"
 #include "actors/output/text.hpp"
 #include "apps/troupe/class_view.hpp"
 #include "apps/troupe/gpus.hpp"
@@ -205,8 +205,8 @@ void print_data(const job_context& context, const job_data& data) {
     line("", text);
   for (auto& text : classes.warnings)
     line("warning", text);
-  if (const auto ridge = ridge_text(context); !ridge.empty())
-    line("ridge", ridge);
+  if (const auto text = weight_decay_text(context); !text.empty())
+    line("penalty", text);
   if (context.job.has_evaluate())
     line("",
          fmt::format("evaluated every {} and after each epoch",

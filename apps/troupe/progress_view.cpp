@@ -359,7 +359,7 @@ std::string format_summary(const run_summary& x) {
   if (!x.coefficients.empty())
     line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
   if (!x.ridge.empty())
-    line("", '(' + x.ridge + ')');
+    line(x.coefficients.empty() ? "penalty" : "", '(' + x.ridge + ')');
   if (!x.weights_sha256.empty())
     line("weights", "sha256 " + x.weights_sha256);
   if (!x.weights_file.empty())

@@ -3,6 +3,7 @@
 #include <cublas_v2.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <string>

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace troupe {
 

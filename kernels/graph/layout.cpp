@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 

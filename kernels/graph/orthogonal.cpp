@@ -4,6 +4,8 @@
 
 #include <Eigen/QR>
 
+#include <algorithm>
+
 namespace troupe {
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include "kernels/error.hpp"
 
+#include <utility>
+
 namespace troupe {
 
 namespace {

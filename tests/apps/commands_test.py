@@ -357,6 +357,35 @@ class Check(Command):
             output, _ = self.run_program(command, f"--job={self.job}", "--set", "optimizer.weight_decay=0")
             self.assertNotIn("alpha", output)
 
+    def test_the_penalty_of_other_linear_models(self):
+        """C is 1 / (weight_decay N): here 1 / (0.1 * 20), and twice that for a softmax of two units."""
+        table = self.file("table.csv", "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(20)))
+        for loss, units, column, says in (
+                ("BINARY_CROSS_ENTROPY", 1, "label", "C = 0.5 of scikit-learn's LogisticRegression"),
+                ("SOFTMAX_CROSS_ENTROPY", 2, "label", "C = 1 of scikit-learn's LogisticRegression"),
+                ("SOFTMAX_CROSS_ENTROPY", 3, "label", "C = 0.5 of scikit-learn's LogisticRegression"),
+                ("HINGE", 1, "label", "C = 0.5 of scikit-learn's SVC(kernel=\"linear\")"),
+                ("MEAN_ABSOLUTE_ERROR", 1, "target", "C = 0.5 of scikit-learn's SVR(kernel=\"linear\", epsilon=0)")):
+            self.job = self.file("job.textproto", f"""
+                model {{ layer {{ dense {{ units: {units} }} }} loss: {loss} }}
+                data {{ csv {{ path: "{table}" features: "x" {column}: "y" }} batch: 4 }}
+                optimizer {{ weight_decay: 0.1 }} learning_rate {{ base: 0.01 }} epochs: 1""")
+            for command in ("check", "train"):
+                with self.subTest(loss=loss, units=units, command=command):
+                    output, _ = self.run_program(command, f"--job={self.job}")
+                    self.assertIn(f"weight_decay is {says}; unlike there, it also penalizes the intercept; to exempt "
+                                  'it, set optimizer.group { match: "dense_1.bias" weight_decay: 0 }', output)
+                    output, _ = self.run_program(command, f"--job={self.job}", "--set",
+                                                 "optimizer.group[0]={match: '*.bias' weight_decay: 0}")
+                    self.assertIn(says, output)
+                    self.assertNotIn("intercept", output)
+            output, _ = self.run_program("check", f"--job={self.job}", "--set=optimizer.kind=ADAMW")
+            self.assertNotIn("penalty", output)
+            if loss.startswith("SOFTMAX"):
+                output, _ = self.run_program("check", f"--job={self.job}", "--set=model.label_smoothing=0.1")
+                self.assertIn("\npenalty     unlike in scikit-learn, weight_decay also penalizes the intercept; to",
+                              output)
+
     def test_ridge_without_the_intercept(self):
         table = self.file("table.csv", "x,y\n" + "".join(f"{i},{3 + 2 * i}\n" for i in range(20)))
         self.job = self.file("ridge.textproto", TABLE_JOB.format(path=table).replace("standardize: true", "")

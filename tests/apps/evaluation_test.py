@@ -1,5 +1,6 @@
 """Early stopping, the best weights, measures of classifiers, and the learning rate in the output of a run."""
 
+import re
 import shutil
 import signal
 
@@ -105,6 +106,19 @@ class Evaluations(TestCase):
         self.assertTrue(all(0 < x <= 0.05 for x in rates), rates)
         self.assertEqual(rates, sorted(rates, reverse=True))
         self.assertIn(b"learning_rate/schedule", next(self.out.glob("events.out.tfevents.*")).read_bytes())
+
+    def test_a_job_of_one_step_with_cosine(self):
+        """The rate at the middle of the only step is half of the base: weights of 0 become -0.5 * 0.1 * gradient."""
+        table = self.file("table.csv", "x,y\n1,3\n-1,-1\n")
+        process = self.train(f"""
+            model {{ layer {{ dense {{ units: 1 weights {{ constant {{}} }} }} }} loss: MEAN_SQUARED_ERROR }}
+            data {{ csv {{ path: "{table}" features: "x" target: "y" }} batch: 0 }}
+            learning_rate {{ base: 0.1 cosine {{ final: 0 }} }}
+            epochs: 1""")
+        self.assert_exit(process, 0)
+        # The mean of 2 (0 - y), and of 2 (0 - y) x: -2 and -4.
+        intercept, slope = re.search(r"coefficients +(\S+) +(\S+)", process.output).groups()
+        self.assertEqual((float(intercept), float(slope)), (0.1, 0.2))
 
 
 if __name__ == "__main__":

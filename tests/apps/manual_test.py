@@ -2,22 +2,29 @@
 
 A fenced block is, by its first words:
     sh                run by bash, in the order of the page; runs train for two epochs
+    sh fails          the same, and its last command ends with exit code 1
     sh not-run        not run; its commands and options are those of the program
+    python FILE       written to that file, and run if the packages that it imports are among PACKAGES and installed
     textproto         a job, or some fields of one: `troupe check` takes it
     textproto refused the same, and `troupe check` refuses it
     LANGUAGE FILE     written to that file; ports become free ones
 Commands and options in the prose must exist as well."""
 
 import functools
+import importlib.util
 import os
 import re
 import shlex
 import struct
 import subprocess
+import sys
 import zipfile
 import zlib
 
 from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, free_ports, idx, run_tests
+
+# Packages with which Python blocks run. pytorch_test.py exports models with PyTorch.
+PACKAGES = {"numpy"}
 
 PAGES = [SOURCE / "README.md", *sorted((SOURCE / "apps/manual").glob("*.md"))]
 
@@ -126,7 +133,7 @@ class Manual(TestCase):
             (folder / "flowers" / name).mkdir(parents=True)
             for i in range(50):
                 (folder / "flowers" / name / f"{i}.png").write_bytes(grey_png(8, value + i))
-        # The arrays that arrays.py would write. The tests do not need NumPy.
+        # The arrays that arrays.py would write, if there is no NumPy.
         x = [(i * 7919 % 1000) / 500 - 1 for i in range(2400)]
         y = [x[4 * i] - 2 * x[4 * i + 1] + x[4 * i + 2] / 2 + 3 for i in range(600)]
         with zipfile.ZipFile(folder / "arrays.npz", "w") as archive:
@@ -153,16 +160,19 @@ class Manual(TestCase):
                 failures.append(f"{what}\nexit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
 
         for language, about, block in blocks(text):
+            if about and about not in ("fails", "refused", "not-run"):
+                (folder / about).write_text(block)
             if language == "python":
                 compile(block, name, "exec")
-            if about and about not in ("refused", "not-run"):
-                (folder / about).write_text(block)
+                imports = set(re.findall(r"^(?:import|from) (\w+)", block, re.M))
+                if imports <= PACKAGES and all(importlib.util.find_spec(x) for x in imports):
+                    execute(block, sys.executable, about)
             if language == "textproto":
                 (folder / "checked.textproto").write_text(whole_job(block))
                 execute(block, PROGRAM, "check", "--job=checked.textproto", "--workers=2",
                         code=2 if about == "refused" else 0)
             if language == "sh" and about != "not-run":
-                execute(block, "bash", "-euo", "pipefail", "-c", block)
+                execute(block, "bash", "-euo", "pipefail", "-c", block, code=1 if about == "fails" else 0)
         return failures + unknown_words(command_lines(text))
 
     def test_pages(self):
@@ -186,6 +196,8 @@ class Manual(TestCase):
             ("```sh\ntroupe check --job=job.textproto\nfalse\n```\n", "exit code 1"),
             ("```sh not-run\ntroupe train --jobs=x\n```\n", "train --jobs=x"),
             ("Try `troupe chek`.\n", "chek"),
+            ("```sh fails\ntroupe check --job=job.textproto\n```\n", "exit code 0"),
+            ("```python fails.py\n1 / 0\n```\n", "ZeroDivisionError"),
             ("```textproto\nepoch: 3\n```\n", "exit code 2"),
             ("```textproto refused\nepochs: 3\n```\n", "exit code 0"),
         ):

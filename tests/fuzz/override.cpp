@@ -4,6 +4,8 @@
 #include "kernels/error.hpp"
 #include "tests/fuzz/target.hpp"
 
+#include <algorithm>
+
 using namespace troupe;
 
 TROUPE_FUZZ_TARGET(override, input) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>

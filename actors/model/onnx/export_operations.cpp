@@ -2,6 +2,7 @@
 
 #include "actors/model/onnx/exporter.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>

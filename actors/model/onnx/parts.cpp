@@ -5,6 +5,7 @@
 #include "kernels/graph/sequence_operations.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <numeric>

@@ -100,9 +100,24 @@ BOOST_AUTO_TEST_CASE(a_lost_task_does_not_come_back) {
         const auto result = run.run();
         check_survivors(result);
         BOOST_TEST(told(run, "going on without worker/" + std::to_string(which)) == 1U);
+        BOOST_TEST(told(run, "batch: 16 samples per worker, 32 over 2 of 3 workers") == 1U);
         BOOST_TEST(result.summary.test_loss <= undisturbed.summary.test_loss + 0.02);
       }
     }
+}
+
+// The batch of a worker stays the same, so an update has fewer samples than the job asks for.
+BOOST_AUTO_TEST_CASE(a_global_batch_without_a_worker) {
+  auto job = elastic_job({"protocol=RING"});
+  job.mutable_data()->clear_batch();
+  job.mutable_data()->set_global_batch(48);
+  simulation run{cluster_of(job, 3, 0)};
+  run.at(131ms, [&] { run.crash(run.worker_node(1)); });
+  check_survivors(run.run());
+  BOOST_TEST(told(run,
+                  "batch: 16 samples per worker, 32 over 2 of 3 workers, of "
+                  "data.global_batch: 48")
+             == 1U);
 }
 
 // No other server has its range.
@@ -132,6 +147,8 @@ BOOST_AUTO_TEST_CASE(two_asynchronous_workers_are_lost) {
       check_survivors(result);
       BOOST_TEST(told(run, "the others train its samples") == 2U);
       BOOST_TEST(told(run, "going on without worker/0") == 1U);
+      BOOST_TEST(told(run, "batch: 16 samples per worker, 32 over 2 of 3 workers") == 2U);
+      BOOST_TEST(told(run, "batch: 16 samples per worker, 16 over 1 of 3 workers") == 1U);
       BOOST_TEST(result.summary.test_loss <= undisturbed.summary.test_loss + 0.1);
     }
 }
@@ -159,6 +176,8 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_worker_comes_back) {
       check_survivors(result);
       BOOST_TEST(told(run, "the others train its samples") == 1U);
       BOOST_TEST(told(run, "worker/1 joins") >= 1U);
+      BOOST_TEST(told(run, "batch: 16 samples per worker, 32 over 2 of 3 workers") == 1U);
+      BOOST_TEST(told(run, "batch: 16 samples per worker, 48 over all 3 workers") == 1U);
       BOOST_TEST(told(run, "going on without") == 0U);
       BOOST_TEST(result.summary.workers == 3U);
       BOOST_TEST(result.summary.gone.size() == 0U);

@@ -2,6 +2,7 @@
 
 #include "actors/model/exact_solution.hpp"
 #include "actors/model/model_file.hpp"
+#include "actors/model/weight_decay_text.hpp"
 #include "kernels/formats/file.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/actors/model/serial_training.hpp"
@@ -160,10 +161,10 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
     validate(job);
     check_same(solve(job), expected, 1e-6);
     const auto context = make_job_context(job, shape_of(*build_data(job).train));
-    BOOST_TEST(ridge_text(*context).find("intercept") == std::string::npos);
+    BOOST_TEST(weight_decay_text(*context).find("intercept") == std::string::npos);
     job.mutable_optimizer()->clear_group();
     const auto without = make_job_context(job, shape_of(*build_data(job).train));
-    BOOST_TEST(ridge_text(*without).find("group { match: \"dense_1.bias\" weight_decay: 0 }")
+    BOOST_TEST(weight_decay_text(*without).find("group { match: \"dense_1.bias\" weight_decay: 0 }")
                != std::string::npos);
     BOOST_TEST(std::abs(solve(job)[3] - expected[3]) > 0.1);
     // Categories do not have mean 0.
@@ -172,7 +173,7 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
       if (categories)
         job.mutable_data()->mutable_csv()->add_categories("c");
       const auto scaled = make_job_context(job, shape_of(*build_data(job).train));
-      BOOST_TEST((ridge_text(*scaled).find("intercept") != std::string::npos) == categories);
+      BOOST_TEST((weight_decay_text(*scaled).find("intercept") != std::string::npos) == categories);
     }
   }
 }

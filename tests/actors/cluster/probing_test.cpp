@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -79,6 +79,32 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
     }
 }
 
+// A step takes a second, and has the rate at its middle.
+BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
+  for (const auto protocol : {proto::SYNC_PS, proto::RING})
+    for (const std::uint64_t workers : {1, 2}) {
+      // The last of the four steps has 96 - 3 * 30 samples.
+      auto job = job_with(protocol);
+      for (const auto* change :
+           {"data.digits.train=96", "epochs=1", "learning_rate={base: 0.5 cosine {}}"})
+        apply_override(job, change);
+      job.mutable_data()->set_batch(static_cast<std::uint32_t>(30 / workers));
+      auto options = simulated(job, workers, 1);
+      options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1s; };
+      simulation run{options};
+      BOOST_TEST(run.run().summary.failure == "");
+      const auto rate = build_learning_rate(job);
+      std::vector<double> expected;
+      for (const double middle : {15, 45, 75, 93})
+        expected.push_back(rate.at(middle / 96));
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << workers << " workers") {
+        BOOST_TEST(run.seen().progress.size() > 8U);
+        for (const auto& x : run.seen().progress)
+          BOOST_TEST(std::ranges::count(expected, x.learning_rate) == 1, x.learning_rate);
+      }
+    }
+}
+
 // A gradient takes 30 ms, and is sent when it is complete. Only early pulls travel meanwhile. Of
 // the 40 ms of a pull, computing hides all but the last 10.
 BOOST_AUTO_TEST_CASE(hidden_communication) {

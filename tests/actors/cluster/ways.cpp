@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <string>
 
 #include <sys/wait.h>

@@ -8,6 +8,7 @@
 #include "kernels/data/text.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 using namespace troupe;

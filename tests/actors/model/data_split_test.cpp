@@ -9,6 +9,7 @@
 #include "tests/support/temporary_directory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 

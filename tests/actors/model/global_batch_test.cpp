@@ -86,6 +86,23 @@ BOOST_AUTO_TEST_CASE(the_job_stays_the_same) {
   BOOST_TEST(first_difference(divided, job).empty());
 }
 
+// An elastic run went on without some of them.
+BOOST_AUTO_TEST_CASE(fewer_workers) {
+  auto job = job_with("data.batch=12");
+  const auto text = [&job](std::size_t present) {
+    return batch_text(*make_job_context(job, shape_of(*build_data(job).train)), present, 4);
+  };
+  BOOST_TEST(text(4) == "12 samples per worker, 48 over all 4 workers");
+  BOOST_TEST(text(3) == "12 samples per worker, 36 over 3 of 4 workers");
+  job = job_with("data.global_batch=96");
+  job.set_accumulate(2);
+  divide_batch(job, 4);
+  BOOST_TEST(text(4) == "24 samples per worker (2 batches of 12), 96 over all 4 workers");
+  BOOST_TEST(text(1)
+             == "24 samples per worker (2 batches of 12), 24 over 1 of 4 workers, of "
+                "data.global_batch: 96");
+}
+
 // Until the number of workers is known, the data may be smaller than the default batch of 64.
 BOOST_AUTO_TEST_CASE(data_without_workers) {
   auto job = job_with("data.global_batch=40");

@@ -10,6 +10,7 @@
 #include <array>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>

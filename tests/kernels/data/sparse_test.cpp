@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <numeric>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(sparse)
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(table)
 

@@ -5,6 +5,7 @@
 #include "tests/support/temporary_directory.hpp"
 
 #include <fstream>
+#include <iterator>
 
 BOOST_AUTO_TEST_SUITE(file)
 

@@ -3,6 +3,7 @@
 #include "tests/support/input_errors.hpp"
 
 #include <numeric>
+#include <utility>
 
 BOOST_AUTO_TEST_SUITE(idx)
 

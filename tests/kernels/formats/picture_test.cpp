@@ -3,6 +3,7 @@
 #include "tests/support/input_errors.hpp"
 #include "tests/support/pictures.hpp"
 
+#include <cmath>
 #include <cstdlib>
 
 BOOST_AUTO_TEST_SUITE(pictures)

@@ -2,6 +2,7 @@
 
 #include "tests/support/input_errors.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include <nlohmann/json.hpp>

@@ -13,6 +13,7 @@
 #include "tests/support/input_errors.hpp"
 #include "tests/support/skip.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 

@@ -12,7 +12,9 @@
 #include "tests/support/folders.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
