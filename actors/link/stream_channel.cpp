@@ -64,10 +64,14 @@ void sent_together::send_now() {
     x->release();
 }
 
+bool has_payload(const caf::message& x) {
+  return !x.empty() && x.match_element<payload>(x.size() - 1);
+}
+
 stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
                                stream_options options)
   : sys_(sys), socket_(std::move(socket)), options_(std::move(options)), window_(options_.window),
-    staged_(staging_bytes) {}
+    reader_(staging_bytes) {}
 
 stream_channel::~stream_channel() = default;
 
@@ -79,7 +83,7 @@ stream_channel::clock::time_point stream_channel::now() const {
 
 caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   payload body;
-  if (records::has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
+  if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
     body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
   // If other processes cannot read the payload's memory, it is copied once into shared memory.
   // Sending it would make the system copy it twice.
