@@ -106,6 +106,12 @@ std::string problem_of(const proto::PartialNorm& x) {
   return not_negative(x.squares()) ? "" : numbered("a sum of squares", x.squares());
 }
 
+std::string problem_of(const proto::Advanced& x) {
+  return !x.has_gradient_norm() || not_negative(x.gradient_norm())
+    ? ""
+    : numbered("a norm", x.gradient_norm());
+}
+
 std::string problem_of(const proto::Lease& x) {
   if (x.begin() >= x.end() || x.end() > most_positions)
     return "positions " + std::to_string(x.begin()) + " to " + std::to_string(x.end());
@@ -206,12 +212,13 @@ std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
 
 namespace {
 
-std::string measures_problem(const proto::Measured& x) {
+std::string measures_problem(const proto::Measured& x, double loss) {
   for (const double y : {x.top_5(), x.auc(), x.f1()})
     if (!share(y))
       return "a measure outside 0 .. 1";
-  if (x.perplexity() < 0)
-    return "a negative perplexity";
+  // It is computed from the loss, which may be no number.
+  if (!(x.perplexity() >= 0) && !(std::isnan(x.perplexity()) && std::isnan(loss)))
+    return numbered("a perplexity", x.perplexity());
   const auto size = static_cast<std::uint64_t>(x.confusion_size());
   std::uint64_t classes = 0;
   while (classes * classes < size)
@@ -230,9 +237,10 @@ std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients) {
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (x.weights_sha256().size() != 64 || !std::ranges::all_of(x.weights_sha256(), digit))
     return "an invalid hash of the weights";
-  for (const auto* measures : {&x.measures(), &x.test_measures()})
-    if (auto problem = measures_problem(*measures); !problem.empty())
-      return problem;
+  if (auto problem = measures_problem(x.measures(), x.loss()); !problem.empty())
+    return problem;
+  if (auto problem = measures_problem(x.test_measures(), x.test_loss()); !problem.empty())
+    return problem;
   const auto n = static_cast<std::uint64_t>(x.coefficients_size());
   return n == 0 || n == coefficients
     ? ""

@@ -27,6 +27,9 @@ std::string problem_of(const proto::Commit& x, std::uint64_t most_samples);
 std::string problem_of(const proto::PartialNorm& x);
 std::string problem_of(const proto::Damping& x);
 
+/// The norm must be finite and not negative.
+std::string problem_of(const proto::Advanced& x);
+
 /// The lease's batches must be countable and lie within it.
 std::string problem_of(const proto::Lease& x);
 
@@ -53,7 +56,7 @@ std::string problem_of(const proto::TaskStatus& x);
 std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation);
 
 /// The accuracy must be from 0 to 1, the hash a SHA-256, and the number of coefficients 0 or
-/// `coefficients`.
+/// `coefficients`. The perplexity is not a number only if the loss is none.
 std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients);
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "messages/buffer.hpp"
 #include "messages/caf_shim.hpp"
 #include "messages/counters.hpp"
+#include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
 
 #include <cmath>
@@ -116,6 +117,8 @@ struct broken {
   std::string reason;
   /// The cause is a gradient that is not finite.
   bool not_finite = false;
+  /// The cause is the loss of this task.
+  std::optional<task_name> lost = std::nullopt;
 };
 
 } // namespace troupe

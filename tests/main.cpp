@@ -1,9 +1,12 @@
 #include "tests/support/folders.hpp"
+#include "tests/support/leftovers.hpp"
 #include "tests/support/skip.hpp"
 
 #include <cstdlib>
+#include <iostream>
 
 #define BOOST_TEST_NO_MAIN
+#include <boost/cstdlib.hpp>
 #include <boost/test/unit_test.hpp>
 
 namespace troupe::test {
@@ -27,8 +30,39 @@ bool has_data(const std::string& name) {
 
 namespace {
 
+using namespace boost::unit_test;
+
+/// Takes note of what is left after each case.
+class tidiness : public test_observer {
+public:
+  void test_unit_finish(const test_unit& x, unsigned long /*microseconds*/) override {
+    if (x.p_type == TUT_CASE)
+      left_.note(x.full_name());
+  }
+
+  /// False if the tests have left something behind.
+  bool good() const {
+    const auto found = left_.found();
+    for (const auto& x : found)
+      std::cerr << "error: the tests have left behind: " << x << '\n';
+    return found.empty();
+  }
+
+  // Boost.Test requires that its own observers come first.
+  int priority() override { return 10; }
+
+private:
+  troupe::test::leftovers left_;
+};
+
+tidiness& observer() {
+  static tidiness result;
+  return result;
+}
+
 bool name_tests() {
-  boost::unit_test::framework::master_test_suite().p_name.value = "troupe";
+  framework::master_test_suite().p_name.value = "troupe";
+  framework::register_observer(observer());
   return true;
 }
 
@@ -36,6 +70,9 @@ bool name_tests() {
 
 int main(int argc, char** argv) {
   setenv("TROUPE_DATA", TROUPE_DATA_DIR, 0);
-  const int result = boost::unit_test::unit_test_main(&name_tests, argc, argv);
+  observer(); // Before any test.
+  int result = unit_test_main(&name_tests, argc, argv);
+  if (result == 0 && !observer().good())
+    result = boost::exit_test_failure;
   return result == 0 && troupe::test::anything_skipped() ? troupe::test::exit_skipped : result;
 }

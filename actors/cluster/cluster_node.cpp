@@ -78,6 +78,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
         return std::move(*error);
       if (x.next_view() && !stopping_ && !ended_)
         leave_view("the view is over: " + x.reason());
+      else if (task_name lost; x.failed() && !x.next_view() && from_proto(x.lost(), lost))
+        end_with(x.reason(), lost);
       else
         end_with(x.failed() && !x.next_view() ? x.reason() : "");
       return proto::Ack{};
@@ -351,6 +353,7 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   spdlog::debug("link to {} is down: {}", to_string(x.peer), x.reason);
   forget_newcomer(which);
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.handle == which) {
+    const auto lost = worker_beside(i->second);
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_) {
       const auto reason = "lost the coordinator: " + x.reason;
@@ -358,7 +361,7 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
       if (returns() && !stopping_)
         leave_view(reason);
       else
-        end_with(reason);
+        end_with(reason, lost);
     }
     return;
   }
@@ -712,19 +715,54 @@ void cluster_node::on_worker_left() {
     end_with("");
 }
 
-void cluster_node::end_with(const std::string& failure) {
+void cluster_node::end_with(const std::string& failure, const std::optional<task_name>& lost) {
   run_summary summary;
   summary.failure = failure;
+  summary.missing = lost;
   end(summary);
 }
 
 void cluster_node::end(const run_summary& summary) {
   if (ended_)
     return;
-  end_actors(summary.failure.empty() ? "the run is over" : summary.failure);
+  auto last = summary;
+  if (last.missing)
+    last.ring = ring_without(*last.missing);
+  if (last.ring)
+    last.failure += "; " + to_string(*last.ring);
+  end_actors(last.failure.empty() ? "the run is over" : last.failure);
   if (options_.on_end)
-    options_.on_end(summary);
+    options_.on_end(last);
   quit();
+}
+
+// Each survivor reports its own position. It does not matter who noticed the loss first: this node,
+// a neighbour, or the coordinator.
+std::optional<ring_failure> cluster_node::ring_without(const task_name& lost) {
+  const auto workers = view_.of(job_kind::worker);
+  const auto at = std::ranges::find(workers, lost, &member::task);
+  if (at == workers.end() || hosts(lost))
+    return std::nullopt;
+  for (const auto& [task, board] : boards_)
+    if (const auto x = board->ring()) {
+      ring_failure result{lost, static_cast<std::size_t>(at - workers.begin())};
+      result.rank = x->rank;
+      result.ranks = x->ranks;
+      result.step = x->step;
+      result.bucket = x->bucket;
+      result.waited = std::chrono::floor<std::chrono::milliseconds>(clock().now() - x->since);
+      return result;
+    }
+  return std::nullopt;
+}
+
+/// The worker of the node at the other end; if it has none, its first task.
+task_name cluster_node::worker_beside(const peer_link& x) const {
+  task_name result = coordinator_task;
+  for (const auto& m : view_.members)
+    if (m.incarnation == x.incarnation && m.task.job == job_kind::worker)
+      result = m.task;
+  return result;
 }
 
 void cluster_node::on_exit() {
@@ -748,6 +786,7 @@ void cluster_node::end_actors(const std::string& reason) {
   for (auto i = started_.rbegin(); i != started_.rend(); ++i)
     anon_send_exit(*i, caf::exit_reason::user_shutdown);
   started_.clear();
+  boards_.clear();
   workers_.clear();
   waiting_.clear();
   early_.clear();

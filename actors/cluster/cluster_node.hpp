@@ -215,7 +215,9 @@ private:
   void on_worker_left();
   void end(const run_summary& summary);
   void end_actors(const std::string& reason);
-  void end_with(const std::string& failure);
+  void end_with(const std::string& failure, const std::optional<task_name>& lost = {});
+  std::optional<ring_failure> ring_without(const task_name& lost);
+  task_name worker_beside(const peer_link& x) const;
   void notice(const std::string& text, notice_level level = notice_level::info);
   template <class Actor, class... Args>
   auto spawn_task(bool heavy, Args&&... args);
@@ -228,6 +230,8 @@ private:
   /// if one ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
+  /// The boards of the tasks that this node started.
+  std::map<task_name, std::shared_ptr<activity_board>> boards_;
   std::map<task_name, task_device> devices_;
   caf::actor coordinator_;
 

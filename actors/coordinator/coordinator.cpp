@@ -199,6 +199,8 @@ void coordinator::on_over(const run_over& x) {
   order.set_next_view(next_.has_value());
   order.set_failed(!summary_.failure.empty());
   order.set_reason(summary_.failure);
+  if (summary_.missing)
+    *order.mutable_lost() = to_proto(*summary_.missing);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
   std::set<caf::actor_addr> told{own};
   // Counts this node's own end as well, so this node ends last.

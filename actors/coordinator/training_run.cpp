@@ -324,7 +324,8 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
     fail_without_task(name + " left (" + x.reason() + ") before training began");
   } else if (const auto& row = options_.context->protocol; row.in_step || !row.uses_shards()) {
     fail_without_task(name + " left (" + x.reason() + "), and " + options_.context->protocol.name
-                      + " needs all workers");
+                        + " needs all workers",
+                      worker->name());
   } else if (!book_->anybody_present()) {
     if (stopping_)
       go_on(); // No other worker will report anything.
@@ -359,6 +360,8 @@ void training_run::on_failure(const proto::Failure& x) {
     return;
   if (x.not_finite())
     fail_not_finite(x.reason(), book_ ? book_->epoch() : 0);
+  else if (task_name lost; x.has_lost() && from_proto(x.lost(), lost))
+    fail_without_task(x.reason(), lost);
   else
     fail_without_task(x.reason());
 }
@@ -368,7 +371,7 @@ void training_run::on_task_lost(const task_lost& x) {
     return;
   const auto reason = to_string(x.task) + " is gone: " + x.reason;
   if (x.task.job != job_kind::worker || phase_ == phase::opening)
-    fail_without_task(reason);
+    fail_without_task(reason, x.task);
   else if (auto* worker = book_->find(x.task.index))
     on_worker_lost(*worker, reason);
 }
@@ -380,7 +383,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
     return;
   summary_.gone.push_back(who.name());
   if (options_.context->protocol.needs_all || !book_->anybody_present()) {
-    fail_without_task(reason);
+    fail_without_task(reason, who.name());
     return;
   }
   notice(reason + "; the others train its samples", notice_level::warning);

@@ -128,7 +128,7 @@ private:
   void end(const end_run& x);
   void fail(const std::string& reason, bool interrupted = false);
   /// A task that the run needs failed, left, or was lost.
-  void fail_without_task(const std::string& reason);
+  void fail_without_task(const std::string& reason, const std::optional<task_name>& missing = {});
   void fail_not_finite(const std::string& reason, std::uint32_t epoch);
   void conclude();
 

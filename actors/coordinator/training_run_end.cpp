@@ -191,8 +191,12 @@ void training_run::end(const end_run& x) {
     fail(x.reason);
 }
 
-void training_run::fail_without_task(const std::string& reason) {
+void training_run::fail_without_task(const std::string& reason,
+                                     const std::optional<task_name>& missing) {
+  if (phase_ == phase::done)
+    return;
   summary_.lost_task = true;
+  summary_.missing = missing;
   fail(reason);
 }
 

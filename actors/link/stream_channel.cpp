@@ -64,11 +64,15 @@ void sent_together::send_now() {
     x->release();
 }
 
+bool has_payload(const caf::message& x) {
+  return !x.empty() && x.match_element<payload>(x.size() - 1);
+}
+
 stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
                                stream_options options)
   : sys_(sys), socket_(std::move(socket)), options_(std::move(options)),
     same_host_(options_.lends || has_equal_ends(socket_.get())), window_(options_.window),
-    accepts_(options_.max_bytes), staged_(staging_bytes) {}
+    accepts_(options_.max_bytes), reader_(staging_bytes) {}
 
 stream_channel::~stream_channel() = default;
 
@@ -80,7 +84,7 @@ stream_channel::clock::time_point stream_channel::now() const {
 
 caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   payload body;
-  if (records::has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
+  if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
     body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
   // If other processes cannot read the payload's memory, it is copied once into shared memory.
   // Sending it would make the system copy it twice.

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/link/file_descriptor.hpp"
+#include "actors/link/loan_table.hpp"
+#include "actors/link/record_reader.hpp"
 #include "actors/link/sent_together.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
@@ -18,12 +20,14 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 struct msghdr;
 
 namespace troupe {
+
+/// A message has at most one payload, as its last element.
+bool has_payload(const caf::message& x);
 
 /// The reason why a link ends if too many bytes wait for its peer.
 std::string beyond_window(std::uint64_t window);
@@ -221,6 +225,7 @@ private:
   bool read_some();
   void take_descriptors(msghdr& from);
   void parse();
+  bool begin_body(std::uint64_t bytes);
   void on_record(proto::RecordKind kind, std::span<const char> head);
   bool on_greeting();
   void count();
@@ -285,12 +290,9 @@ private:
   std::size_t borrowed_ = 0;
 
   // Only for the reading thread.
-  std::vector<char> staged_;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  record_reader reader_;
   std::deque<file_descriptor> descriptors_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<const shared_memory>> opened_;
-  std::uint64_t opened_bytes_ = 0;
+  loan_table opened_;
   /// The message whose payload is being read.
   proto::Frame frame_;
   caf::message content_;

@@ -69,7 +69,8 @@ file_descriptor stream_channel::release_socket() {
 
 void stream_channel::resume(file_descriptor socket, const proto::Greeting* greeting,
                             const std::string& token) {
-  begin_ = end_ = body_read_ = 0;
+  reader_.clear();
+  body_read_ = 0;
   body_ = {};
   content_ = {};
   std::deque<outgoing> dropped;

@@ -90,33 +90,17 @@ void stream_channel::keep_loans() {
 }
 
 payload stream_channel::borrow(const proto::Loan& x) {
-  if (x.first_time()) {
-    std::shared_ptr<shared_memory> memory;
-    const bool allowed = !descriptors_.empty() && !opened_.contains(x.memory())
-      && x.memory_bytes() <= options_.max_bytes - opened_bytes_;
-    if (allowed) {
-      memory = std::make_shared<shared_memory>(
-        shared_memory::open(descriptors_.front().release(), x.memory_bytes()));
-      descriptors_.pop_front();
-    }
-    if (!memory || !*memory) {
-      mistrust("memory that cannot be used");
-      return {};
-    }
-    opened_bytes_ += x.memory_bytes();
-    opened_.emplace(x.memory(), std::move(memory));
-  }
-  const auto i = opened_.find(x.memory());
-  if (i == opened_.end() || x.bytes() == 0 || x.offset() > i->second->size()
-      || x.bytes() > i->second->size() - x.offset()) {
-    mistrust("a range of memory that it does not share");
+  std::string problem;
+  auto memory = opened_.open(x, descriptors_, options_.max_bytes, problem);
+  if (!memory) {
+    mistrust(problem);
     return {};
   }
   {
     const std::lock_guard guard{returns_mutex_};
     ++borrowed_;
   }
-  return payload::adopt(new borrowed{shared_from_this(), i->second, x.number()}, x.offset(),
+  return payload::adopt(new borrowed{shared_from_this(), std::move(memory), x.number()}, x.offset(),
                         x.bytes());
 }
 
@@ -134,8 +118,7 @@ void stream_channel::on_return(const proto::Return& x) {
       broken_ = true;
   }
   for (const auto number : x.freed())
-    if (auto y = opened_.extract(number))
-      opened_bytes_ -= y.mapped()->size();
+    opened_.forget(number);
 }
 
 } // namespace troupe

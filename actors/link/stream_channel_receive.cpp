@@ -21,7 +21,6 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t max_greeting_bytes = 256;
 /// Largest number of descriptors that have arrived but are not used yet.
 constexpr std::size_t max_descriptors = 64;
 /// Number of reads in a row before other sockets have their turn.
@@ -59,8 +58,8 @@ bool stream_channel::read_some() {
   if (rest > 0) {
     parts[n++] = {body_.mutable_data() + body_read_, rest};
   }
-  if (end_ < staged_.size())
-    parts[n++] = {staged_.data() + end_, staged_.size() - end_};
+  if (const auto room = reader_.room(); !room.empty())
+    parts[n++] = {room.data(), room.size()};
   if (n == 0)
     return false; // The buffer is full of records that wait for listen().
   msghdr message{};
@@ -106,7 +105,7 @@ bool stream_channel::read_some() {
   }
   const auto to_body = std::min(static_cast<std::size_t>(got), rest);
   body_read_ += to_body;
-  end_ += static_cast<std::size_t>(got) - to_body;
+  reader_.add(static_cast<std::size_t>(got) - to_body);
   const sent_together answers{sent_together::kind::small};
   parse();
   return true;
@@ -138,57 +137,39 @@ void stream_channel::parse() {
       deliver(std::exchange(body_, payload{}));
       count();
     }
-    const auto there = end_ - begin_;
-    std::size_t wanted = records::header_bytes;
-    if (there >= records::header_bytes) {
-      const char* at = staged_.data() + begin_;
-      const auto kind = records::get<std::uint32_t>(at);
-      const auto head = records::get<std::uint32_t>(at + 4);
-      const auto body = records::get<std::uint64_t>(at + 8);
-      if (!events_.received && !greeting_.token().empty())
-        return; // Records after the greeting wait for listen().
-      const bool fits = head <= (events_.received ? records::max_head_bytes : max_greeting_bytes)
-        && (body == 0 || kind == proto::MESSAGE)
-        && (events_.received || kind == proto::GREETING);
-      if (!fits) {
-        mistrust("a record that cannot be decoded");
-        return;
-      }
-      if (body > accepts_) {
-        mistrust("a payload of " + std::to_string(body) + " bytes, and at most "
-                 + std::to_string(accepts_) + " are expected");
-        return;
-      }
-      wanted = records::header_bytes + head;
-      if (there >= wanted) {
-        begin_ += wanted;
-        if (kind == proto::MESSAGE && body > 0) {
-          try {
-            body_ = payload::allocate(body);
-          } catch (const std::bad_alloc&) {
-            mistrust("a payload of " + std::to_string(body)
-                     + " bytes, but there is no memory for it");
-            return;
-          }
-        }
-        on_record(static_cast<proto::RecordKind>(kind), {at + records::header_bytes, head});
-        if (body_.empty()
-            && (kind == proto::MESSAGE || kind == proto::RETURN || kind == proto::END))
-          count();
-        body_read_ = std::min<std::size_t>(body_.size(), end_ - begin_);
-        if (body_read_ > 0)
-          std::memcpy(body_.mutable_data(), staged_.data() + begin_, body_read_);
-        begin_ += body_read_;
-        continue;
-      }
+    const bool listens = events_.received != nullptr;
+    const record_limits allowed{!listens, !listens && !greeting_.token().empty(),
+                                options_.max_bytes};
+    record_reader::record x;
+    const auto found = reader_.next(allowed, x);
+    if (found == record_reader::result::none)
+      return;
+    if (found == record_reader::result::misfit) {
+      mistrust("a record that cannot be decoded");
+      return;
     }
-    // Moves the remaining bytes to the beginning.
-    std::memmove(staged_.data(), staged_.data() + begin_, there);
-    begin_ = 0;
-    end_ = there;
-    if (staged_.size() < wanted)
-      staged_.resize(wanted);
-    return;
+    if (x.body > 0 && !begin_body(x.body))
+      return;
+    on_record(x.kind, x.head);
+    if (body_.empty()
+        && (x.kind == proto::MESSAGE || x.kind == proto::RETURN || x.kind == proto::END))
+      count();
+    body_read_ = reader_.take({body_.mutable_data(), body_.size()});
+  }
+}
+
+bool stream_channel::begin_body(std::uint64_t bytes) {
+  if (bytes > accepts_) {
+    mistrust("a payload of " + std::to_string(bytes) + " bytes, and at most "
+             + std::to_string(accepts_) + " are expected");
+    return false;
+  }
+  try {
+    body_ = payload::allocate(bytes);
+    return true;
+  } catch (const std::bad_alloc&) {
+    mistrust("a payload of " + std::to_string(bytes) + " bytes, but there is no memory for it");
+    return false;
   }
 }
 
@@ -273,22 +254,18 @@ void stream_channel::on_message(std::span<const char> head) {
 }
 
 bool stream_channel::decode(std::span<const char> head) {
-  if (head.size() < 4)
-    return false;
-  const auto frame_bytes = records::get<std::uint32_t>(head.data());
-  const auto rest = head.size() - 4;
-  if (frame_bytes > rest || !frame_.ParseFromArray(head.data() + 4, static_cast<int>(frame_bytes))
-      || !proto::Frame::Kind_IsValid(frame_.kind()) || (frame_.has_loan() && !body_.empty()))
+  const auto content = split_message(head, !body_.empty(), frame_);
+  if (!content)
     return false;
   try {
-    caf::binary_deserializer source{sys_, head.data() + 4 + frame_bytes, rest - frame_bytes};
+    caf::binary_deserializer source{sys_, content->data(), content->size()};
     if (source(content_))
       return false;
   } catch (const std::exception&) {
     return false; // The message contains impossible lengths.
   }
   const bool wants_payload = frame_.has_loan() || !body_.empty();
-  return !content_.empty() && (!wants_payload || records::has_payload(content_));
+  return !content_.empty() && (!wants_payload || has_payload(content_));
 }
 
 void stream_channel::deliver(payload body) {
@@ -304,7 +281,8 @@ void stream_channel::deliver(payload body) {
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};
-  begin_ = end_ = body_read_ = 0;
+  reader_.clear();
+  body_read_ = 0;
   descriptors_.clear();
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;

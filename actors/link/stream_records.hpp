@@ -1,9 +1,6 @@
 #pragma once
 
-#include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
-
-#include <caf/message.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -56,11 +53,6 @@ inline std::vector<char> make(proto::RecordKind kind) {
   std::vector<char> result(header_bytes);
   put_header(result, kind, 0);
   return result;
-}
-
-/// A message has at most one payload, as its last element.
-inline bool has_payload(const caf::message& x) {
-  return !x.empty() && x.match_element<payload>(x.size() - 1);
 }
 
 } // namespace troupe::records

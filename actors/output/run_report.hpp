@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/best_evaluation.hpp"
 #include "actors/model/measures.hpp"
+#include "actors/status/ring_failure.hpp"
 #include "messages/names.hpp"
 #include "messages/synchronizer.hpp"
 #include "messages/types.hpp"
@@ -149,6 +150,11 @@ struct run_summary {
   bool not_finite = false;
   /// True if the run failed because a task failed, left, or was lost.
   bool lost_task = false;
+  /// The task whose loss was the reason, if it was one task.
+  std::optional<task_name> missing;
+  /// On a node with a rank of a ring that could not continue without `missing`: what this rank
+  /// waited for.
+  std::optional<ring_failure> ring;
   /// The newest checkpoint, written by this run or the one it continued from; empty if there is
   /// none.
   std::string checkpoint;

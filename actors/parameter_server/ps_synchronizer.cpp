@@ -1,12 +1,15 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 
 #include "actors/link/port.hpp"
+#include "messages/problems.hpp"
 #include "messages/scheduler.hpp"
 #include "messages/selection.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include <spdlog/spdlog.h>
 
 namespace troupe {
 
@@ -641,7 +644,9 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
     return;
   }
   samples_of_step_ = x.samples();
-  if (x.has_gradient_norm())
+  if (const auto problem = problem_of(x); !problem.empty())
+    spdlog::warn("worker/{} ignores what ps/{} sent: {}", options_.worker, x.shard(), problem);
+  else if (x.has_gradient_norm())
     gradient_norm_ = x.gradient_norm();
   decide(x.shard(), done_->finite() ? proto::APPLIED : proto::QUARANTINED, 0);
   finish_if_decided();

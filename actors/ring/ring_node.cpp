@@ -12,9 +12,7 @@ ring_node::ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place plac
     board_(std::move(board)) {}
 
 ring_node::behavior_type ring_node::make_behavior() {
-  set_down_handler([this](caf::down_msg& x) {
-    fail("lost its right neighbour " + to_string(right_task_) + ": " + explain(x.reason));
-  });
+  set_down_handler([this](caf::down_msg& x) { on_down(x); });
   return {
     in_view(this, &ring_node::on_segment),
     [this](const reduce_bucket& x) { on_reduce(x); },
@@ -23,7 +21,12 @@ ring_node::behavior_type ring_node::make_behavior() {
       right_task_ = x.task;
       right_ = x.right;
       left_task_ = x.left;
-      monitor(right_);
+      watch(right_.address(), left_.address());
+    },
+    [this](const left_neighbour& x) {
+      left_task_ = x.task;
+      left_ = x.left;
+      watch(left_.address(), right_.address());
     },
     in_view(this, &ring_node::on_report),
   };
@@ -31,16 +34,18 @@ ring_node::behavior_type ring_node::make_behavior() {
 
 void ring_node::on_exit() {
   right_ = nullptr;
+  left_ = nullptr;
   listener_ = nullptr;
   waiting_.clear();
 }
 
 void ring_node::on_reduce(const reduce_bucket& x) {
   listener_ = x.reply_to;
-  if (!broken_.empty()) {
-    send(listener_, broken{broken_});
+  if (!broken_.reason.empty()) {
+    send(listener_, broken_);
     return;
   }
+  step_ = x.own.id.step;
   waiting_[x.own.id] = listener_;
   tell_waiting();
   ring_reductions::effects result;
@@ -54,7 +59,7 @@ void ring_node::on_sum(const sum_over_batches& x) {
 }
 
 void ring_node::on_segment(const proto::Segment& x, const payload& data) {
-  board_->count_received();
+  board_->count_received(clock().now());
   board_->count_bytes_received(data.size());
   ring_reductions::effects result;
   const auto fate =
@@ -97,7 +102,13 @@ void ring_node::act(ring_reductions::effects result) {
 // A rank without work waits only for its own synchronizer.
 void ring_node::tell_waiting() {
   const bool waits = !waiting_.empty() && reductions_.ranks() > 1;
-  board_->exchange(waits, clock().now());
+  const auto now = clock().now();
+  board_->exchange(waits, now);
+  ring_position here{rank_, reductions_.ranks(), step_};
+  if (waits)
+    here.bucket = waiting_.begin()->first.bucket;
+  here.since = now;
+  board_->set_ring(here);
   if (waits)
     board_->await(left_task_);
   else
@@ -110,10 +121,24 @@ caf::result<proto::Report> ring_node::on_report(const proto::ReportRequest&) {
   return result;
 }
 
-void ring_node::fail(const std::string& reason) {
-  broken_ = "rank " + std::to_string(rank_) + " of the ring " + reason;
+// In a ring of two, both neighbours are the same actor.
+void ring_node::watch(const caf::actor_addr& neighbour, const caf::actor_addr& other) {
+  if (neighbour != other)
+    monitor(caf::actor_cast<caf::strong_actor_ptr>(neighbour));
+}
+
+void ring_node::on_down(const caf::down_msg& x) {
+  const bool right = right_.address() == x.source;
+  const auto& task = right ? right_task_ : left_task_;
+  fail(std::string{"lost its "} + (right ? "right" : "left") + " neighbour " + to_string(task)
+         + ": " + explain(x.reason),
+       task);
+}
+
+void ring_node::fail(const std::string& reason, const std::optional<task_name>& lost) {
+  broken_ = {"rank " + std::to_string(rank_) + " of the ring " + reason, false, lost};
   if (listener_)
-    send(listener_, broken{broken_});
+    send(listener_, broken_);
 }
 
 } // namespace troupe

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,23 +43,33 @@ struct ring_neighbour {
   task_name left;
 };
 
+/// The previous rank. This rank sends it nothing, but cannot continue without it.
+struct left_neighbour {
+  task_name task;
+  caf::actor left;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::reduce_bucket)
 TROUPE_LOCAL_MESSAGE(troupe::sum_over_batches)
 TROUPE_LOCAL_MESSAGE(troupe::ring_neighbour)
+TROUPE_LOCAL_MESSAGE(troupe::left_neighbour)
 
 namespace troupe {
 
 /// The Report counts repeated pieces.
-using ring_node_actor =
-  ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, sum_over_batches>,
-                     rpc<void, ring_neighbour>, rpc<proto::Report, proto::ReportRequest>>;
+using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, sum_over_batches>,
+                                           rpc<void, ring_neighbour>, rpc<void, left_neighbour>,
+                                           rpc<proto::Report, proto::ReportRequest>>;
 
 /// One rank of a ring. It runs the collectives of all current buckets and advances each as far as
 /// its pieces have arrived. Within this node, a collective takes two messages: its start and its
 /// result. The pieces in between go only to the right neighbour. A piece that does not fit breaks
 /// the ring: the left neighbour runs a different collective, so neither collective would ever end.
+///
+/// It monitors both neighbours. If one is lost, the starter of the newest collective gets the
+/// error, with its name. The board shows in which step and bucket this rank waits, and since when.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
@@ -85,7 +96,9 @@ private:
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   void act(ring_reductions::effects result);
   void tell_waiting();
-  void fail(const std::string& reason);
+  void watch(const caf::actor_addr& neighbour, const caf::actor_addr& other);
+  void on_down(const caf::down_msg& x);
+  void fail(const std::string& reason, const std::optional<task_name>& lost = {});
 
   std::uint64_t view_;
   std::size_t rank_;
@@ -94,12 +107,15 @@ private:
   task_name right_task_;
   task_name left_task_;
   ring_actor right_;
+  caf::actor left_;
   /// The actor that started the newest collective; null before the first.
   reduction_listener listener_;
   /// Starters of the collectives that have this rank's part and still wait for the left neighbour.
   std::map<reduction_id, reduction_listener> waiting_;
-  /// The reason why the ring cannot continue; empty if it can.
-  std::string broken_;
+  /// The newest step with a contribution of this rank.
+  std::uint64_t step_ = 0;
+  /// The reason why the ring cannot continue; its text is empty if it can.
+  broken broken_;
 };
 
 } // namespace troupe

@@ -61,6 +61,7 @@ simulation::simulation(simulation_options options)
   const auto count = options_.one_node ? 1 : evaluator_node() + (options_.evaluator ? 1 : 0);
   nodes_.resize(count);
   ended_.resize(count);
+  ended_at_.resize(count);
   std::vector<task_name> front{coordinator_task};
   if (options_.one_node) {
     std::ranges::copy(tasks_of(static_cast<std::uint32_t>(options_.workers),
@@ -126,6 +127,7 @@ sim_node simulation::restart(sim_node node) {
   const auto number = nodes_.size();
   nodes_.emplace_back();
   ended_.emplace_back();
+  ended_at_.emplace_back();
   start_node(number, tasks_.at(node), addresses_.at(node), true);
   return number;
 }
@@ -153,7 +155,10 @@ void simulation::start_node(sim_node number, std::vector<task_name> tasks, std::
   const auto own = options_.other_data.find(number);
   how.source = [data = own == options_.other_data.end() ? options_.data : own->second](
                  const proto::Job&) { return data; };
-  how.on_end = [this, number](const run_summary& x) { ended_[number] = x; };
+  how.on_end = [this, number](const run_summary& x) {
+    ended_[number] = x;
+    ended_at_[number] = elapsed();
+  };
   if (coordinates) {
     how.coordinator = make_coordinator();
     if (again)
@@ -285,6 +290,7 @@ simulation_result simulation::run() {
     ;
   simulation_result result;
   result.nodes = ended_;
+  result.ended_at = ended_at_;
   // The newest coordinator, if one was started again.
   const auto is_coordinator = [](auto& tasks) { return tasks.front() == coordinator_task; };
   const auto last = std::find_if(tasks_.rbegin(), tasks_.rend(), is_coordinator);

@@ -61,6 +61,8 @@ struct simulation_result {
   /// The summary of each node, in the order coordinator, ps, workers, evaluator; nothing for a node
   /// that did not end.
   std::vector<std::optional<run_summary>> nodes;
+  /// The virtual time at which each node ended.
+  std::vector<std::chrono::nanoseconds> ended_at;
   /// A hash over all messages between nodes, with their times.
   std::uint64_t trace_hash = 0;
   std::uint64_t messages = 0;
@@ -166,6 +168,7 @@ private:
   std::vector<std::vector<task_name>> tasks_;
   std::vector<std::string> addresses_;
   std::vector<std::optional<run_summary>> ended_;
+  std::vector<std::chrono::nanoseconds> ended_at_;
   std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
   caf::actor observer_;
   /// By first actor ID: the node that spawned all actors from this ID on, or nothing if no node

@@ -73,9 +73,21 @@ void activity_board::count_sent(std::uint64_t pieces) {
   sent_ += pieces;
 }
 
-void activity_board::count_received() {
+void activity_board::count_received(time_point now) {
   std::lock_guard guard{mutex_};
   ++received_;
+  if (ring_)
+    ring_->since = now;
+}
+
+void activity_board::set_ring(const ring_position& x) {
+  std::lock_guard guard{mutex_};
+  ring_ = x;
+}
+
+std::optional<ring_position> activity_board::ring() const {
+  std::lock_guard guard{mutex_};
+  return ring_;
 }
 
 void activity_board::count_bytes_sent(std::uint64_t bytes) {

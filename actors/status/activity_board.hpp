@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/status/ring_failure.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -40,7 +41,11 @@ public:
 
   /// Counts pieces of a ring: sent to the right neighbour, and received from the left one.
   void count_sent(std::uint64_t pieces);
-  void count_received();
+  void count_received(time_point now);
+
+  /// Where this task's rank of a ring is; nothing if it has none.
+  void set_ring(const ring_position& x);
+  std::optional<ring_position> ring() const;
 
   /// Counts the bytes of payloads to and from other tasks.
   void count_bytes_sent(std::uint64_t bytes);
@@ -77,6 +82,7 @@ private:
   time_point last_step_;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
+  std::optional<ring_position> ring_;
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t bytes_received_ = 0;
   std::optional<proto::Pacing> pacing_;

@@ -463,10 +463,11 @@ void worker::on_broken(const broken& x) {
   if (x.not_finite)
     fail(self() + ", step " + std::to_string(produced_) + ": " + x.reason, true);
   else
-    fail(x.reason);
+    fail(x.reason, false, x.lost);
 }
 
-void worker::fail(const std::string& reason, bool not_finite) {
+void worker::fail(const std::string& reason, bool not_finite,
+                  const std::optional<task_name>& lost) {
   if (phase_ == phase::left)
     return;
   enter(phase::left);
@@ -474,6 +475,8 @@ void worker::fail(const std::string& reason, bool not_finite) {
   *failure.mutable_task() = to_proto(task_name{job_kind::worker, options_.index});
   failure.set_reason(reason);
   failure.set_not_finite(not_finite);
+  if (lost)
+    *failure.mutable_lost() = to_proto(*lost);
   send(options_.coordinator, std::move(failure));
 }
 

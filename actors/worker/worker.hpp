@@ -131,7 +131,8 @@ private:
   void report_front_lease(std::function<void()> then, bool drops_next = false);
   void give_back_lease(bool drops_next);
   void leave();
-  void fail(const std::string& reason, bool not_finite = false);
+  void fail(const std::string& reason, bool not_finite = false,
+            const std::optional<task_name>& lost = {});
   /// A header with this worker's view, index and incarnation.
   template <class Header>
   Header identified() const;

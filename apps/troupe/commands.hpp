@@ -156,9 +156,9 @@ struct bench_cluster_command {
   std::vector<std::string> transports{"threads", "auto"};
   std::uint32_t epochs = 10;
   std::uint32_t rounds = 5;
-  /// Empty, or "ddp".
-  std::string peer;
-  /// An interpreter with PyTorch. If empty, troupe looks for one.
+  /// Names of peers: "ddp", "tf".
+  std::vector<std::string> peers;
+  /// An interpreter with the peers' programs. If empty, troupe looks for one.
   std::string python;
   /// See `train --set`.
   std::vector<std::string> overrides;

@@ -31,6 +31,18 @@ for line in sys.stdin.buffer:
 """
 
 
+# Answers like a process with TensorFlow.
+FAKE_TENSORFLOW = """#!/usr/bin/env python3
+import json, sys
+given = json.loads(sys.stdin.buffer.readline())
+assert given["processes"] and given["steps"] == 20 and given["workers"] == 2 and given["layers"] == [256, 128, 10]
+data = sys.stdin.buffer.read(4 * (given["train"] + given["test"]) * (given["features"] + 1))
+assert any(data)
+print(json.dumps({"version": "of a test"}), flush=True)
+print(json.dumps({"accuracy": ACCURACY, "seconds": 0.5 * given["epochs"]}), flush=True)
+"""
+
+
 def has_torch():
     for python in ("python3", "/usr/bin/python3"):
         try:
@@ -341,8 +353,42 @@ class Cluster(Bench):
     def test_ddp(self):
         result, = self.results("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=ddp")
         self.assertEqual(result["rows"][-1]["name"], "PyTorch DDP, gloo")
-        self.assertIn("PyTorch", result["peer"])
-        self.assertTrue(all(x["to_peer"] > 0 for x in result["rows"]), result)
+        self.assertIn("PyTorch", result["peers"][0])
+        self.assertTrue(all(x["to_ddp"] > 0 for x in result["rows"]), result)
+
+    def fake_tensorflow(self, accuracy):
+        path = self.file("python", FAKE_TENSORFLOW.replace("ACCURACY", str(accuracy)))
+        os.chmod(path, 0o755)
+        return f"--python={path}"
+
+    def test_tensorflow_in_the_table(self):
+        arguments = ("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf")
+        result, = self.results(*arguments, self.fake_tensorflow(0.9))
+        row = result["rows"][-1]
+        self.assertEqual(row["name"], "TensorFlow ParameterServerStrategy")
+        self.assertEqual(result["peers"], ["TensorFlow of a test"])
+        self.assertAlmostEqual(row["samples_per_second"]["median"], 2 * 8000)
+        for x in result["rows"]:
+            self.assertAlmostEqual(x["to_tf"], x["samples_per_second"]["median"] / 16000)
+        self.assertIn("to TF", self.run_program(*arguments, self.fake_tensorflow(0.9))[0])
+
+    def test_tensorflow_that_learns_nothing(self):
+        _, said = self.run_program("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf",
+                                   self.fake_tensorflow(0.2), code=1)
+        self.assertIn("TensorFlow: a run has reached an accuracy of only 0.2", said)
+
+    def test_without_tensorflow(self):
+        path = self.file("python", """#!/bin/sh\necho '{"error": "python cannot import tensorflow"}'\n""")
+        os.chmod(path, 0o755)
+        _, said = self.run_program("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf",
+                                   f"--python={path}", code=2)
+        self.assertRegex(said, "cannot import tensorflow; to get TensorFlow: .*pip install tensorflow-cpu")
+
+    if "TROUPE_TENSORFLOW" in os.environ:  # A Python that has it. It is large, so CI does without.
+        def test_tensorflow(self):
+            result, = self.results("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf",
+                                   f"--python={os.environ['TROUPE_TENSORFLOW']}")
+            self.assertTrue(all(x["to_tf"] > 0 for x in result["rows"]), result)
 
     def test_bad_input(self):
         for arguments, said in (
@@ -352,7 +398,8 @@ class Cluster(Bench):
             (["--transports=udp"], "expected threads, auto, tcp or basp"),
             (["--protocols=rings"], 'did you mean "RING"'),
             (["--set=optimizer.kin=SGD"], 'did you mean "kind"'),
-            (["--peer=tf"], "--peer=tf: expected ddp"),
+            (["--peer=tensorflow"], "--peer=tensorflow: expected ddp or tf"),
+            (["--peer=tf", "--work=cnn"], "--peer=tf trains only models of dense layers"),
             (["--peer=ddp", "--python=/no/such/python"], "there is no program /no/such/python"),
         ):
             self.assertIn(said, self.run_program("cluster", *arguments, code=2)[1])

@@ -16,6 +16,7 @@ from program import LONG_JOB, PROGRAM, TestCase, children_of, run_tests
 CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
 CUTS = int(os.environ.get("TROUPE_CUTS", "5"))
 PAUSE = 0.05  # Seconds between two cuts.
+LONG_PAUSE = 12  # Seconds; the framework gives up a connection after 10.
 JOB = LONG_JOB.replace("epochs: 100000", f"epochs: {max(12, CUTS)}")
 
 
@@ -67,6 +68,33 @@ class Links(TestCase):
                 subprocess.run(["kill", f"-{int(signal.SIGSTOP)}", str(worker)], check=True)
                 self.assert_exit(run, 1)
                 self.assertRegex(run.output, "nothing was received from it|did not come back|did not answer")
+
+    def test_a_pause_within_the_limit_of_the_job(self):
+        """A process is stopped for longer than the time-out of the framework's own connections. The job allows it. With
+        --transport=basp there are only those connections, so the time-out ends the run."""
+        self.job = self.file("job.textproto", LONG_JOB.replace("epochs: 100000", "epochs: 100"))
+        runs = {}
+        for transport in ("tcp", "auto"):
+            for victim in ("worker", "coordinator"):
+                name = f"{transport}_{victim}"
+                runs[name] = self.start("train", f"--job={self.job}", f"--out={self.folder / name}", "--workers=2",
+                                        "--processes", "--protocol=RING", f"--transport={transport}",
+                                        "--set=runtime.suspect_after_ms=60000", name=name)
+        stopped = []
+        for name, run in runs.items():
+            run.wait_for("epoch 1/")
+            pid = run.pid if name.endswith("coordinator") else children_of(run.pid)[0]
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+        time.sleep(LONG_PAUSE)
+        for name, run in runs.items():
+            self.assertTrue(run.running(), f"{name}: {run.output}")
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        for run in runs.values():
+            self.assert_exit(run, 0)
+        hashes = {self.end_of(name)["weights_sha256"] for name in runs}
+        self.assertEqual(len(hashes), 1, "all runs are one run")
 
 
 if __name__ == "__main__":

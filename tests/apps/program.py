@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import unittest
+import uuid
 
 # If a test is run by hand, without these variables, it tests the release build.
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -30,6 +31,10 @@ EXIT_SKIPPED = 77
 
 # Every process ends by itself within this time, even instrumented builds on busy machines.
 PATIENCE = 60.0
+
+# All processes of a test inherit this variable, even those that leave their parent's group. Its value names the test.
+MARK = "TROUPE_TEST_MARK"
+SHARED_FILES = pathlib.Path("/dev/shm")
 
 QUICK_JOB = """
 model { layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
@@ -154,6 +159,29 @@ def alive(pid):
         return False
 
 
+def marked(mark):
+    """Running processes with this value of MARK."""
+    wanted = f"{MARK}={mark}".encode()
+    result = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0") and alive(int(folder.name)):
+                result.append(int(folder.name))
+    return result
+
+
+def abstract_sockets_of(pid):
+    """Names of the abstract sockets that a process holds. The system removes such a socket with its last process."""
+    held = set()
+    with contextlib.suppress(OSError):
+        for x in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                held |= set(re.findall(r"^socket:\[(\d+)\]$", os.readlink(x)))
+        lines = pathlib.Path(f"/proc/{pid}/net/unix").read_text(errors="replace").splitlines()[1:]
+        return [x.split()[7] for x in lines if len(x.split()) > 7 and x.split()[6] in held and x.split()[7][0] == "@"]
+    return []
+
+
 def free_ports(n):
     """Loopback ports that were free a moment ago, below the range that the system gives to connections."""
     ports = []
@@ -174,6 +202,11 @@ class TestCase(unittest.TestCase):
     """Gives each test a folder, and ends the processes that it started."""
 
     def setUp(self):
+        # Cleanups run in reverse order: this one is the last.
+        self.mark = uuid.uuid4().hex
+        self.pids = []
+        self.shared_before = set(SHARED_FILES.glob("*"))
+        self.addCleanup(self.check_leftovers)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -192,9 +225,29 @@ class TestCase(unittest.TestCase):
         return self.file("cluster.json", json.dumps({"cluster": cluster})), cluster
 
     def start(self, *arguments, name="", program=(PROGRAM,), environment=None):
-        process = Process(*map(str, arguments), name=name, program=program, environment=environment)
+        process = Process(*map(str, arguments), name=name, program=program,
+                          environment={**(environment or {}), MARK: self.mark})
+        self.pids.append(process.pid)
         self.addCleanup(process.kill)
         return process
+
+    def leftovers(self):
+        """Processes of this test that still run, with their sockets, and files in shared memory that bear the name of
+        the program or of one of its processes."""
+        processes = [f"process {pid} ({' '.join(arguments_of(pid))}) {' '.join(abstract_sockets_of(pid))}"
+                     for pid in marked(self.mark)]
+        ours = re.compile("troupe|" + "|".join(rf"\b{pid}\b" for pid in self.pids))
+        files = [str(x) for x in set(SHARED_FILES.glob("*")) - self.shared_before if ours.search(x.name)]
+        return processes + files
+
+    def check_leftovers(self):
+        limit = time.monotonic() + 5
+        while (left := self.leftovers()) and time.monotonic() < limit:
+            time.sleep(0.02)
+        for pid in marked(self.mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.assertEqual(left, [], "the test has left something behind")
 
     def start_task(self, role, task, cluster, *more, environment=None):
         return self.start("node", f"--role={role}", f"--task={task}", f"--cluster={cluster}", *more,

@@ -1,7 +1,8 @@
-// A server or a client of a parameter store of processes: store_pusher INDEX|client DEADLINE_MS
-// automatic|tcp|basp HOST:PORT ... A client pushes ones until a server fails. It then repeats the
-// unanswered pushes until this succeeds, and prints whether each push took effect exactly once. All
-// other processes run until they are killed.
+// A server or a client of a parameter store of processes: store_pusher INDEX|client|flood
+// DEADLINE_MS automatic|tcp|basp HOST:PORT ... A client pushes ones until a server fails. With
+// `flood`, it then tries to push 10,000 times more, and prints how much its memory has grown. It
+// then repeats the unanswered pushes until this succeeds, and prints whether each push took effect
+// exactly once. All other processes run until they are killed.
 
 #include "actors/store/store.hpp"
 #include "messages/configure.hpp"
@@ -11,6 +12,7 @@
 #include <caf/io/all.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -20,6 +22,42 @@
 namespace {
 
 constexpr std::size_t elements = 100'000;
+constexpr int most_attempts = 10'000;
+
+troupe::payload new_ones() {
+  auto result = troupe::payload::floats(elements);
+  std::ranges::fill(result.as_mutable_floats(), 1.0F);
+  return result;
+}
+
+/// Memory of this process that is present, with shared memory, in KiB.
+long resident_kib() {
+  long all = 0;
+  long resident = 0;
+  std::ifstream{"/proc/self/statm"} >> all >> resident;
+  return resident * (::sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/// Each attempt makes a new gradient, and some follow an attempt to connect again. Returns the
+/// number of pushes that were accepted.
+/// @param before memory while the server still answered
+std::uint64_t flood(troupe::store_client& store, const troupe::store_client::ranges& where,
+                    long before) {
+  std::uint64_t accepted = 0;
+  int refused = 0;
+  for (int i = 0; i < most_attempts; ++i)
+    try {
+      if (i % 4000 == 2000)
+        store.retry();
+      store.push(where, new_ones());
+      ++accepted;
+    } catch (const troupe::store_error&) {
+      ++refused;
+    }
+  std::cout << "flood: " << accepted << " accepted, " << refused << " refused, grew by "
+            << resident_kib() - before << " KiB" << std::endl;
+  return accepted;
+}
 
 int run_server(caf::actor_system& sys, troupe::store_options options, std::size_t index) {
   const auto host = troupe::store_host::listen(sys, index, options);
@@ -28,25 +66,29 @@ int run_server(caf::actor_system& sys, troupe::store_options options, std::size_
     ::pause();
 }
 
-int run_client(caf::actor_system& sys, const troupe::store_options& options) {
+int run_client(caf::actor_system& sys, const troupe::store_options& options, bool floods) {
   auto store = troupe::store_client::connect(sys, options);
   const troupe::store_client::ranges all{{0, elements}};
-  auto ones = troupe::payload::floats(elements);
-  std::ranges::fill(ones.as_mutable_floats(), 1.0F);
+  const auto ones = new_ones();
   std::uint64_t pushes = 0;
+  long before = 0;
   try {
     for (;;) {
       const auto last = store.push(all, ones);
       ++pushes;
       if (pushes % 5 == 0)
         store.wait(last);
-      if (pushes == 20)
+      if (pushes == 20) {
+        before = resident_kib();
         std::cout << "works" << std::endl;
+      }
     }
   } catch (const troupe::store_error& error) {
     const auto& x = error.failure();
     std::cout << to_string(x.code) << ", server " << x.server << ": " << x.text << std::endl;
   }
+  if (floods)
+    pushes += flood(store, all, before);
   for (;;)
     try {
       store.retry();
@@ -82,6 +124,6 @@ int main(int count, char** arguments) {
   options.connect_timeout = std::chrono::seconds{1};
   options.addresses.assign(arguments + 4, arguments + count);
   const std::string_view role{arguments[1]};
-  return role == "client" ? run_client(sys, options)
-                          : run_server(sys, options, std::stoul(arguments[1]));
+  return role == "client" || role == "flood" ? run_client(sys, options, role == "flood")
+                                             : run_server(sys, options, std::stoul(arguments[1]));
 }

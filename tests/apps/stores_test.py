@@ -1,6 +1,7 @@
 """A parameter store of processes: the example, and servers that are killed, stopped or started again."""
 
 import os
+import re
 import signal
 
 from program import SOURCE, TestCase, free_ports, run_tests
@@ -9,6 +10,9 @@ EXAMPLE = os.environ.get("TROUPE_STORE", str(SOURCE / "build/release/apps/store"
 PUSHER = os.environ.get("TROUPE_STORE_PUSHER", str(SOURCE / "build/release/tests/apps/store_pusher"))
 
 DEADLINE_MS = 3000
+
+# The client in `flood` pushes 4 GB in all. One push is 391 KiB, and the client may hold a few of them.
+MOST_GROWTH_KIB = 8 << 10
 
 
 class Store(TestCase):
@@ -32,11 +36,11 @@ class Store(TestCase):
         server.wait_for("listens")
         return server
 
-    def start_all(self, transport):
-        """Two servers, and two clients that are seen to push."""
+    def start_all(self, transport, role="client"):
+        """Two servers, and a client that is seen to push."""
         addresses = self.addresses(2)
         servers = [self.start_server(x, transport, addresses) for x in range(2)]
-        client = self.start("client", str(DEADLINE_MS), transport, *addresses, program=(PUSHER,), name="client")
+        client = self.start(role, str(DEADLINE_MS), transport, *addresses, program=(PUSHER,), name="client")
         client.wait_for("works")
         return addresses, servers, client
 
@@ -58,6 +62,23 @@ class Store(TestCase):
                 _, servers, client = self.start_all(transport)
                 servers[0].send(signal.SIGSTOP)
                 self.assertRegex(client.wait_for(", server 0: "), "^(link lost|timed out), server 0: server 0 at ")
+                servers[0].send(signal.SIGCONT)
+                self.assert_exit(client, 0)
+                self.assertIn("each once", client.output)
+
+    def test_pushes_against_a_stopped_server_take_no_memory(self):
+        for transport in ("automatic", "tcp", "basp"):
+            with self.subTest(transport=transport):
+                _, servers, client = self.start_all(transport, "flood")
+                servers[0].send(signal.SIGSTOP)
+                client.wait_for(", server 0: ")
+                line = client.wait_for("flood: ")
+                print(f"{transport}: {line}", flush=True)
+                accepted, refused, growth = map(int, re.findall(r"-?\d+", line))
+                self.assertEqual(accepted + refused, 10_000)
+                # The client is pushed back: the server's window is full.
+                self.assertLess(accepted, 100)
+                self.assertLess(growth, MOST_GROWTH_KIB)
                 servers[0].send(signal.SIGCONT)
                 self.assert_exit(client, 0)
                 self.assertIn("each once", client.output)

@@ -7,7 +7,7 @@ find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
 cmake_path(GET _tests PARENT_PATH _root)
 set(_troupe_suites "${_tests}/support/suites.hpp")
-add_library(test_main OBJECT "${_tests}/main.cpp")
+add_library(test_main OBJECT "${_tests}/main.cpp" "${_tests}/support/leftovers.cpp")
 target_include_directories(test_main PRIVATE "${_root}")
 target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
   TROUPE_SOURCE_DIR="${_root}" TROUPE_DATA_DIR="${TROUPE_DATA}")

@@ -5,6 +5,8 @@
 // size), length (2 bytes, little-endian), and a Protobuf message of that length.
 
 #include "actors/checkpoint/checkpoint_assembly.hpp"
+#include "actors/collective/all_reduce_part.hpp"
+#include "actors/collective/early_pieces.hpp"
 #include "actors/coordinator/run_book.hpp"
 #include "actors/coordinator/stall_judge.hpp"
 #include "actors/model/data_shape.hpp"
@@ -12,12 +14,16 @@
 #include "actors/parameter_server/norm_exchange.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
 #include "actors/parameter_server/step_aggregator.hpp"
+#include "actors/parameter_server/step_pieces.hpp"
 #include "actors/protocols/async_ps/pacing.hpp"
 #include "actors/protocols/sync_ps/sync_policy.hpp"
 #include "actors/replica/replica_account.hpp"
 #include "actors/ring/ring_reductions.hpp"
+#include "actors/store/store_request.hpp"
 #include "kernels/error.hpp"
 #include "messages/problems.hpp"
+#include "messages/proto/pieces.pb.h"
+#include "messages/selection.hpp"
 #include "messages/transfer.hpp"
 #include "tests/fuzz/target.hpp"
 
@@ -247,6 +253,99 @@ public:
     fuzz::require(from_proto(to_proto(shape)) == shape, "a shape comes back");
   }
 
+  void hear(const proto::PushPiece& x, std::uint8_t size) {
+    const auto& pieces = gradients_.pieces();
+    const auto values = floats_of(size == 255 ? pieces[0].size() : size);
+    const auto piece = pieces.find(x.begin(), values.as_floats().size());
+    if (!piece || x.samples() == 0 || !known(x.id()) || !decided(x.id()))
+      return;
+    fuzz::require(*piece < pieces.count(), "a piece that fits is one of them");
+    const auto whole =
+      gradients_.add(x.id().worker(), x.id(), x.samples(), *piece, values.as_floats());
+    fuzz::require(whole.empty() || whole.as_floats().size() == elements, "a gradient is whole");
+    for (std::size_t i = 0; i < pieces.count(); ++i)
+      fuzz::require(!gradients_.ready(i) || gradients_.sum(i).size() == pieces[i].size(),
+                    "a sum has the size of its piece");
+  }
+
+  void hear(const proto::NewWeights& x, std::uint8_t size) {
+    const auto& pieces = gradients_.pieces();
+    const auto values = floats_of(size == 255 ? pieces[0].size() : size);
+    const auto piece = pieces.find(x.begin(), values.as_floats().size());
+    if (!piece)
+      return;
+    weights_.add(*piece, values.as_floats());
+    fuzz::require(weights_.has(*piece) && weights_.data().as_floats().size() == elements,
+                  "a piece is at its place");
+    if (weights_.complete())
+      weights_ = piece_assembly{pieces};
+  }
+
+  void hear(const proto::Selection& x, std::uint8_t) {
+    if (!problem_of(x).empty())
+      return;
+    const std::uint64_t begin = 1;
+    std::vector<float> all(elements);
+    for (std::size_t i = 0; i < elements; ++i)
+      all[i] = static_cast<float>(i + 1);
+    const auto count = selected(x, begin, begin + elements);
+    fuzz::require(count <= elements, "no more is selected than there is");
+    std::vector<float> chosen(count);
+    gather(x, begin, all, chosen);
+    auto again = all;
+    scatter(x, begin, chosen, again);
+    fuzz::require(again == all, "what is gathered comes back to its place");
+    const auto part = cut(x, begin, begin + elements);
+    fuzz::require(problem_of(part).empty() && selected(part, begin, begin + elements) == count,
+                  "a part selects the same");
+  }
+
+  void hear(const proto::StoreRequest& x, std::uint8_t size) {
+    std::string problem;
+    const range server{10, 10 + elements};
+    const auto values = floats_of(size == 255 ? elements : size);
+    const auto ranges = ranges_of(x, values, server, problem);
+    fuzz::require(ranges.empty() || problem.empty(), "a request is either served or refused");
+    std::uint64_t last = server.begin;
+    for (const auto& where : ranges) {
+      fuzz::require(where.begin >= last && where.begin <= where.end && where.end <= server.end,
+                    "ranges ascend within the server's part");
+      last = where.end;
+    }
+    if (problem.empty() && (x.push() || x.assign()))
+      fuzz::require(elements_of(ranges) * sizeof(float) == values.size(), "each value has a place");
+  }
+
+  void hear(const proto::CollectivePiece& x, std::uint8_t size) {
+    const auto values = floats_of(size == 255 ? 2 : size);
+    const auto refused_early = early_.keep(x, values);
+    if (refused_early.empty() && ++kept_ > 64) {
+      const auto taken = early_.take();
+      fuzz::require(taken.size() <= 64, "a piece is kept once");
+      kept_ = 0;
+    }
+    std::vector<addressed_piece> send;
+    if (!sum_of_all_ || sum_of_all_->complete())
+      sum_of_all_.emplace(all_reduce_schedule::direct, ring_place{1, 3, 2}, floats_of(elements),
+                          send);
+    send.clear();
+    const auto fate =
+      sum_of_all_->receive(x.from(), {x.segment(), x.chunk(), x.step(), 0, values}, send);
+    fuzz::require(!refused(fate) || send.empty(), "a piece that is refused has no effect");
+    if (sum_of_all_->complete())
+      fuzz::require(sum_of_all_->sum().as_floats().size() == elements, "a sum is whole");
+  }
+
+  void hear(const proto::Advanced& x, std::uint8_t) {
+    fuzz::require(!problem_of(x).empty() || std::isfinite(x.gradient_norm()), "norms are numbers");
+  }
+
+  void hear(const proto::Restore& x, std::uint8_t size) {
+    fuzz::require(!describe(x, size).empty(), "a restore that does not fit is described");
+    if (problem_of(x).empty())
+      fuzz::require(x.version() <= most_counted && x.samples() <= most_counted, "counts fit");
+  }
+
   void hear(const proto::OpenView& x, std::uint8_t) { problem_of(x, incarnation); }
   void hear(const proto::Evaluated& x, std::uint8_t) { problem_of(x, 3); }
   void hear(const proto::Heartbeat& x, std::uint8_t) { problem_of(x); }
@@ -326,6 +425,11 @@ private:
   std::optional<checkpoint_assembly> parts_;
   std::optional<run_book> book_;
   stall_judge stalls_;
+  step_pieces gradients_{range_pieces::cut({0, elements}), workers};
+  piece_assembly weights_{range_pieces::cut({0, elements})};
+  early_pieces early_{member_options{.rank = 1, .ranks = 3, .chunk_bytes = 8, .max_bytes = 64}};
+  std::size_t kept_ = 0;
+  std::optional<all_reduce_part> sum_of_all_;
   incoming_transfer incoming_{256};
   outgoing_transfer outgoing_{floats_of(64), {16, 4}};
 };
@@ -346,13 +450,16 @@ using decoder = void (*)(cluster&, std::string_view, std::uint8_t);
 
 /// Indexed by kind. Add new ones only at the end, because stored inputs contain these numbers.
 constexpr decoder decoders[] = {
-  decode<proto::Push>,         decode<proto::Commit>,     decode<proto::Fence>,
-  decode<proto::PartialNorm>,  decode<proto::Segment>,    decode<proto::CheckpointPart>,
-  decode<proto::LeaseRequest>, decode<proto::LeaseDone>,  decode<proto::Fenced>,
-  decode<proto::Report>,       decode<proto::TaskStatus>, decode<proto::Chunk>,
-  decode<proto::Credit>,       decode<proto::DataShape>,  decode<proto::OpenView>,
-  decode<proto::Evaluated>,    decode<proto::Heartbeat>,  decode<proto::StepParts>,
-  decode<proto::IdleWorkers>,  decode<proto::Damping>,    decode<proto::PacingState>};
+  decode<proto::Push>,         decode<proto::Commit>,          decode<proto::Fence>,
+  decode<proto::PartialNorm>,  decode<proto::Segment>,         decode<proto::CheckpointPart>,
+  decode<proto::LeaseRequest>, decode<proto::LeaseDone>,       decode<proto::Fenced>,
+  decode<proto::Report>,       decode<proto::TaskStatus>,      decode<proto::Chunk>,
+  decode<proto::Credit>,       decode<proto::DataShape>,       decode<proto::OpenView>,
+  decode<proto::Evaluated>,    decode<proto::Heartbeat>,       decode<proto::StepParts>,
+  decode<proto::IdleWorkers>,  decode<proto::Damping>,         decode<proto::PacingState>,
+  decode<proto::PushPiece>,    decode<proto::NewWeights>,      decode<proto::Selection>,
+  decode<proto::StoreRequest>, decode<proto::CollectivePiece>, decode<proto::Advanced>,
+  decode<proto::Restore>};
 
 } // namespace
 

@@ -45,6 +45,8 @@ WITHOUT_CAF = (
     "actors/collective/early_pieces.*",
     "actors/coordinator/ledger.*",
     "actors/leases/lease_book.*",
+    "actors/link/loan_table.*",
+    "actors/link/record_reader.*",
     "actors/coordinator/member_table.*",
     "actors/coordinator/run_book.*",
     "actors/coordinator/stall_judge.*",

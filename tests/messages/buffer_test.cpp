@@ -194,6 +194,29 @@ BOOST_AUTO_TEST_CASE(sizes_that_always_differ_share_buffers) {
   BOOST_TEST(pool.retained() <= 17 * 2 * mebibyte);
 }
 
+// Each shared buffer takes a descriptor. Beyond the limit, buffers are not shared, and links write
+// them to their sockets. Descriptors of buffers that are freed can be used again.
+BOOST_AUTO_TEST_CASE(shared_buffers_are_bounded) {
+  constexpr std::size_t most = 512;
+  buffer_pool pool{0};
+  pool.share_from(page);
+  const auto shared = [](const troupe::buffer* x) { return x->shared().descriptor >= 0; };
+  std::vector<troupe::buffer*> taken;
+  for (std::size_t i = 0; i < most + 50; ++i)
+    taken.push_back(pool.take(page));
+  BOOST_TEST(std::ranges::count_if(taken, shared) == std::ptrdiff_t{most});
+  BOOST_TEST(!shared(taken.back()));
+  for (auto* x : taken)
+    x->deref();
+  taken.clear();
+  // The pool frees what was not in use for a while.
+  for (int i = 0; i < 5'000; ++i)
+    use(pool, 1, 3 * page);
+  auto* again = pool.take(5 * page);
+  BOOST_TEST(shared(again));
+  again->deref();
+}
+
 BOOST_AUTO_TEST_CASE(new_memory_is_zeroed) {
   buffer_pool pool{0};
   auto* x = pool.take(10'000);

@@ -1,6 +1,7 @@
 #include "messages/caf_shim.hpp"
 
 #include "codec.hpp"
+#include "messages/configure.hpp"
 #include "messages/errors.hpp"
 #include "messages/interfaces.hpp"
 
@@ -11,6 +12,9 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -170,6 +174,21 @@ BOOST_AUTO_TEST_CASE(texts_for_logs) {
   const auto text = to_string(caf::make_message(proto::Pull{}, patterned(1000)));
   BOOST_TEST(text.find("1000 bytes") != std::string::npos, text);
   BOOST_TEST(text.size() < 100u);
+}
+
+// The framework makes a name from the host and the process ID, which containers may have in common.
+// Here both are equal. Its own count of systems in this process is at the end of the name.
+BOOST_AUTO_TEST_CASE(names_of_systems_are_random) {
+  const auto name = [] {
+    caf::actor_system_config cfg;
+    configure(cfg);
+    cfg.load<caf::io::middleman>();
+    const caf::actor_system sys{cfg};
+    return to_string(sys.node()).substr(0, 20);
+  };
+  const auto first = name();
+  BOOST_TEST(first.size() == 20u);
+  BOOST_TEST(first != name());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -56,6 +56,14 @@ BOOST_AUTO_TEST_CASE(commits) {
   }
   BOOST_TEST(with([](auto& x) { x.set_gradient_norm(-1); }) == "a norm of -1.000000");
   BOOST_TEST(with([](auto& x) { x.set_scale(1.5); }) != "");
+  proto::Advanced news;
+  BOOST_TEST(problem_of(news) == "");
+  news.set_gradient_norm(2);
+  BOOST_TEST(problem_of(news) == "");
+  for (const auto bad : {nan_value, infinite, -1.0}) {
+    news.set_gradient_norm(bad);
+    BOOST_TEST(problem_of(news).find("a norm of ") == 0u);
+  }
   proto::Damping damping;
   for (const auto bad : {nan_value, infinite, -1.0, 0.0, 1.5}) {
     damping.set_factor(bad);
@@ -176,7 +184,14 @@ BOOST_AUTO_TEST_CASE(evaluations) {
              == "a measure outside 0 .. 1");
   BOOST_TEST(changed(
                x, [](auto& y) { y.mutable_test_measures()->set_perplexity(-1); }, 3U)
-             == "a negative perplexity");
+             == "a perplexity of -1.000000");
+  auto diverged = x;
+  diverged.mutable_measures()->set_perplexity(nan_value);
+  BOOST_TEST(problem_of(diverged, 3).find("a perplexity of ") == 0u);
+  diverged.set_loss(nan_value);
+  BOOST_TEST(problem_of(diverged, 3) == "", "the weights are the cause, not the evaluator");
+  diverged.mutable_measures()->set_perplexity(infinite);
+  BOOST_TEST(problem_of(diverged, 3) == "");
   for (int i = 0; i < 4; ++i)
     x.mutable_measures()->add_confusion(i);
   BOOST_TEST(problem_of(x, 3) == "");

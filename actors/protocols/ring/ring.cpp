@@ -54,7 +54,9 @@ void join_ring(const worker_site& site, const ring_node_actor& rank, std::functi
   const auto workers = site.view.of(job_kind::worker);
   // The left neighbour needs a link to this node, and this node may have to dial it.
   const auto left = site.left().task;
-  site.reach<caf::actor>({left, proto::RING_NODE}, [](const caf::actor&) {});
+  site.reach<caf::actor>({left, proto::RING_NODE}, [rank, left](const caf::actor& x) {
+    caf::anon_send(rank, left_neighbour{left, x});
+  });
   const auto right = workers[(site.rank() + 1) % workers.size()].task;
   site.reach<ring_actor>({right, proto::RING_NODE}, [rank, right, left, then](ring_actor x) {
     caf::anon_send(rank, ring_neighbour{right, std::move(x), left});

@@ -211,8 +211,8 @@ void measure_speed(work_results& out, const job_data& data, const bench_async_co
 void measure_peer(work_results& out, const job_data& data, const bench_async_command& x) {
   try {
     for (const auto workers : x.workers) {
-      const auto result =
-        run_tensorflow(x.python, out.what->job(1, x.epochs), data, workers, x.seeds);
+      const auto result = run_tensorflow({.python = x.python, .workers = workers, .seeds = x.seeds},
+                                         out.what->job(1, x.epochs), data);
       out.peer = "TensorFlow " + result.version;
       peer_cell cell{workers, {}};
       for (const double accuracy : result.accuracies)

@@ -1,6 +1,7 @@
 #include "actors/model/job_file.hpp"
 #include "apps/troupe/bench/runner.hpp"
 #include "apps/troupe/bench/statistics.hpp"
+#include "apps/troupe/bench/tensorflow_peer.hpp"
 #include "apps/troupe/bench/torch_peer.hpp"
 #include "apps/troupe/children.hpp"
 #include "apps/troupe/commands.hpp"
@@ -51,7 +52,22 @@ constexpr std::array cluster_works{cluster_work{"mlp-64", perceptron},
                                    cluster_work{"cnn", convolutional}};
 
 constexpr std::string_view independent = "independent runs";
-constexpr std::string_view peer_name = "PyTorch DDP, gloo";
+
+/// A peer: its name on the command line, the name of its row, and the head of the column with the
+/// ratios to it.
+struct cluster_peer {
+  std::string_view name;
+  std::string_view row;
+  std::string_view column;
+};
+
+constexpr std::array cluster_peers{
+  cluster_peer{"ddp", "PyTorch DDP, gloo", "to DDP"},
+  cluster_peer{"tf", "TensorFlow ParameterServerStrategy", "to TF"},
+};
+
+/// TensorFlow is faster with several steps for each order of its coordinator.
+constexpr std::uint32_t tensorflow_steps = 20;
 
 /// A run with a lower accuracy has computed something wrong. Large batches of many workers need
 /// more epochs, so the limit is far below the accuracy of a good run.
@@ -76,7 +92,8 @@ struct cluster_row {
 struct cluster_measurement {
   std::string_view work;
   std::size_t batch = 0;
-  std::string peer;
+  /// Names and versions.
+  std::vector<std::string> peers;
   std::vector<cluster_row> rows;
 };
 
@@ -148,6 +165,13 @@ private:
   children processes_;
 };
 
+void check_accuracy(const std::string& name, double accuracy) {
+  if (!(accuracy >= least_accuracy))
+    throw std::runtime_error{fmt::format("{}: a run has reached an accuracy of only {}; "
+                                         "expected at least {}",
+                                         name, accuracy, least_accuracy)};
+}
+
 /// Adds a round to the row. Its runs were parallel.
 void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
   double speed = 0;
@@ -156,10 +180,7 @@ void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
   double hidden = 0;
   for (const auto& x : ends) {
     speed += x.at("samples_per_second").get<double>();
-    if (!(x.at("test_accuracy").get<double>() >= least_accuracy))
-      throw std::runtime_error{fmt::format("{}: a run has reached an accuracy of only {}; "
-                                           "expected at least {}",
-                                           out.name, x.at("test_accuracy").dump(), least_accuracy)};
+    check_accuracy(out.name, x.at("test_accuracy").get<double>());
     for (const auto& task : x.at("tasks")) {
       if (!task.contains("computing"))
         continue;
@@ -205,6 +226,80 @@ private:
   torch_peer peer_;
 };
 
+/// TensorFlow with a parameter server and workers in processes of their own. A round trains the job
+/// of troupe's runs.
+class tensorflow {
+public:
+  tensorflow(const proto::Job& job, const bench_cluster_command& x)
+    : job_(job), data_(build_data(job)), how_{.python = x.python,
+                                              .workers = x.workers,
+                                              .processes = true,
+                                              .steps = tensorflow_steps} {
+    const auto is_dense = [](const proto::Layer& y) { return y.has_dense(); };
+    if (!std::ranges::all_of(job.model().layer(), is_dense))
+      throw input_error{fmt::format(
+        "--peer=tf trains only models of dense layers (mlp-64, mlp-256), not {}", job.name())};
+    auto brief = job;
+    brief.set_epochs(1);
+    version_ = "TensorFlow " + run_tensorflow(how_, brief, data_).version;
+  }
+
+  const std::string& version() const noexcept { return version_; }
+
+  double speed() {
+    const auto result = run_tensorflow(how_, job_, data_);
+    check_accuracy("TensorFlow", result.accuracies.at(0));
+    return static_cast<double>(data_.train->size() * job_.epochs()) / result.seconds.at(0);
+  }
+
+private:
+  proto::Job job_;
+  job_data data_;
+  tensorflow_options how_;
+  std::string version_;
+};
+
+/// The peers of a measurement, in the order of cluster_peers.
+class peers {
+public:
+  peers(const cluster_work& what, const proto::Job& job, const bench_cluster_command& x)
+    : samples_(job.epochs() * job.data().digits().train()) {
+    if (has(x, "ddp"))
+      ddp_.emplace(same_in_bench_train(what.name), x);
+    if (has(x, "tf"))
+      tensorflow_.emplace(job, x);
+  }
+
+  void add_rows(cluster_measurement& to) const {
+    const auto add = [&to](const cluster_peer& x, const std::string& version) {
+      to.peers.push_back(version);
+      to.rows.push_back({std::string{x.row}, {}, {}, {}});
+    };
+    if (ddp_)
+      add(cluster_peers[0], ddp_->version());
+    if (tensorflow_)
+      add(cluster_peers[1], tensorflow_->version());
+  }
+
+  /// Adds a round to the last rows.
+  void measure(cluster_measurement& to) {
+    auto row = to.rows.end() - static_cast<std::ptrdiff_t>(to.peers.size());
+    if (ddp_)
+      (row++)->speeds.push_back(ddp_->speed(samples_));
+    if (tensorflow_)
+      row->speeds.push_back(tensorflow_->speed());
+  }
+
+private:
+  static bool has(const bench_cluster_command& x, std::string_view name) {
+    return std::ranges::find(x.peers, name) != x.peers.end();
+  }
+
+  std::size_t samples_;
+  std::optional<ddp> ddp_;
+  std::optional<tensorflow> tensorflow_;
+};
+
 cluster_measurement measure(const cluster_work& what, const bench_cluster_command& x,
                             const std::filesystem::path& folder) {
   const auto job = job_of(what, x);
@@ -220,12 +315,8 @@ cluster_measurement measure(const cluster_work& what, const bench_cluster_comman
         options.back().insert(options.back().end(), {"--processes", "--transport=" + transport});
     }
   result.rows.push_back({std::string{independent}, {}, {}, {}});
-  std::optional<ddp> peer;
-  if (!x.peer.empty()) {
-    peer.emplace(same_in_bench_train(what.name), x);
-    result.peer = peer->version();
-    result.rows.push_back({std::string{peer_name}, {}, {}, {}});
-  }
+  peers others{what, job, x};
+  others.add_rows(result);
   for (std::uint32_t round = 0; round < x.rounds; ++round) {
     for (std::size_t i = 0; i < options.size(); ++i) {
       runs cluster{file, folder};
@@ -237,8 +328,7 @@ cluster_measurement measure(const cluster_work& what, const bench_cluster_comman
       alone.start({"--workers=1"});
     add(result.rows[options.size()], alone.wait());
     result.rows[options.size()].hidden.clear(); // They exchange nothing with each other.
-    if (peer)
-      result.rows.back().speeds.push_back(peer->speed(job.epochs() * job.data().digits().train()));
+    others.measure(result);
   }
   return result;
 }
@@ -266,13 +356,13 @@ std::string percent_text(const std::vector<double>& shares) {
 void print(const cluster_measurement& r, const bench_cluster_command& x) {
   fmt::print("\n{}, batch {}: samples per second of {} workers on this host, median of {} rounds\n",
              r.work, r.batch, x.workers, x.rounds);
-  if (!r.peer.empty())
-    fmt::print("Peer: {}\n", r.peer);
-  const auto* peer = row_named(r, peer_name);
+  if (!r.peers.empty())
+    fmt::print("Peers: {}\n", fmt::join(r.peers, ", "));
   std::vector<std::string> header{"",        "median", "least",         "most",
                                   "waiting", "hidden", "to independent"};
-  if (peer != nullptr)
-    header.emplace_back("to DDP");
+  for (const auto& peer : cluster_peers)
+    if (row_named(r, peer.row) != nullptr)
+      header.emplace_back(peer.column);
   text_table table(header);
   for (const auto& a : r.rows) {
     const statistics speed{a.speeds};
@@ -283,8 +373,9 @@ void print(const cluster_measurement& r, const bench_cluster_command& x) {
                                    percent_text(a.waits),
                                    percent_text(a.hidden),
                                    fmt::format("{:.2f}x", ratio(a, *row_named(r, independent)))};
-    if (peer != nullptr)
-      cells.push_back(fmt::format("{:.2f}x", ratio(a, *peer)));
+    for (const auto& peer : cluster_peers)
+      if (const auto* b = row_named(r, peer.row))
+        cells.push_back(fmt::format("{:.2f}x", ratio(a, *b)));
     table.add(std::move(cells));
   }
   table.print();
@@ -293,8 +384,8 @@ void print(const cluster_measurement& r, const bench_cluster_command& x) {
 nlohmann::json json_of(const cluster_measurement& r, const bench_cluster_command& x) {
   nlohmann::json result{
     {"work", r.work}, {"batch", r.batch}, {"workers", x.workers}, {"rounds", x.rounds}};
-  if (!r.peer.empty())
-    result["peer"] = r.peer;
+  if (!r.peers.empty())
+    result["peers"] = r.peers;
   for (const auto& a : r.rows) {
     const statistics speed{a.speeds};
     nlohmann::json line{{"name", a.name},
@@ -305,8 +396,9 @@ nlohmann::json json_of(const cluster_measurement& r, const bench_cluster_command
       line["waiting"] = statistics{a.waits}.median;
     if (!a.hidden.empty())
       line["hidden"] = statistics{a.hidden}.median;
-    if (const auto* peer = row_named(r, peer_name))
-      line["to_peer"] = ratio(a, *peer);
+    for (const auto& peer : cluster_peers)
+      if (const auto* b = row_named(r, peer.row))
+        line["to_" + std::string{peer.name}] = ratio(a, *b);
     result["rows"].push_back(std::move(line));
   }
   return result;
@@ -317,8 +409,9 @@ void check(const bench_cluster_command& x) {
     throw input_error{"--workers must be from 1 to 64"};
   if (x.rounds == 0 || x.epochs == 0)
     throw input_error{"--rounds and --epochs must be at least 1"};
-  if (!x.peer.empty() && x.peer != "ddp")
-    throw input_error{fmt::format("--peer={}: expected ddp", x.peer)};
+  for (const auto& name : x.peers)
+    if (std::ranges::find(cluster_peers, name, &cluster_peer::name) == cluster_peers.end())
+      throw input_error{fmt::format("--peer={}: expected ddp or tf", name)};
   for (const auto& name : x.transports)
     if (name != "threads" && name != "auto" && name != "tcp" && name != "basp")
       throw input_error{fmt::format("--transports={}: expected threads, auto, tcp or basp", name)};

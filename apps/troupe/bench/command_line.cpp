@@ -168,13 +168,16 @@ CLI::App& add_bench_cluster(CLI::App& bench, bench_cluster_command& x) {
     ->allow_extra_args(false)
     ->type_name("FIELD=VALUE");
   sub
-    ->add_option("--peer", x.peer,
-                 "Another program to compare with; the two are measured alternately")
-    ->type_name("{ddp}");
-  add_python(*sub, x.python, "PyTorch");
+    ->add_option("--peer", x.peers,
+                 "Other programs to compare with; all are measured in turns: ddp (PyTorch), tf "
+                 "(TensorFlow, only models with dense layers)")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->type_name("NAME,...");
+  add_python(*sub, x.python, "PyTorch or TensorFlow");
   sub->add_flag("--json", x.json, "Results as JSON");
   sub->footer("Examples:\n"
-              "  troupe bench cluster --peer=ddp\n"
+              "  troupe bench cluster --peer=ddp,tf\n"
               "  troupe bench cluster --work=mlp-256,cnn --protocols=ring --transports=auto,tcp");
   return *sub;
 }

@@ -17,13 +17,18 @@ namespace {
 
 constexpr auto ended = "the TensorFlow process has ended; see its messages above";
 
-nlohmann::json describe(const proto::Job& job, const job_data& data, std::uint32_t workers,
-                        std::uint32_t seeds) {
+constexpr auto how_to_get = "; to get TensorFlow: `python3 -m venv tf && tf/bin/pip install "
+                            "tensorflow-cpu`, then --python=tf/bin/python";
+
+nlohmann::json describe(const tensorflow_options& how, const proto::Job& job,
+                        const job_data& data) {
   auto layers = nlohmann::json::array();
   for (const auto& x : job.model().layer())
     layers.push_back(x.dense().units());
-  return {{"workers", workers},
-          {"seeds", seeds},
+  return {{"workers", how.workers},
+          {"seeds", how.seeds},
+          {"processes", how.processes},
+          {"steps", how.steps},
           {"epochs", job.epochs()},
           {"batch", job.data().batch()},
           {"rate", job.learning_rate().base()},
@@ -69,24 +74,25 @@ tensorflow_result run_with(const std::string& python, const nlohmann::json& what
     if (!reply.is_object())
       throw std::runtime_error{ended};
     result.accuracies.push_back(reply.at("accuracy"));
+    result.seconds.push_back(reply.at("seconds"));
   }
   return result;
 }
 
 } // namespace
 
-tensorflow_result run_tensorflow(const std::string& python, const proto::Job& job,
-                                 const job_data& data, std::uint32_t workers, std::uint32_t seeds) {
-  const auto what = describe(job, data, workers, seeds);
+tensorflow_result run_tensorflow(const tensorflow_options& how, const proto::Job& job,
+                                 const job_data& data) {
+  const auto what = describe(how, job, data);
   std::string reasons;
-  for (const auto& x : pythons(python)) {
+  for (const auto& x : pythons(how.python)) {
     try {
       return run_with(x, what, data);
     } catch (const input_error& error) {
       reasons += (reasons.empty() ? "" : "; ") + std::string{error.what()};
     }
   }
-  throw input_error{reasons};
+  throw input_error{reasons + how_to_get};
 }
 
 } // namespace troupe::bench

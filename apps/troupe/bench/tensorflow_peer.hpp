@@ -12,16 +12,31 @@ namespace troupe::bench {
 /// The results of a job that TensorFlow trains with its asynchronous ParameterServerStrategy.
 struct tensorflow_result {
   std::string version;
-  /// Test accuracy for each seed 1, 2, ...
+  /// For each seed 1, 2, ...: test accuracy, and the seconds of training.
   std::vector<double> accuracies;
+  std::vector<double> seconds;
+};
+
+/// How TensorFlow trains.
+struct tensorflow_options {
+  /// See pythons().
+  std::string python;
+  std::uint32_t workers = 2;
+  std::uint32_t seeds = 1;
+  /// The parameter server and each worker are processes, with one thread per operation. Otherwise
+  /// they are servers within one process. Before the seconds count, each worker has compiled its
+  /// steps.
+  bool processes = false;
+  /// Steps that a worker makes for each order of the coordinator.
+  std::uint32_t steps = 1;
 };
 
 /// Trains a job in a Python process. The job has dense layers with rectifiers, momentum, warm-up
 /// and a cosine schedule. Each worker reads the weights when it begins a batch, and applies its
 /// update when the batch is done.
-/// @throws input_error if `python` (see `pythons`) has no TensorFlow, std::runtime_error if the
-/// process fails.
-tensorflow_result run_tensorflow(const std::string& python, const proto::Job& job,
-                                 const job_data& data, std::uint32_t workers, std::uint32_t seeds);
+/// @throws input_error if Python has no TensorFlow; its text says how to get it.
+/// std::runtime_error if the process fails.
+tensorflow_result run_tensorflow(const tensorflow_options& how, const proto::Job& job,
+                                 const job_data& data);
 
 } // namespace troupe::bench

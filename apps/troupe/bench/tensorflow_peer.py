@@ -1,8 +1,10 @@
-"""Trains the perceptron of `troupe bench async` with TensorFlow's ParameterServerStrategy, asynchronously, in one process.
+"""Trains a perceptron with TensorFlow's ParameterServerStrategy, asynchronously, for `troupe bench`.
 
-Reads a line of JSON from standard input (workers, seeds, epochs, batch, rate, warmup_epochs, momentum, layers, train, test),
-then features (float32) and labels (int32) of the training and of the test records. Answers with a line of JSON that has the
-version of TensorFlow, then with one per seed that has the test accuracy.
+Reads a line of JSON from standard input (workers, seeds, epochs, batch, rate, warmup_epochs, momentum, layers, train,
+test, processes, steps), then features (float32) and labels (int32) of the training and of the test records. Answers
+with a line of JSON that has the version of TensorFlow, then with one per seed that has the test accuracy and the
+seconds of training. With "processes", the parameter server and each worker are processes with one thread per operation;
+otherwise they are servers in this process. A worker makes "steps" steps for each order of the coordinator.
 """
 
 import ctypes
@@ -10,13 +12,23 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import time
 
 # Ends with the process that started it (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# All calls go to servers in this process.
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
+# A process with one server of the cluster. Its arguments: the cluster, the job and the number of the task.
+SERVER = """
+import ctypes, json, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+import tensorflow as tf
+spec = tf.train.ClusterSpec(json.loads(sys.argv[1]))
+config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
+tf.distribute.Server(spec, job_name=sys.argv[2], task_index=int(sys.argv[3]), protocol="grpc", config=config).join()
+"""
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -46,13 +58,18 @@ def free_address():
         return f"localhost:{s.getsockname()[1]}"
 
 
-def start_cluster(workers):
+def start_cluster(workers, processes):
     spec = tf.train.ClusterSpec({"worker": [free_address() for _ in range(workers)], "ps": [free_address()]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
+    if processes:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        servers = [subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(spec.as_dict()), job, str(i)])
+                   for job in spec.jobs for i in range(spec.num_tasks(job))]
+        return servers, tf.distribute.ParameterServerStrategy(resolver)
     # If there are fewer processors than servers, operations that wait for others would occupy all threads.
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=workers + 1)
     servers = [tf.distribute.Server(spec, job_name=job, task_index=i, protocol="grpc", config=config, start=True)
                for job in spec.jobs for i in range(spec.num_tasks(job))]
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
     return servers, tf.distribute.ParameterServerStrategy(resolver)
 
 
@@ -97,17 +114,55 @@ def train(strategy, coordinator, given, seed, data):
             m.assign(given["momentum"] * m + g)
             w.assign_sub(rate * m)
 
+    @tf.function(reduce_retracing=True)
+    def steps(x, y, rate):
+        def one(i):
+            step(x[i], y[i], rate[i])
+            return (i + 1,)
+
+        # This script has no file, so TensorFlow cannot translate a loop of Python.
+        tf.while_loop(lambda i: i < tf.shape(rate)[0], one, (tf.constant(0),), parallel_iterations=1)
+
     random = np.random.default_rng(seed)
     count, batch = len(train_x), given["batch"]
-    for epoch in range(given["epochs"]):
+
+    def orders(epoch):
+        """The arguments of all steps of an epoch."""
         order = random.permutation(count)
         for begin in range(0, count, batch):
             rows = order[begin:begin + batch]
-            rate = rate_at(epoch + (begin + len(rows) / 2) / count, given)
-            coordinator.schedule(step, args=(tf.constant(train_x[rows]), tf.constant(train_y[rows]), tf.constant(rate)))
+            yield train_x[rows], train_y[rows], rate_at(epoch + (begin + len(rows) / 2) / count, given)
+
+    def schedule(epoch):
+        waiting = []
+        for x, y, rate in orders(epoch):
+            if given["steps"] == 1 or len(x) < batch:
+                coordinator.schedule(step, args=(tf.constant(x), tf.constant(y), tf.constant(rate)))
+                continue
+            waiting.append((x, y, rate))
+            if len(waiting) == given["steps"]:
+                coordinator.schedule(steps, args=tuple(tf.constant(np.stack(z)) for z in zip(*waiting)))
+                waiting = []
+        if waiting:
+            coordinator.schedule(steps, args=tuple(tf.constant(np.stack(z)) for z in zip(*waiting)))
+
+    if given["processes"]:
+        # Compiles the steps on all workers: an epoch that is not measured.
+        schedule(0)
+        coordinator.join()
+        with strategy.scope():
+            fresh, _ = make_variables([train_x.shape[1], *given["layers"]], seed)
+        for x, y in zip(variables, fresh):
+            x.assign(y)
+        for x in momenta:
+            x.assign(tf.zeros(x.shape))
+    begin = time.monotonic()
+    for epoch in range(given["epochs"]):
+        schedule(epoch)
     coordinator.join()
+    seconds = time.monotonic() - begin
     guess = tf.argmax(logits_of([tf.constant(x.numpy()) for x in variables], test_x), axis=1).numpy()
-    return float(np.mean(guess == test_y))
+    return {"accuracy": float(np.mean(guess == test_y)), "seconds": seconds}
 
 
 def main():
@@ -116,12 +171,14 @@ def main():
     for count in (given["train"], given["test"]):
         data.append(read(count * given["features"], np.float32).reshape(count, -1))
         data.append(read(count, np.int32))
-    servers, strategy = start_cluster(given["workers"])
+    servers, strategy = start_cluster(given["workers"], given["processes"])
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     answer(version=tf.__version__)
     for seed in range(1, given["seeds"] + 1):
-        answer(accuracy=train(strategy, coordinator, given, seed, data))
-    del servers
+        answer(**train(strategy, coordinator, given, seed, data))
+    for server in servers if given["processes"] else []:
+        server.kill()
+        server.wait()
 
 
 main()

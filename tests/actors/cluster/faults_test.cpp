@@ -1,5 +1,6 @@
 // Faults that a run must survive, in the simulator. The ledger must always balance.
 
+#include "actors/link/channel_host.hpp"
 #include "messages/pieces.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -203,6 +204,63 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
         for (auto& node : result.nodes)
           BOOST_TEST(node.has_value());
       }
+}
+
+// A worker of a ring dies, or its process stops and never continues. Each survivor says which rank
+// is lost, and in which step and bucket it waits since when, within twice the deadline. With 4
+// ranks, one survivor is no neighbour of the lost rank.
+BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
+  constexpr auto suspect_after = 400ms;
+  // Between hosts, a silent task has some time to connect again.
+  const auto deadline = suspect_after + channel_host_options{}.grace;
+  // Until then, a peer may still use the limit of links that know no job (first_suspicion).
+  constexpr auto begin = 12s;
+  std::uint64_t seed = 0;
+  std::size_t waited = 0;
+  for (const std::size_t ranks : {2, 3, 4})
+    for (std::size_t victim = 0; victim < ranks; ++victim)
+      for (const bool dies : {true, false})
+        BOOST_TEST_CONTEXT("rank " << victim << " of " << ranks << (dies ? " dies" : " stops")) {
+          auto how = simulated(job_with({"protocol=RING", "epochs=1000", "runtime.bucket_bytes=4",
+                                         "runtime.suspect_after_ms=400"}),
+                               ranks, 0, ++seed);
+          how.channels = true;
+          how.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 99ms; };
+          simulation run{how};
+          const auto node = run.worker_node(victim);
+          run.at(begin, [&] { dies ? run.crash(node) : run.freeze(node); });
+          run.at(begin + 3 * deadline, [&] { run.thaw(node); }); // So that its node ends, too.
+          const auto result = run.run();
+          for (std::size_t r = 0; r < ranks; ++r) {
+            if (r == victim)
+              continue;
+            BOOST_TEST_INFO_SCOPE("survivor " << r);
+            const auto i = run.worker_node(r);
+            BOOST_TEST_REQUIRE(result.nodes[i].has_value());
+            BOOST_TEST_INFO_SCOPE(result.nodes[i]->failure);
+            BOOST_TEST((result.ended_at[i] > begin));
+            BOOST_TEST((result.ended_at[i] <= begin + 2 * deadline));
+            BOOST_TEST_REQUIRE(result.nodes[i]->ring.has_value());
+            const auto& error = *result.nodes[i]->ring;
+            BOOST_TEST(
+              (error.lost == task_name{job_kind::worker, static_cast<std::uint32_t>(victim)}));
+            BOOST_TEST(error.lost_rank == victim);
+            BOOST_TEST(error.rank == r);
+            BOOST_TEST(error.ranks == ranks);
+            BOOST_TEST(error.step > 2u);
+            BOOST_TEST((error.waited <= 2 * deadline));
+            if (error.bucket) {
+              ++waited;
+              BOOST_TEST((dies || error.waited >= suspect_after));
+            }
+            // All of this is also in the text.
+            BOOST_TEST(result.nodes[i]->failure.find(to_string(error)) != std::string::npos);
+          }
+          BOOST_TEST_REQUIRE(result.summary.missing.has_value());
+          BOOST_TEST(result.summary.missing->index == victim);
+        }
+  // The others had computed their gradients, or were still computing.
+  BOOST_TEST(waited >= 20u);
 }
 
 // Faults while nodes connect, join and open the view. In each case, all nodes end well before any

@@ -201,6 +201,36 @@ BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   }
 }
 
+// The number of ranks decides in which order a ring adds up. So a run that continues gives the same
+// bits wherever its ranks are, and however large their pieces are.
+BOOST_AUTO_TEST_CASE(another_placement_of_ranks) {
+  enum class placement { apart, with_channels, beside_the_coordinator, in_one_process };
+  some_cases chosen{5};
+  for (const std::size_t ranks : {2, 3, 4}) {
+    const auto job = forty_steps(proto::RING, ranks);
+    const auto in_small_pieces = forty_steps(proto::RING, ranks, {"runtime.ring_chunk_bytes=40"});
+    site first{simulated(job, ranks, 0)};
+    const auto whole = simulate(first.options).summary;
+    BOOST_TEST_REQUIRE(whole.failure == "");
+    for (const auto where : {placement::apart, placement::with_channels,
+                             placement::beside_the_coordinator, placement::in_one_process})
+      for (const std::uint64_t k : {3, 20}) {
+        if (!chosen())
+          continue;
+        BOOST_TEST_CONTEXT(ranks << " ranks, placement " << static_cast<int>(where) << ", step "
+                                 << k) {
+          auto how = going_on(first, k == 3 ? job : in_small_pieces, ranks, 0, k);
+          how.channels = where == placement::with_channels;
+          how.coordinator_trains = where == placement::beside_the_coordinator;
+          how.one_node = where == placement::in_one_process;
+          const auto x = simulate(how).summary;
+          BOOST_TEST(x.failure == "");
+          BOOST_TEST(x.weights_sha256 == whole.weights_sha256);
+        }
+      }
+  }
+}
+
 // A run of any protocol can continue from a checkpoint of any other, with any number of workers.
 // Every sample is trained once, the ledger balances (otherwise the run fails), and the model
 // improves.

@@ -308,6 +308,25 @@ BOOST_AUTO_TEST_CASE(a_piece_that_does_not_fit) {
   BOOST_TEST(text.find("there is no such bucket") != std::string::npos, text);
 }
 
+// Rank 0 sends nothing to its left neighbour, but cannot continue without it either.
+BOOST_AUTO_TEST_CASE(the_left_neighbour_dies) {
+  const task_name third{job_kind::worker, 2};
+  auto left = std::make_unique<caf::scoped_actor>(*system);
+  (*self)->send(ring, left_neighbour{third, caf::actor_cast<caf::actor>(*left)});
+  contribute_all(begin(), gradient(1));
+  left.reset();
+  const auto error = wait_for<broken>();
+  BOOST_TEST(error.reason.find("rank 0 of the ring lost its left neighbour worker/2: ") == 0u,
+             error.reason);
+  BOOST_TEST_REQUIRE(error.lost.has_value());
+  BOOST_TEST((*error.lost == third));
+  // The next collective gets the same error.
+  (*self)->send(
+    ring,
+    sum_over_batches{5, 0, 1, payload::floats(2), caf::actor_cast<reduction_listener>(*self)});
+  BOOST_TEST(wait_for<broken>().reason == error.reason);
+}
+
 BOOST_AUTO_TEST_CASE(a_piece_of_another_view_is_left_alone) {
   const auto step = begin();
   contribute_all(step, gradient(1));

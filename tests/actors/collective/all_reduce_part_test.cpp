@@ -82,6 +82,13 @@ public:
     BOOST_TEST(wrong == 0u);
   }
 
+  /// The number of ranks that have another sum, or none.
+  std::size_t differing_from(std::span<const T> expected) const {
+    return static_cast<std::size_t>(std::ranges::count_if(parts_, [&](const auto& x) {
+      return !x.complete() || !same_bits(as<T>(x.sum()), expected);
+    }));
+  }
+
   std::span<const T> sum() const { return as<T>(parts_[0].sum()); }
   std::size_t repeated() const { return repeated_; }
 
@@ -171,6 +178,25 @@ BOOST_AUTO_TEST_CASE(the_order_of_additions) {
         }
         BOOST_TEST(same_bits(x.sum(), expected));
       }
+}
+
+BOOST_AUTO_TEST_CASE(the_same_bits_in_every_order_of_delivery) {
+  const input value = [](std::size_t r, std::size_t i) {
+    return 1.0 / static_cast<double>(1 + r * 31 + i);
+  };
+  for (const auto how : schedules)
+    for (const std::size_t ranks : {2, 5}) {
+      const auto run = [&](std::uint64_t salt) {
+        group<float> x{how, ranks, 101, 4, value};
+        x.run(salt);
+        return x;
+      };
+      const auto first = run(0);
+      std::size_t different = 0;
+      for (std::uint64_t salt = 1; salt <= tries(1'000); ++salt)
+        different += run(salt).differing_from(first.sum());
+      BOOST_TEST(different == 0u, "schedule " << static_cast<int>(how) << ", ranks " << ranks);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(what_a_rank_waits_for) {

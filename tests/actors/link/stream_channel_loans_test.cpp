@@ -3,12 +3,35 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <csignal>
+
 #include <sys/resource.h>
 
 using namespace troupe;
 using namespace troupe::test;
 
 BOOST_FIXTURE_TEST_SUITE(stream_channel_loans, with_shared_memory)
+
+namespace {
+
+/// Lowers a limit of this process while it exists.
+class lower_limit {
+public:
+  lower_limit(__rlimit_resource what, rlim_t value) : what_(what) {
+    BOOST_TEST_REQUIRE(::getrlimit(what_, &before_) == 0);
+    const rlimit now{value, before_.rlim_max};
+    BOOST_TEST_REQUIRE(::setrlimit(what_, &now) == 0);
+  }
+  ~lower_limit() { ::setrlimit(what_, &before_); }
+  lower_limit(const lower_limit&) = delete;
+  lower_limit& operator=(const lower_limit&) = delete;
+
+private:
+  __rlimit_resource what_;
+  rlimit before_{};
+};
+
+} // namespace
 
 BOOST_AUTO_TEST_CASE(a_lent_payload_is_not_used_again_before_it_came_back) {
   connection x{true};
@@ -62,12 +85,10 @@ BOOST_AUTO_TEST_CASE(what_was_borrowed_is_copied_on) {
 BOOST_AUTO_TEST_CASE(no_memory_to_share) {
   constexpr std::size_t unusual = 5'000'003; // Not in the pool.
   connection x{true};
-  rlimit before{};
-  BOOST_TEST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit none{0, before.rlim_max};
-  BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  x.a->send(1, patterned(unusual));
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  {
+    const lower_limit no_files{RLIMIT_NOFILE, 0};
+    x.a->send(1, patterned(unusual));
+  }
   x.a->send(2, patterned(10));
   for (int i = 0; i < 5; ++i)
     x.run();
@@ -75,6 +96,52 @@ BOOST_AUTO_TEST_CASE(no_memory_to_share) {
   BOOST_TEST(!x.b->messages[0].frame.has_loan());
   BOOST_TEST(equal(x.b->messages[0].data(), patterned(unusual)));
   BOOST_TEST(x.b->closed == "");
+}
+
+// The system has no memory for a new file (fallocate fails): the payload is written to the socket.
+// Later payloads are lent again.
+BOOST_AUTO_TEST_CASE(no_room_for_shared_memory) {
+  constexpr std::size_t unusual = 6'000'003; // Not in the pool.
+  connection x{true};
+  const auto before = open_files();
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  {
+    const lower_limit small_files{RLIMIT_FSIZE, 100'000};
+    x.a->send(1, patterned(unusual));
+  }
+  std::signal(SIGXFSZ, handler);
+  for (int i = 0; i < 5; ++i)
+    x.run();
+  BOOST_TEST(open_files() == before, "no file is left");
+  constexpr std::size_t other = 7'000'003;
+  x.a->send(2, patterned(other));
+  x.run();
+  BOOST_TEST_REQUIRE(x.b->messages.size() == 2U);
+  BOOST_TEST(!x.b->messages[0].frame.has_loan());
+  BOOST_TEST(equal(x.b->messages[0].data(), patterned(unusual)));
+  BOOST_TEST(x.b->messages[1].frame.has_loan());
+  BOOST_TEST(equal(x.b->messages[1].data(), patterned(other)));
+  BOOST_TEST(x.b->closed == "");
+}
+
+// The descriptor of the lent memory is lost on its way, so the receiver cannot read this message.
+// It ends the link with the reason; the sender gets its memory back.
+BOOST_AUTO_TEST_CASE(a_receiver_without_descriptors) {
+  connection x{true};
+  auto data = patterned(8'000'003); // Not in the pool: a file that the receiver does not know.
+  x.a->send(1, data);
+  x.a->run();
+  {
+    const lower_limit no_files{RLIMIT_NOFILE, 0};
+    x.b->run();
+  }
+  BOOST_TEST(x.b->messages.empty());
+  BOOST_TEST(contains(x.b->closed, "this process cannot open more files (`ulimit -n`)"),
+             x.b->closed);
+  x.b = nullptr;
+  x.a->run();
+  BOOST_TEST(x.a->closed != "");
+  BOOST_TEST(data.unique());
 }
 
 BOOST_AUTO_TEST_CASE(the_end_of_a_link_leaves_loans) {

@@ -6,6 +6,7 @@
 
 #include "tests/actors/model/example_job.hpp"
 #include "tests/kernels/numeric.hpp"
+#include "tests/support/effort.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -329,7 +330,7 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
       BOOST_TEST(x.left_out == 0u);
       BOOST_TEST(std::ranges::count(x.quarantined, true) == 0);
     }
-    for (std::uint64_t salt = 0; salt < 20; ++salt) {
+    for (std::uint64_t salt = 0; salt < tries(1'000); ++salt) {
       ring x{job, ranks, salt, true};
       x.train(4, of);
       check_same(x.everything(), expected);

@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(steps_and_pieces) {
   board.count_step(t + 2s);
   board.count_step(t + 4s);
   board.count_sent(3);
-  board.count_received();
+  board.count_received(t);
   const auto now = board.status(t + 5s);
   BOOST_TEST(now.steps() == 2U);
   BOOST_TEST(now.step_seconds() == 1);
@@ -104,6 +104,32 @@ BOOST_AUTO_TEST_CASE(long_lists_are_shortened) {
   BOOST_TEST(enumerate(tasks) == "worker/0, worker/1, worker/2 and worker/3");
   tasks.push_back({job_kind::worker, 4});
   BOOST_TEST(enumerate(tasks) == "worker/0, worker/1, worker/2 and 2 others");
+}
+
+BOOST_AUTO_TEST_CASE(the_position_in_a_ring) {
+  troupe::activity_board board;
+  const auto t = troupe::activity_board::time_point{} + 1h;
+  board.count_received(t);
+  BOOST_TEST(!board.ring());
+  board.set_ring({.rank = 1, .ranks = 3, .step = 7, .bucket = 2, .since = t});
+  board.count_received(t + 3s);
+  const auto x = board.ring();
+  BOOST_TEST_REQUIRE(x.has_value());
+  BOOST_TEST(x->rank == 1u);
+  BOOST_TEST(x->ranks == 3u);
+  BOOST_TEST(x->step == 7u);
+  BOOST_TEST(x->bucket.value() == 2u);
+  BOOST_TEST((x->since == t + 3s));
+}
+
+BOOST_AUTO_TEST_CASE(the_text_of_a_lost_rank) {
+  ring_failure x{{job_kind::worker, 2}, 1, 0, 3, 7, 4, 412ms};
+  BOOST_TEST(
+    to_string(x)
+    == "rank 0 of 3 lost rank 1 (worker/2) in step 7; it has waited for bucket 4 since 412 ms");
+  x.bucket.reset();
+  BOOST_TEST(to_string(x)
+             == "rank 0 of 3 lost rank 1 (worker/2) in step 7, while it waited for no other rank");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

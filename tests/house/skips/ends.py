@@ -1,7 +1,9 @@
+import atexit
 import os
+import pathlib
 import unittest
 
-from program import run_tests
+from program import TestCase, run_tests
 
 
 class Passes(unittest.TestCase):
@@ -12,6 +14,20 @@ class Passes(unittest.TestCase):
 class Skips(unittest.TestCase):
     def test(self):
         self.skipTest("nothing is here")
+
+
+class LeavesAProcess(TestCase):
+    def test(self):
+        # It is in another group, so that nobody ends it together with its parent.
+        process = self.start(program=("setsid", "--fork", "sh", "-c", "echo away; exec sleep 60 >/dev/null 2>&1"))
+        process.wait_for("away")
+
+
+class LeavesAFile(TestCase):
+    def test(self):
+        file = pathlib.Path("/dev/shm", f"troupe-{os.getpid()}")
+        file.write_text("left")
+        atexit.register(file.unlink)
 
 
 class SkipsAndFails(Skips):

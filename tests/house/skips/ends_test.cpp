@@ -1,8 +1,12 @@
 #include "tests/support/skip.hpp"
 
 #include <iostream>
+#include <thread>
 
 #include <boost/test/unit_test.hpp>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 using troupe::test::skip;
 
@@ -44,6 +48,47 @@ BOOST_AUTO_TEST_CASE(passes) {
 
 BOOST_AUTO_TEST_CASE(skips) {
   skip("nothing is here");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(leaves_a_descriptor)
+
+BOOST_AUTO_TEST_CASE(forgets_to_close) {
+  BOOST_TEST(::dup(1) > 1);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(leaves_a_thread)
+
+BOOST_AUTO_TEST_CASE(forgets_to_join) {
+  std::thread{[] { ::pause(); }}.detach();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(leaves_memory)
+
+// Memory of another process, which it has opened for reading.
+BOOST_AUTO_TEST_CASE(forgets_to_unmap) {
+  const int file = ::memfd_create("test", MFD_CLOEXEC);
+  BOOST_TEST(::ftruncate(file, 4096) == 0);
+  BOOST_TEST(::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file, 0) != MAP_FAILED);
+  ::close(file);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(leaves_nothing)
+
+// The thread may still be ending when the case is over. The pool of buffers keeps its memory.
+BOOST_AUTO_TEST_CASE(cleans_up) {
+  std::thread{[] { ::usleep(50'000); }}.detach();
+  ::close(::dup(1));
+  const int own = ::memfd_create("troupe", MFD_CLOEXEC);
+  BOOST_TEST(::ftruncate(own, 4096) == 0);
+  BOOST_TEST(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0) != MAP_FAILED);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

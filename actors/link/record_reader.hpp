@@ -1,0 +1,79 @@
+#pragma once
+
+#include "messages/proto/wire.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// The records that a peer may send now.
+struct record_limits {
+  /// Only a greeting, which is short: the peer has not identified itself.
+  bool only_greeting = false;
+  /// Records wait in the buffer until the owner wants them.
+  bool none = false;
+  /// Bytes of the body of a message.
+  std::uint64_t max_body = 0;
+};
+
+/// Cuts the bytes of a connection into records (stream_records.hpp). Plain state without a socket:
+/// the owner reads bytes into room(), and takes records. The result does not depend on how many
+/// bytes arrive at once. Memory is bounded: the buffer grows only for a head, up to its limit.
+class record_reader {
+public:
+  static constexpr std::size_t max_greeting_bytes = 256;
+
+  struct record {
+    proto::RecordKind kind = proto::RECORD_UNSET;
+    /// Valid until the next call of another function.
+    std::span<const char> head;
+    /// Bytes of the body, which follow.
+    std::uint64_t body = 0;
+  };
+
+  enum class result : std::uint8_t {
+    found,
+    /// More bytes are needed, or records must wait.
+    none,
+    /// The peer must not send this record. Nothing after it can be understood.
+    misfit,
+  };
+
+  explicit record_reader(std::size_t bytes) : buffer_(bytes) {}
+
+  /// Where the next bytes of the connection belong. Empty if the buffer is full of records that
+  /// wait.
+  std::span<char> room() noexcept { return std::span{buffer_}.subspan(end_); }
+
+  /// This number of bytes was written to room().
+  void add(std::size_t bytes) noexcept { end_ += bytes; }
+
+  /// Takes the header and the head of the next record. If it has a body, take() must follow.
+  result next(const record_limits& limits, record& x);
+
+  /// Moves bytes of a body that have arrived already. Returns their number; the others were not
+  /// read yet.
+  std::size_t take(std::span<std::byte> body) noexcept;
+
+  /// Forgets all bytes.
+  void clear() noexcept { begin_ = end_ = 0; }
+
+private:
+  void make_room(std::size_t wanted);
+
+  std::vector<char> buffer_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+/// Divides the head of a message into its frame and its encoded content. Nothing if the frame
+/// cannot be decoded, or contradicts the body.
+/// @param has_body true if a payload follows the head
+std::optional<std::span<const char>> split_message(std::span<const char> head, bool has_body,
+                                                   proto::Frame& frame);
+
+} // namespace troupe
