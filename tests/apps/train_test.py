@@ -8,12 +8,13 @@ import xml.etree.ElementTree
 from program import IN_ONE_PROCESS, LONG_JOB, PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
 
 END_FIELDS = {
-    "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
-    "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "staleness", "tasks", "weights_sha256",
+    "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss",
+    "test_accuracy", "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "staleness", "tasks",
+    "weights_sha256",
 }
 
-PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates", "updates_per_second", "quarantined",
-                   "staleness_mean", "learning_rate"]
+PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates",
+                   "updates_per_second", "quarantined", "staleness_mean", "learning_rate"]
 
 
 class Train(TestCase):

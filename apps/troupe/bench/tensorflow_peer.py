@@ -1,8 +1,8 @@
-"""Trains the perceptron of `troupe bench async` with TensorFlow's ParameterServerStrategy, asynchronously, in one process.
+"""Trains the perceptron of `troupe bench async` with TensorFlow's ParameterServerStrategy, asynchronously.
 
-Reads a line of JSON from standard input (workers, seeds, epochs, batch, rate, warmup_epochs, momentum, layers, train, test),
-then features (float32) and labels (int32) of the training and of the test records. Answers with a line of JSON that has the
-version of TensorFlow, then with one per seed that has the test accuracy.
+All in one process. Reads a line of JSON from standard input (workers, seeds, epochs, batch, rate, warmup_epochs,
+momentum, layers, train, test), then features (float32) and labels (int32) of the training and of the test records.
+Answers with a line of JSON that has the version of TensorFlow, then with one per seed that has the test accuracy.
 """
 
 import ctypes
