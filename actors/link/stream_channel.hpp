@@ -1,7 +1,7 @@
 #pragma once
 
-#include "actors/link/file_descriptor.hpp"
 #include "actors/link/sent_together.hpp"
+#include "kernels/file_descriptor.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 
