@@ -280,7 +280,7 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   }
 }
 
-/// Memory of this program without a job. It is measured in this process, which has not started one.
+/// Memory of this program without a job, measured in this process, which has started no job.
 std::size_t program_bytes() {
   std::size_t all = 0;
   std::size_t resident = 0;
