@@ -207,7 +207,7 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
   if (auto answer = decided(x.id())) {
     if (x.pauses()) {
       policy_->paused(x);
-      tell_admitted();
+      report_admitted();
     }
     return std::move(*answer);
   }
@@ -297,13 +297,13 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   journal_.record(x.id(), answer, x.lease(), x.batch());
   policy_->left_out(x);
   send_next_weights(x);
-  tell_reader(x.id());
-  tell_admitted();
+  notify_reader(x.id());
+  report_admitted();
   return answer;
 }
 
 /// If the message is lost, the worker still pulls again, but later.
-void parameter_shard::tell_admitted() {
+void parameter_shard::report_admitted() {
   const auto [step, workers] = policy_->admitted();
   proto::Advanced news;
   news.set_view(options_.view.number);
@@ -338,7 +338,7 @@ void parameter_shard::deliver(const proto::GradientId& id, const proto::Pushed& 
   std::erase_if(open_, [&](auto& x) { return same_gradient(x.header.id(), id); });
 }
 
-void parameter_shard::tell_reader(const proto::GradientId& id) {
+void parameter_shard::notify_reader(const proto::GradientId& id) {
   if (options_.reader)
     send(options_.reader, gradient_decided{id.worker(), id.sequence()});
 }
@@ -455,7 +455,7 @@ void parameter_shard::finish(const proto::Fence& x) {
   policy_->settle(x.worker(), x.last().id().sequence());
   make_updates();
   policy_->forget(x.worker(), x.incarnation());
-  tell_admitted();
+  report_admitted();
 }
 
 caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest&) {
@@ -482,7 +482,7 @@ std::optional<proto::Pushed> parameter_shard::decided(const proto::GradientId& i
   answer.set_outcome(proto::LOST);
   answer.set_version(versions_->version());
   journal_.record(id, answer, 0, 0);
-  tell_reader(id);
+  notify_reader(id);
   return answer;
 }
 
@@ -519,26 +519,26 @@ void parameter_shard::advance() {
     make_version(update, is_prepared);
   pieces_.clear();
   norms_.forget(news.step());
-  norm_shared_ = parts_told_ = false;
+  norm_shared_ = parts_sent_ = false;
   policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
   // All admitted gradients are applied.
   if (parts.empty())
     admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
-  tell_workers(parts, answers, news);
-  tell_admitted();
+  answer_workers(parts, answers, news);
+  report_admitted();
   if (const auto pacing = policy_->pacing())
     options_.board->set_pacing(*pacing);
-  tell_damping();
+  send_damping();
   if (update.complete)
     capture_if_due();
   answer_fences();
 }
 
 // A worker that gets its weights and the answer together wakes once.
-void parameter_shard::tell_workers(const std::vector<contribution>& parts,
-                                   std::vector<proto::Pushed>& answers,
-                                   const proto::Advanced& news) {
+void parameter_shard::answer_workers(const std::vector<contribution>& parts,
+                                     std::vector<proto::Pushed>& answers,
+                                     const proto::Advanced& news) {
   const sent_together both;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     auto& answer = answers[i];
@@ -549,7 +549,7 @@ void parameter_shard::tell_workers(const std::vector<contribution>& parts,
     journal_.record(header.id(), answer, header.lease(), header.batch());
     send_next_weights(header);
     deliver(header.id(), answer);
-    tell_reader(header.id());
+    notify_reader(header.id());
   }
   if (policy_->in_step())
     for (std::size_t rank = 0; rank < listeners_.size(); ++rank) {
@@ -574,8 +574,8 @@ bool parameter_shard::clips_in_step() const {
 }
 
 // Shard 0 sends its choice of gradients for the next update to all shards.
-void parameter_shard::tell_parts() {
-  if (options_.index != 0 || !policy_->chooses() || std::exchange(parts_told_, true))
+void parameter_shard::send_parts() {
+  if (options_.index != 0 || !policy_->chooses() || std::exchange(parts_sent_, true))
     return;
   proto::StepParts news;
   news.set_view(options_.view.number);
@@ -618,7 +618,7 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
   return proto::Ack{};
 }
 
-void parameter_shard::tell_damping() {
+void parameter_shard::send_damping() {
   auto news = policy_->new_damping();
   if (!news)
     return;
@@ -635,8 +635,8 @@ void parameter_shard::on_damping(const proto::Damping& x) {
 }
 
 caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorkers& x) {
-  if (x.number() > idle_told_) {
-    idle_told_ = x.number();
+  if (x.number() > newest_idle_) {
+    newest_idle_ = x.number();
     policy_->set_idle({x.worker().begin(), x.worker().end()});
     make_updates();
   }
@@ -671,10 +671,10 @@ void parameter_shard::share_norm() {
   norms_.add(part.step(), part.step(), options_.index, part.squares());
   for (std::size_t i = 0; i < shards_.size(); ++i)
     if (i != options_.index)
-      tell_norm(i, part);
+      send_norm(i, part);
 }
 
-void parameter_shard::tell_norm(std::size_t shard, const proto::PartialNorm& part) {
+void parameter_shard::send_norm(std::size_t shard, const proto::PartialNorm& part) {
   const task_name other{job_kind::ps, static_cast<std::uint32_t>(shard)};
   if (!norms_.has(part.step(), shard))
     options_.board->await(other);
@@ -705,7 +705,7 @@ caf::result<proto::Ack> parameter_shard::on_partial_norm(const proto::PartialNor
 bool parameter_shard::update_ready() {
   if (!policy_->ready())
     return false;
-  tell_parts();
+  send_parts();
   share_norm();
   return !norm_shared_ || norms_.complete(versions_->version());
 }

@@ -258,7 +258,7 @@ void ps_synchronizer::on_idle_check(const idle_check& x) {
         --pauses_open_;
         begin_pulls();
       },
-      [this, i](const caf::error& error) { fail("tell of a pause", i, error); }, header_);
+      [this, i](const caf::error& error) { fail("report a pause to", i, error); }, header_);
 }
 
 void ps_synchronizer::show_slow_workers() {
@@ -446,7 +446,7 @@ payload ps_synchronizer::gradient_for(const part& x) const {
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.pushed = part.on_its_way = true;
-  tell_exchange();
+  report_exchange();
   proto::Push header;
   header.set_view(options_.view);
   *header.mutable_id() = gradient_id();
@@ -461,13 +461,13 @@ void ps_synchronizer::push(std::size_t shard) {
         if (sequence != sequence_)
           return;
         parts_[shard].on_its_way = false;
-        tell_exchange();
+        report_exchange();
       },
       [this, shard, sequence = sequence_](const caf::error& error) {
         if (sequence != sequence_)
           return;
         parts_[shard].on_its_way = false;
-        tell_exchange();
+        report_exchange();
         if (error != caf::sec::request_timeout)
           fail("push a gradient to", shard, error);
       });
@@ -534,7 +534,7 @@ proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
 void ps_synchronizer::commit_part(std::size_t shard) {
   auto& part = parts_[shard];
   part.committed = true;
-  tell_exchange();
+  report_exchange();
   options_.board->await(name_of(shard));
   const auto header = commit_header(shard);
   ++part.attempts;
@@ -701,7 +701,7 @@ void ps_synchronizer::on_admission(const proto::Pushed& x) {
 
 void ps_synchronizer::decide(std::size_t shard, proto::Outcome outcome, std::uint64_t staleness) {
   parts_[shard].decided = true;
-  tell_exchange();
+  report_exchange();
   options_.board->arrived(name_of(shard));
   // LOST means that the coordinator considers this worker lost. It overrides the answers of other
   // shards.
@@ -734,7 +734,7 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   }
   gradient_ = {};
   done_.reset();
-  tell_exchange();
+  report_exchange();
   send(worker_, result);
   begin_later();
 }
@@ -751,7 +751,7 @@ bool ps_synchronizer::exchanging() const {
   });
 }
 
-void ps_synchronizer::tell_exchange() {
+void ps_synchronizer::report_exchange() {
   options_.board->exchange(exchanging(), clock().now());
 }
 

@@ -84,7 +84,7 @@ private:
   void on_segment(const proto::Segment& x, const payload& data);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   void act(ring_reductions::effects result);
-  void tell_waiting();
+  void report_waiting();
   void fail(const std::string& reason);
 
   std::uint64_t view_;

@@ -474,7 +474,7 @@ int run(const check_command& x) {
     data = build_data(job);
     shape = shape_of(*data->train);
   } catch (const input_error& error) {
-    problem = told_with_lines(error.what(), x.job, x.overrides);
+    problem = with_line_numbers(error.what(), x.job, x.overrides);
     shape = widths_of(job);
   }
   if (shape) {
