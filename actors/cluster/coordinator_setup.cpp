@@ -23,6 +23,12 @@ std::optional<double> guess(const coordinator_setup& setup) {
   }
 }
 
+/// Removes what an interrupted run did not finish.
+void tidy(const coordinator_setup& setup) {
+  setup.files->tidy(setup.output);
+  setup.files->tidy(checkpoint_folder(setup.output));
+}
+
 } // namespace
 
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume) {
@@ -50,7 +56,7 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
     std::ranges::copy(*weights, setup.initial.as_mutable_floats().begin());
   }
   if (written)
-    setup.files->tidy(checkpoint_folder(setup.output));
+    tidy(setup);
 }
 
 void open_output_again(coordinator_setup& setup) {
@@ -60,7 +66,7 @@ void open_output_again(coordinator_setup& setup) {
     begin = choose_checkpoint(*setup.files, setup.output, setup.resumed_from, *setup.context);
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);
-  setup.files->tidy(checkpoint_folder(setup.output));
+  tidy(setup);
 }
 
 } // namespace troupe

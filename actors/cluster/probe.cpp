@@ -1,7 +1,7 @@
 #include "actors/cluster/probe.hpp"
 
 #include "actors/cluster/address.hpp"
-#include "actors/link/file_descriptor.hpp"
+#include "kernels/file_descriptor.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>

@@ -47,7 +47,7 @@ std::span<const float> trained::tensor(std::string_view name) const {
 }
 
 training_actor spawn_training(caf::actor_system& sys, training_options options) {
-  // It reads files and plans, so it needs its own thread.
+  // This actor reads files and plans the computation. Both take long, so it needs its own thread.
   return sys.spawn<training, caf::detached>(std::move(options));
 }
 

@@ -60,7 +60,7 @@ void collective_member::on_exit() {
   // Other ranks must learn about the failure before this rank ends. Otherwise they would report its
   // end as another failure.
   if (failure_)
-    tell_failure();
+    report_failure();
   for (auto& peer : peers_)
     if (peer && !failure_)
       send(peer, leave);
@@ -311,14 +311,14 @@ void collective_member::fail(collective_failure why, bool tell) {
     return;
   failure_ = std::move(why);
   if (tell)
-    tell_failure();
+    report_failure();
   part_.reset();
   early_.take();
   for (auto& x : std::exchange(requests_, {}))
     x.answer.deliver(to_error(*failure_));
 }
 
-void collective_member::tell_failure() {
+void collective_member::report_failure() {
   proto::CollectiveFailure news;
   news.set_code(static_cast<std::uint32_t>(failure_->code));
   news.set_rank(static_cast<std::uint32_t>(failure_->rank));

@@ -131,7 +131,7 @@ private:
   void heard(std::size_t rank, const std::string& fault);
   void blame(errc code, std::size_t rank, const std::string& what);
   void fail(collective_failure why, bool tell);
-  void tell_failure();
+  void report_failure();
   all_reduce_schedule schedule() const {
     return static_cast<all_reduce_schedule>(header_.schedule());
   }

@@ -150,7 +150,7 @@ void captures::read_snapshot() {
         },
         pull);
   }
-  tell_wait();
+  report_wait();
 }
 
 std::string captures::misfit(std::size_t index, const proto::Weights& header,
@@ -173,7 +173,7 @@ void captures::on_part_read(std::size_t index, const proto::Weights& header, con
   snapshot_.weights[index] = {header.begin(), header.version(), data};
   send(options_.progress, moved_on{});
   if (--snapshot_missing_ > 0) {
-    tell_wait();
+    report_wait();
     return;
   }
   snapshot_.version = snapshot_.weights[0].version.value;
@@ -191,7 +191,7 @@ void captures::begin_evaluation(evaluate what, const epoch_report& report) {
     evaluation_began_ = clock().now();
   evaluating_.emplace(what.number, report);
   send(evaluator_, std::move(what));
-  tell_wait();
+  report_wait();
 }
 
 void captures::on_evaluated(const evaluated& x) {
@@ -319,7 +319,7 @@ void captures::on_finish(const finish_captures& x) {
 }
 
 void captures::end_if_done() {
-  tell_wait();
+  report_wait();
   const bool busy =
     (checkpoints_ && !checkpoints_->idle()) || (to_evaluate_ && !to_evaluate_->idle());
   if (!finish_ || busy || !evaluating_.empty())
@@ -328,10 +328,10 @@ void captures::end_if_done() {
   if (checkpoints_failed_ > 1)
     notice(std::to_string(checkpoints_failed_) + " checkpoints were not written",
            notice_level::warning);
-  if (missed_checkpoints_told_ > 0 && checkpoints_->missed() > 1)
+  if (missed_checkpoints_reported_ > 0 && checkpoints_->missed() > 1)
     notice(std::to_string(checkpoints_->missed()) + " checkpoints were left out",
            notice_level::warning);
-  if (missed_evaluations_told_ > 0 && to_evaluate_->missed() > 1)
+  if (missed_evaluations_reported_ > 0 && to_evaluate_->missed() > 1)
     notice(std::to_string(to_evaluate_->missed()) + " evaluations were left out",
            notice_level::warning);
   send(run_, captures_done{});
@@ -356,7 +356,7 @@ coordinator_wait captures::wait() const {
   return result;
 }
 
-void captures::tell_wait() {
+void captures::report_wait() {
   auto now = wait();
   if (now.what == wait_.what && now.tasks == wait_.tasks && now.patience == wait_.patience)
     return;

@@ -74,7 +74,7 @@ private:
   // -- parts from shards and ranks --
   void on_begin(const begin_run& x);
   caf::result<proto::Ack> on_part(const proto::CheckpointPart& x, const payload& data);
-  void tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate);
+  void report_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate);
   void next_evaluation();
   void evaluate_version(assembled_checkpoint whole, const epoch_report& report);
   void next_checkpoint();
@@ -101,7 +101,7 @@ private:
   void on_down(const caf::down_msg& x);
   void on_tick();
 
-  void tell_wait();
+  void report_wait();
   coordinator_wait wait() const;
   void notice(const std::string& text, notice_level level = notice_level::info);
   void fail(const std::string& reason);
@@ -131,8 +131,8 @@ private:
   /// Collects the versions to evaluate within an epoch, and the versions for checkpoints.
   std::optional<checkpoint_assembly> to_evaluate_;
   std::optional<checkpoint_assembly> checkpoints_;
-  std::uint64_t missed_evaluations_told_ = 0;
-  std::uint64_t missed_checkpoints_told_ = 0;
+  std::uint64_t missed_evaluations_reported_ = 0;
+  std::uint64_t missed_checkpoints_reported_ = 0;
   /// A checkpoint that waits for evaluations, because it contains the best one so far; and the
   /// number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;

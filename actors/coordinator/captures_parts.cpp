@@ -76,7 +76,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
 }
 
 // Reports the first version left out, and the total at the end.
-void captures::tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
+void captures::report_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
   if (told > 0 || of.missed() == 0)
     return;
   told = of.missed();
@@ -91,7 +91,7 @@ void captures::tell_missed(checkpoint_assembly& of, std::uint64_t& told, bool to
 // -- evaluations --------------------------------------------------------------------------------
 
 void captures::next_evaluation() {
-  tell_missed(*to_evaluate_, missed_evaluations_told_, true);
+  report_missed(*to_evaluate_, missed_evaluations_reported_, true);
   auto whole = to_evaluate_->next();
   if (!whole)
     return;
@@ -123,7 +123,7 @@ void captures::evaluate_version(assembled_checkpoint whole, const epoch_report& 
 // -- checkpoints --------------------------------------------------------------------------------
 
 void captures::next_checkpoint() {
-  tell_missed(*checkpoints_, missed_checkpoints_told_, false);
+  report_missed(*checkpoints_, missed_checkpoints_reported_, false);
   auto whole = checkpoints_->next();
   if (!whole)
     return;

@@ -34,15 +34,15 @@ std::optional<std::string> loss_watch::epoch(std::uint32_t epoch, double loss) {
   if (!first_)
     first_ = loss;
   const bool grew = before && loss > *before + noise * *first_;
-  const bool tell_guess = guesses && warm && !told_guess_;
-  const bool tell_growth = grew && !told_growth_;
-  told_guess_ = guesses && (told_guess_ || warm);
-  told_growth_ = grew;
-  if (tell_guess)
+  const bool report_guess = guesses && warm && !guess_reported_;
+  const bool report_growth = grew && !growth_reported_;
+  guess_reported_ = guesses && (guess_reported_ || warm);
+  growth_reported_ = grew;
+  if (report_guess)
     return "the training loss" + when + " is " + loss_text(loss)
       + ": no better than a constant guess, which has " + loss_text(*guess_) + ". " + advice()
       + ", or check that each label belongs to its record";
-  if (tell_growth)
+  if (report_growth)
     return "the training loss grew from " + loss_text(*before) + " to " + loss_text(loss) + when
       + ". " + advice();
   return std::nullopt;

@@ -28,8 +28,8 @@ private:
   std::optional<double> guess_;
   std::optional<double> first_;
   std::optional<double> before_;
-  bool told_guess_ = false;
-  bool told_growth_ = false;
+  bool guess_reported_ = false;
+  bool growth_reported_ = false;
 };
 
 } // namespace troupe

@@ -94,7 +94,7 @@ void progress::on_state(const run_state& x) {
     return;
   if (x.progress)
     publish(*x.progress);
-  tell_hot_shard();
+  report_hot_shard();
   if (auto text = stalls_.judge(x.for_captures ? captures_wait_ : x.wait, clock().now()))
     notice({std::move(*text), notice_level::warning});
 }
@@ -116,11 +116,11 @@ void progress::publish(run_progress x) {
   record(std::move(x));
 }
 
-void progress::tell_hot_shard() {
-  const auto found = hot_shard_told_ ? std::nullopt : tasks_.hottest_shard(clock().now());
+void progress::report_hot_shard() {
+  const auto found = hot_shard_reported_ ? std::nullopt : tasks_.hottest_shard(clock().now());
   if (!found)
     return;
-  hot_shard_told_ = true;
+  hot_shard_reported_ = true;
   const auto& context = *options_.context;
   const std::string remedy = context.rule.by_tensor()
     ? "LAMB needs whole tensors: use optimizer.kind: ADAMW, or a smaller largest tensor"
@@ -234,7 +234,7 @@ void progress::record_end() {
     await_disk();
     return;
   }
-  tell_unwritten();
+  report_unwritten();
   if (recorder_ && ending_ == ending::flushed) {
     ending_ = ending::summary;
     send(recorder_, *summary_);
@@ -245,11 +245,11 @@ void progress::record_end() {
   send(options_.listener, run_over{*summary_});
 }
 
-void progress::tell_unwritten() {
+void progress::report_unwritten() {
   if (problem_.empty() && queue_.left_out() > 0)
     problem_ = "the disk was too slow: " + std::to_string(queue_.left_out())
       + " reports and notices were left out";
-  if (problem_.empty() || std::exchange(problem_told_, true))
+  if (problem_.empty() || std::exchange(problem_reported_, true))
     return;
   summary_->unwritten = problem_;
   if (newest_weights_ && (!weights_on_disk_ || weights_on_disk_->first != *newest_weights_))

@@ -51,7 +51,7 @@ private:
   void on_watch(const watch_tasks& x);
   void on_state(const run_state& x);
   void publish(run_progress x);
-  void tell_hot_shard();
+  void report_hot_shard();
   void summarize_tasks();
 
   // -- the output --
@@ -61,14 +61,14 @@ private:
   void await_disk();
   void on_conclude(const conclude_run& x);
   void record_end();
-  void tell_unwritten();
+  void report_unwritten();
   void notice(const run_notice& x);
 
   progress_options options_;
   std::uint64_t view_ = 0;
   /// How often an asynchronous protocol has halved the learning rate because the loss grew.
   std::uint64_t halvings_ = 0;
-  bool hot_shard_told_ = false;
+  bool hot_shard_reported_ = false;
   task_table tasks_;
   stall_judge stalls_;
   coordinator_wait captures_wait_;
@@ -83,7 +83,7 @@ private:
   /// disk.
   std::optional<std::uint64_t> newest_weights_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;
-  bool problem_told_ = false;
+  bool problem_reported_ = false;
 
   /// States of the tasks when training ended.
   std::optional<run_summary> at_end_;

@@ -95,11 +95,11 @@ void training_run::give_leases() {
 
 // At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows these
 // workers, or once all shards know them if shards hold gradients back.
-void training_run::tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
+void training_run::report_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
   idle_ = std::move(workers);
   proto::IdleWorkers news;
   news.set_view(view_.number);
-  news.set_number(++idle_told_);
+  news.set_number(++idle_reports_);
   news.mutable_worker()->Add(idle_.begin(), idle_.end());
   const auto told = options_.context->protocol.holds_back ? handles_->shards.size() : 1;
   const auto missing = std::make_shared<std::size_t>(told);
@@ -132,7 +132,7 @@ void training_run::go_on() {
   give_leases();
   if (options_.context->protocol.tells_idle)
     if (auto idle = book_->idle(); idle != idle_)
-      tell_idle(std::move(idle), [] {});
+      report_idle(std::move(idle), [] {});
 }
 
 void training_run::snapshot() {
@@ -159,7 +159,7 @@ void training_run::apply_held_back(std::function<void()> then) {
   std::vector<std::uint32_t> all;
   for (auto& x : view_.of(job_kind::worker))
     all.push_back(x.task.index);
-  tell_idle(std::move(all), std::move(then));
+  report_idle(std::move(all), std::move(then));
 }
 
 void training_run::on_snapshot(const snapshot_taken&) {
@@ -177,7 +177,7 @@ void training_run::on_snapshot(const snapshot_taken&) {
   if (idle_.empty())
     begin_epoch();
   else
-    tell_idle(book_->gone(), [this] { begin_epoch(); });
+    report_idle(book_->gone(), [this] { begin_epoch(); });
 }
 
 void training_run::begin_epoch() {

@@ -89,7 +89,7 @@ private:
 
   // -- training --
   void give_leases();
-  void tell_idle(std::vector<std::uint32_t> workers, std::function<void()> then);
+  void report_idle(std::vector<std::uint32_t> workers, std::function<void()> then);
   void begin_epoch();
   void go_on();
   void snapshot();
@@ -147,7 +147,7 @@ private:
   std::optional<time_point> began_;
   /// The idle workers in the newest message to the shards, and the number of such messages.
   std::vector<std::uint32_t> idle_;
-  std::uint64_t idle_told_ = 0;
+  std::uint64_t idle_reports_ = 0;
   /// The solver while it runs; otherwise null.
   caf::actor solver_;
   /// The newest checkpoint on disk: written by this run, or the one that the run continued from.

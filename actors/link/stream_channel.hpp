@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/link/file_descriptor.hpp"
 #include "actors/link/loan_table.hpp"
 #include "actors/link/record_reader.hpp"
 #include "actors/link/sent_together.hpp"
+#include "kernels/file_descriptor.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 

@@ -21,7 +21,7 @@ void run_history::add(const run_progress& x) {
     {x.seconds, x.epoch - 1.0 + std::min(part, 1.0), x.train_loss, x.samples_per_second});
 }
 
-void run_history::add(told_notice x) {
+void run_history::add(dated_notice x) {
   if (notices_.size() < most_notices)
     notices_.push_back(std::move(x));
   else

@@ -53,7 +53,7 @@ struct progress_point {
 };
 
 /// A notice and its time, in seconds since the coordinator began.
-struct told_notice {
+struct dated_notice {
   double seconds = 0;
   std::string text;
 };
@@ -63,7 +63,7 @@ class run_history {
 public:
   void add(const run_progress& x);
   void add(const epoch_report& x) { (x.step > 0 ? steps_ : epochs_).add(x); }
-  void add(told_notice x);
+  void add(dated_notice x);
 
   const std::vector<progress_point>& progress() const noexcept { return progress_.values(); }
   const std::vector<epoch_report>& epochs() const noexcept { return epochs_.values(); }
@@ -71,7 +71,7 @@ public:
   const std::vector<epoch_report>& steps() const noexcept { return steps_.values(); }
   /// Both, in order.
   std::vector<epoch_report> evaluations() const;
-  const std::vector<told_notice>& notices() const noexcept { return notices_; }
+  const std::vector<dated_notice>& notices() const noexcept { return notices_; }
   /// Number of notices that were not kept, beyond the first few hundred.
   std::size_t notices_left_out() const noexcept { return notices_left_out_; }
 
@@ -79,7 +79,7 @@ private:
   thinned<progress_point> progress_{800};
   thinned<epoch_report> epochs_{400};
   thinned<epoch_report> steps_{800};
-  std::vector<told_notice> notices_;
+  std::vector<dated_notice> notices_;
   std::size_t notices_left_out_ = 0;
 };
 

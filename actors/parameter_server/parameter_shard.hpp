@@ -167,18 +167,18 @@ private:
   bool decides_later(const proto::Fence& x) const;
   void answer_fences();
   void take(const proto::Commit& x);
-  void tell_admitted();
+  void report_admitted();
   void deliver(const proto::GradientId& id, const proto::Pushed& answer);
-  void tell_reader(const proto::GradientId& id);
+  void notify_reader(const proto::GradientId& id);
   bool clips_in_step() const;
   void advance();
   proto::Pushed decide(const contribution& x);
-  void tell_workers(const std::vector<contribution>& parts, std::vector<proto::Pushed>& answers,
-                    const proto::Advanced& news);
-  void tell_parts();
-  void tell_damping();
+  void answer_workers(const std::vector<contribution>& parts, std::vector<proto::Pushed>& answers,
+                      const proto::Advanced& news);
+  void send_parts();
+  void send_damping();
   void share_norm();
-  void tell_norm(std::size_t shard, const proto::PartialNorm& part);
+  void send_norm(std::size_t shard, const proto::PartialNorm& part);
   bool update_ready();
   /// Computes and sends those pieces of the next version that can be computed.
   void prepare_pieces();
@@ -237,11 +237,11 @@ private:
   /// its own part.
   norm_exchange norms_;
   bool norm_shared_ = false;
-  /// True if shard 0 has told the others which gradients make the next update.
-  bool parts_told_ = false;
+  /// True if shard 0 has sent the other shards which gradients make the next update.
+  bool parts_sent_ = false;
   /// Number of the newest proto::IdleWorkers. If workers are not in step, the answer waits for the
   /// update that this message causes.
-  std::uint64_t idle_told_ = 0;
+  std::uint64_t newest_idle_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
   /// Fences of workers with a gradient in a pending update.
   std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;

@@ -297,7 +297,7 @@ private:
   proto::GradientId gradient_id() const;
   /// True if gradients, or weights of later steps, are under way.
   bool exchanging() const;
-  void tell_exchange();
+  void report_exchange();
   void fail(const std::string& what, std::size_t shard, const caf::error& error);
   static task_name name_of(std::size_t shard);
 

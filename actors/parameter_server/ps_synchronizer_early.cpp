@@ -56,7 +56,7 @@ void ps_synchronizer::ask_early() {
   x.parts.resize(parts_.size());
   for (std::size_t i = 0; i < (options_.bounded ? 1 : parts_.size()); ++i)
     pull_early(x, i);
-  tell_exchange();
+  report_exchange();
 }
 
 void ps_synchronizer::pull_early(const early_weights& x, std::size_t shard) {
@@ -87,7 +87,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
       return;
     }
     x.waits = true;
-    tell_exchange();
+    report_exchange();
     x.slow.assign(header.slow().begin(), header.slow().end());
     x.behind = header.behind();
     if (awaited(*found))
@@ -99,7 +99,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     return;
   x.waits = false;
   x.weights = weight_range{header.begin(), {header.version()}, data};
-  tell_exchange();
+  report_exchange();
   if (options_.bounded && shard == 0)
     for (std::size_t i = 1; i < parts_.size(); ++i)
       pull_early(*found, i);
@@ -151,7 +151,7 @@ void ps_synchronizer::pull_early_again(std::size_t shard) {
   for (auto& x : ahead_)
     if (std::exchange(x.parts[shard].waits, false))
       pull_early(x, shard);
-  tell_exchange();
+  report_exchange();
 }
 
 } // namespace troupe

@@ -38,7 +38,7 @@ void ps_synchronizer::push_pieces(std::size_t shard, range arrived) {
          gradient_.slice_floats(where.begin, where.size()));
     x.sent = true;
   }
-  tell_exchange();
+  report_exchange();
 }
 
 void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& values) {

@@ -32,7 +32,8 @@ public:
     all.push_back(x);
   }
 
-  /// Empty if the worker has since read `kept` other versions, or has not read this one.
+  /// The weights of a version that the worker has read. Empty if it has not read this version, or
+  /// has read `kept` other versions since then.
   payload find(std::uint32_t worker, std::uint64_t version) const {
     const std::scoped_lock lock{mutex_};
     const auto* found = held(worker, version);

@@ -14,9 +14,9 @@ constexpr std::size_t brief_shard = std::size_t{1} << 18;
 /// Adding up gradients with at most this number of elements in total takes about as long.
 constexpr std::size_t brief_sum = std::size_t{1} << 20;
 
-/// True if the shard may run on the thread that brings a gradient. Such a shard must not wait for a
-/// GPU. There must be no other shard and no worker in its process, because it would delay them: a
-/// worker's next step would also wait for the updates of other workers.
+/// True if the shard may run on the thread that receives a gradient. Such a shard must not wait for
+/// a GPU. Its process must not contain another shard or a worker, because it would delay them: a
+/// worker would start its next step only after the updates from other workers.
 bool is_brief(const shard_site& site, range where, bool in_step) {
   const auto shards = site.view.of(job_kind::ps);
   const auto workers = site.view.of(job_kind::worker);

@@ -147,7 +147,7 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto offset = scatters ? cut_.segment(own_segment(place_)).begin : 0;
   payload total =
     last ? slice(sum_, r.begin - offset, r.size()) : payload::allocate(piece.data.size());
-  // In the order of ranks. It matters for the bits of a sum that is not a number.
+  // Adds in the order of ranks. If a sum is not a number, its bits depend on the order.
   const bool own_first = exchanges() && place_.rank == 0;
   add(place_.elements, own_first ? own : piece.data, own_first ? piece.data : own, total);
   piece.data = std::move(total);

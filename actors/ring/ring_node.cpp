@@ -47,7 +47,7 @@ void ring_node::on_reduce(const reduce_bucket& x) {
   }
   step_ = x.own.id.step;
   waiting_[x.own.id] = listener_;
-  tell_waiting();
+  report_waiting();
   ring_reductions::effects result;
   reductions_.contribute(x.own, result);
   act(std::move(result));
@@ -95,12 +95,12 @@ void ring_node::act(ring_reductions::effects result) {
   // The right neighbour need not wait for this rank's update.
   sent_together::send_now();
   const auto starter = waiting_.extract(result.done->id);
-  tell_waiting();
+  report_waiting();
   send(starter.mapped(), std::move(*result.done));
 }
 
 // A rank without work waits only for its own synchronizer.
-void ring_node::tell_waiting() {
+void ring_node::report_waiting() {
   const bool waits = !waiting_.empty() && reductions_.ranks() > 1;
   const auto now = clock().now();
   board_->exchange(waits, now);

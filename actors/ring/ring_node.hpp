@@ -95,7 +95,7 @@ private:
   void on_segment(const proto::Segment& x, const payload& data);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   void act(ring_reductions::effects result);
-  void tell_waiting();
+  void report_waiting();
   void watch(const caf::actor_addr& neighbour, const caf::actor_addr& other);
   void on_down(const caf::down_msg& x);
   void fail(const std::string& reason, const std::optional<task_name>& lost = {});

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-// The hash becomes part of this file, so that no library has to be linked.
+// Compiles the hash function into this file, so no library must be linked.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

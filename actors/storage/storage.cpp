@@ -1,5 +1,8 @@
 #include "actors/storage/storage.hpp"
 
+#include "kernels/file_descriptor.hpp"
+#include "kernels/formats/file.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -16,8 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// Prefix of files and directories that are being written or removed. No other name begins with it.
-constexpr std::string_view unfinished = ".tmp-";
+/// Names of directories that are being removed begin like this. No other name does.
 constexpr std::string_view removed = ".old-";
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& where) {
@@ -37,60 +39,50 @@ std::filesystem::path beside(const std::filesystem::path& x, std::string_view pr
 
 storage::~storage() = default;
 
-/// A file descriptor that is closed with its owner.
-class disk_storage::descriptor {
+/// An open file or directory.
+class disk_storage::open_file {
 public:
-  descriptor(disk_storage& owner, const std::filesystem::path& file, int flags)
+  open_file(disk_storage& owner, const std::filesystem::path& file, int flags)
     : owner_(owner), file_(file) {
     if ((flags & O_CREAT) != 0)
       owner_.before_change("open", file_);
-    fd_ = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
-    if (fd_ < 0)
+    descriptor_ = file_descriptor{::open(file.c_str(), flags | O_CLOEXEC, 0644)};
+    if (!descriptor_)
       fail("cannot open", file_);
   }
-  ~descriptor() { ::close(fd_); }
-  descriptor(const descriptor&) = delete;
-  descriptor& operator=(const descriptor&) = delete;
 
   void write(std::span<const std::byte> bytes) const {
     owner_.before_change("write", file_);
-    while (!bytes.empty()) {
-      const auto n = ::write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR)
-        continue;
-      if (n < 0)
-        fail("cannot write", file_);
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
+    write_all(descriptor_, bytes, file_);
   }
 
   std::uintmax_t size() const {
     struct stat status {};
-    if (::fstat(fd_, &status) != 0)
+    if (::fstat(descriptor_.get(), &status) != 0)
       fail("cannot see the size of", file_);
     return static_cast<std::uintmax_t>(status.st_size);
   }
 
   void truncate(std::uintmax_t size) const noexcept {
-    [[maybe_unused]] const auto failed = ::ftruncate(fd_, static_cast<off_t>(size));
+    [[maybe_unused]] const auto failed = ::ftruncate(descriptor_.get(), static_cast<off_t>(size));
   }
 
   void sync() const {
     owner_.before_change("sync", file_);
-    if (::fsync(fd_) != 0)
+    if (::fsync(descriptor_.get()) != 0)
       fail("cannot sync", file_);
   }
 
   std::vector<std::byte> read() const {
     struct stat facts {};
-    if (::fstat(fd_, &facts) != 0)
+    if (::fstat(descriptor_.get(), &facts) != 0)
       fail("cannot read", file_);
     if (!S_ISREG(facts.st_mode))
       throw std::system_error{EISDIR, std::generic_category(), "cannot read " + file_.string()};
     std::vector<std::byte> result(static_cast<std::size_t>(facts.st_size));
     std::size_t size = 0;
     while (size < result.size()) {
-      const auto n = ::read(fd_, result.data() + size, result.size() - size);
+      const auto n = ::read(descriptor_.get(), result.data() + size, result.size() - size);
       if (n < 0 && errno == EINTR)
         continue;
       if (n < 0)
@@ -106,14 +98,14 @@ public:
 private:
   disk_storage& owner_;
   std::filesystem::path file_;
-  int fd_ = -1;
+  file_descriptor descriptor_;
 };
 
 void disk_storage::before_change(std::string_view, const std::filesystem::path&) {}
 
 void disk_storage::write_new(const std::filesystem::path& file, std::span<const std::byte> head,
                              std::span<const std::span<const std::byte>> rest) {
-  const descriptor out{*this, file, O_WRONLY | O_CREAT | O_TRUNC};
+  const open_file out{*this, file, O_WRONLY | O_CREAT | O_TRUNC};
   out.write(head);
   for (auto part : rest)
     out.write(part);
@@ -135,16 +127,15 @@ void disk_storage::remove_all(const std::filesystem::path& what) {
 }
 
 void disk_storage::sync_directory(const std::filesystem::path& directory) {
-  const descriptor parent{*this, directory, O_RDONLY | O_DIRECTORY};
+  const open_file parent{*this, directory, O_RDONLY | O_DIRECTORY};
   parent.sync();
 }
 
 void disk_storage::lock(const std::filesystem::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0)
+  lock_ = file_descriptor{::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!lock_)
     fail("cannot open", directory);
-  lock_ = std::shared_ptr<void>(nullptr, [fd](void*) { ::close(fd); });
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw std::system_error{EBUSY, std::generic_category(),
                             "another run writes to " + directory.string()};
 }
@@ -167,21 +158,16 @@ void disk_storage::prepare(const std::filesystem::path& directory) {
 }
 
 void disk_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
-  auto temporary = file;
-  temporary += ".tmp";
-  try {
-    write_new(temporary, contents);
-    rename(temporary, file);
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
-  sync_directory(parent_of(file));
+  before_change("open", file);
+  file_writer out{file};
+  before_change("write", file);
+  out.write(contents);
+  before_change("rename", file);
+  out.finish();
 }
 
 void disk_storage::append(const std::filesystem::path& file, std::span<const std::byte> contents) {
-  const descriptor out{*this, file, O_WRONLY | O_CREAT | O_APPEND};
+  const open_file out{*this, file, O_WRONLY | O_CREAT | O_APPEND};
   const auto before = out.size();
   try {
     out.write(contents);
@@ -195,13 +181,13 @@ void disk_storage::append(const std::filesystem::path& file, std::span<const std
 
 std::vector<std::byte> disk_storage::read(const std::filesystem::path& file) {
   // If the file is a pipe, this does not wait for a writer.
-  return descriptor{*this, file, O_RDONLY | O_NONBLOCK}.read();
+  return open_file{*this, file, O_RDONLY | O_NONBLOCK}.read();
 }
 
 void disk_storage::write_directory(const std::filesystem::path& directory,
                                    std::span<const named_contents> files) {
   const auto parent = parent_of(directory);
-  const auto temporary = beside(directory, unfinished);
+  const auto temporary = beside(directory, unfinished_prefix);
   const auto old = beside(directory, removed);
   if (!std::filesystem::is_directory(parent)) {
     prepare(parent);
@@ -247,7 +233,8 @@ std::vector<std::string> disk_storage::directories(const std::filesystem::path& 
        i.increment(error)) {
     const auto name = i->path().filename().string();
     std::error_code unreadable;
-    if (!name.starts_with(unfinished) && !name.starts_with(removed) && i->is_directory(unreadable))
+    if (!name.starts_with(unfinished_prefix) && !name.starts_with(removed)
+        && i->is_directory(unreadable))
       result.push_back(name);
   }
   if (error)
@@ -262,7 +249,7 @@ void disk_storage::tidy(const std::filesystem::path& parent) {
   for (std::filesystem::directory_iterator i{parent, error}, end; !error && i != end;
        i.increment(error)) {
     const auto name = i->path().filename().string();
-    if (name.starts_with(unfinished) || name.starts_with(removed))
+    if (name.starts_with(unfinished_prefix) || name.starts_with(removed))
       found.push_back(i->path());
   }
   for (auto& x : found)

@@ -1,9 +1,10 @@
 #pragma once
 
+#include "kernels/file_descriptor.hpp"
+
 #include <cstddef>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -71,7 +72,7 @@ class disk_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
   void lock(const std::filesystem::path& directory) override;
-  void unlock() override { lock_.reset(); }
+  void unlock() override { lock_ = {}; }
   void replace(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   void append(const std::filesystem::path& file, std::span<const std::byte> contents) override;
   std::vector<std::byte> read(const std::filesystem::path& file) override;
@@ -86,10 +87,10 @@ protected:
   virtual void before_change(std::string_view operation, const std::filesystem::path& where);
 
 private:
-  class descriptor;
+  class open_file;
 
   /// Closing it releases the lock on the directory.
-  std::shared_ptr<void> lock_;
+  file_descriptor lock_;
 
   void write_new(const std::filesystem::path& file, std::span<const std::byte> head,
                  std::span<const std::span<const std::byte>> rest = {});

@@ -303,7 +303,7 @@ bool worker::more_in_lease() const {
   return batch() + 1 < batches_of(leases_.front());
 }
 
-// Never across leases, because a lease is reported when all its gradients are decided.
+// Only within a lease: a lease is reported when all its gradients are decided.
 bool worker::go_ahead() {
   if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
     return false;

@@ -280,7 +280,7 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   }
 }
 
-/// Memory of this program without a job. It is measured in this process, which has not started one.
+/// Memory of this program without a job, measured in this process, which has started no job.
 std::size_t program_bytes() {
   std::size_t all = 0;
   std::size_t resident = 0;
@@ -474,7 +474,7 @@ int run(const check_command& x) {
     data = build_data(job);
     shape = shape_of(*data->train);
   } catch (const input_error& error) {
-    problem = told_with_lines(error.what(), x.job, x.overrides);
+    problem = with_line_numbers(error.what(), x.job, x.overrides);
     shape = widths_of(job);
   }
   if (shape) {

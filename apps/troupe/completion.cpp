@@ -55,9 +55,9 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// Subcommands of a command, such as those of `bench`, are completed as words. Their options are
-/// completed as options of the command. An option that several subcommands have offers the values
-/// of all of them.
+/// The subcommands of a command, such as `bench`, are completed as words. Their options are
+/// completed as options of the command itself. If several subcommands have the same option, it
+/// offers all their values.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {

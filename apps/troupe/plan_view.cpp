@@ -2,6 +2,7 @@
 
 #include "actors/output/text.hpp"
 #include "apps/troupe/numbers.hpp"
+#include "apps/troupe/text_table.hpp"
 #include "kernels/cpu/plan_cost.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +11,6 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
-#include <vector>
 
 namespace troupe {
 
@@ -77,29 +77,6 @@ std::string count_text(std::uint64_t x) {
   return unit == 0 ? fmt::format("{}", x) : fmt::format("{:.3g}{}", value, units[unit]);
 }
 
-using row = std::array<std::string, 8>;
-
-std::string lines_of(const std::vector<row>& rows) {
-  std::array<std::size_t, 8> widths{};
-  for (const auto& cells : rows)
-    for (std::size_t i = 0; i < cells.size(); ++i)
-      if (!cells[0].empty())
-        widths[i] = std::max(widths[i], cells[i].size());
-  std::string result;
-  for (const auto& cells : rows) {
-    if (cells[0].empty()) { // a separate line
-      result += cells[1] + '\n';
-      continue;
-    }
-    std::string line = fmt::format("{:>{}}", cells[0], widths[0]);
-    for (std::size_t i = 1; i < cells.size(); ++i)
-      line += i < 5 ? fmt::format("  {:<{}}", cells[i], widths[i])
-                    : fmt::format("  {:>{}}", cells[i], widths[i]);
-    result += line + '\n';
-  }
-  return result;
-}
-
 std::string share(std::uint64_t part, std::uint64_t all) {
   return all == 0
     ? "-"
@@ -137,25 +114,23 @@ void add_memory(std::string& out, const plan& what, std::size_t state_slots) {
 std::string plan_text(const plan& what, std::size_t state_slots) {
   const auto rows = what.max_rows();
   const auto total = cost_of(what);
-  std::vector<row> table{
-    {"#", "operation", "reads", "makes", "at", "FLOPs", "bytes in, out", "share"}};
+  text_table table{{"#", "operation", "reads", "makes", "at", "FLOPs", "bytes in, out", "share"},
+                   "rllll"};
   std::size_t next = 0;
   for (std::size_t i = 0; i < what.instructions().size(); ++i) {
     const auto& x = what.instructions()[i];
     const auto cost = cost_of(x, rows);
-    table.push_back({std::to_string(i), operation_text(x), shapes_read(x, rows),
-                     sizes(x.output, rows), place_text(x.output), count_text(cost.flops),
-                     count_text(cost.bytes_read) + ", " + count_text(cost.bytes_written),
-                     share(cost.flops, total.flops)});
+    table.add({std::to_string(i), operation_text(x), shapes_read(x, rows), sizes(x.output, rows),
+               place_text(x.output), count_text(cost.flops),
+               count_text(cost.bytes_read) + ", " + count_text(cost.bytes_written),
+               share(cost.flops, total.flops)});
     for (; next < what.buckets().size() && what.buckets()[next].ready_after == i; ++next)
-      table.push_back(
-        {"",
-         fmt::format("    -- bucket {}: gradient of parameters {} to {} is final", next,
-                     what.buckets()[next].elements.begin, what.buckets()[next].elements.end)});
+      table.add_line(fmt::format("    -- bucket {}: gradient of parameters {} to {} is final", next,
+                                 what.buckets()[next].elements.begin,
+                                 what.buckets()[next].elements.end));
   }
-  auto result = fmt::format("plan of a step of {} samples, {} instructions:\n", rows,
-                            what.instructions().size())
-    + lines_of(table);
+  auto result = fmt::format("plan of a step of {} samples, {} instructions:\n{}\n", rows,
+                            what.instructions().size(), fmt::join(table.lines(), "\n"));
   result += fmt::format(
     "all: {}FLOPs, {} read, {} written, {:.3g} FLOPs per byte\n",
     count_text(total.flops) + (total.flops < 1000 ? " " : ""), readable_bytes(total.bytes_read),

@@ -102,22 +102,32 @@ public:
     if (path == "-")
       return;
     check_writable(path);
-    file_.emplace(path);
+    use_file([&] { file_.emplace(path); });
   }
 
   void write(const std::string& text) {
     if (file_)
-      file_->write(as_byte_span(text));
+      use_file([&] { file_->write(as_byte_span(text)); });
     else if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
       throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
   }
 
   void finish() {
     if (file_)
-      file_->finish();
+      use_file([&] { file_->finish(); });
   }
 
 private:
+  /// The user chose the file, so its errors are errors of the user's input.
+  template <class F>
+  static void use_file(F f) {
+    try {
+      f();
+    } catch (const std::system_error& error) {
+      throw input_error{std::string{"--predictions: "} + error.what()};
+    }
+  }
+
   /// Throws if predictions cannot be written, before anything is computed.
   static void check_writable(const std::filesystem::path& file) {
     const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};

@@ -367,7 +367,7 @@ std::string format_summary(const run_summary& x) {
   if (x.best)
     line("best evaluation", best_text(*x.best));
   if (!x.output.empty())
-    line(x.unwritten.empty() ? "written to" : "in part in", x.output);
+    line(x.unwritten.empty() ? "written to" : "partly written to", x.output);
   return result + verdict;
 }
 

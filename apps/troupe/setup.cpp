@@ -74,8 +74,8 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   return result;
 }
 
-std::string told_with_lines(const std::string& problems, const std::string& path,
-                            const std::vector<std::string>& overrides) {
+std::string with_line_numbers(const std::string& problems, const std::string& path,
+                              const std::vector<std::string>& overrides) {
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(path, unknown))
     return problems;

@@ -18,8 +18,8 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
 
 /// The problems of a job, one per line, with the line numbers of the job file if it can be read
 /// again.
-std::string told_with_lines(const std::string& problems, const std::string& path,
-                            const std::vector<std::string>& overrides);
+std::string with_line_numbers(const std::string& problems, const std::string& path,
+                              const std::vector<std::string>& overrides);
 
 /// Calls `build` with the job that load_job has read from `path`, and returns its result. If it
 /// throws input_error, line numbers are added to the problems of the job's fields.
@@ -29,7 +29,7 @@ auto with_job_lines(const std::string& path, const std::vector<std::string>& ove
   try {
     return build();
   } catch (const input_error& error) {
-    throw input_error{told_with_lines(error.what(), path, overrides)};
+    throw input_error{with_line_numbers(error.what(), path, overrides)};
   }
 }
 

@@ -24,8 +24,8 @@ template <class T>
 void direct_input_gradient(const images& in, const images& out, const window& how, const T* dy,
                            const T* w, const finish<T>& last_step, T* dx, T* scratch, range part);
 
-/// For the elements `part` of each filter's patch, which contains channels, lines and columns of
-/// the kernel, in this order.
+/// Computes the elements `part` of each filter's gradient. A filter's elements are ordered by
+/// channel, line and column of the kernel.
 template <class T>
 void direct_weight_gradient(const images& in, const images& out, const window& how, const T* x,
                             const T* dy, T* dw, T* scratch, range part);

@@ -21,7 +21,7 @@ bool sparse_feed::copy(stream where, const sparse_rows<float>& x, std::size_t ro
   return moved;
 }
 
-/// By half more than needed: a few runs find the largest batch.
+/// Allocates half more than needed. After a few runs, the memory fits the largest batch.
 bool sparse_feed::grow(std::size_t entries) {
   if (entries <= capacity_ && columns_.size() > 0)
     return false;

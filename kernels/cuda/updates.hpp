@@ -9,16 +9,17 @@
 
 namespace troupe::cuda {
 
-/// `update` of kernels/optimizers/optimizer.hpp on device memory, with the same bits except for
-/// lamb. One launch covers the flat range (three for lamb). Throws std::invalid_argument if sizes
-/// differ. `space`: sum_space doubles (reductions.hpp) in device memory, used only by lamb.
+/// Does what `update` of kernels/optimizers/optimizer.hpp does, on device memory. The bits are the
+/// same, except for lamb. The whole range takes one kernel launch, or three for lamb. Throws
+/// std::invalid_argument if sizes differ.
+/// @param space sum_space doubles (reductions.hpp) in device memory; only lamb uses them
 void update(stream where, const optimizer& rule, const update_arguments<float>& arguments,
             double* space);
 
-/// The same for the rows `ids` of a tensor (rows, columns). The weights and the state cover the
+/// Updates only the rows `ids` of a tensor (rows, columns). The weights and the state cover the
 /// whole tensor; the gradient covers only these rows, (ids.size(), columns). Other rows keep their
-/// weights and state. The ids must be distinct and within the tensor. In place: `updated` must be
-/// the weights. Also throws std::invalid_argument for lamb, which works on whole tensors.
+/// weights and state. The ids must be distinct and within the tensor. It works in place: `updated`
+/// must be the weights. It also throws std::invalid_argument for lamb, which needs whole tensors.
 void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
                  std::span<const std::int32_t> ids, std::size_t columns);
 

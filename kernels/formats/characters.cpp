@@ -4,83 +4,56 @@
 #include "kernels/formats/printable.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include <utf8.h>
 
 namespace troupe {
 
 namespace {
 
 constexpr char32_t replacement = 0xfffd;
+constexpr std::size_t longest_character = 4;
 
-bool exists(char32_t c) noexcept {
-  return c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);
-}
-
-/// Length in bytes of the character that begins with this byte; 0 if none does.
-std::size_t length_of(unsigned first) noexcept {
-  return first < 0x80 ? 1
-    : first < 0xc2    ? 0
-    : first < 0xe0    ? 2
-    : first < 0xf0    ? 3
-    : first < 0xf5    ? 4
-                      : 0;
+std::string_view as_text(std::span<const std::byte> bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 } // namespace
 
 std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes) noexcept {
-  const auto first = std::to_integer<unsigned>(bytes[0]);
-  const std::size_t length = length_of(first);
-  if (length <= 1)
-    return {first, length};
-  if (length > bytes.size())
+  const auto text = as_text(bytes).substr(0, longest_character);
+  if (utf8::find_invalid(text.begin(), text.end()) == text.begin())
     return {0, 0};
-  char32_t result = first & (0x7fU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto next = std::to_integer<unsigned>(bytes[i]);
-    if ((next & 0xc0) != 0x80)
-      return {0, 0};
-    result = result << 6 | (next & 0x3f);
-  }
-  const bool shortest = length == 2 || (length == 3 && result >= 0x800) || result >= 0x10000;
-  return {result, shortest && exists(result) ? length : 0};
+  auto end = text.begin();
+  const char32_t result = utf8::unchecked::next(end);
+  return {result, static_cast<std::size_t>(end - text.begin())};
 }
 
 std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name) {
-  std::u32string result;
-  result.reserve(bytes.size());
-  for (std::size_t i = 0; i < bytes.size();) {
-    const auto [character, length] = next_character(bytes.subspan(i));
-    if (length == 0) {
-      const auto line = 1 + std::ranges::count(result, U'\n');
-      throw input_error(std::string{name} + ":" + std::to_string(line) + ": byte "
-                        + std::to_string(i) + " of the file is not UTF-8; convert the file to it");
-    }
-    result += character;
-    i += length;
+  const auto text = as_text(bytes);
+  const auto wrong = utf8::find_invalid(text.begin(), text.end());
+  if (wrong != text.end()) {
+    const auto line = 1 + std::count(text.begin(), wrong, '\n');
+    throw input_error(std::string{name} + ":" + std::to_string(line) + ": byte "
+                      + std::to_string(wrong - text.begin())
+                      + " of the file is not UTF-8; convert the file to it");
   }
+  std::u32string result;
+  result.reserve(text.size());
+  utf8::unchecked::utf8to32(text.begin(), text.end(), std::back_inserter(result));
   return result;
 }
 
 std::string encode_utf8(std::u32string_view text) {
   std::string result;
-  const auto byte = [&](char32_t x) { result += static_cast<char>(x); };
-  for (char32_t c : text) {
-    c = exists(c) ? c : replacement;
-    if (c < 0x80) {
-      byte(c);
-    } else if (c < 0x800) {
-      byte(0xc0 | c >> 6);
-      byte(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-      byte(0xe0 | c >> 12);
-      byte(0x80 | (c >> 6 & 0x3f));
-      byte(0x80 | (c & 0x3f));
-    } else {
-      byte(0xf0 | c >> 18);
-      byte(0x80 | (c >> 12 & 0x3f));
-      byte(0x80 | (c >> 6 & 0x3f));
-      byte(0x80 | (c & 0x3f));
+  auto out = std::back_inserter(result);
+  for (const char32_t c : text) {
+    try {
+      utf8::append(c, out);
+    } catch (const utf8::invalid_code_point&) {
+      utf8::append(replacement, out);
     }
   }
   return result;

@@ -125,7 +125,8 @@ std::vector<std::string> read_header(field_reader& reader, std::string_view name
   return header;
 }
 
-/// Advice if another separator than the comma is in the only column's name; else an empty text.
+/// Advice if the header has one column and its name contains a separator other than the comma.
+/// Otherwise empty.
 std::string separator_advice(std::span<const std::string> header) {
   const std::size_t found =
     header.size() == 1 ? header.front().find_first_of(";\t|") : std::string::npos;

@@ -29,29 +29,12 @@ namespace {
 constexpr std::uint64_t most_ratio = 100;
 constexpr std::uint64_t least_decompressed = std::uint64_t{256} << 20;
 
-/// An open file descriptor.
-class descriptor {
-public:
-  explicit descriptor(int fd) noexcept : fd_(fd) {}
-  descriptor(const descriptor&) = delete;
-  descriptor& operator=(const descriptor&) = delete;
-  ~descriptor() {
-    if (fd_ >= 0)
-      ::close(fd_);
-  }
-  int get() const noexcept { return fd_; }
-  int release() noexcept { return std::exchange(fd_, -1); }
-
-private:
-  int fd_;
-};
-
 /// A file that is open for reading.
-class input_file : public descriptor {
+class input_file {
 public:
   explicit input_file(const std::filesystem::path& path)
-    : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (get() < 0)
+    : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (!descriptor_)
       fail(path, "cannot open", errno);
     if (::fstat(get(), &info_) != 0)
       fail(path, "cannot read", errno);
@@ -59,12 +42,15 @@ public:
       throw input_error(path.string() + ": is a directory; expected a file");
   }
 
+  int get() const noexcept { return descriptor_.get(); }
+
   /// 0 if it is not a regular file.
   std::uint64_t size() const noexcept {
     return S_ISREG(info_.st_mode) ? static_cast<std::uint64_t>(info_.st_size) : 0;
   }
 
 private:
+  file_descriptor descriptor_;
   struct stat info_ {};
 };
 
@@ -93,18 +79,9 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
   return done;
 }
 
-void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno != EINTR)
-      fail(path, "cannot write", errno);
-    bytes = bytes.subspan(n > 0 ? static_cast<std::size_t>(n) : 0);
-  }
+[[noreturn]] void fail_to_write(const char* what, const std::filesystem::path& path) {
+  throw std::system_error{errno, std::generic_category(), std::string{what} + ' ' + path.string()};
 }
-
-} // namespace
-
-namespace {
 
 std::vector<std::byte> read_all(const input_file& file, const std::filesystem::path& path,
                                 std::uint64_t max_bytes) {
@@ -174,6 +151,16 @@ void expect_random_access(const shared_bytes& x) noexcept {
     ::madvise(const_cast<std::byte*>(x.bytes.data()), x.bytes.size(), MADV_RANDOM);
 }
 
+void write_all(const file_descriptor& file, std::span<const std::byte> bytes,
+               const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR)
+      fail_to_write("cannot write", path);
+    bytes = bytes.subspan(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+}
+
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   const auto pattern = path.filename().string();
   if (pattern.find_first_of("*?") == std::string::npos)
@@ -194,15 +181,22 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
 }
 
 file_writer::file_writer(std::filesystem::path path)
-  : path_(std::move(path)), temporary_(path_.string() + ".XXXXXX"),
-    descriptor_(::mkostemp(temporary_.data(), O_CLOEXEC)) {
-  if (descriptor_ < 0)
-    fail(path_, "cannot create a file beside it", errno);
+  : path_(std::move(path)), folder_(path_.has_parent_path() ? path_.parent_path() : ".") {
+  const auto name = std::string{unfinished_prefix} + path_.filename().string() + '-'
+    + std::to_string(::getpid()) + '-';
+  // A process that had this id may have left files behind.
+  for (unsigned i = 0; !descriptor_; ++i) {
+    const auto file = folder_ / (name + std::to_string(i));
+    descriptor_ =
+      file_descriptor{::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+    if (descriptor_)
+      temporary_ = file;
+    else if (errno != EEXIST)
+      fail_to_write("cannot create a file beside", path_);
+  }
 }
 
 file_writer::~file_writer() {
-  if (descriptor_ >= 0)
-    ::close(descriptor_);
   if (!temporary_.empty())
     ::unlink(temporary_.c_str());
 }
@@ -212,18 +206,14 @@ void file_writer::write(std::span<const std::byte> bytes) {
 }
 
 void file_writer::finish() {
-  if (::fchmod(descriptor_, 0644) != 0 || ::fsync(descriptor_) != 0
-      || ::close(std::exchange(descriptor_, -1)) != 0)
-    fail(path_, "cannot write", errno);
+  if (::fsync(descriptor_.get()) != 0 || ::close(descriptor_.release()) != 0)
+    fail_to_write("cannot write", path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    fail(path_, "cannot replace", errno);
+    fail_to_write("cannot replace", path_);
   temporary_.clear();
-}
-
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  file_writer file{path};
-  file.write(bytes);
-  file.finish();
+  const file_descriptor folder{::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!folder || ::fsync(folder.get()) != 0)
+    fail_to_write("cannot sync", folder_);
 }
 
 } // namespace troupe

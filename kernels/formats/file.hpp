@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/file_descriptor.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -54,9 +56,17 @@ void expect_random_access(const shared_bytes& x) noexcept;
 /// @throws input_error that names `path`, if no file matches or its directory cannot be read.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 
-/// Writes a file piece by piece so that a reader sees either the old file or the complete new one:
-/// temporary file in the same directory, fsync, rename. Creates no directories. Errors are
-/// input_error with the path and the system's reason (no such directory, no space, no permission).
+/// Writes all bytes to an open file.
+/// @throws std::system_error with `path`
+void write_all(const file_descriptor& file, std::span<const std::byte> bytes,
+               const std::filesystem::path& path);
+
+/// Names of files that are being written begin like this. No other name does.
+inline constexpr std::string_view unfinished_prefix = ".tmp-";
+
+/// Writes a file piece by piece so that a reader sees either the old file or the complete new one,
+/// even after a crash: temporary file in the same directory, fsync, rename. Creates no directories.
+/// Errors are std::system_error with the path in the text.
 class file_writer {
 public:
   explicit file_writer(std::filesystem::path path);
@@ -71,12 +81,10 @@ public:
 
 private:
   std::filesystem::path path_;
-  std::string temporary_; // Empty after finish().
-  int descriptor_;
+  std::filesystem::path folder_;
+  std::filesystem::path temporary_; // Empty after finish().
+  file_descriptor descriptor_;
 };
-
-/// Writes a file in one piece, like file_writer.
-void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 /// The bytes of a text.
 inline std::span<const std::byte> as_byte_span(std::string_view text) noexcept {

@@ -8,8 +8,8 @@
 namespace troupe {
 
 /// True if the whole `name` matches `pattern`: `*` stands for any number of characters, including
-/// none, `?` for one, and other characters for themselves. Time: at most the product of both
-/// lengths.
+/// none, `?` for one, and other characters for themselves. Takes time in proportion to at most the
+/// product of both lengths.
 bool matches_glob(std::string_view pattern, std::string_view name) noexcept;
 
 /// Number of characters in the pattern to insert, delete or replace so that it matches the name

@@ -1,13 +1,14 @@
 #include "kernels/formats/gzip.hpp"
 
 #include "kernels/error.hpp"
-#include "kernels/formats/inflater.hpp"
 #include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <new>
 #include <string>
+
+#include <zlib.h>
 
 namespace troupe {
 
@@ -18,6 +19,33 @@ constexpr int gzip_window = MAX_WBITS + 16; // zlib's way to say "gzip, not zlib
 /// zlib counts in 32 bits.
 uInt piece(std::size_t n) noexcept {
   return static_cast<uInt>(std::min<std::size_t>(n, std::numeric_limits<uInt>::max()));
+}
+
+/// Decompresses.
+class inflater {
+public:
+  inflater() {
+    if (::inflateInit2(&stream_, gzip_window) != Z_OK)
+      throw std::bad_alloc{};
+  }
+  inflater(const inflater&) = delete;
+  inflater& operator=(const inflater&) = delete;
+  ~inflater() { ::inflateEnd(&stream_); }
+  z_stream& stream() noexcept { return stream_; }
+
+private:
+  z_stream stream_{};
+};
+
+/// Makes room for more output: doubles the size, up to `max` + 1 bytes. A size of `max` + 1 means
+/// "too long".
+/// @param used bytes of `out` with output
+/// @param input bytes of the compressed data
+void grow_output(std::vector<std::byte>& out, std::size_t used, std::size_t input,
+                 std::uint64_t max) {
+  const std::uint64_t limit = max == std::numeric_limits<std::uint64_t>::max() ? max : max + 1;
+  const std::uint64_t wanted = std::max<std::uint64_t>({2 * used, 2 * input, 4096});
+  out.resize(static_cast<std::size_t>(std::min(wanted, limit)));
 }
 
 Bytef* as_zlib(const std::byte* p) noexcept {
@@ -34,7 +62,7 @@ std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t ma
                               std::string_view name) {
   if (!is_gzip(bytes))
     reject(name, "not a gzip file (its first bytes should be 1f 8b)");
-  inflater state{gzip_window};
+  inflater state;
   z_stream& z = state.stream();
   std::vector<std::byte> out;
   std::size_t used = 0;

@@ -8,8 +8,8 @@
 namespace troupe {
 
 /// Parses JSON more strictly than the library does: a key that occurs twice in an object is an
-/// error, and so is nesting deeper than 64. For parsers of files that people write. Callers need
-/// nlohmann-json.
+/// error, because other libraries may use another of its values, and so is nesting deeper than 64.
+/// Callers need nlohmann-json.
 /// @param name the name of the text in errors, usually its path.
 /// @throws input_error "NAME:LINE:COLUMN: ..." for syntax, "NAME: PATH: ..." for the rest, with the
 /// path of the field, such as `cluster.worker[1]`.

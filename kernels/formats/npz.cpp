@@ -5,16 +5,16 @@
 #include "kernels/formats/printable.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe {
 
-npz_file::npz_file(std::span<const std::byte> bytes, std::string_view name) : name_(name) {
+npz_file::npz_file(std::span<const std::byte> bytes, std::string_view name)
+  : name_(name), archive_(bytes, name) {
   constexpr std::string_view ending = ".npy";
-  for (auto& member : parse_zip(bytes, name))
+  for (const auto& member : archive_.members())
     if (member.name.ends_with(ending)) {
       names_.push_back(member.name.substr(0, member.name.size() - ending.size()));
-      members_.push_back(std::move(member));
+      members_.push_back(member);
     }
   if (names_.empty())
     throw input_error(name_
@@ -27,7 +27,7 @@ std::vector<std::byte> npz_file::read(std::string_view array, std::uint64_t max_
   if (found == names_.end())
     throw input_error(name_ + ": no array \"" + excerpt(array) + "\"; "
                       + suggestion(array, names_));
-  return unzip(members_[static_cast<std::size_t>(found - names_.begin())], max_bytes, name_);
+  return archive_.read(members_[static_cast<std::size_t>(found - names_.begin())], max_bytes);
 }
 
 } // namespace troupe

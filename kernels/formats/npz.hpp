@@ -12,11 +12,11 @@
 namespace troupe {
 
 /// The arrays of a .npz file (numpy.savez, numpy.savez_compressed): a zip archive of .npy files.
-/// Refers to the caller's bytes.
+/// Refers to the caller's bytes. One thread at a time may use it.
 class npz_file {
 public:
   /// @param name the name of the input in errors, usually its path.
-  /// @throws input_error like parse_zip; also if no member is named *.npy.
+  /// @throws input_error like zip_archive; also if no member is named *.npy.
   npz_file(std::span<const std::byte> bytes, std::string_view name);
 
   /// Names of the arrays, without ".npy".
@@ -24,11 +24,12 @@ public:
 
   /// The array with this name as the bytes of a .npy file, for parse_npy.
   /// @throws input_error that names the file if there is no such array (with the nearest name); or
-  /// like unzip.
+  /// like zip_archive::read.
   std::vector<std::byte> read(std::string_view array, std::uint64_t max_bytes) const;
 
 private:
   std::string name_;
+  zip_archive archive_;
   std::vector<std::string> names_;
   std::vector<zip_member> members_; // in the order of names_
 };

@@ -56,10 +56,14 @@ std::string printable(std::string_view text, bool keep_lines) {
 std::string excerpt(std::string_view text, std::size_t longest) {
   if (text.size() <= longest)
     return printable(text);
-  auto end = std::max<std::size_t>(longest, 3) - 3;
-  // Does not cut inside a character.
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
-    --end;
+  const auto most = std::max<std::size_t>(longest, 3) - 3;
+  const auto length_at = [&](std::size_t begin) {
+    const auto [_, length] = next_character(std::as_bytes(std::span{text.substr(begin)}));
+    return std::max<std::size_t>(length, 1); // A byte that belongs to no character is shown alone.
+  };
+  std::size_t end = 0;
+  for (std::size_t next = 0; next <= most; next += length_at(next))
+    end = next;
   return printable(text.substr(0, end)) + "...";
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/formats/safetensors.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/json_text.hpp"
 #include "kernels/formats/parsing.hpp"
 
 #include <algorithm>
@@ -22,7 +23,6 @@ using json = nlohmann::json;
 
 constexpr std::size_t prefix_bytes = 8;
 constexpr std::size_t max_header_bytes = std::size_t{16} << 20; // some 100,000 tensors
-constexpr int max_depth = 3;                                    // file, tensor, shape
 constexpr std::string_view metadata_key = "__metadata__";
 
 struct dtype_facts {
@@ -55,7 +55,7 @@ public:
     : data_(data), name_(name) {}
 
   safetensors_file parse(std::string_view text) {
-    const json header = parse_json(text);
+    const json header = parse_json(text, std::string{name_} + ": header");
     if (!header.is_object())
       fail("the header is not a JSON object");
     safetensors_file file;
@@ -76,31 +76,6 @@ private:
 
   [[noreturn]] void fail(const std::string& tensor, const std::string& what) const {
     fail("tensor \"" + tensor + "\": " + what);
-  }
-
-  /// The header as a tree. Refuses names that appear twice, because JSON libraries handle these
-  /// differently.
-  json parse_json(std::string_view text) const {
-    std::array<std::set<std::string>, max_depth + 1> seen;
-    const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-      if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-        if (depth >= max_depth)
-          fail("the header is nested too deeply");
-        seen[static_cast<std::size_t>(depth) + 1].clear();
-      } else if (event == json::parse_event_t::key) {
-        const auto& key = parsed.get_ref<const std::string&>();
-        if (!seen[static_cast<std::size_t>(depth)].insert(key).second)
-          fail("the name \"" + key + "\" appears twice in the header");
-      }
-      return true;
-    };
-    try {
-      return json::parse(text.begin(), text.end(), check);
-    } catch (const json::parse_error& e) {
-      fail("the header is not valid JSON at byte " + std::to_string(prefix_bytes + e.byte));
-    } catch (const json::exception&) {
-      fail("the header is not valid JSON (a number is out of range)");
-    }
   }
 
   std::map<std::string, std::string> metadata(const json& value) const {

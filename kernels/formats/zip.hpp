@@ -2,37 +2,58 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+/// libzip's archive.
+struct zip;
+
 namespace troupe {
 
-/// A file within a zip archive: a view of the caller's bytes.
+/// A file within a zip archive.
 struct zip_member {
   std::string name;
-  /// True if `data` is deflated (RFC 1951); otherwise it is stored.
-  bool deflated = false;
-  /// Size and checksum (CRC-32) of the unpacked member, according to the archive.
+  /// Its place in the archive.
+  std::uint64_t index = 0;
+  /// Sizes in bytes, according to the archive: unpacked, and as it is stored.
   std::uint64_t size = 0;
-  std::uint32_t checksum = 0;
-  std::span<const std::byte> data;
+  std::uint64_t packed_size = 0;
 };
 
-/// The files in a zip archive, in the order of its central directory. Reads the archives of NumPy
-/// (.npz) and common tools: stored and deflated members below 4 GiB, one volume, no encryption.
-/// Memory: at most a small multiple of the central directory.
-/// @param name the name of the input in errors, usually its path.
-/// @throws input_error with `name` and the member: not a zip archive, truncated, another method,
-/// encrypted, or lengths outside the file.
-std::vector<zip_member> parse_zip(std::span<const std::byte> bytes, std::string_view name);
+/// A zip archive in memory, read by libzip: stored and deflated members of any size (zip64), one
+/// volume, no encryption. Refers to the caller's bytes. One thread at a time may use it.
+///
+/// Memory: at most a small multiple of the archive's directory, and some MiB.
+class zip_archive {
+public:
+  /// @param name the name of the input in errors, usually its path.
+  /// @throws input_error with `name`, and the member if one is wrong: not a zip archive, truncated,
+  /// another method, encrypted, or members that are longer than the file.
+  zip_archive(std::span<const std::byte> bytes, std::string_view name);
 
-/// The unpacked and checked bytes of a member. The result grows as data arrives, so wrong sizes in
-/// an archive do no harm. The result has at most `max_bytes`.
-/// @throws input_error with `name` and the member: corrupt, a size or checksum that differs from
-/// the archive's, or more than `max_bytes`.
-std::vector<std::byte> unzip(const zip_member& member, std::uint64_t max_bytes,
-                             std::string_view name);
+  /// The files, in the order of the archive's directory.
+  const std::vector<zip_member>& members() const noexcept { return members_; }
+
+  /// The unpacked and checked bytes of a member. The result grows as data arrives, so wrong sizes
+  /// in an archive do no harm. The result has at most `max_bytes`.
+  /// @throws input_error with the names of the archive and the member: corrupt, a size or checksum
+  /// that differs from the archive's, or more than `max_bytes`.
+  std::vector<std::byte> read(const zip_member& member, std::uint64_t max_bytes) const;
+
+private:
+  struct closer {
+    void operator()(::zip* x) const noexcept;
+  };
+
+  zip_member member_at(std::uint64_t index) const;
+
+  std::string name_;
+  std::size_t size_;
+  std::unique_ptr<::zip, closer> archive_;
+  std::vector<zip_member> members_;
+};
 
 } // namespace troupe

@@ -51,6 +51,7 @@ function(troupe_install_package)
             "${PROJECT_BINARY_DIR}/cmake/troupeConfig.cmake"
             "${PROJECT_BINARY_DIR}/cmake/troupeConfigVersion.cmake"
             "${_troupe_cmake_dir}/FindCAF.cmake"
+            "${_troupe_cmake_dir}/FindLibZip.cmake"
             "${_troupe_cmake_dir}/FindONNX.cmake"
           DESTINATION "${_troupe_package_dir}")
 endfunction()

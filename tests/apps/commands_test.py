@@ -14,7 +14,11 @@ COMMANDS = ("node", "train", "check", "predict", "export", "operators", "doctor"
 
 TABLE_JOB = """
 model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
-data {{ csv {{ path: "{path}" features: "x" target: "y" standardize: true }} split {{ test: 10 shuffle: false }} batch: 10 }}
+data {{
+  csv {{ path: "{path}" features: "x" target: "y" standardize: true }}
+  split {{ test: 10 shuffle: false }}
+  batch: 10
+}}
 learning_rate {{ base: 0.1 }}
 epochs: 30
 """
@@ -98,7 +102,11 @@ class Predict(Command):
         table = self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
         self.job = self.file("flowers.textproto", f"""
             model {{ layer {{ dense {{ units: {units} }} }} loss: {loss} }}
-            data {{ csv {{ path: "{table}" features: "x" label: "species" standardize: true }} split {{ {split} }} batch: 10 }}
+            data {{
+              csv {{ path: "{table}" features: "x" label: "species" standardize: true }}
+              split {{ {split} }}
+              batch: 10
+            }}
             learning_rate {{ base: 0.5 }}
             epochs: 30
             {more}""")
@@ -206,7 +214,8 @@ class Predict(Command):
         self.train()
         weights = self.out / "weights.safetensors"
         weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\xc0\x7f")
-        text = 'weights.safetensors: tensor "dense_1.weight" (10, 784) holds nan as element 7839; expected finite numbers'
+        text = ('weights.safetensors: tensor "dense_1.weight" (10, 784) holds nan as element 7839; '
+                "expected finite numbers")
         self.assertIn(text, self.predict(code=2)[1])
         _, errors = self.run_program("export", f"--job={self.job}", f"--weights={weights}",
                                      f"--output={self.folder}/nan.onnx", code=2)
@@ -245,7 +254,8 @@ class Check(Command):
         output, _ = self.check("--workers=2", "--ps=2", "--processes")
         for text in ("7,850 parameters", "softmax cross entropy", "640 records train, 100 records test", "10 classes",
                      "40 per epoch", "ps/0", "ps/1", "parameters 0 to 3,919: dense_1.weight (3,920 of 7,840)",
-                     "parameters 3,920 to 7,849: dense_1.weight (3,920 of 7,840), dense_1.bias", "coordinator/0", "worker/1", "2 epochs", "async_ps"):
+                     "parameters 3,920 to 7,849: dense_1.weight (3,920 of 7,840), dense_1.bias", "coordinator/0",
+                     "worker/1", "2 epochs", "async_ps"):
             self.assertIn(text, output)
         self.assertRegex(output, r"dense_1 +dense +1 x 28 x 28 +10 +7,850 +30.7 KiB")
 
@@ -295,7 +305,11 @@ class Check(Command):
         table = self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'abc'[i // 50]}\n" for i in range(150)))
         self.job = self.file("flowers.textproto", f"""
             model {{ layer {{ dense {{ units: 3 }} }} loss: SOFTMAX_CROSS_ENTROPY }}
-            data {{ csv {{ path: "{table}" features: "x" label: "species" }} split {{ test: 30 stratify: true }} batch: 10 }}""")
+            data {{
+              csv {{ path: "{table}" features: "x" label: "species" }}
+              split {{ test: 30 stratify: true }}
+              batch: 10
+            }}""")
         output, _ = self.check()
         for c in "abc":
             self.assertRegex(output, rf"\n +{c} +40 +10\n")
@@ -322,7 +336,8 @@ class Check(Command):
     def test_batches(self):
         output, _ = self.check("--workers=4", "--protocol=ring")
         self.assertRegex(output, r"batch +16 samples per worker, 64 over all 4 workers\n")
-        self.job = self.file("changed.textproto", pathlib.Path(self.job).read_text().replace("batch: 16", "global_batch: 32"))
+        text = pathlib.Path(self.job).read_text()
+        self.job = self.file("changed.textproto", text.replace("batch: 16", "global_batch: 32"))
         output, _ = self.check("--workers=4", "--protocol=ring")
         self.assertRegex(output, r"batch +8 samples per worker, 32 over all 4 workers\n")
         self.assertIn("20 per epoch, each of 32 samples", output)
@@ -404,7 +419,8 @@ class Check(Command):
         self.assertIn("\nfrozen      240 parameters in 6 tensors of 11,770\n"
                       "            convolution.weight, convolution.bias, norm.weight, norm.bias, norm.running_mean, "
                       'norm.running_var: model.freeze "*"\n'
-                      "            they take memory like others: 960 B in each gradient, 1.9 KiB of optimizer state\n", output)
+                      "            they take memory like others: 960 B in each gradient, "
+                      "1.9 KiB of optimizer state\n", output)
         output, _ = self.check("--set=optimizer.kind=SGD")
         self.assertIn("960 B in each gradient, 0 B of optimizer state\n", output)
         self.assertNotIn("groups", output)
@@ -451,7 +467,8 @@ class Check(Command):
         self.assertIn("2 parameters", output)
         self.assertIn("missing.csv", errors)
         self.job = self.file("images.textproto", QUICK_JOB.replace(
-            "digits { train: 640 test: 100 }", f'idx {{ images: "{self.folder}/missing" labels: "{self.folder}/labels" }}'))
+            "digits { train: 640 test: 100 }",
+            f'idx {{ images: "{self.folder}/missing" labels: "{self.folder}/labels" }}'))
         output, errors = self.check(code=2)
         self.assertNotIn("parameters", output)
         self.assertIn(f"{self.folder}/missing", errors)
@@ -526,7 +543,8 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "bench", "k"), ["kernels"])
         self.assertEqual(self.complete(script, "troupe", "bench", "train", "--pr"),
                          ["--processor-time", "--profile", "--processes", "--protocols="])
-        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="), ["torch", "tf", "gloo", "mpi", "ddp"])
+        self.assertEqual(self.complete(script, "troupe", "bench", "train", "--peer", "="),
+                         ["torch", "tf", "gloo", "mpi", "ddp"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
         # All options of each command, as listed in its help.

@@ -27,7 +27,8 @@ class Inputs(TestCase):
         self.refused("train", f"--job={job}", "--worker=2", says=["--worker=2"])
         self.refused("train", f"--job={job}", "--workers=0", says=["--workers=0"])
         self.refused("train", f"--job={job}", "--workers=-1", says=["--workers", "whole number"])
-        self.refused("train", f"--job={job}", "--protocol=rings", says=["--protocol=rings", 'did you mean "ring"', "async_ps", "sync_ps"])
+        self.refused("train", f"--job={job}", "--protocol=rings",
+                     says=["--protocol=rings", 'did you mean "ring"', "async_ps", "sync_ps"])
         self.refused("train", f"--job={job}", "--ps=0", says=["async_ps", "parameter servers"])
 
     def test_help_and_version_are_no_errors(self):

@@ -16,8 +16,8 @@ class Memory(TestCase):
         worker = self.start("node", "--role=worker", "--task=0", f"--cluster={cluster}",
                             program=("sh", "-c", f'ulimit -v {3 << 20}; exec "$0" "$@"', PROGRAM))
         self.assert_exit(coordinator, 1)
-        self.assertRegex(coordinator.output, r"worker/0 cannot take part: bad input: this would take about [\d.]+ GiB of "
-                                             r"memory, and this host has 3\.0 GiB")
+        self.assertRegex(coordinator.output, r"worker/0 cannot take part: bad input: this would take about "
+                                             r"[\d.]+ GiB of memory, and this host has 3\.0 GiB")
         for process in (shard, worker):
             self.assert_exit(process, 1)
 

@@ -119,7 +119,8 @@ class Onnx(TestCase):
         again = self.file("again.textproto", JOB.format(onnx=output, images=images, labels=labels, epochs=1))
         self.train(again, "second", "--set", "learning_rate.base=1e-30")
         for plain, what in ((again, "second"), (job, "first")):
-            shown = self.run_to_end("predict", f"--job={plain}", f"--weights={self.folder / what / 'weights.safetensors'}")
+            weights = self.folder / what / "weights.safetensors"
+            shown = self.run_to_end("predict", f"--job={plain}", f"--weights={weights}")
             self.assertAlmostEqual(float(re.search(r"test loss +(\S+)", shown)[1]), end["test_loss"], delta=1e-4)
         # Normalizing a second time would be wrong.
         refused = self.run_to_end("check", f"--job={again}", "--set", "data.normalize.kind=STANDARDIZE", code=2)
@@ -218,7 +219,8 @@ class Onnx(TestCase):
                 self.assertIn(expected, text)
         text = self.run_to_end("train", f"--job={self.job(onnx=FIXTURES / 'lstm.onnx')}", code=2)
         self.assertIn("input \"x\" takes whole numbers, but the data's features are real", text)
-        both = self.file("both.textproto", pathlib.Path(self.job()).read_text().replace("loss:", "layer { dense { units: 3 } } loss:"))
+        both = self.file("both.textproto", pathlib.Path(self.job()).read_text().replace(
+            "loss:", "layer { dense { units: 3 } } loss:"))
         self.assertIn("model.onnx already describes the model", self.run_to_end("check", f"--job={both}", code=2))
 
     def test_the_manual_lists_the_operators(self):

@@ -36,8 +36,8 @@ LIMITS = [-INFINITY, -1e30, -1, 0, 0.5, 6, 1e30, INFINITY]
 ROWS = [[1, 2, 3], [1e30, -1e30, 0], [-INFINITY] * 3, [-INFINITY, INFINITY, 0], [-1000, -1001, -999],
         [3e38, 3e38, -3e38], [NAN, -INFINITY, 1], [INFINITY, 3e38, -INFINITY], [0, 0, 0], [1e-30, 1e-30, 1e-9]]
 
-UNARY = ["Abs", "Celu", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu",
-         "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"]
+UNARY = ["Abs", "Celu", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal",
+         "Relu", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"]
 
 
 class OnnxRuntime(unittest.TestCase):

@@ -120,7 +120,8 @@ class Process:
                     if text in line:
                         return line
                 if self._process.returncode is not None and not self._reader.is_alive():
-                    raise AssertionError(f"{self.name} ended with {self._process.returncode} before '{text}':\n{self.output}")
+                    raise AssertionError(f"{self.name} ended with {self._process.returncode} before '{text}':\n"
+                                         f"{self.output}")
                 if time.monotonic() > limit:
                     raise AssertionError(f"{self.name} did not say '{text}' within {PATIENCE} s:\n{self.output}")
                 self._changed.wait(0.2)

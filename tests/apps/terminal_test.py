@@ -73,8 +73,8 @@ class Terminal(TestCase):
         self.before = termios.tcgetattr(slave)
         variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "LC_ALL", "LC_CTYPE")}
         variables |= {"TERM": "xterm", "LANG": "C.UTF-8", **environment}
-        self.process = process = subprocess.Popen([PROGRAM, *arguments], stdin=slave, stdout=slave, stderr=slave, env=variables,
-                                        start_new_session=True)
+        self.process = process = subprocess.Popen([PROGRAM, *arguments], stdin=slave, stdout=slave, stderr=slave,
+                                                  env=variables, start_new_session=True)
         self.seen = b""
 
         def end():

@@ -1,6 +1,8 @@
 """`troupe train`: every protocol, in one process and in several, and the files of a run."""
 
 import json
+import re
+import resource
 import signal
 import struct
 import xml.etree.ElementTree
@@ -8,12 +10,13 @@ import xml.etree.ElementTree
 from program import IN_ONE_PROCESS, LONG_JOB, PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
 
 END_FIELDS = {
-    "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss", "test_accuracy",
-    "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "staleness", "tasks", "weights_sha256",
+    "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss",
+    "test_accuracy", "applied", "rejected_stale", "requeued", "lost", "split", "staleness_mean", "staleness", "tasks",
+    "weights_sha256",
 }
 
-PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates", "updates_per_second", "quarantined",
-                   "staleness_mean", "learning_rate"]
+PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "samples_per_second", "updates",
+                   "updates_per_second", "quarantined", "staleness_mean", "learning_rate"]
 
 
 class Train(TestCase):
@@ -133,6 +136,28 @@ class Train(TestCase):
         self.assertEqual(end["samples"], 2 * 640)
         self.assertIn("weights.safetensors", end["failure"])
         self.assertFalse((out / "weights.safetensors").exists())
+        self.assertRegex(process.output, rf"\n  partly written to +{out}\n")
+        self.assertIn("(weights.safetensors contains no weights of this run)", process.output)
+
+    def test_a_disk_that_is_full_at_the_end(self):
+        job = self.file("job.textproto", LONG_JOB)
+        out = self.folder / "out"
+        process = self.start("train", f"--job={job}", f"--out={out}",
+                             program=["sh", "-c", f"trap '' XFSZ; exec '{PROGRAM}' \"$@\"", "sh"])
+        weights = out / "weights.safetensors"
+        self.wait_until(weights.exists, "the weights of an epoch")
+        # From now on, files have no room for the weights, 199 KiB.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100 << 10, 100 << 10))
+        process.send(signal.SIGINT)
+        self.assert_exit(process, 1)
+        self.assertIn("weights.safetensors: File too large", process.output)
+        self.assertRegex(process.output, rf"\n  partly written to +{out}\n")
+        said = re.search(r"\(weights\.safetensors contains the weights of epoch \d+ \(version (\d+)\)\)",
+                         process.output)
+        self.assertTrue(said, process.output)
+        shown = self.start("predict", f"--job={job}", f"--weights={weights}")
+        self.assert_exit(shown, 0)
+        self.assertIn(f"{weights}, version {said[1]}\n", shown.output)
 
 
 if __name__ == "__main__":

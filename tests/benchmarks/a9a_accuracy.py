@@ -43,7 +43,8 @@ def main():
             accuracy = [x["test_accuracy"] for x in runs]
             mean = statistics.mean(accuracy)
             well = well and mean >= GOAL
-            print(f"{protocol:<10} {workers:<8} {'  '.join(f'{100 * x:.2f} %' for x in accuracy):<28} {100 * mean:6.2f} %"
+            each = "  ".join(f"{100 * x:.2f} %" for x in accuracy)
+            print(f"{protocol:<10} {workers:<8} {each:<28} {100 * mean:6.2f} %"
                   f" {statistics.median(x['samples_per_second'] for x in runs):>20,.0f}")
     return 0 if well else 1
 

@@ -3,8 +3,8 @@
 
 Usage: TROUPE_DATA=FOLDER tests/benchmarks/checkpoint_cost.py [PROGRAM] [ROUNDS]
 
-async_ps, 2 workers, in one process and in several, on an otherwise idle machine. Prints minimum, median and maximum of each, and the
-cost: the median over rounds of 1 - (with / without). Exits with 1 if that is more than 2 %.
+async_ps, 2 workers, in one process and in several, on an otherwise idle machine. Prints minimum, median and maximum of
+each, and the cost: the median over rounds of 1 - (with / without). Exits with 1 if that is more than 2 %.
 """
 
 import json

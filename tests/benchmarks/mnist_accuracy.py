@@ -44,7 +44,8 @@ def main():
             mean = statistics.mean(accuracy)
             well = well and mean >= GOAL
             where = "processes" if processes else "one process"
-            print(f"{protocol:<10} {where:<14} {'  '.join(f'{100 * x:.2f} %' for x in accuracy):<28} {100 * mean:6.2f} %"
+            each = "  ".join(f"{100 * x:.2f} %" for x in accuracy)
+            print(f"{protocol:<10} {where:<14} {each:<28} {100 * mean:6.2f} %"
                   f" {statistics.median(x['samples_per_second'] for x in runs):>20,.0f}")
     return 0 if well else 1
 

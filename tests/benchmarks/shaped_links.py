@@ -222,7 +222,8 @@ def main():
                   f" {of_copy:>7.2f}x")
         wire = all_reduce(options)
         sent = 64 * 2**20 * 2 * (HOSTS - 1) / HOSTS
-        print(f"ring of {HOSTS} hosts, 64 MiB: {wire:.0f} ms, {sent / wire / 1e3:.1f} MB/s of payload per host each way")
+        print(f"ring of {HOSTS} hosts, 64 MiB: {wire:.0f} ms, "
+              f"{sent / wire / 1e3:.1f} MB/s of payload per host each way")
     return 0
 
 

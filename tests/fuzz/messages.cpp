@@ -132,7 +132,7 @@ public:
     proto::GradientId id;
     id.set_worker(x.worker());
     id.set_incarnation(x.incarnation());
-    fuzz::require(journal_.fenced(id), "who is fenced off stays so");
+    fuzz::require(journal_.fenced(id), "a worker that is fenced off stays fenced off");
   }
 
   void hear(const proto::PartialNorm& x, std::uint8_t) {
@@ -358,7 +358,7 @@ private:
   /// False if the gradient was already decided, or if its worker is fenced off.
   bool decided(const proto::GradientId& id) {
     if (auto answer = journal_.find(id)) {
-      fuzz::require(answer->duplicate(), "a repetition is told");
+      fuzz::require(answer->duplicate(), "a repeated gradient is answered as a duplicate");
       return false;
     }
     return !journal_.fenced(id);

@@ -221,9 +221,11 @@ class Violations(unittest.TestCase):
 
     def test_what_is_allowed(self):
         self.assertEqual(self.seen({
-            "kernels/cpu/a.cpp": '#include <Eigen/Core>\n#include "kernels/graph/shape.hpp"\n// #include "messages/x.hpp"\n',
+            "kernels/cpu/a.cpp":
+                '#include <Eigen/Core>\n#include "kernels/graph/shape.hpp"\n// #include "messages/x.hpp"\n',
             "messages/a.hpp": '#include <caf/all.hpp>\n#include "messages/proto/wire.pb.h"\n',
-            "actors/a.hpp": '#include "kernels/graph/shape.hpp"\n#include "messages/buffer.hpp"\n#include <caf/all.hpp>\n',
+            "actors/a.hpp":
+                '#include "kernels/graph/shape.hpp"\n#include "messages/buffer.hpp"\n#include <caf/all.hpp>\n',
             "actors/model/a.hpp": '#include "kernels/graph/shape.hpp"\n#include "messages/proto/job.pb.h"\n',
             "apps/a.cpp": '#include "actors/a.hpp"\n',
             "apps/troupe/bench/a.cpp": "#include <Eigen/Core>\n",

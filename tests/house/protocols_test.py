@@ -60,7 +60,8 @@ class Violations(unittest.TestCase):
             root = pathlib.Path(folder)
             files = {
                 "messages/proto/job.proto":
-                    "enum Protocol {\n  PROTOCOL_UNSET = 0;\n  // First.\n  ASYNC_PS = 1;\n  RING = 3;\n  CUSTOM = 100;\n}\n",
+                    "enum Protocol {\n  PROTOCOL_UNSET = 0;\n  // First.\n  ASYNC_PS = 1;\n  RING = 3;\n"
+                    "  CUSTOM = 100;\n}\n",
                 path: f"// a\n{line}\n",
             }
             for name, text in files.items():

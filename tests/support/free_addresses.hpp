@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/link/file_descriptor.hpp"
+#include "kernels/file_descriptor.hpp"
 
 #include <cstdint>
 #include <random>

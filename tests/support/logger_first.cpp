@@ -4,8 +4,8 @@
 
 namespace troupe::test {
 
-// Compiled with the options of the packaged library: without them, this file would have a logger of
-// its own.
+// This file is compiled with the options of the packaged library. With other options, it would have
+// its own logger.
 logger_first::logger_first() {
   spdlog::default_logger_raw();
 }

@@ -217,18 +217,18 @@ bool async_policy::restore_pacing(const proto::PacingState& x) {
 }
 
 std::optional<proto::Damping> async_policy::new_damping() {
-  if (!paces() || std::abs(pacing_.damping() - told_) <= least_news * told_)
+  if (!paces() || std::abs(pacing_.damping() - sent_) <= least_news * sent_)
     return std::nullopt;
   proto::Damping result;
   result.set_gradients(pacing_.gradients());
-  result.set_factor(told_ = pacing_.damping());
+  result.set_factor(sent_ = pacing_.damping());
   return result;
 }
 
 void async_policy::set_damping(const proto::Damping& x) {
-  if (first_shard_ || x.gradients() < told_at_)
+  if (first_shard_ || x.gradients() < sent_at_)
     return;
-  told_at_ = x.gradients();
+  sent_at_ = x.gradients();
   pacing_.set_damping(x.factor());
 }
 

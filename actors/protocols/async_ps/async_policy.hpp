@@ -86,10 +86,10 @@ private:
   worker_moments moments_;
   /// Only shard 0 decides the damping, and sends it to the other shards.
   async_pacing pacing_;
-  /// told_, on shard 0: the damping that it sent last. told_at_, on other shards: the number of
+  /// sent_, on shard 0: the damping that it sent last. sent_at_, on other shards: the number of
   /// gradients that shard 0 had applied when it sent the current damping.
-  double told_ = 0;
-  std::uint64_t told_at_ = 0;
+  double sent_ = 0;
+  std::uint64_t sent_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
   /// With async_ps.buffer: the number of gradients per update; the number of gradients in the
   /// buffer, their sum, and the number of their samples. Once all workers are idle, the gradients

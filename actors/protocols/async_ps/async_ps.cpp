@@ -15,7 +15,7 @@ std::size_t workers_of(const Site& site) {
 
 } // namespace
 
-std::vector<member> shards_to_tell(const shard_site& site) {
+std::vector<member> shards_to_inform(const shard_site& site) {
   const bool damps = compensation_of(site.context->job, workers_of(site)) == proto::AsyncPs::AUTO;
   return site.task.index == 0 && damps ? site.view.of(job_kind::ps) : std::vector<member>{};
 }
@@ -45,7 +45,7 @@ void start_async_ps_shard(const shard_site& site) {
     site,
     std::make_shared<async_policy>(site.context, range_of(site), site.task.index, workers, pulled),
     {.pulled = pulled, .held = workers * (ahead + (pulled ? 1 + ahead : 0))});
-  give_listeners(site, shard, site.view.of(job_kind::worker), shards_to_tell(site));
+  give_listeners(site, shard, site.view.of(job_kind::worker), shards_to_inform(site));
 }
 
 } // namespace troupe

@@ -17,6 +17,6 @@ void start_async_ps_worker(const worker_site& site);
 void start_async_ps_shard(const shard_site& site);
 
 /// All shards if this is shard 0 and the protocol damps the rate; otherwise none.
-std::vector<member> shards_to_tell(const shard_site& site);
+std::vector<member> shards_to_inform(const shard_site& site);
 
 } // namespace troupe

@@ -38,8 +38,8 @@ std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) co
   return result;
 }
 
-// After an average of all weights: all replicas are equal, and no worker makes a step before it has
-// taken the average in. Averages on demand may follow at the same step.
+// Called after an average of all weights. All replicas are then equal, and no worker makes a step
+// before its replica holds the average. Averages on demand may follow at the same step.
 void local_sgd_synchronizer::capture_due() {
   if (apart_ || !options_.coordinator || step_ == first_step_)
     return;

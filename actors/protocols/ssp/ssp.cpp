@@ -38,7 +38,7 @@ void start_ssp_shard(const shard_site& site) {
     std::make_shared<ssp_policy>(site.context, range_of(site), site.task.index, workers, clocks);
   const auto shard =
     start_shard(site, policy, {.gate = clocks, .held = kept_versions(bound) + workers * ahead});
-  give_listeners(site, shard, site.view.of(job_kind::worker), shards_to_tell(site));
+  give_listeners(site, shard, site.view.of(job_kind::worker), shards_to_inform(site));
 }
 
 } // namespace troupe

@@ -1,6 +1,6 @@
 #include "apps/troupe/bench/free_addresses.hpp"
 
-#include "actors/link/file_descriptor.hpp"
+#include "kernels/file_descriptor.hpp"
 
 #include <fmt/format.h>
 

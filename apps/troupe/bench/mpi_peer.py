@@ -2,8 +2,8 @@
 
 First a line of JSON with the number of ranks; then a line per round: elements of the vector, and number of all-reduces.
 It answers each line with a line of JSON: the version of OpenMPI; then the seconds of each all-reduce on rank 0, and
-whether all sums were right. The ranks are processes of a C program, which is compiled here. Ranks of MPI spin while they
-wait. Therefore, they are stopped (SIGSTOP) between rounds.
+whether all sums were right. The ranks are processes of a C program, which is compiled here. Ranks of MPI spin while
+they wait. Therefore, they are stopped (SIGSTOP) between rounds.
 """
 
 import ctypes

@@ -1,8 +1,9 @@
 """Trains a work of `troupe bench train` with PyTorch. It takes orders from standard input.
 
-First a line of JSON (work, weights, batches, threads), then weights, inputs and labels as binary; then a line per round:
-the number of steps. It answers each line with a line of JSON: the version of PyTorch and its BLAS; then the seconds that
-the steps took, and the loss of each. With several ranks, DistributedDataParallel averages the gradients with Gloo.
+First a line of JSON (work, weights, batches, threads), then weights, inputs and labels as binary; then a line per
+round: the number of steps. It answers each line with a line of JSON: the version of PyTorch and its BLAS; then the
+seconds that the steps took, and the loss of each. With several ranks, DistributedDataParallel averages the gradients
+with Gloo.
 """
 
 import ctypes

@@ -91,8 +91,8 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
   BOOST_TEST(failure.find("the pace of training") != std::string::npos, failure);
 }
 
-// A run that continues with other records than before reports the difference.
-BOOST_AUTO_TEST_CASE(other_records_are_told) {
+// A run that resumes with different records reports that they differ.
+BOOST_AUTO_TEST_CASE(other_records_are_reported) {
   const auto job = forty_steps(proto::SYNC_PS, 1);
   site here{simulated(job, 1, 1)};
   BOOST_TEST(simulation{here.options}.run().summary.failure == "");

@@ -4,7 +4,7 @@
 #include "actors/cluster/cluster_node.hpp"
 #include "actors/cluster/peer_node.hpp"
 #include "actors/link/channel_host.hpp"
-#include "actors/link/file_descriptor.hpp"
+#include "kernels/file_descriptor.hpp"
 #include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/logger_first.hpp"

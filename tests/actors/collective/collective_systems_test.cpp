@@ -1,8 +1,8 @@
 #include "tests/actors/collective/ranks.hpp"
 
 #include "actors/cluster/peer_node.hpp"
-#include "actors/link/file_descriptor.hpp"
 #include "kernels/error.hpp"
+#include "kernels/file_descriptor.hpp"
 #include "tests/support/free_addresses.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -1,4 +1,4 @@
-#include "actors/link/file_descriptor.hpp"
+#include "kernels/file_descriptor.hpp"
 #include "tests/actors/link/stream_ends.hpp"
 #include "tests/support/input_errors.hpp"
 

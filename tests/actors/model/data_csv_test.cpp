@@ -4,6 +4,7 @@
 #include "actors/model/dataset_labels.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/formats/file.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
 

@@ -4,6 +4,7 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/gzip.hpp"
 #include "kernels/formats/npy.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/pictures.hpp"

@@ -3,6 +3,7 @@
 
 #include "kernels/formats/file.hpp"
 #include "tests/actors/model/example_job.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
 

@@ -5,6 +5,7 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/safetensors.hpp"
 #include "tests/actors/model/example_job.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
 

@@ -72,7 +72,7 @@ report_data full() {
   }
   for (std::uint32_t i = 1; i <= 2; ++i)
     x.history.add(epoch_report{i, 2, 10.0 * i, 100, 1.0 / i, 0.5 / i, 0.9, {}});
-  x.history.add(told_notice{61, "worker/1 is gone; the others train its samples"});
+  x.history.add(dated_notice{61, "worker/1 is gone; the others train its samples"});
   x.summary.protocol = "async_ps";
   x.summary.decided_by = "parameter server";
   x.summary.workers = 2;
@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(texts_of_users_are_escaped) {
   x.name = x.job = x.origin.host = x.summary.failure = hostile;
   x.summary.tasks[0].activity = hostile;
   x.summary.protocol = x.summary.weights_sha256 = x.job_hash = x.version = hostile;
-  x.history.add(told_notice{1, hostile});
+  x.history.add(dated_notice{1, hostile});
   const auto page = render_report(x);
   BOOST_TEST(page.find("<script") == page.npos);
   BOOST_TEST(page.find('\x1b') == page.npos);
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(pages_stay_small) {
     x.summary.tasks.push_back(worker(i));
   for (std::uint32_t i = 0; i < 100'000; ++i) {
     x.history.add(epoch_report{i, 100'000, 1.0 * i, 100, 1, 1, 0.5, {}});
-    x.history.add(told_notice{1.0 * i, "something happened again"});
+    x.history.add(dated_notice{1.0 * i, "something happened again"});
   }
   const auto page = render_report(x);
   BOOST_TEST(page.size() < 1'000'000u);

@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(progress_counts_in_epochs) {
 BOOST_AUTO_TEST_CASE(notices_are_bounded) {
   troupe::run_history history;
   for (int i = 0; i < 1000; ++i)
-    history.add(told_notice{1.0 * i, "notice " + std::to_string(i)});
+    history.add(dated_notice{1.0 * i, "notice " + std::to_string(i)});
   BOOST_TEST(history.notices().size() + history.notices_left_out() == 1000u);
   BOOST_TEST(history.notices_left_out() > 0u);
   BOOST_TEST(history.notices().front().text == "notice 0");

@@ -78,6 +78,11 @@ BOOST_AUTO_TEST_CASE(files_are_replaced_as_a_whole) {
   disk.replace(file, {});
   BOOST_TEST(contents_of(file).empty());
   BOOST_TEST(files_in(directory / "a/b") == 1u, "nothing but the file");
+  // What an interrupted process leaves is removed later.
+  std::ofstream{directory / "a/b/.tmp-weights-1-0"} << "half";
+  disk.tidy(directory / "a/b");
+  BOOST_TEST(files_in(directory / "a/b") == 1u);
+  BOOST_TEST(contents_of(file).empty());
 }
 
 BOOST_AUTO_TEST_CASE(a_reader_never_sees_a_part) {

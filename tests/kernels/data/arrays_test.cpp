@@ -2,6 +2,7 @@
 
 #include "kernels/data/normalized.hpp"
 #include "kernels/formats/gzip.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
 

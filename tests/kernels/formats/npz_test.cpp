@@ -20,6 +20,8 @@ public:
   std::uint16_t flags = 0;
   std::uint16_t method_override = 0;
   std::uint32_t announced_extra = 0; ///< added to the size in the header
+  bool zip64 = false;                ///< sizes and places have 64 bits, as beyond 4 GiB
+  std::uint64_t count_extra = 0;     ///< added to the number of members
 
   archive& add(const std::string& name, const std::vector<std::byte>& content, bool deflate) {
     const auto packed = deflate ? deflated(content) : content;
@@ -40,21 +42,47 @@ public:
     out_.append(reinterpret_cast<const char*>(packed.data()), packed.size());
     put(directory_, 0x02014b50, 4), put(directory_, 20, 2);
     common(directory_);
-    put(directory_, 0, 2), put(directory_, 0, 2), put(directory_, 0, 2), put(directory_, 0, 2);
-    put(directory_, 0, 4), put(directory_, offset, 4);
+    put(directory_, zip64 ? 28 : 0, 2), put(directory_, 0, 2), put(directory_, 0, 2);
+    put(directory_, 0, 2), put(directory_, 0, 4), put(directory_, zip64 ? beyond : offset, 4);
     directory_ += name;
+    if (zip64) {
+      directory_.replace(directory_.size() - name.size() - 46 + 20, 8, 8, '\xff');
+      put(directory_, 1, 2), put(directory_, 24, 2);
+      put(directory_, content.size() + announced_extra, 8), put(directory_, packed.size(), 8);
+      put(directory_, offset, 8);
+    }
     ++count_;
+    return *this;
+  }
+
+  /// Adds the last member to the directory again.
+  archive& repeat() {
+    directory_ += std::string{directory_};
+    count_ *= 2;
     return *this;
   }
 
   std::vector<std::byte> bytes(const std::string& comment = "") const {
     std::string all = out_ + directory_;
-    put(all, 0x06054b50, 4), put(all, 0, 4), put(all, count_, 2), put(all, count_, 2);
-    put(all, directory_.size(), 4), put(all, out_.size(), 4), put(all, comment.size(), 2);
+    const auto count = count_ + count_extra;
+    if (zip64) {
+      const auto end = all.size();
+      put(all, 0x06064b50, 4), put(all, 44, 8), put(all, 45, 2), put(all, 45, 2), put(all, 0, 8);
+      put(all, count, 8), put(all, count, 8), put(all, directory_.size(), 8);
+      put(all, out_.size(), 8);
+      put(all, 0x07064b50, 4), put(all, 0, 4), put(all, end, 8), put(all, 1, 4);
+    }
+    put(all, 0x06054b50, 4), put(all, 0, 4);
+    put(all, zip64 ? 0xffff : count, 2), put(all, zip64 ? 0xffff : count, 2);
+    put(all, zip64 ? beyond : directory_.size(), 4), put(all, zip64 ? beyond : out_.size(), 4);
+    put(all, comment.size(), 2);
     return bytes_of(all + comment);
   }
 
 private:
+  /// Instead of a number that is in a record of zip64.
+  static constexpr std::uint64_t beyond = 0xffffffff;
+
   static void put(std::string& to, std::uint64_t value, int bytes) {
     for (int i = 0; i < bytes; ++i)
       to += static_cast<char>(value >> 8 * i & 0xff);
@@ -107,12 +135,47 @@ BOOST_AUTO_TEST_CASE(arrays_by_name) {
   BOOST_TEST(contains(error_of([&] { file.read("z", plenty); }), "a.npz: no array \"z\"; "));
 }
 
+BOOST_AUTO_TEST_CASE(archives_of_zip64) {
+  auto large = archive{};
+  large.zip64 = true;
+  const auto bytes =
+    large.add("x.npy", array_of(2.5F, 3), false).add("y.npy", array_of(-1, 5000), true).bytes();
+  const npz_file file{bytes, "a.npz"};
+  BOOST_TEST(parse_npy(file.read("x", plenty), "x").at(2) == 2.5);
+  BOOST_TEST(parse_npy(file.read("y", plenty), "y").at(4999) == -1);
+  // Sizes beyond 4 GiB are compared with the file before anything is allocated.
+  auto liar = archive{};
+  liar.zip64 = true;
+  liar.announced_extra = 0xffffffff;
+  const auto wrong = liar.add("x.npy", array_of(1, 9), true).bytes();
+  BOOST_TEST(contains(error_of([&] {
+                        npz_file{wrong, "a.npz"}.read("x", plenty);
+                      }),
+                      "unpacks to 4294967459 bytes, more than the 1048576 accepted here"));
+  // So is the number of members.
+  large.count_extra = std::uint64_t{1} << 40;
+  BOOST_TEST(contains(error_of([&] {
+                        npz_file{large.bytes(), "a.npz"};
+                      }),
+                      "its directory is corrupt"));
+}
+
+// As in archives that unpack to many times their size.
+BOOST_AUTO_TEST_CASE(members_that_overlap) {
+  const auto bytes = archive{}.add("x.npy", array_of(1, 100), false).repeat().repeat().bytes();
+  BOOST_TEST(contains(error_of([&] {
+                        npz_file{bytes, "a.npz"};
+                      }),
+                      "member \"x.npy\" lies outside the file, which has "));
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_read) {
   const auto error = [](const std::vector<std::byte>& bytes, std::uint64_t max = plenty) {
     return error_of([&] { npz_file{bytes, "a.npz"}.read("x", max); });
   };
   const auto x = array_of(1, 100);
   BOOST_TEST(contains(error(bytes_of("no archive")), "a.npz: not a zip archive"));
+  BOOST_TEST(contains(error({}), "a.npz: not a zip archive"));
   BOOST_TEST(contains(error(archive{}.bytes()), "without arrays"));
   auto other = archive{};
   other.method_override = 12;
@@ -144,6 +207,9 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
       parse_npy(file.read(name, plenty), name);
   };
   BOOST_TEST(survive_hostile_variants(bytes, parse) == 0u);
+  auto large = archive{};
+  large.zip64 = true;
+  survive_hostile_variants(large.add("x.npy", array_of(1, 9), true).bytes(), parse);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

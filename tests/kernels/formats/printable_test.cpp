@@ -57,6 +57,8 @@ BOOST_AUTO_TEST_CASE(excerpts) {
                      "4567",
                      5)
              == "1...");
+  // Bytes that belong to no character are shown.
+  BOOST_TEST(excerpt("\x80\x80\x80\x80\x80\x80", 5) == "\\x80\\x80...");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

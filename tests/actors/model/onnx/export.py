@@ -3,8 +3,8 @@
 
     python3 export.py > expected.txt        # needs the Python package torch
 
-Of each model: its outputs for the batch below in testing, and the mean cross-entropy before each of ten steps of gradient descent
-on that batch (rate 0.1), in float64.
+For each model: its outputs for the batch below in testing, and the mean cross-entropy before each of ten steps of
+gradient descent on that batch (rate 0.1), in float64.
 """
 import math
 import pathlib

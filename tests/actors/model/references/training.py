@@ -3,8 +3,8 @@
 
     python3 training.py > training.txt        # needs the Python package torch
 
-Weights and data follow from formulas that the test computes, too. Per model: the mean losses of the steps, and for each tensor
-afterwards the sum of its squares and its product with a tensor of these formulas, of which every element counts.
+Weights and data follow from formulas that the test computes, too. Per model: the mean losses of the steps, and for each
+tensor afterwards the sum of its squares and its product with a tensor of these formulas, in which every element counts.
 """
 import torch
 from torch import nn
@@ -126,7 +126,7 @@ class Recurrent(nn.Module):
 
 
 class Sequence(nn.Module):
-    """The outputs of a recurrent module over (batch, time, features); or its last states, both directions side by side."""
+    """The outputs of a recurrent module over (batch, time, features); or its last states, both directions together."""
 
     def __init__(self, module, last=False):
         super().__init__()
@@ -184,7 +184,10 @@ def train(name, model, rate, dims, classes, tokens=False, pooled=False, smoothin
 
     for step in range(STEPS):
         x = f"{name} features {step}"
-        x = integers(x, [ROWS, *dims], classes) if tokens else numbers(x, ROWS * torch.Size(dims).numel()).float().double()
+        if tokens:
+            x = integers(x, [ROWS, *dims], classes)
+        else:
+            x = numbers(x, ROWS * torch.Size(dims).numel()).float().double()
         labels = integers(f"{name} labels {step}", [ROWS, *dims] if tokens and not pooled else [ROWS], classes)
         logits = model(x.reshape(ROWS, *dims))
         loss = mean_loss(logits, labels)
@@ -207,11 +210,12 @@ def train(name, model, rate, dims, classes, tokens=False, pooled=False, smoothin
 def main():
     print(f"# PyTorch {torch.__version__.split('+')[0]}")
     image = [1, 28, 28]
-    train("mnist_mlp", named(flatten=nn.Flatten(), dense_1=nn.Linear(784, 12), relu_1=nn.ReLU(), dense_2=nn.Linear(12, 8),
-                             relu_2=nn.ReLU(), dense_3=nn.Linear(8, 10)), 0.05, image, 10)
+    train("mnist_mlp", named(flatten=nn.Flatten(), dense_1=nn.Linear(784, 12), relu_1=nn.ReLU(),
+                             dense_2=nn.Linear(12, 8), relu_2=nn.ReLU(), dense_3=nn.Linear(8, 10)), 0.05, image, 10)
     train("mnist_lenet", named(conv_1=nn.Conv2d(1, 3, 5, padding=2), relu_1=nn.ReLU(), pool_1=nn.MaxPool2d(2),
-                               conv_2=nn.Conv2d(3, 4, 5), relu_2=nn.ReLU(), pool_2=nn.MaxPool2d(2), flatten=nn.Flatten(),
-                               dense_1=nn.Linear(100, 9), relu_3=nn.ReLU(), dense_2=nn.Linear(9, 8), relu_4=nn.ReLU(),
+                               conv_2=nn.Conv2d(3, 4, 5), relu_2=nn.ReLU(), pool_2=nn.MaxPool2d(2),
+                               flatten=nn.Flatten(), dense_1=nn.Linear(100, 9), relu_3=nn.ReLU(),
+                               dense_2=nn.Linear(9, 8), relu_4=nn.ReLU(),
                                head=nn.Linear(8, 10)), 0.05, image, 10, smoothing=0.1)
 
     def stage(inputs, filters, stride):

@@ -1,0 +1,184 @@
+#include "actors/parameter_server/parameter_shard.hpp"
+
+#include "actors/link/sent_together.hpp"
+#include "actors/model/moving_average.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
+#include "messages/scheduler.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+// Updates, and the versions of the weights that they make.
+
+namespace troupe {
+
+namespace {
+
+/// If readers hold all versions: time until the shard checks again.
+constexpr std::chrono::microseconds slot_poll{500};
+
+} // namespace
+
+// find_slot() has reserved the slot.
+void parameter_shard::advance() {
+  proto::Advanced news;
+  news.set_view(options_.view.number);
+  news.set_shard(options_.index);
+  news.set_step(versions_->version());
+  const auto before = versions_->published();
+  const bool is_prepared = prepared();
+  auto update = is_prepared ? planned_update{{}, pieces_.samples(), {}}
+                            : policy_->plan(before, versions_->version());
+  news.set_samples(update.samples);
+  if (norm_shared_) {
+    const double norm = update.samples == 0
+      ? 0
+      : std::sqrt(norms_.sum(news.step())) / static_cast<double>(update.samples);
+    news.set_gradient_norm(norm);
+    update.terms.factor *= clip_factor(context_->rule.clip_norm, norm);
+  }
+  const std::vector<contribution> parts(policy_->parts().begin(), policy_->parts().end());
+  std::vector<proto::Pushed> answers;
+  for (const auto& part : parts)
+    answers.push_back(decide(part));
+  if (update.complete)
+    make_version(update, is_prepared);
+  pieces_.clear();
+  norms_.forget(news.step());
+  norm_shared_ = parts_sent_ = false;
+  policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
+  // All admitted gradients are applied.
+  if (parts.empty())
+    admitted_ = versions_->version() * context_->job.async_ps().buffer();
+  news.set_version(versions_->version());
+  answer_workers(parts, answers, news);
+  report_admitted();
+  if (const auto pacing = policy_->pacing())
+    options_.board->set_pacing(*pacing);
+  send_damping();
+  if (update.complete)
+    capture_if_due();
+  answer_fences();
+}
+
+// A worker that gets its weights and the answer together wakes once.
+void parameter_shard::answer_workers(const std::vector<contribution>& parts,
+                                     std::vector<proto::Pushed>& answers,
+                                     const proto::Advanced& news) {
+  const sent_together both;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto& answer = answers[i];
+    answer.set_version(versions_->version());
+    if (const auto pacing = policy_->pacing())
+      *answer.mutable_pacing() = *pacing;
+    const auto& header = parts[i].header;
+    journal_.record(header.id(), answer, header.lease(), header.batch());
+    send_next_weights(header);
+    deliver(header.id(), answer);
+    notify_reader(header.id());
+  }
+  if (policy_->in_step())
+    for (std::size_t rank = 0; rank < listeners_.size(); ++rank) {
+      send_whole(rank);
+      send(listeners_[rank], news);
+    }
+}
+
+proto::Pushed parameter_shard::decide(const contribution& x) {
+  proto::Pushed answer;
+  answer.set_outcome(x.header.quarantine() ? proto::QUARANTINED : proto::APPLIED);
+  if (x.header.quarantine())
+    quarantined_samples_ += x.header.samples();
+  else if (!policy_->in_step())
+    answer.set_staleness(staleness(x.header.base_version()));
+  staleness_sum_ += answer.staleness();
+  return answer;
+}
+
+/// True if everything for the next update has arrived.
+bool parameter_shard::update_ready() {
+  if (!policy_->ready())
+    return false;
+  send_parts();
+  share_norm();
+  return !norm_shared_ || norms_.complete(versions_->version());
+}
+
+// versions_->begin() has reserved the slot. An update without samples does not change the weights.
+void parameter_shard::make_version(const planned_update& update, bool is_prepared) {
+  options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
+  const auto old = versions_->published();
+  const auto updated = versions_->next();
+  if (is_prepared) {
+    updater_.publish();
+    slot_reserved_ = false;
+    send_piece(last_piece_, versions_->version() + 1);
+  } else if (live_) {
+    updater_.skip(update.samples);
+    if (averages_)
+      live_->read(updated);
+  } else if (update.samples > 0)
+    updater_.apply(old, update.gradient, update.samples, updated, update.terms);
+  else
+    std::ranges::copy(old, updated.begin());
+  publish(versions_->version() + 1);
+  renew_turn();
+  options_.board->count_step(clock().now());
+  await_gradients();
+}
+
+/// Publishes the next weights, and their average first: a reader of averages sees each version.
+void parameter_shard::publish(std::uint64_t version) {
+  if (averages_) {
+    average_weights(*context_, options_.where, version, averages_->published(), versions_->next(),
+                    averages_->next());
+    averages_->publish(version);
+  }
+  versions_->publish(version);
+}
+
+void parameter_shard::await_gradients() {
+  if (policy_->in_step())
+    for (auto& x : workers_)
+      options_.board->await(x.task);
+  options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());
+}
+
+bool parameter_shard::find_slot() {
+  prepare_pieces();
+  if (!prepared())
+    drop_pieces();
+  const bool found = (prepared() || versions_->begin()) && (!averages_ || averages_->begin());
+  if (!found)
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_READERS, clock().now());
+  return found;
+}
+
+void parameter_shard::make_updates() {
+  bool ready = update_ready();
+  while (ready && find_slot()) {
+    advance();
+    ready = update_ready();
+  }
+  if (ready) {
+    retry_soon();
+    return;
+  }
+  for (auto& x : std::exchange(idle_answers_, {}))
+    x.deliver(proto::Ack{});
+  if (norm_shared_)
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_NORM, clock().now());
+  else
+    options_.board->enter(proto::TaskStatus::WAITING_FOR_GRADIENTS, clock().now());
+}
+
+void parameter_shard::retry_soon() {
+  if (retrying_)
+    return;
+  retrying_ = true;
+  delayed_send(this, slot_poll, tick{});
+}
+
+} // namespace troupe
