@@ -59,6 +59,27 @@ private:
   cudaEvent_t event_ = nullptr;
 };
 
+class cuda_time_mark final : public time_mark {
+public:
+  cuda_time_mark() { check(cudaEventCreate(&event_), "an event of the GPU"); }
+  ~cuda_time_mark() override { cudaEventDestroy(event_); }
+
+  void record(stream where) override {
+    check(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
+  }
+  double seconds_since(const time_mark& begin) override {
+    const auto first = static_cast<const cuda_time_mark&>(begin).event_;
+    check(cudaEventSynchronize(first), "a kernel or copy on the GPU");
+    check(cudaEventSynchronize(event_), "a kernel or copy on the GPU");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, first, event_), "the time between two events");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+private:
+  cudaEvent_t event_ = nullptr;
+};
+
 /// A stream of the current device, destroyed at the end.
 class owned_stream {
 public:
@@ -132,10 +153,17 @@ public:
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(where)),
           "a copy from the GPU");
   }
+  void copy_inside(stream where, void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_of(where)),
+          "a copy on the GPU");
+  }
   void synchronize(stream where) override {
     check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
   }
   std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
+  std::unique_ptr<time_mark> make_time_mark() override {
+    return std::make_unique<cuda_time_mark>();
+  }
   void multiply(stream, const product& x) override { cublas_.multiply(x); }
   /// bfloat16 needs compute capability 8.0.
   bool multiplies(dtype type) const override { return type != dtype::bfloat16 || major_ >= 8; }

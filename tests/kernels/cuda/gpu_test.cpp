@@ -67,6 +67,21 @@ BOOST_AUTO_TEST_CASE(products_are_those_of_the_cpu) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(time_passes) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  const auto where = gpu->main_stream();
+  const cuda::buffer<float> from(*gpu, std::size_t{1} << 24);
+  const cuda::buffer<float> to(*gpu, from.size());
+  const auto begin = gpu->make_time_mark();
+  const auto end = gpu->make_time_mark();
+  begin->record(where);
+  gpu->copy_inside(where, to.data(), from.data(), from.bytes());
+  end->record(where);
+  BOOST_TEST(end->seconds_since(*begin) > 0);
+}
+
 BOOST_AUTO_TEST_CASE(dense_models) {
   const auto gpu = open_or_skip();
   if (!gpu)

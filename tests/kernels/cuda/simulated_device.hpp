@@ -13,7 +13,7 @@ namespace troupe::test {
 /// The device of the simulator. Its memory is host memory between guard bands, its streams run work
 /// at once or in a random order (simulated_streams.hpp), and kernels/cpu/gemm.hpp computes
 /// products. Copies to the host and products fail with a simulation_error if they read memory that
-/// was never written.
+/// was never written. In its time, each kernel, copy and product takes a microsecond.
 class simulated_device : public cuda::device {
 public:
   /// @param seed of the order in which streams run; without one, all work runs when it is submitted
@@ -31,8 +31,10 @@ public:
   void release_pinned(void* memory) noexcept override;
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
+  void copy_inside(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
+  std::unique_ptr<cuda::time_mark> make_time_mark() override;
   void multiply(cuda::stream where, const cuda::product& x) override;
   bool multiplies(dtype type) const override { return type != refused_type; }
   void begin_recording(cuda::stream where) override;
@@ -40,6 +42,8 @@ public:
 
   /// The type of products that this device cannot compute; none by default.
   std::optional<dtype> refused_type;
+  /// Allocations of more device memory fail.
+  std::size_t largest_allocation = ~std::size_t{0};
 
   /// Allocations of both kinds of memory so far.
   std::size_t allocations() const noexcept { return allocations_; }
