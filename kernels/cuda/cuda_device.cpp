@@ -1,8 +1,12 @@
 #include "kernels/cuda/cublas.hpp"
+#include "kernels/cuda/cublas_lt.hpp"
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/epilogue.hpp"
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 namespace troupe::cuda {
@@ -164,9 +168,17 @@ public:
   std::unique_ptr<time_mark> make_time_mark() override {
     return std::make_unique<cuda_time_mark>();
   }
-  void multiply(stream, const product& x) override { cublas_.multiply(x); }
+  void multiply(stream where, const product& x) override {
+    if (x.bias != nullptr || x.after != operation::end)
+      epilogues().multiply(where, x);
+    else
+      cublas_.multiply(x);
+  }
   /// bfloat16 needs compute capability 8.0.
   bool multiplies(dtype type) const override { return type != dtype::bfloat16 || major_ >= 8; }
+  bool fuses(const product& x) override {
+    return has_epilogue(x) && multiplies(x.operands) && epilogues().fuses(x);
+  }
 
   void begin_recording(stream where) override {
     check(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
@@ -179,6 +191,15 @@ public:
   }
 
 private:
+  /// Loaded when the first product needs it.
+  cublas_lt& epilogues() {
+    if (!lt_) {
+      lt_space_ = {*this, cublas_lt::workspace_bytes};
+      lt_.emplace(lt_space_.data());
+    }
+    return *lt_;
+  }
+
   int index_;
   std::string name_;
   int major_ = 0;
@@ -186,6 +207,8 @@ private:
   owned_stream copies_;
   owned_stream uploads_;
   cublas cublas_{stream_.get()};
+  buffer<std::byte> lt_space_;
+  std::optional<cublas_lt> lt_;
 };
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "kernels/cuda/stream.hpp"
 #include "kernels/devices/device_error.hpp"
 #include "kernels/graph/dtype.hpp"
+#include "kernels/graph/graph.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,11 @@ struct product {
   dtype operands = dtype::float32;
   /// The type of c: that of the operands, or float32.
   dtype result = dtype::float32;
+  /// An epilogue, applied before the result is rounded: c = after(op(a) op(b) + bias). The bias is
+  /// n elements of the type `result`, added to each row; null for none. `after` is `relu`, or `end`
+  /// for none. Only if device::fuses returns true.
+  const void* bias = nullptr;
+  operation after = operation::end;
 };
 
 /// Recorded work (a CUDA graph). It can run any number of times.
@@ -123,6 +129,9 @@ public:
   virtual void multiply(stream where, const product& x) = 0;
   /// True if it multiplies matrices of this type.
   virtual bool multiplies(dtype type) const = 0;
+  /// True if `multiply` can compute this product with its epilogue. If so, it can do so also while
+  /// work is recorded.
+  virtual bool fuses(const product& x) = 0;
 
   /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
   /// instead of run. Do not copy or wait in between, and record no event.

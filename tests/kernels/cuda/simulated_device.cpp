@@ -3,6 +3,7 @@
 #include "kernels/cpu/conversions.hpp"
 #include "kernels/cpu/executor_state.hpp"
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/math.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 
 #include <algorithm>
@@ -188,6 +189,13 @@ void multiply_now(const cuda::product& x) {
                      x.transpose_b ? b.transposed() : b, cs.data() + i * x.m * x.n, x.n,
                      scratch.get());
   }
+  if (x.bias != nullptr) {
+    const auto bias = in_float(x.result, x.n, x.bias);
+    for (std::size_t i = 0; i < cs.size(); ++i)
+      cs[i] += bias[i % x.n];
+  }
+  if (x.after == operation::relu)
+    std::ranges::transform(cs, cs.begin(), cpu::relu<float>);
   mark_written(x.c, cs.size() * size_of(x.result));
   if (is_narrow(x.result))
     cpu::narrow(x.result, cs.size(), cs.data(), x.c);
@@ -198,6 +206,11 @@ void multiply_now(const cuda::product& x) {
 } // namespace
 
 void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
+  if (x.bias != nullptr || x.after != operation::end) {
+    if (!fuses(x))
+      throw simulation_error("a product with an epilogue that the device does not have");
+    ++epilogues_;
+  }
   submit(where, [x] { multiply_now(x); });
 }
 

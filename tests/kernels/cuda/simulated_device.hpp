@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/epilogue.hpp"
 #include "tests/kernels/cuda/simulated_streams.hpp"
 
 #include <cstdint>
@@ -37,11 +38,14 @@ public:
   std::unique_ptr<cuda::time_mark> make_time_mark() override;
   void multiply(cuda::stream where, const cuda::product& x) override;
   bool multiplies(dtype type) const override { return type != refused_type; }
+  bool fuses(const cuda::product& x) override { return has_epilogues && cuda::has_epilogue(x); }
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
   /// The type of products that this device cannot compute; none by default.
   std::optional<dtype> refused_type;
+  /// Whether it multiplies with epilogues, by the rules of cublasLt.
+  bool has_epilogues = true;
   /// Allocations of more device memory fail.
   std::size_t largest_allocation = ~std::size_t{0};
 
@@ -55,6 +59,8 @@ public:
   std::size_t replays() const noexcept { return replays_; }
   /// Copies of the upload stream so far.
   std::size_t uploads() const noexcept { return uploaded_; }
+  /// Products that were submitted with an epilogue so far.
+  std::size_t epilogues() const noexcept { return epilogues_; }
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
   /// pinned.
   std::size_t waits() const noexcept { return waits_; }
@@ -74,6 +80,7 @@ private:
   std::size_t replays_ = 0;
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
+  std::size_t epilogues_ = 0;
 };
 
 } // namespace troupe::test
