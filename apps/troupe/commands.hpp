@@ -123,6 +123,22 @@ struct bench_kernels_command {
   bool json = false;
 };
 
+/// `troupe bench gpu`: the speed of training on a GPU, relative to its limits and to a peer.
+struct bench_gpu_command {
+  std::uint32_t device = 0;
+  /// Empty, or "torch".
+  std::string peer;
+  /// An interpreter with PyTorch. If empty, troupe looks for one.
+  std::string python;
+  /// Names of measures and of works; empty: all.
+  std::vector<std::string> measures;
+  std::vector<std::string> works;
+  std::uint32_t rounds = 15;
+  /// Shortest duration of a round.
+  double seconds = 0.1;
+  bool json = false;
+};
+
 /// `troupe bench async`: the cost of staleness, and the effect of each compensation.
 struct bench_async_command {
   /// Names of works.
@@ -218,6 +234,7 @@ int run(const check_command& x);
 int run(const predict_command& x);
 int run(const bench_train_command& x);
 int run(const bench_kernels_command& x);
+int run(const bench_gpu_command& x);
 int run(const bench_async_command& x);
 int run(const bench_allreduce_command& x);
 int run(const bench_ps_command& x);

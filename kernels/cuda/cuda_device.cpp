@@ -1,8 +1,12 @@
 #include "kernels/cuda/cublas.hpp"
+#include "kernels/cuda/cublas_lt.hpp"
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/epilogue.hpp"
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 namespace troupe::cuda {
@@ -54,6 +58,27 @@ public:
     check(cudaStreamWaitEvent(handle_of(where), event_, 0), "an event of the GPU");
   }
   void wait() override { check(cudaEventSynchronize(event_), "a kernel or copy on the GPU"); }
+
+private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class cuda_time_mark final : public time_mark {
+public:
+  cuda_time_mark() { check(cudaEventCreate(&event_), "an event of the GPU"); }
+  ~cuda_time_mark() override { cudaEventDestroy(event_); }
+
+  void record(stream where) override {
+    check(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
+  }
+  double seconds_since(const time_mark& begin) override {
+    const auto first = static_cast<const cuda_time_mark&>(begin).event_;
+    check(cudaEventSynchronize(first), "a kernel or copy on the GPU");
+    check(cudaEventSynchronize(event_), "a kernel or copy on the GPU");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, first, event_), "the time between two events");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
 
 private:
   cudaEvent_t event_ = nullptr;
@@ -132,13 +157,28 @@ public:
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(where)),
           "a copy from the GPU");
   }
+  void copy_inside(stream where, void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_of(where)),
+          "a copy on the GPU");
+  }
   void synchronize(stream where) override {
     check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
   }
   std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
-  void multiply(stream, const product& x) override { cublas_.multiply(x); }
+  std::unique_ptr<time_mark> make_time_mark() override {
+    return std::make_unique<cuda_time_mark>();
+  }
+  void multiply(stream where, const product& x) override {
+    if (x.bias != nullptr || x.after != operation::end)
+      epilogues().multiply(where, x);
+    else
+      cublas_.multiply(x);
+  }
   /// bfloat16 needs compute capability 8.0.
   bool multiplies(dtype type) const override { return type != dtype::bfloat16 || major_ >= 8; }
+  bool fuses(const product& x) override {
+    return has_epilogue(x) && multiplies(x.operands) && epilogues().fuses(x);
+  }
 
   void begin_recording(stream where) override {
     check(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
@@ -151,6 +191,15 @@ public:
   }
 
 private:
+  /// Loaded when the first product needs it.
+  cublas_lt& epilogues() {
+    if (!lt_) {
+      lt_space_ = {*this, cublas_lt::workspace_bytes};
+      lt_.emplace(lt_space_.data());
+    }
+    return *lt_;
+  }
+
   int index_;
   std::string name_;
   int major_ = 0;
@@ -158,6 +207,8 @@ private:
   owned_stream copies_;
   owned_stream uploads_;
   cublas cublas_{stream_.get()};
+  buffer<std::byte> lt_space_;
+  std::optional<cublas_lt> lt_;
 };
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "kernels/cuda/stream.hpp"
 #include "kernels/devices/device_error.hpp"
 #include "kernels/graph/dtype.hpp"
+#include "kernels/graph/graph.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,11 @@ struct product {
   dtype operands = dtype::float32;
   /// The type of c: that of the operands, or float32.
   dtype result = dtype::float32;
+  /// An epilogue, applied before the result is rounded: c = after(op(a) op(b) + bias). The bias is
+  /// n elements of the type `result`, added to each row; null for none. `after` is `relu`, or `end`
+  /// for none. Only if device::fuses returns true.
+  const void* bias = nullptr;
+  operation after = operation::end;
 };
 
 /// Recorded work (a CUDA graph). It can run any number of times.
@@ -62,6 +68,22 @@ public:
   virtual void hold(stream where) = 0;
   /// The host waits for the mark. Throws device_error if a kernel has failed.
   virtual void wait() = 0;
+};
+
+/// A point in time at which a device reaches a place in the work of a stream. For benchmarks. Its
+/// device must outlive it.
+class time_mark {
+public:
+  time_mark() = default;
+  time_mark(const time_mark&) = delete;
+  time_mark& operator=(const time_mark&) = delete;
+  virtual ~time_mark() = default;
+
+  /// Sets the mark behind all work that was submitted to the stream so far.
+  virtual void record(stream where) = 0;
+  /// The host waits for both marks. Returns the seconds from `begin`, a mark of the same device, to
+  /// this one. Throws device_error if a kernel has failed.
+  virtual double seconds_since(const time_mark& begin) = 0;
 };
 
 /// The services of a GPU that executors need in addition to kernels: memory, copies, and matrix
@@ -98,12 +120,18 @@ public:
   /// From the device to the host. The result is available when the host has waited for the stream,
   /// or for an event after the copy. If the destination is not pinned, the call itself waits.
   virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
+  /// From device memory to device memory of the same GPU. The two must not overlap.
+  virtual void copy_inside(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// Waits for all work of the stream. Throws device_error if a kernel has failed.
   virtual void synchronize(stream where) = 0;
   virtual std::unique_ptr<event> make_event() = 0;
+  virtual std::unique_ptr<time_mark> make_time_mark() = 0;
   virtual void multiply(stream where, const product& x) = 0;
   /// True if it multiplies matrices of this type.
   virtual bool multiplies(dtype type) const = 0;
+  /// True if `multiply` can compute this product with its epilogue. If so, it can do so also while
+  /// work is recorded.
+  virtual bool fuses(const product& x) = 0;
 
   /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
   /// instead of run. Do not copy or wait in between, and record no event.

@@ -1,4 +1,5 @@
 #include "kernels/cuda/conversions.hpp"
+#include "kernels/cuda/dense_product.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/losses.hpp"
 #include "kernels/cuda/operation_table.hpp"
@@ -18,19 +19,17 @@ void run_matmul(const step& s) {
   const auto& x = s.x;
   const auto a = s.matrix(x.inputs[0]);
   const auto b = s.matrix(x.inputs[1]);
-  const auto product = s.product();
-  s.run.gpu.multiply(s.where(),
-                     {.m = x.transpose_a ? a.columns : a.rows,
-                      .n = x.transpose_b ? b.rows : b.columns,
-                      .k = x.transpose_a ? a.rows : a.columns,
-                      .transpose_a = x.transpose_a,
-                      .transpose_b = x.transpose_b,
-                      .a = s.a,
-                      .b = s.b,
-                      .c = product.data,
-                      .operands = x.inputs[0].type,
-                      .result = product.type});
-  finish(s, s.matrix(x.output).columns, 1);
+  const product what{.m = x.transpose_a ? a.columns : a.rows,
+                     .n = x.transpose_b ? b.rows : b.columns,
+                     .k = x.transpose_a ? a.rows : a.columns,
+                     .transpose_a = x.transpose_a,
+                     .transpose_b = x.transpose_b,
+                     .a = s.a,
+                     .b = s.b,
+                     .c = s.out,
+                     .operands = x.inputs[0].type,
+                     .result = x.output.type};
+  multiply(s.run.gpu, s.where(), {what, s.run.read(x.bias), s.last()}, s.space());
 }
 
 void run_sparse(const step& s) {

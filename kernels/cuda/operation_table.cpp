@@ -1,5 +1,6 @@
 #include "kernels/cuda/operation_table.hpp"
 
+#include "kernels/cuda/dense_product.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/graph/operation_traits.hpp"
 
@@ -94,20 +95,9 @@ std::size_t space_of_product(const instruction& x, std::size_t rows) {
 }
 
 void finish(const step& s, std::size_t channels, std::size_t inner) {
-  const auto n = s.elements();
-  const auto* const product = static_cast<const float*>(s.product().data);
-  if (s.x.bias.exists()) {
-    by_channel(s.where(), channel_operation::add,
-               {n, channels, inner, product, s.run.read(s.x.bias), s.last(), s.out, dtype::float32,
-                s.x.output.type});
-  } else if (s.x.after) {
-    const auto last = s.last();
-    const mixed_input first{product};
-    const mixed_input inputs[] = {
-      first, last.operand != nullptr ? mixed_input{last.operand, last.type} : first};
-    const element_step program[] = {{*s.x.after, 0, 1, 1, 2}};
-    elementwise(s.where(), program, n, inputs, 0, s.result());
-  }
+  finish(s.where(),
+         {s.elements(), channels, inner, static_cast<const float*>(s.product().data),
+          s.run.read(s.x.bias), s.last(), s.result()});
 }
 
 const fusion_table& fusion() {

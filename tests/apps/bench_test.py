@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
 
-from program import PROGRAM, TestCase, run_tests
+from program import PROGRAM, SOURCE, TestCase, run_tests
 
 QUICK = ("--rounds=2", "--seconds=0.001")
 
@@ -43,14 +44,83 @@ print(json.dumps({"accuracy": ACCURACY, "seconds": 0.5 * given["epochs"]}), flus
 """
 
 
-def has_torch():
+# Trains with the classes of torch_peer.py for GPUs, where a CUDA graph repeats the recorded calls of the trainer.
+FAKE_CUDA = """
+import contextlib, importlib.util, sys, torch
+spec = importlib.util.spec_from_file_location("torch_peer", sys.argv[1])
+peer = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(peer)
+
+class Event:
+    def __init__(self, enable_timing): assert enable_timing
+    def record(self, stream): pass
+    def synchronize(self): pass
+    def elapsed_time(self, end): return 2500.0
+
+class Stream:
+    def __init__(self, device=None): pass
+    def wait_stream(self, other): pass
+
+class Graph:
+    def replay(self):
+        loss = trainer.forward_and_backward(program.inputs, program.labels)
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad(set_to_none=True)
+        program.loss.copy_(loss.detach())
+
+torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph = Event, Stream, Graph
+torch.cuda.current_stream = Stream
+torch.cuda.stream = lambda x: contextlib.nullcontext()
+
+@contextlib.contextmanager
+def graph(x):
+    saved = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    yield
+    trainer.optimizer.zero_grad(set_to_none=True)
+    for name, value in trainer.model.state_dict().items():
+        value.copy_(saved[name])
+torch.cuda.graph = graph
+
+def batches():
+    return [(torch.ones(4, 784) * (i + 1) / 99, torch.arange(4) + i) for i in range(3)]
+
+def make(kind):
+    torch.manual_seed(1)
+    model = peer.SoftmaxRegression()
+    rule = {"kind": kind, "rate": 0.01}
+    return peer.Trainer(model, peer.optimizer_of(model, rule), torch.device("cpu"), "float32")
+
+for mode in ("eager", "graph"):
+    for kind in ("sgd", "momentum"):
+        expected = [x.item() for x in peer.Host(make(kind), False).run(batches())[1]]
+        trainer = make(kind)
+        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        if mode == "eager":
+            program = peer.Device(trainer, torch.device("cpu"))
+        else:
+            program = peer.DeviceGraph(trainer, torch.device("cpu"), *batches()[0])
+            for name, value in trainer.model.state_dict().items():
+                assert torch.equal(value, before[name]), name
+        seconds, losses = program.run(batches())
+        assert seconds == 2.5
+        actual = [x.item() for x in losses]
+        assert all(abs(a - b) < 1e-6 for a, b in zip(actual, expected)), (actual, expected)
+    print(mode)
+"""
+
+
+def python_with_torch():
     for python in ("python3", "/usr/bin/python3"):
         try:
             if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
-                return True
+                return python
         except OSError:
             pass
-    return False
+    return None
+
+
+def has_torch():
+    return python_with_torch() is not None
 
 
 class Bench(TestCase):
@@ -151,6 +221,81 @@ class Kernels(Bench):
         output, _ = self.run_program("kernels", "--rounds=1", "--seconds=1e-6", "--elements=4096")
         self.assertIn("of the better one", output)
         self.assertIn("momentum update", output)
+
+
+class Gpu(Bench):
+    """The measures themselves are tested on a simulated GPU (gpu_bench_test)."""
+
+    def built_with_cuda(self):
+        done = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
+        return "built without CUDA" not in done.stdout
+
+    def test_without_a_gpu(self):
+        for arguments in ([], ["--device=1"], ["--peer=torch"]):
+            _, said = self.run_program("gpu", *arguments, code=2, CUDA_VISIBLE_DEVICES="")
+            self.assertRegex(said, "built without CUDA|no driver for NVIDIA GPUs was found|driver for NVIDIA GPUs is too "
+                                   "old|there is no GPU [01]: this machine has 0|cannot be listed")
+
+    def test_bad_input(self):
+        if not self.built_with_cuda():
+            self.skipTest("built without CUDA")
+        for arguments, said in (
+            (["--peer=tensorflow"], "expected torch"),
+            (["--work=resnet"], "--work=resnet: there is no such work; known are mlp-64, mlp-4096, cnn-256"),
+            (["--measure=speed"], "--measure=speed: there is no such measure; known are memory, products"),
+            (["--rounds=0"], "at least 1"),
+            (["--seconds=0"], "--seconds"),
+        ):
+            self.assertIn(said, self.run_program("gpu", *arguments, code=2)[1])
+
+
+@unittest.skipUnless(has_torch(), "no Python with PyTorch")
+class TorchPeer(TestCase):
+    """The script that trains with PyTorch, on the processor."""
+
+    SCRIPT = SOURCE / "apps/troupe/bench/torch_peer.py"
+    STEPS = 3
+
+    def run_peer(self, mode="eager", device="cpu", precision="float32", kind="momentum"):
+        """The answers to the task and to one round."""
+        batches, batch, inputs, classes = 2, 4, 784, 10
+        task = {"work": "softmax", "threads": 1, "processor_time": False, "device": device, "mode": mode,
+                "precision": precision, "tensors": [["dense_1.weight", [classes, inputs]], ["dense_1.bias", [classes]]],
+                "batches": batches, "batch": batch, "inputs": inputs, "ids": False, "labels": 1, "ranks": 1, "rank": 0,
+                "address": "", "optimizer": {"rate": 0.01, "kind": kind}}
+        numbers = [(i % 13 - 6) / 50 for i in range(classes * inputs + classes)]
+        features = [(i % 17 - 8) / 8 for i in range(batches * batch * inputs)]
+        labels = [i % classes for i in range(batches * batch)]
+        data = struct.pack(f"<{len(numbers)}f{len(features)}f{len(labels)}i", *numbers, *features, *labels)
+        done = subprocess.run([python_with_torch(), "-B", self.SCRIPT], capture_output=True, check=True,
+                              input=json.dumps(task).encode() + b"\n" + data + f"{self.STEPS}\n".encode())
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_precision(self):
+        hello, wide = self.run_peer()
+        _, narrow = self.run_peer(precision="bfloat16")
+        self.assertIn("version", hello)
+        self.assertEqual(len(wide["losses"]), self.STEPS)
+        self.assertNotEqual(narrow["losses"], wide["losses"])
+        for a, b in zip(narrow["losses"], wide["losses"]):
+            self.assertLess(abs(a - b), 0.02 * wide["losses"][0])
+
+    def test_what_is_not_possible(self):
+        for arguments, field, said in (
+            ({"mode": "graph"}, "unavailable", "CUDA graphs need a GPU"),
+            ({"device": "cuda:99"}, "error", "GPU"),
+        ):
+            answers = self.run_peer(**arguments)
+            self.assertEqual(len(answers), 1, answers)
+            self.assertIn(said, answers[0][field])
+
+    def test_steps_on_a_gpu(self):
+        """With fakes of the functions of torch.cuda, the steps of a GPU compute the same on the processor. Recording
+        a step changes neither the weights nor the optimizer's state."""
+        done = subprocess.run([python_with_torch(), "-B", "-c", FAKE_CUDA, self.SCRIPT], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.split(), ["eager", "graph"])
 
 
 class Async(Bench):

@@ -203,7 +203,7 @@ class ddp {
 public:
   ddp(const work& what, const bench_cluster_command& x)
     : what_(what), workers_(x.workers), data_(what),
-      peer_(x.python, what, data_, 1, passing::time, x.workers) {
+      peer_(x.python, what, data_, torch_options{.ranks = x.workers}) {
     const auto theirs = peer_.run(checked_steps).losses;
     const auto ours = runner(what, data_, 1, passing::time).run(checked_steps).losses;
     for (std::size_t i = 0; i < ours.size(); ++i)

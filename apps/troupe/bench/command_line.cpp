@@ -182,6 +182,34 @@ CLI::App& add_bench_cluster(CLI::App& bench, bench_cluster_command& x) {
   return *sub;
 }
 
+CLI::App& add_bench_gpu(CLI::App& bench, bench_gpu_command& x) {
+  auto* sub = bench.add_subcommand(
+    "gpu", "Measure updates, operations, products and training steps on a GPU");
+  sub->add_option("--device", x.device, "Number of the GPU")->capture_default_str();
+  sub->add_option("--peer", x.peer, "Another program that trains the same models on this GPU")
+    ->type_name("{torch}");
+  add_python(*sub, x.python, "PyTorch");
+  sub
+    ->add_option("--measure", x.measures,
+                 "Part to measure; may be repeated (default: all): memory, products, training, "
+                 "workers")
+    ->allow_extra_args(false)
+    ->type_name("NAME");
+  sub->add_option("--work", x.works, "Model to train; may be repeated (default: all)")
+    ->allow_extra_args(false)
+    ->type_name("NAME");
+  sub->add_option("--rounds", x.rounds, "Number of measurements")->capture_default_str();
+  sub->add_option("--seconds", x.seconds, "Shortest duration of a round")
+    ->check(within(1e-6, 3600))
+    ->capture_default_str();
+  sub->add_flag("--json", x.json, "Results as JSON");
+  sub->footer("Examples:\n"
+              "  troupe bench gpu --peer=torch\n"
+              "  troupe bench gpu --device=1 --measure=memory --measure=products\n"
+              "  troupe bench gpu --measure=training --work=mlp-64 --work=gpt --json");
+  return *sub;
+}
+
 } // namespace
 
 void add_bench(CLI::App& app, bench_commands& x, std::function<int()>& action) {
@@ -228,6 +256,7 @@ void add_bench(CLI::App& app, bench_commands& x, std::function<int()>& action) {
   parts->footer("Examples:\n"
                 "  troupe bench kernels --rounds=5");
   on_call(*parts, x.kernels, action);
+  on_call(add_bench_gpu(*sub, x.gpu), x.gpu, action);
   on_call(add_bench_async(*sub, x.async), x.async, action);
   on_call(add_bench_allreduce(*sub, x.allreduce), x.allreduce, action);
   on_call(add_bench_ps(*sub, x.ps), x.ps, action);

@@ -14,6 +14,7 @@ namespace troupe {
 struct bench_commands {
   bench_train_command train;
   bench_kernels_command kernels;
+  bench_gpu_command gpu;
   bench_async_command async;
   bench_allreduce_command allreduce;
   bench_ps_command ps;

@@ -26,14 +26,6 @@ struct description {
     loss = softmax_cross_entropy(what.build(inputs), labels);
   }
 
-  std::shared_ptr<const troupe::plan> plan(std::size_t batch) const {
-    auto options = cpu_plan_options();
-    options.max_rows = batch;
-    options.loss = loss;
-    options.gradients = true;
-    return std::make_shared<const troupe::plan>(g, options);
-  }
-
   graph g;
   expression loss;
 };
@@ -60,20 +52,43 @@ material::material(const work& what) : parameters(description{what}.g.parameters
     x = below(what.classes);
 }
 
-runner::runner(const work& what, const material& data, std::size_t threads, passing how)
+std::shared_ptr<const plan> training_plan(const work& what, plan_options options) {
+  const description model{what};
+  options.loss = model.loss;
+  options.gradients = true;
+  return std::make_shared<const plan>(model.g, options);
+}
+
+std::array<feed<float>, 2> feeds_of(const work& what, const material& data, std::size_t batch) {
+  const auto first = batch * what.batch;
+  const feed<float> inputs = what.takes_ids
+    ? feed<float>{data.ids.data() + first * what.inputs}
+    : feed<float>{data.features.data() + first * what.inputs};
+  return {inputs, data.labels.data() + first * what.labels};
+}
+
+namespace {
+
+plan_options options_for(const work& what, dtype precision) {
+  auto result = cpu_plan_options();
+  result.max_rows = what.batch;
+  result.precision = precision;
+  return result;
+}
+
+} // namespace
+
+runner::runner(const work& what, const material& data, std::size_t threads, passing how,
+               dtype precision)
   : what_(what), data_(data), how_(how), weights_(data.weights), gradient_(weights_.size()),
     state_(weights_.size() * what.rule.slots()),
-    executor_(description{what}.plan(what.batch), threads) {
+    executor_(training_plan(what, options_for(what, precision)), threads) {
   for (const auto& entry : data.parameters.entries())
     pointers_.push_back(weights_.data() + entry.offset);
 }
 
 double runner::step(function_ref<void(std::size_t)> on_instruction) {
-  const auto first = steps_ % batches * what_.batch;
-  const feed<float> inputs = what_.takes_ids
-    ? feed<float>{data_.ids.data() + first * what_.inputs}
-    : feed<float>{data_.features.data() + first * what_.inputs};
-  const feed<float> feeds[] = {inputs, data_.labels.data() + first * what_.labels};
+  const auto feeds = feeds_of(what_, data_, steps_ % batches);
   run_arguments<float> arguments;
   arguments.rows = what_.batch;
   arguments.weights = pointers_;

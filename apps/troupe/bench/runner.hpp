@@ -4,7 +4,9 @@
 #include "apps/troupe/bench/works.hpp"
 #include "kernels/cpu/executor.hpp"
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,10 +36,18 @@ struct round {
   std::vector<double> losses;
 };
 
+/// The loss and the gradients of a work, for batches of options.max_rows. Other options are for a
+/// device, such as cpu_plan_options().
+std::shared_ptr<const plan> training_plan(const work& what, plan_options options);
+
+/// The feeds of a batch: inputs and labels.
+std::array<feed<float>, 2> feeds_of(const work& what, const material& data, std::size_t batch);
+
 /// Trains a work with troupe, on the calling thread and on the executor's threads.
 class runner {
 public:
-  runner(const work& what, const material& data, std::size_t threads, passing how);
+  runner(const work& what, const material& data, std::size_t threads, passing how,
+         dtype precision = dtype::float32);
 
   round run(std::size_t steps);
 

@@ -18,14 +18,17 @@ extern const std::string_view torch_peer_script;
 
 namespace {
 
-nlohmann::json describe(const work& what, const material& data, std::size_t threads, passing how) {
+nlohmann::json describe(const work& what, const material& data, const torch_options& options) {
   auto tensors = nlohmann::json::array();
   for (const auto& x : data.parameters.entries())
     tensors.push_back({x.name, x.shape.extents()});
   const auto kind = what.rule.kind;
   return {{"work", what.name},
-          {"threads", threads},
-          {"processor_time", how == passing::processor_time},
+          {"threads", options.threads},
+          {"processor_time", options.how == passing::processor_time},
+          {"device", options.device},
+          {"mode", options.mode},
+          {"precision", to_string(options.precision)},
           {"tensors", tensors},
           {"batches", batches},
           {"batch", what.batch},
@@ -44,11 +47,11 @@ nlohmann::json describe(const work& what, const material& data, std::size_t thre
 } // namespace
 
 torch_peer::torch_peer(const std::string& python, const work& what, const material& data,
-                       std::size_t threads, passing how, std::size_t ranks) {
+                       const torch_options& options) {
   std::string reasons;
   for (const auto& x : pythons(python)) {
     try {
-      start(x, what, data, threads, how, ranks);
+      start(x, what, data, options);
       return;
     } catch (const input_error& error) {
       processes_.clear();
@@ -61,12 +64,14 @@ torch_peer::torch_peer(const std::string& python, const work& what, const materi
 }
 
 void torch_peer::start(const std::string& python, const work& what, const material& data,
-                       std::size_t threads, passing how, std::size_t ranks) {
-  auto task = describe(what, data, threads, how);
+                       const torch_options& options) {
+  const auto ranks = options.ranks;
+  auto task = describe(what, data, options);
   task["ranks"] = ranks;
   task["address"] = ranks > 1 ? free_addresses(1).front() : "";
   for (std::size_t r = 0; r < ranks; ++r) {
-    processes_.push_back(std::make_unique<python_process>(python, torch_peer_script, threads));
+    processes_.push_back(
+      std::make_unique<python_process>(python, torch_peer_script, options.threads));
     auto& process = *processes_.back();
     task["rank"] = r;
     try {
@@ -85,10 +90,12 @@ void torch_peer::start(const std::string& python, const work& what, const materi
       throw input_error{python + " ended without an answer"};
     if (hello.contains("error"))
       throw input_error{hello["error"].get<std::string>()};
+    if (hello.contains("unavailable"))
+      throw torch_unavailable{hello["unavailable"].get<std::string>()};
     version_ = hello.at("version");
     blas_ = hello.at("blas");
   }
-  if (blas_ == "reference BLAS")
+  if (blas_ == "reference BLAS" && options.device == "cpu")
     fmt::print(stderr,
                "troupe: this PyTorch multiplies with the reference BLAS, which is slow; for a fair "
                "comparison: apt-get install libopenblas0-pthread\n");

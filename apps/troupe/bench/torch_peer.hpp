@@ -5,10 +5,29 @@
 
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace troupe::bench {
+
+/// How PyTorch trains.
+struct torch_options {
+  std::size_t threads = 1;
+  passing how = passing::time;
+  std::size_t ranks = 1;
+  /// "cpu", or "cuda:N". On a GPU, times are those between two of its events.
+  std::string device = "cpu";
+  /// "eager"; on a GPU also "graph" (the step as one CUDA graph) or "compile" (torch.compile).
+  std::string mode = "eager";
+  /// float32, or a type of 16 bits for autocast.
+  dtype precision = dtype::float32;
+};
+
+/// PyTorch cannot train a work in this mode. The text says why.
+struct torch_unavailable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// Python processes that train the same work with PyTorch: one process, or several ranks of a
 /// DistributedDataParallel with Gloo, on loopback. All ranks train on the same batches, so their
@@ -16,11 +35,13 @@ namespace troupe::bench {
 /// so that their spinning threads take no processor time. They end with this object.
 class torch_peer {
 public:
-  /// Throws input_error if `python` (see `pythons`) has no PyTorch.
-  torch_peer(const std::string& python, const work& what, const material& data, std::size_t threads,
-             passing how, std::size_t ranks = 1);
+  /// Throws input_error if `python` (see `pythons`) has no PyTorch, or if this has no such device;
+  /// torch_unavailable if it cannot do this work.
+  torch_peer(const std::string& python, const work& what, const material& data,
+             const torch_options& options);
 
-  /// Steps that all ranks take: the seconds of the slowest rank, and the losses at rank 0.
+  /// Steps that all ranks take: the seconds of the slowest rank, and the losses at rank 0. A CUDA
+  /// graph keeps the losses of up to 10 steps; of more, it has only the last one.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }
@@ -28,8 +49,8 @@ public:
 
 private:
   /// Throws input_error with the reason if the interpreter does not exist or has no PyTorch.
-  void start(const std::string& python, const work& what, const material& data, std::size_t threads,
-             passing how, std::size_t ranks);
+  void start(const std::string& python, const work& what, const material& data,
+             const torch_options& options);
 
   std::vector<std::unique_ptr<python_process>> processes_;
   std::string version_;

@@ -4,8 +4,13 @@ First a line of JSON (work, weights, batches, threads), then weights, inputs and
 round: the number of steps. It answers each line with a line of JSON: the version of PyTorch and its BLAS; then the
 seconds that the steps took, and the loss of each. With several ranks, DistributedDataParallel averages the gradients
 with Gloo.
+
+On a GPU, each step copies its batch from pinned memory, and the seconds are those between two events of the GPU. There
+are three modes: "eager", "graph" (forward, backward and update are one CUDA graph) and "compile" (torch.compile).
+Products and convolutions use no TF32.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -48,6 +53,18 @@ class Perceptron(nn.Module):
 
     def forward(self, x):
         return self.dense_3(torch.relu(self.dense_2(torch.relu(self.dense_1(x)))))
+
+
+class WidePerceptron(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for i in range(1, 5):
+            setattr(self, f"dense_{i}", nn.Linear(4096, 4096))
+
+    def forward(self, x):
+        for layer in (self.dense_1, self.dense_2, self.dense_3):
+            x = torch.relu(layer(x))
+        return self.dense_4(x)
 
 
 class Convolutional(nn.Module):
@@ -104,29 +121,34 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self):
+    def __init__(self, vocabulary=65, context=64, width=128, layers=4, heads=4, shares_head=False):
         super().__init__()
-        self.tokens = nn.Embedding(65, 128)
-        self.positions = nn.Embedding(1, 64 * 128)
-        self.blocks = nn.ModuleList(Block(128, 4, 64) for _ in range(4))
-        self.norm = nn.LayerNorm(128)
-        self.head = nn.Linear(128, 65, bias=False)
+        self.shape = (context, width)
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(1, context * width)
+        self.blocks = nn.ModuleList(Block(width, heads, context) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = None if shares_head else nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, x):
-        h = self.tokens(x) + self.positions.weight.view(64, 128)
+        h = self.tokens(x) + self.positions.weight.view(self.shape)
         for block in self.blocks:
             h = block(h)
-        return self.head(self.norm(h))
+        h = self.norm(h)
+        return functional.linear(h, self.tokens.weight) if self.head is None else self.head(h)
 
 
 MODELS = {
     "softmax": SoftmaxRegression,
     "mlp-64": Perceptron,
     "mlp-256": Perceptron,
+    "mlp-4096": WidePerceptron,
     "cnn": lambda: Convolutional(5),
+    "cnn-256": lambda: Convolutional(5),
     "cnn-3x3": lambda: Convolutional(3),
     "lstm": Recurrent,
     "gpt": Transformer,
+    "gpt2-small": lambda: Transformer(50257, 1024, 768, 12, 12, shares_head=True),
 }
 
 
@@ -142,15 +164,15 @@ def blas():
     return "reference BLAS" if any(name.startswith("libblas.so") for name in names) else "unknown"
 
 
-def optimizer_of(model, rule):
+def optimizer_of(model, rule, **options):
     kind, rate = rule["kind"], rule["rate"]
     if kind == "sgd":
         return torch.optim.SGD(model.parameters(), lr=rate)
     if kind == "momentum":
         return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     if kind == "adam":
-        return torch.optim.Adam(model.parameters(), lr=rate)
-    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+        return torch.optim.Adam(model.parameters(), lr=rate, **options)
+    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, **options)
 
 
 def read(count, dtype):
@@ -158,9 +180,145 @@ def read(count, dtype):
     return torch.frombuffer(bytearray(sys.stdin.buffer.read(size)), dtype=dtype)
 
 
+class Host:
+    """Steps on the processor."""
+
+    def __init__(self, trainer, processor_time):
+        self.trainer = trainer
+        # The time of the calling thread. Other threads may spin, and do not count.
+        self.clock = time.thread_time if processor_time else time.perf_counter
+
+    def run(self, batches):
+        begin = self.clock()
+        losses = [self.trainer.step(*batch).detach() for batch in batches]
+        return self.clock() - begin, losses
+
+
+class Device:
+    """Steps on a GPU. Batches come from pinned memory."""
+
+    def __init__(self, trainer, device):
+        self.trainer = trainer
+        self.device = device
+        self.stream = torch.cuda.current_stream(device)
+
+    def submit(self, inputs, labels):
+        return self.trainer.step(inputs.to(self.device, non_blocking=True),
+                                 labels.to(self.device, non_blocking=True)).detach()
+
+    def kept(self, loss, _):
+        return loss
+
+    def run(self, batches):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        losses = []
+        begin.record(self.stream)
+        for batch in batches:
+            losses.append(self.kept(self.submit(*batch), len(batches)))
+        end.record(self.stream)
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3, losses
+
+
+class DeviceGraph(Device):
+    """The step is a CUDA graph, which reads its batch from fixed places."""
+
+    def __init__(self, trainer, device, inputs, labels):
+        super().__init__(trainer, device)
+        self.inputs = inputs.to(device)
+        self.labels = labels.to(device)
+        initial = {name: x.clone() for name, x in trainer.model.state_dict().items()}
+        side = torch.cuda.Stream(device)
+        side.wait_stream(self.stream)
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                trainer.step(self.inputs, self.labels)
+        self.stream.wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        trainer.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(self.graph):
+            self.loss = trainer.forward_and_backward(self.inputs, self.labels).detach()
+            trainer.optimizer.step()
+        # The steps before have changed weights and state. A momentum of 0 is the same as none.
+        with torch.no_grad():
+            for name, x in trainer.model.state_dict().items():
+                x.copy_(initial[name])
+            for state in trainer.optimizer.state.values():
+                for x in state.values():
+                    if torch.is_tensor(x):
+                        x.zero_()
+
+    def submit(self, inputs, labels):
+        self.inputs.copy_(inputs, non_blocking=True)
+        self.labels.copy_(labels, non_blocking=True)
+        self.graph.replay()
+        return self.loss
+
+    def kept(self, loss, count):
+        # The next step overwrites the loss. A copy per step would slow a long round down.
+        return loss.clone() if count <= 10 else loss
+
+
+class Trainer:
+    def __init__(self, model, optimizer, device, precision):
+        self.model = model
+        self.forward = model
+        self.optimizer = optimizer
+        self.kind = device.type
+        self.narrow = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision)
+
+    def lower(self):
+        """Computes in 16 bits if the work asks for it."""
+        return torch.autocast(self.kind, dtype=self.narrow) if self.narrow else contextlib.nullcontext()
+
+    def forward_and_backward(self, inputs, labels):
+        with self.lower():
+            logits = self.forward(inputs)
+            loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels)
+        loss.backward()
+        return loss
+
+    def step(self, inputs, labels):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.forward_and_backward(inputs, labels)
+        self.optimizer.step()
+        return loss
+
+
+def device_of(name):
+    """The device. Ends the program if there is no such device."""
+    device = torch.device(name)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            answer(error=f"{sys.executable}: this PyTorch ({torch.__version__}) finds no GPU or was built without CUDA")
+            sys.exit(0)
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+    return device
+
+
+def program_for(trainer, device, given, inputs, labels):
+    """What runs the steps. Raises an exception if PyTorch cannot do this."""
+    mode = given["mode"]
+    if mode == "compile":
+        if not hasattr(torch, "compile"):
+            raise RuntimeError(f"PyTorch {torch.__version__} has no torch.compile")
+        trainer.forward = torch.compile(trainer.model)
+    if device.type == "cpu":
+        if mode == "graph":
+            raise RuntimeError("CUDA graphs need a GPU")
+        return Host(trainer, given["processor_time"])
+    if mode == "graph":
+        return DeviceGraph(trainer, device, inputs[0], labels[0])
+    return Device(trainer, device)
+
+
 def main():
     given = json.loads(sys.stdin.buffer.readline())
     torch.set_num_threads(given["threads"])
+    device = device_of(given["device"])
     model = MODELS[given["work"]]()
     parameters = dict(model.named_parameters())
     weights = {}
@@ -176,32 +334,31 @@ def main():
     if given["ids"]:
         inputs = inputs.long()
     labels = read(count * batch * given["labels"], torch.int32).reshape(count, -1).long()
-    optimizer = optimizer_of(model, given["optimizer"])
-    if given["ranks"] > 1:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        torch.distributed.init_process_group("gloo", init_method=f"tcp://{given['address']}", rank=given["rank"],
-                                             world_size=given["ranks"])
-        model = nn.parallel.DistributedDataParallel(model)
+    try:
+        model.to(device)
+        if device.type == "cuda":
+            inputs, labels = inputs.pin_memory(), labels.pin_memory()
+        options = {"capturable": True} if given["mode"] == "graph" else {}
+        trainer = Trainer(model, optimizer_of(model, given["optimizer"], **options), device, given["precision"])
+        if given["ranks"] > 1:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            torch.distributed.init_process_group("gloo", init_method=f"tcp://{given['address']}", rank=given["rank"],
+                                                 world_size=given["ranks"])
+            trainer.forward = nn.parallel.DistributedDataParallel(model)
+        program = program_for(trainer, device, given, inputs, labels)
+    except (RuntimeError, TypeError) as error:
+        answer(unavailable=f"PyTorch {torch.__version__}, {given['mode']}: {error}")
+        return
     answer(version=torch.__version__, blas=blas())
 
-    # The time of the calling thread. Other threads may spin, and do not count.
-    clock = time.thread_time if given["processor_time"] else time.perf_counter
     done = 0
     for line in sys.stdin.buffer:
         steps = int(line)
-        losses = []
-        begin = clock()
-        for _ in range(steps):
-            i = done % count
-            done += 1
-            optimizer.zero_grad(set_to_none=True)
-            logits = model(inputs[i])
-            loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels[i])
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        seconds = clock() - begin
+        order = [(done + i) % count for i in range(steps)]
+        done += steps
+        seconds, losses = program.run([(inputs[i], labels[i]) for i in order])
         answer(seconds=seconds, losses=[x.item() for x in losses])
 
 
-main()
+if __name__ == "__main__":
+    main()

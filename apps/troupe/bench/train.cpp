@@ -80,7 +80,7 @@ train_measurement measure(const work& what, const bench_train_command& x) {
   runner ours(what, data, x.threads, how);
   std::optional<torch_peer> peer;
   if (!x.peer.empty()) {
-    peer.emplace(x.python, what, data, x.threads, how);
+    peer.emplace(x.python, what, data, torch_options{.threads = x.threads, .how = how});
     result.peer = fmt::format("PyTorch {}, {}", peer->version(), peer->blas());
   }
   const auto turn = [&](std::size_t steps, bool timed) {

@@ -59,27 +59,20 @@ expression norm_layer(expression x, const std::string& name) {
 
 /// A block of GPT-2: two parts, each with a normalization before it and a residual connection
 /// around it.
-expression block(expression x, const std::string& name) {
+expression block(expression x, const std::string& name, std::int64_t heads) {
   const auto width = x.shape().last();
   const auto qkv = dense_layer(norm_layer(x, name + ".norm_1"), name + ".qkv", 3 * width);
   const auto part = [&](std::int64_t i) { return slice(qkv, 2, i * width, (i + 1) * width); };
-  const auto mixed = causal_attention(part(0), part(1), part(2), 4);
+  const auto mixed = causal_attention(part(0), part(1), part(2), heads);
   const auto h = x + dense_layer(mixed, name + ".projection", width);
   const auto inner =
     dense_layer(norm_layer(h, name + ".norm_2"), name + ".inner", 4 * width, activation::gelu);
   return h + dense_layer(inner, name + ".outer", width);
 }
 
-expression transformer(expression ids) {
-  constexpr std::int64_t width = 128;
-  const auto tokens = embedding(table(ids, "tokens", vocabulary, width), ids);
-  const auto positions = table(ids, "positions", 1, sequence * width);
-  auto h = reshape(add_bias(reshape(tokens, {shape::batch, sequence * width}),
-                            reshape(positions, {sequence * width})),
-                   {shape::batch, sequence, width});
-  for (int i = 0; i < 4; ++i)
-    h = block(h, "blocks." + std::to_string(i));
-  return dense_layer(norm_layer(h, "norm"), "head", vocabulary, activation::none, false);
+expression small_transformer(expression ids) {
+  return transformer(
+    ids, {.vocabulary = vocabulary, .context = sequence, .width = 128, .layers = 4, .heads = 4});
 }
 
 constexpr optimizer momentum{.kind = optimizer_kind::momentum};
@@ -111,13 +104,30 @@ constexpr std::array all{
   work{"lstm", "character LSTM, embedding 64, hidden 256, sequence 64, Adam", 32, time, true, time,
        characters, adam, 0.0005, recurrent_model},
   work{"gpt", "GPT, 4 layers, 128 wide, 4 heads, context 64, AdamW", 16, time, true, time,
-       characters, adamw, 0.0002, transformer},
+       characters, adamw, 0.0002, small_transformer},
 };
 
 } // namespace
 
 std::span<const work> works() {
   return all;
+}
+
+expression transformer(expression ids, const transformer_sizes& size) {
+  const auto n = size.context;
+  const auto width = size.width;
+  const auto words = table(ids, "tokens", size.vocabulary, width);
+  const auto tokens = embedding(words, ids);
+  const auto positions = table(ids, "positions", 1, n * width);
+  auto h =
+    reshape(add_bias(reshape(tokens, {shape::batch, n * width}), reshape(positions, {n * width})),
+            {shape::batch, n, width});
+  for (int i = 0; i < size.layers; ++i)
+    h = block(h, "blocks." + std::to_string(i), size.heads);
+  h = norm_layer(h, "norm");
+  if (size.shares_head)
+    return dense(h, words);
+  return dense_layer(h, "head", size.vocabulary, activation::none, false);
 }
 
 } // namespace troupe::bench

@@ -4,6 +4,7 @@
 #include "kernels/optimizers/optimizer.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -29,5 +30,18 @@ struct work {
 };
 
 std::span<const work> works();
+
+struct transformer_sizes {
+  std::int64_t vocabulary = 0;
+  std::int64_t context = 0;
+  std::int64_t width = 0;
+  int layers = 0;
+  std::int64_t heads = 0;
+  /// True if the head uses the weights of the embedding.
+  bool shares_head = false;
+};
+
+/// A GPT-2, from ids (batch, context) to logits (batch, context, vocabulary).
+expression transformer(expression ids, const transformer_sizes& size);
 
 } // namespace troupe::bench

@@ -35,6 +35,30 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   });
 }
 
+// All biases are aligned. The last layer and the first two are fused; the derivatives are not.
+BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
+  with_all_devices([](simulated_device& gpu) {
+    for (const bool epilogues : {true, false}) {
+      gpu.has_epilogues = epilogues;
+      model m;
+      const auto x = m.g.placeholder("x", {shape::batch, 12});
+      const auto labels = m.g.placeholder("labels", {shape::batch}, dtype::int32);
+      auto h = dense_layer(x, "a", 16, activation::relu);
+      h = dense_layer(h, "b", 8, activation::relu);
+      const auto logits = dense_layer(dense_layer(h, "c", 8, activation::gelu), "d", 4);
+      m.loss = softmax_cross_entropy(logits, labels);
+      m.fetches = {logits};
+      m.draw(9, 4);
+      cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 9));
+      const auto before = gpu.epilogues();
+      run(m, there);
+      BOOST_TEST(gpu.epilogues() - before == (epilogues ? 3U : 0U));
+      check_against_cpu(gpu, m, 4);
+      check_mixed(gpu, m, 4);
+    }
+  });
+}
+
 // With normal numbers as weights, sums are about a hundred, and the normalization keeps their
 // errors.
 BOOST_AUTO_TEST_CASE(convolutional_networks_are_those_of_the_cpu) {

@@ -1,5 +1,7 @@
 #include "kernels/cuda/device.hpp"
 
+#include "kernels/cuda/conversions.hpp"
+#include "kernels/cuda/dense_product.hpp"
 #include "kernels/cuda/gpus.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/numeric.hpp"
@@ -7,7 +9,11 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <cstddef>
+#include <limits>
 #include <memory>
+#include <vector>
 
 // Tests that the simulator cannot replace: a GPU and cuBLAS compute the same.
 
@@ -65,6 +71,103 @@ BOOST_AUTO_TEST_CASE(products_are_those_of_the_cpu) {
       // 129 roundings of 2^-24, of sums of at most 129 products of a few units.
       check_close(result, expected, 1e-5, 1e-4, "product");
     }
+}
+
+// cublasLt has an algorithm for common layers. Its results are those of a product and a launch, and
+// ReLU does not hide numbers that are not finite.
+BOOST_AUTO_TEST_CASE(epilogues) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  const auto where = gpu->main_stream();
+  constexpr std::size_t m = 64;
+  constexpr std::size_t n = 128;
+  constexpr std::size_t k = 256;
+  const auto sent = [&](const std::vector<float>& x, dtype type) {
+    const cuda::buffer<float> wide(*gpu, x.size());
+    cuda::buffer<std::byte> result(*gpu, x.size() * size_of(type));
+    gpu->copy_in(where, wide.data(), x.data(), wide.bytes());
+    const cuda::converted one[] = {{wide.data(), dtype::float32, result.data(), type, x.size()}};
+    cuda::convert(where, one);
+    gpu->synchronize(where);
+    return result;
+  };
+  const auto floats = [](std::size_t count, const char* name) {
+    const auto x = random_values(count, name);
+    return std::vector<float>(x.begin(), x.end());
+  };
+  for (const auto type : {dtype::float32, dtype::float16, dtype::bfloat16}) {
+    if (!gpu->multiplies(type))
+      continue;
+    auto left = floats(m * k, "a");
+    left[k] = std::numeric_limits<float>::quiet_NaN(); // in row 1
+    const auto a = sent(left, type);
+    const auto b = sent(floats(n * k, "b"), type);
+    const auto bias = sent(floats(n, "bias"), dtype::float32);
+    const auto c = sent(std::vector<float>(m * n), type);
+    const cuda::buffer<float> space(*gpu, m * n);
+    cuda::dense_product x{{.m = m,
+                           .n = n,
+                           .k = k,
+                           .transpose_b = true,
+                           .a = a.data(),
+                           .b = b.data(),
+                           .c = c.data(),
+                           .operands = type,
+                           .result = type},
+                          reinterpret_cast<const float*>(bias.data()),
+                          {operation::relu}};
+    auto fused = x.what;
+    fused.bias = space.data();
+    fused.after = operation::relu;
+    BOOST_TEST(gpu->fuses(fused), to_string(type));
+    const auto result = [&] {
+      const cuda::buffer<float> wide(*gpu, m * n);
+      const cuda::converted one[] = {{c.data(), type, wide.data(), dtype::float32, m * n}};
+      cuda::convert(where, one);
+      std::vector<float> values(m * n);
+      gpu->copy_out(where, values.data(), wide.data(), wide.bytes());
+      gpu->synchronize(where);
+      return values;
+    };
+    cuda::multiply(*gpu, where, x, space.data());
+    const auto at_once = result();
+    // The same with a launch after the product: a bias at such an address has no epilogue.
+    const auto shifted = sent(floats(n + 1, "bias"), dtype::float32);
+    gpu->copy_inside(where, shifted.data() + 4, bias.data(), n * 4);
+    x.bias = reinterpret_cast<const float*>(shifted.data()) + 1;
+    x.what.result = dtype::float32;
+    const cuda::buffer<float> apart(*gpu, m * n);
+    x.what.c = apart.data();
+    cuda::multiply(*gpu, where, x, space.data());
+    std::vector<float> expected(m * n);
+    gpu->copy_out(where, expected.data(), apart.data(), apart.bytes());
+    gpu->synchronize(where);
+    const double rounding = type == dtype::bfloat16 ? 1.0 / 128 : 1.0 / 1024;
+    for (std::size_t i = 0; i < at_once.size(); ++i) {
+      const auto value = static_cast<double>(expected[i]);
+      if (i / n == 1)
+        BOOST_TEST(std::isnan(at_once[i]));
+      else
+        BOOST_TEST(std::fabs(static_cast<double>(at_once[i]) - value)
+                   <= rounding * (1 + std::fabs(value)));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(time_passes) {
+  const auto gpu = open_or_skip();
+  if (!gpu)
+    return;
+  const auto where = gpu->main_stream();
+  const cuda::buffer<float> from(*gpu, std::size_t{1} << 24);
+  const cuda::buffer<float> to(*gpu, from.size());
+  const auto begin = gpu->make_time_mark();
+  const auto end = gpu->make_time_mark();
+  begin->record(where);
+  gpu->copy_inside(where, to.data(), from.data(), from.bytes());
+  end->record(where);
+  BOOST_TEST(end->seconds_since(*begin) > 0);
 }
 
 BOOST_AUTO_TEST_CASE(dense_models) {

@@ -3,6 +3,7 @@
 #include "kernels/cpu/conversions.hpp"
 #include "kernels/cpu/executor_state.hpp"
 #include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/math.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 
 #include <algorithm>
@@ -36,6 +37,9 @@ simulated_stream& stream_of(cuda::stream x) {
 simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(3, seed) {}
 
 void* simulated_device::allocate(std::size_t bytes) {
+  if (bytes > largest_allocation)
+    throw cuda::device_error("out of memory of the simulated device: " + std::to_string(bytes)
+                             + " bytes are needed at once");
   ++allocations_;
   allocated_bytes_ += bytes;
   return allocate_simulated(bytes);
@@ -104,6 +108,15 @@ void simulated_device::copy_out(cuda::stream where, void* to, const void* from, 
   synchronize(where);
 }
 
+void simulated_device::copy_inside(cuda::stream where, void* to, const void* from,
+                                   std::size_t bytes) {
+  submit(where, [to, from, bytes] {
+    check_written(from, bytes);
+    mark_written(to, bytes);
+    std::memcpy(to, from, bytes);
+  });
+}
+
 void simulated_device::synchronize(cuda::stream where) {
   ++waits_;
   if (where.handle != nullptr)
@@ -126,6 +139,30 @@ std::unique_ptr<cuda::event> simulated_device::make_event() {
     std::shared_ptr<stream_mark> mark = std::make_shared<stream_mark>();
   };
   return std::make_unique<simulated_event>(streams_, waits_);
+}
+
+std::unique_ptr<cuda::time_mark> simulated_device::make_time_mark() {
+  struct simulated_time final : cuda::time_mark {
+    simulated_time(simulated_streams& all, std::size_t& waits) : streams(&all), count(&waits) {}
+
+    void record(cuda::stream where) override {
+      streams->record_time(stream_of(where), time);
+      streams->record(stream_of(where), mark);
+    }
+    double seconds_since(const cuda::time_mark& begin) override {
+      const auto& first = static_cast<const simulated_time&>(begin);
+      ++*count;
+      streams->wait(*first.mark);
+      streams->wait(*mark);
+      return 1e-6 * static_cast<double>(*time - *first.time);
+    }
+
+    simulated_streams* streams;
+    std::size_t* count;
+    std::shared_ptr<std::uint64_t> time = std::make_shared<std::uint64_t>();
+    std::shared_ptr<stream_mark> mark = std::make_shared<stream_mark>();
+  };
+  return std::make_unique<simulated_time>(streams_, waits_);
 }
 
 namespace {
@@ -152,6 +189,13 @@ void multiply_now(const cuda::product& x) {
                      x.transpose_b ? b.transposed() : b, cs.data() + i * x.m * x.n, x.n,
                      scratch.get());
   }
+  if (x.bias != nullptr) {
+    const auto bias = in_float(x.result, x.n, x.bias);
+    for (std::size_t i = 0; i < cs.size(); ++i)
+      cs[i] += bias[i % x.n];
+  }
+  if (x.after == operation::relu)
+    std::ranges::transform(cs, cs.begin(), cpu::relu<float>);
   mark_written(x.c, cs.size() * size_of(x.result));
   if (is_narrow(x.result))
     cpu::narrow(x.result, cs.size(), cs.data(), x.c);
@@ -162,6 +206,11 @@ void multiply_now(const cuda::product& x) {
 } // namespace
 
 void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
+  if (x.bias != nullptr || x.after != operation::end) {
+    if (!fuses(x))
+      throw simulation_error("a product with an epilogue that the device does not have");
+    ++epilogues_;
+  }
   submit(where, [x] { multiply_now(x); });
 }
 

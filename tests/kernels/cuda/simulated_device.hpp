@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/epilogue.hpp"
 #include "tests/kernels/cuda/simulated_streams.hpp"
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace troupe::test {
 /// The device of the simulator. Its memory is host memory between guard bands, its streams run work
 /// at once or in a random order (simulated_streams.hpp), and kernels/cpu/gemm.hpp computes
 /// products. Copies to the host and products fail with a simulation_error if they read memory that
-/// was never written.
+/// was never written. In its time, each kernel, copy and product takes a microsecond.
 class simulated_device : public cuda::device {
 public:
   /// @param seed of the order in which streams run; without one, all work runs when it is submitted
@@ -31,15 +32,22 @@ public:
   void release_pinned(void* memory) noexcept override;
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
+  void copy_inside(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
+  std::unique_ptr<cuda::time_mark> make_time_mark() override;
   void multiply(cuda::stream where, const cuda::product& x) override;
   bool multiplies(dtype type) const override { return type != refused_type; }
+  bool fuses(const cuda::product& x) override { return has_epilogues && cuda::has_epilogue(x); }
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
   /// The type of products that this device cannot compute; none by default.
   std::optional<dtype> refused_type;
+  /// Whether it multiplies with epilogues, by the rules of cublasLt.
+  bool has_epilogues = true;
+  /// Allocations of more device memory fail.
+  std::size_t largest_allocation = ~std::size_t{0};
 
   /// Allocations of both kinds of memory so far.
   std::size_t allocations() const noexcept { return allocations_; }
@@ -51,6 +59,8 @@ public:
   std::size_t replays() const noexcept { return replays_; }
   /// Copies of the upload stream so far.
   std::size_t uploads() const noexcept { return uploaded_; }
+  /// Products that were submitted with an epilogue so far.
+  std::size_t epilogues() const noexcept { return epilogues_; }
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
   /// pinned.
   std::size_t waits() const noexcept { return waits_; }
@@ -70,6 +80,7 @@ private:
   std::size_t replays_ = 0;
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
+  std::size_t epilogues_ = 0;
 };
 
 } // namespace troupe::test

@@ -52,8 +52,10 @@ void simulated_streams::run_next(simulated_stream& x) {
   if (next.until)
     std::ranges::transform(x.after, next.until->after, x.after.begin(),
                            [](auto a, auto b) { return std::max(a, b); });
-  if (next.work)
-    next.work();
+  if (!next.work)
+    return;
+  next.work();
+  time_ += next.takes_time ? 1 : 0;
 }
 
 bool simulated_streams::run_any() {
@@ -106,7 +108,11 @@ void simulated_streams::record(simulated_stream& x, std::shared_ptr<stream_mark>
           mark->reached = count;
           mark->after = x.after;
         },
-        nullptr});
+        nullptr, 0, false});
+}
+
+void simulated_streams::record_time(simulated_stream& x, std::shared_ptr<std::uint64_t> time) {
+  push(x, {[this, time = std::move(time)] { *time = time_; }, nullptr, 0, false});
 }
 
 void simulated_streams::hold(simulated_stream& x, std::shared_ptr<const stream_mark> mark) {

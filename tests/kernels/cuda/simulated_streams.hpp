@@ -35,6 +35,8 @@ struct simulated_stream {
     /// The task can run when this mark was reached so often; null if it can run at any time.
     std::shared_ptr<const stream_mark> until;
     std::uint64_t count = 0;
+    /// False for marks.
+    bool takes_time = true;
   };
 
   simulated_streams* owner = nullptr;
@@ -77,6 +79,9 @@ public:
   std::vector<std::function<void()>> end_recording(simulated_stream& x);
 
   void record(simulated_stream& x, std::shared_ptr<stream_mark> mark);
+  /// Writes the time of this place in the stream: the number of kernels, copies and products that
+  /// the device has run before.
+  void record_time(simulated_stream& x, std::shared_ptr<std::uint64_t> time);
   void hold(simulated_stream& x, std::shared_ptr<const stream_mark> mark);
   void wait(const stream_mark& mark);
   void synchronize(simulated_stream& x);
@@ -123,6 +128,8 @@ private:
   /// 0 to 4: after each submission, another task runs with a probability of a fifth of this, again
   /// and again.
   std::uint64_t keeps_up_ = 0;
+  /// Work that has run.
+  std::uint64_t time_ = 0;
 };
 
 } // namespace troupe::test

@@ -99,6 +99,33 @@ BOOST_AUTO_TEST_CASE(results_are_available_after_a_wait) {
   }
 }
 
+// Work takes a microsecond, marks and events none.
+BOOST_AUTO_TEST_CASE(time_passes_with_work) {
+  with_all_devices([](simulated_device& gpu) {
+    const auto where = gpu.main_stream();
+    const buffer<int> one(gpu, n);
+    const buffer<int> other(gpu, n);
+    const pinned here(gpu, n);
+    const auto done = gpu.make_event();
+    const auto begin = gpu.make_time_mark();
+    const auto middle = gpu.make_time_mark();
+    const auto end = gpu.make_time_mark();
+    begin->record(where);
+    middle->record(where);
+    fill(where, one, 7);
+    done->record(where);
+    gpu.copy_inside(where, other.data(), one.data(), one.bytes());
+    gpu.copy_out(where, here.data(), other.data(), other.bytes());
+    end->record(where);
+    BOOST_TEST(middle->seconds_since(*begin) == 0);
+    BOOST_TEST(end->seconds_since(*middle) == 3e-6, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST(all_are(here, 7)); // the host has waited for the mark
+    gpu.begin_recording(where);
+    BOOST_CHECK_THROW(end->record(where), simulation_error);
+    gpu.end_recording(where);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(pinned_memory_belongs_to_its_copies) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace troupe::bench {
+
+/// What a program asked of a device that can hold up its work.
+struct device_counts {
+  /// Of device memory and of pinned memory.
+  std::size_t allocations = 0;
+  /// The host waited for an event or for a stream.
+  std::size_t waits = 0;
+  /// CUDA graphs that were recorded.
+  std::size_t recordings = 0;
+  /// CUDA graphs that were submitted.
+  std::size_t replays = 0;
+
+  bool operator==(const device_counts&) const = default;
+};
+
+device_counts operator-(const device_counts& a, const device_counts& b);
+
+/// Another device, whose calls are counted.
+class counted_device final : public cuda::device {
+public:
+  explicit counted_device(std::unique_ptr<cuda::device> inner) : inner_(std::move(inner)) {}
+
+  const device_counts& counts() const noexcept { return counts_; }
+
+  std::string name() const override { return inner_->name(); }
+  cuda::stream main_stream() const override { return inner_->main_stream(); }
+  cuda::stream copy_stream() const override { return inner_->copy_stream(); }
+  cuda::stream upload_stream() const override { return inner_->upload_stream(); }
+  void enter() override { inner_->enter(); }
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) noexcept override { inner_->release(memory); }
+  void* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(void* memory) noexcept override { inner_->release_pinned(memory); }
+  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    inner_->copy_in(where, to, from, bytes);
+  }
+  void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    inner_->copy_out(where, to, from, bytes);
+  }
+  void copy_inside(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    inner_->copy_inside(where, to, from, bytes);
+  }
+  void synchronize(cuda::stream where) override;
+  std::unique_ptr<cuda::event> make_event() override;
+  std::unique_ptr<cuda::time_mark> make_time_mark() override { return inner_->make_time_mark(); }
+  void multiply(cuda::stream where, const cuda::product& x) override { inner_->multiply(where, x); }
+  bool multiplies(dtype type) const override { return inner_->multiplies(type); }
+  bool fuses(const cuda::product& x) override { return inner_->fuses(x); }
+  void begin_recording(cuda::stream where) override { inner_->begin_recording(where); }
+  std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
+
+private:
+  std::unique_ptr<cuda::device> inner_;
+  device_counts counts_;
+};
+
+} // namespace troupe::bench

@@ -1,0 +1,215 @@
+#pragma once
+
+#include "apps/troupe/bench/counted_device.hpp"
+#include "apps/troupe/bench/gpu_timing.hpp"
+#include "apps/troupe/bench/gpu_works.hpp"
+#include "apps/troupe/bench/runner.hpp"
+#include "kernels/cuda/device.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::bench {
+
+// `troupe bench gpu`: the speed of parts of training on a GPU, relative to the limits of the GPU,
+// and of whole steps, relative to PyTorch. All times are those between events of the GPU, except
+// for workers that share it. Everything takes an opened device, so that the tests can run it on a
+// simulated one, in small sizes.
+
+/// Opens a GPU by its number. Throws device_error.
+using device_opener = std::function<std::unique_ptr<cuda::device>(std::size_t)>;
+
+/// A dense layer: op(x) (m, k), weights (n, k), result (m, n).
+struct layer_size {
+  std::size_t m = 0;
+  std::size_t n = 0;
+  std::size_t k = 0;
+  dtype precision = dtype::float32;
+  operation after = operation::end;
+};
+
+/// Large enough to fill a GPU. The tests use smaller ones.
+struct gpu_sizes {
+  /// Parameters of an update.
+  std::size_t parameters = std::size_t{256} << 20;
+  /// Elements of chains, losses and normalizations, and their columns.
+  std::size_t elements = std::size_t{64} << 20;
+  std::size_t columns = 1024;
+  /// Elements of a plain copy.
+  std::size_t copied = std::size_t{256} << 20;
+  /// Inputs repeat after this many elements.
+  std::size_t pattern = std::size_t{1} << 20;
+  /// Products take turns with several sets of matrices, of so many bytes together: more than any
+  /// cache of a GPU.
+  std::size_t rotated_bytes = std::size_t{512} << 20;
+  std::vector<layer_size> layers = {
+    {4096, 4096, 4096, dtype::float32, operation::relu},
+    {4096, 4096, 4096, dtype::bfloat16, operation::relu},
+    {4096, 4096, 4096, dtype::float16, operation::relu},
+    {8192, 768, 3072, dtype::bfloat16, operation::end},
+    {8192, 3072, 768, dtype::bfloat16, operation::gelu},
+  };
+};
+
+/// Another program that trains the same works, each in its own way ("mode").
+class training_peer {
+public:
+  /// The first steps, whose losses are compared.
+  static constexpr std::size_t compared_steps = 10;
+
+  training_peer() = default;
+  training_peer(const training_peer&) = delete;
+  training_peer& operator=(const training_peer&) = delete;
+  virtual ~training_peer() = default;
+
+  virtual std::string name() const = 0;
+  /// The seconds of these steps. If there are at most compared_steps, also the loss of each.
+  virtual round run(std::size_t steps) = 0;
+};
+
+/// A peer cannot train a work in this mode. The text says why.
+struct peer_unavailable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct gpu_bench_options {
+  std::size_t device = 0;
+  /// Of gpu_measures; empty: all.
+  std::vector<std::string> measures;
+  gpu_rounds how;
+  gpu_sizes sizes;
+  std::vector<gpu_work> works;
+  std::vector<std::string> peer_modes;
+  /// Throws peer_unavailable.
+  std::function<std::unique_ptr<training_peer>(const gpu_work&, const material&,
+                                               const std::string& mode)>
+    make_peer;
+  /// Calls all functions, each on its own thread, and returns when all have returned.
+  std::function<void(std::span<const std::function<void()>>)> together;
+  /// Threads of the CPU, to check results.
+  std::size_t threads = 1;
+};
+
+/// "memory", "products", "training", "workers".
+std::span<const std::string_view> gpu_measures();
+
+// -- results. A fault says which result is wrong; it is empty if all are right.
+
+/// Work that the bandwidth of the memory limits.
+struct memory_result {
+  std::string what;
+  std::size_t elements = 0;
+  /// Read and written in a turn, each array once.
+  double bytes = 0;
+  statistics seconds{{0}};
+  /// Bytes per second of a plain copy, in the same rounds.
+  double copy_speed = 0;
+  /// Of ratio().
+  double goal = 0;
+  std::string fault = {};
+
+  double speed() const { return bytes / seconds.median; }
+  double ratio() const { return speed() / copy_speed; }
+};
+
+/// A dense layer beside the product alone.
+struct layer_result {
+  layer_size size;
+  statistics seconds{{0}};
+  statistics product_seconds{{0}};
+  /// Whether the product has an epilogue.
+  bool fused = false;
+  double goal = 0;
+  std::string fault = {};
+
+  double flop() const {
+    return 2.0 * static_cast<double>(size.m) * static_cast<double>(size.n)
+      * static_cast<double>(size.k);
+  }
+  double ratio() const { return product_seconds.median / seconds.median; }
+};
+
+/// Training steps beside those of a peer, in samples per second.
+struct peer_result {
+  std::string mode;
+  std::string name;
+  statistics ours{{0}};
+  statistics theirs{{0}};
+  /// The largest difference between losses, relative to the first one.
+  double difference = 0;
+  double goal = 0;
+  std::string fault = {};
+  /// Why there are no figures; empty if there are.
+  std::string unavailable = {};
+
+  double ratio() const { return ours.median / theirs.median; }
+};
+
+struct training_result {
+  gpu_work what;
+  /// Samples per second.
+  statistics speed{{0}};
+  /// Of a round.
+  std::size_t steps = 0;
+  double first_loss = 0;
+  double last_loss = 0;
+  /// Of all rounds together, after the first steps.
+  device_counts counts;
+  /// As in peer_result, to the CPU.
+  double difference = 0;
+  std::string fault = {};
+  std::vector<peer_result> peers;
+};
+
+/// Workers that share a GPU, beside one worker: samples per second of all.
+struct workers_result {
+  std::string work;
+  std::size_t workers = 0;
+  statistics one{{0}};
+  statistics all{{0}};
+  double goal = 0;
+  std::string fault = {};
+
+  double ratio() const { return all.median / one.median; }
+};
+
+struct gpu_results {
+  std::string device;
+  std::size_t rounds = 0;
+  std::vector<memory_result> memory;
+  std::vector<layer_result> layers;
+  std::vector<training_result> training;
+  std::vector<workers_result> workers;
+  /// What was not measured, and why.
+  std::vector<std::string> missing;
+
+  /// All of them, each with the name of its measure.
+  std::vector<std::string> faults() const;
+};
+
+/// Opens the GPU and measures. If the GPU cannot do a part, or its memory is too small, this part
+/// is in gpu_results::missing. Throws device_error if it cannot be opened, and input_error for
+/// unknown names.
+gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& options);
+
+// -- the measures
+
+/// Updates of SGD with momentum and AdamW, chains, losses and normalizations. `missing`: see
+/// gpu_results.
+std::vector<memory_result> measure_memory(cuda::device& gpu, const gpu_bench_options& options,
+                                          std::vector<std::string>& missing);
+std::vector<layer_result> measure_layers(cuda::device& gpu, const gpu_bench_options& options,
+                                         std::vector<std::string>& missing);
+training_result measure_training(counted_device& gpu, const gpu_work& what,
+                                 const gpu_bench_options& options);
+/// Two workers as in a job: each takes weights from the host and brings gradients there.
+workers_result measure_workers(const device_opener& open, const gpu_work& what,
+                               const gpu_bench_options& options);
+
+} // namespace troupe::bench

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "apps/troupe/bench/runner.hpp"
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/executor.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe::bench {
+
+/// The plan of a work for a GPU. With `whole`, all gradients are one bucket, so that a step is one
+/// CUDA graph.
+std::shared_ptr<const plan> gpu_training_plan(const work& what, dtype precision, bool whole);
+
+/// Trains a work on a GPU. Weights, gradients and the optimizer's state stay there. Each step is a
+/// CUDA graph and an update. It copies its batch from pinned memory, while the step before is
+/// computed, and brings its loss.
+class gpu_runner {
+public:
+  /// Throws device_error if the memory of the GPU is too small.
+  gpu_runner(cuda::device& gpu, const work& what, dtype precision, const material& data);
+
+  /// The seconds are those of the GPU, from the first to the last work of the steps.
+  round run(std::size_t steps);
+
+private:
+  double step();
+
+  cuda::device& gpu_;
+  const work& what_;
+  const material& data_;
+  std::vector<const float*> pointers_;
+  cuda::executor executor_;
+  cuda::buffer<float> state_;
+  std::uint64_t steps_ = 0;
+};
+
+} // namespace troupe::bench

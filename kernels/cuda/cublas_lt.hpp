@@ -1,0 +1,39 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+
+#include <cstddef>
+#include <memory>
+
+namespace troupe::cuda {
+
+/// Products with epilogues (epilogue.hpp) by cublasLt, of float32 (not TF32), bfloat16 or float16.
+/// The library is loaded at run time, like cuBLAS. cublasLt proposes an algorithm for each kind of
+/// product: sizes, types, epilogue, and alignment of the operands. It is chosen once, and kept.
+class cublas_lt {
+public:
+  /// Work space that algorithms may take: the size that cuBLAS recommends for Hopper.
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+  /// For the current device. Throws device_error if the library is missing or does not start.
+  /// @param workspace workspace_bytes of device memory, aligned to 256 bytes, borrowed
+  explicit cublas_lt(void* workspace);
+  ~cublas_lt();
+  cublas_lt(const cublas_lt&) = delete;
+  cublas_lt& operator=(const cublas_lt&) = delete;
+
+  /// True if cublasLt has an algorithm. Does not touch the device.
+  bool fuses(const product& x);
+  /// Requires fuses(x). It allocates nothing, so a CUDA graph can record it.
+  void multiply(stream where, const product& x);
+
+private:
+  struct library;
+  struct choice;
+  const choice& chosen(const product& x);
+
+  std::unique_ptr<library> library_;
+  void* workspace_;
+};
+
+} // namespace troupe::cuda

@@ -1,0 +1,170 @@
+#include "kernels/cuda/cublas_lt.hpp"
+
+#include "kernels/cpu/conversions.hpp"
+#include "tests/kernels/cuda/fake_cublas_lt.hpp"
+#include "tests/kernels/numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+// The calls of cublasLt, with a library that computes on the host in its place.
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(cublas_lt)
+
+namespace {
+
+/// Aligned memory of the host in the place of device memory.
+struct memory {
+  memory(dtype of, const std::vector<double>& values, std::size_t gap = 0)
+    : type(of), bytes(values.size() * size_of(of) + gap + 256) {
+    auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+    offset = (256 - address % 256) % 256 + gap;
+    const std::vector<float> narrow_them(values.begin(), values.end());
+    if (is_narrow(of))
+      cpu::narrow(of, values.size(), narrow_them.data(), data());
+    else
+      std::copy(narrow_them.begin(), narrow_them.end(), static_cast<float*>(data()));
+  }
+  void* data() { return bytes.data() + offset; }
+  std::vector<float> values(std::size_t n) {
+    std::vector<float> result(n);
+    if (is_narrow(type))
+      cpu::widen(type, n, data(), result.data());
+    else
+      std::copy_n(static_cast<const float*>(data()), n, result.data());
+    return result;
+  }
+
+  dtype type;
+  std::vector<std::byte> bytes;
+  std::size_t offset = 0;
+};
+
+/// A library with its work space.
+struct library {
+  memory workspace{dtype::float32,
+                   std::vector<double>(cuda::cublas_lt::workspace_bytes / sizeof(float))};
+  cuda::cublas_lt lt{workspace.data()};
+};
+
+struct operands {
+  operands(std::size_t m_, std::size_t n_, std::size_t k_, dtype of, dtype result)
+    : m(m_), n(n_), k(k_), a(of, random_values(m * k, "a")), b(of, random_values(k * n, "b")),
+      bias(result, random_values(n, "bias")), c(result, std::vector<double>(m * n)) {}
+
+  cuda::product with(bool transpose_a, bool transpose_b, bool with_bias, operation after) {
+    return {.m = m,
+            .n = n,
+            .k = k,
+            .transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .a = a.data(),
+            .b = b.data(),
+            .c = c.data(),
+            .operands = a.type,
+            .result = c.type,
+            .bias = with_bias ? bias.data() : nullptr,
+            .after = after};
+  }
+  std::vector<double> expected(const cuda::product& x) {
+    const auto as = a.values(m * k);
+    const auto bs = b.values(k * n);
+    const auto biases = bias.values(n);
+    std::vector<double> result(m * n);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const auto row = i / n;
+      const auto column = i % n;
+      for (std::size_t p = 0; p < k; ++p)
+        result[i] += static_cast<double>(as[x.transpose_a ? p * m + row : row * k + p])
+          * static_cast<double>(bs[x.transpose_b ? column * k + p : p * n + column]);
+      result[i] += x.bias != nullptr ? static_cast<double>(biases[column]) : 0;
+      if (x.after == operation::relu)
+        result[i] = std::max(result[i], 0.0);
+    }
+    return result;
+  }
+
+  std::size_t m, n, k;
+  memory a, b, bias, c;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(products_with_epilogues) {
+  library l;
+  for (const auto type : {dtype::float32, dtype::bfloat16, dtype::float16})
+    for (const auto result : {type, dtype::float32})
+      for (const auto& [m, n, k] : {std::array<std::size_t, 3>{1, 1, 1}, {5, 7, 3}, {4, 16, 9}})
+        for (const bool ta : {false, true})
+          for (const bool tb : {false, true})
+            for (const auto& [biased, after] : {std::pair{true, operation::end},
+                                                {true, operation::relu},
+                                                {false, operation::relu}}) {
+              operands x(m, n, k, type, result);
+              const auto what = x.with(ta, tb, biased, after);
+              BOOST_REQUIRE(l.lt.fuses(what));
+              l.lt.multiply({}, what);
+              const auto tolerance = result == dtype::bfloat16 ? 1.0 / 256
+                : result == dtype::float16                     ? 1.0 / 2048
+                                                               : 1e-6;
+              check_close(x.c.values(m * n), x.expected(what), tolerance, 1e-5, "product");
+            }
+}
+
+BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {
+  library l;
+  auto& counts = fake_cublas_lt_counts();
+  counts.proposals = counts.products = 0;
+  operands x(4, 8, 3, dtype::float32, dtype::float32);
+  operands other(4, 8, 3, dtype::float32, dtype::float32);
+  const auto what = x.with(false, true, true, operation::relu);
+  for (int i = 0; i < 3; ++i) {
+    BOOST_TEST(l.lt.fuses(what));
+    l.lt.multiply({}, what);
+  }
+  // The same kind of product, in another place.
+  l.lt.multiply({}, other.with(false, true, true, operation::relu));
+  check_close(other.c.values(32), other.expected(other.with(false, true, true, operation::relu)),
+              1e-6, 1e-5, "product");
+  BOOST_TEST(counts.proposals == 1U);
+  BOOST_TEST(counts.products == 4U);
+  BOOST_TEST(l.lt.fuses(x.with(false, true, true, operation::end)));
+  BOOST_TEST(l.lt.fuses(x.with(false, false, true, operation::relu)));
+  auto unaligned = what;
+  unaligned.m = 3;
+  unaligned.a = static_cast<const float*>(what.a) + 1;
+  BOOST_TEST(l.lt.fuses(unaligned));
+  l.lt.multiply({}, unaligned); // an algorithm for aligned operands would be refused
+  BOOST_TEST(counts.proposals == 4U);
+}
+
+BOOST_AUTO_TEST_CASE(products_without_an_algorithm) {
+  library l;
+  operands refused(4, refused_columns, 3, dtype::float32, dtype::float32);
+  const auto what = refused.with(false, false, true, operation::relu);
+  BOOST_TEST(!l.lt.fuses(what));
+  BOOST_TEST(!l.lt.fuses(what));
+  BOOST_CHECK_THROW(l.lt.multiply({}, what), cuda::device_error);
+  operands x(4, 8, 3, dtype::float32, dtype::float32);
+  BOOST_TEST(!l.lt.fuses(x.with(false, false, true, operation::gelu)));
+  BOOST_TEST(!l.lt.fuses(x.with(false, false, false, operation::end)));
+}
+
+BOOST_AUTO_TEST_CASE(nothing_stays) {
+  const auto before = fake_cublas_lt_counts().alive;
+  {
+    library l;
+    operands x(4, 8, 3, dtype::float32, dtype::float32);
+    BOOST_TEST(l.lt.fuses(x.with(false, false, true, operation::relu)));
+    BOOST_TEST(fake_cublas_lt_counts().alive > before);
+  }
+  BOOST_TEST(fake_cublas_lt_counts().alive == before);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
