@@ -4,11 +4,11 @@
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/sha256.hpp"
 #include "kernels/formats/file.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <vector>
 
 #include <google/protobuf/descriptor.h>
@@ -47,13 +47,6 @@ struct flat_field {
   bool is_default = false;
 };
 
-template <class T>
-std::string number_text(T value) {
-  std::array<char, 64> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  return {buffer.data(), end};
-}
-
 std::string quoted(const std::string& text) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string result = "\"";
@@ -73,17 +66,17 @@ std::string value_text(const Message& message, const FieldDescriptor& field, int
   const bool list = field.is_repeated();
   switch (field.cpp_type()) {
   case FieldDescriptor::CPPTYPE_INT32:
-    return number_text(list ? r.GetRepeatedInt32(message, &field, index)
-                            : r.GetInt32(message, &field));
+    return std::to_string(list ? r.GetRepeatedInt32(message, &field, index)
+                               : r.GetInt32(message, &field));
   case FieldDescriptor::CPPTYPE_INT64:
-    return number_text(list ? r.GetRepeatedInt64(message, &field, index)
-                            : r.GetInt64(message, &field));
+    return std::to_string(list ? r.GetRepeatedInt64(message, &field, index)
+                               : r.GetInt64(message, &field));
   case FieldDescriptor::CPPTYPE_UINT32:
-    return number_text(list ? r.GetRepeatedUInt32(message, &field, index)
-                            : r.GetUInt32(message, &field));
+    return std::to_string(list ? r.GetRepeatedUInt32(message, &field, index)
+                               : r.GetUInt32(message, &field));
   case FieldDescriptor::CPPTYPE_UINT64:
-    return number_text(list ? r.GetRepeatedUInt64(message, &field, index)
-                            : r.GetUInt64(message, &field));
+    return std::to_string(list ? r.GetRepeatedUInt64(message, &field, index)
+                               : r.GetUInt64(message, &field));
   case FieldDescriptor::CPPTYPE_FLOAT:
     return number_text(list ? r.GetRepeatedFloat(message, &field, index)
                             : r.GetFloat(message, &field));

@@ -2,6 +2,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/layer_list.hpp"
 #include "actors/model/model_builder.hpp"
+#include "actors/model/optimizer_builder.hpp"
 #include "actors/model/problem_list.hpp"
 #include "actors/model/protocol_traits.hpp"
 
@@ -142,33 +143,11 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
 
 void check_learning_rate(const proto::Job& job, problem_list& problems) {
   const auto& rate = job.learning_rate();
-  const auto number = [&](double value, bool zero_allowed, const std::string& path) {
-    problems.require(std::isfinite(value) && value >= 0 && (zero_allowed || value > 0), path,
-                     std::string{"expected a finite number, "}
-                       + (zero_allowed ? "0 or more" : "more than 0") + ", got "
-                       + std::to_string(value));
-  };
-  number(rate.base(), false, "learning_rate.base");
-  number(rate.warmup_epochs(), true, "learning_rate.warmup_epochs");
+  for (const auto& problem : problems_of(unchecked_learning_rate(job)))
+    if (problem.field != "epochs") // checked for every job
+      problems.add(problem.field, problem.text);
   problems.require(!(rate.warmup_epochs() > static_cast<float>(job.epochs())),
                    "learning_rate.warmup_epochs", "longer than the job's epochs");
-  if (rate.has_step()) {
-    number(rate.step().every_epochs(), false, "learning_rate.step.every_epochs");
-    number(rate.step().factor(), false, "learning_rate.step.factor");
-  }
-  if (rate.has_cosine())
-    number(rate.cosine().final(), true, "learning_rate.cosine.final");
-  if (rate.has_exponential())
-    number(rate.exponential().factor(), false, "learning_rate.exponential.factor");
-  const auto& cycle = rate.one_cycle();
-  problems.require(cycle.rising() >= 0 && cycle.rising() < 1, "learning_rate.one_cycle.rising",
-                   "expected 0 or more and less than 1, got " + std::to_string(cycle.rising()));
-  const auto divisor = [&](double value, const std::string& path) {
-    problems.require(std::isfinite(value) && value >= 1, path,
-                     "expected a finite number, 1 or more, got " + std::to_string(value));
-  };
-  divisor(cycle.start_divisor(), "learning_rate.one_cycle.start_divisor");
-  divisor(cycle.end_divisor(), "learning_rate.one_cycle.end_divisor");
 }
 
 void check_solver(const proto::Job& job, problem_list& problems) {

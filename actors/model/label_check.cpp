@@ -2,20 +2,13 @@
 
 #include "actors/model/dataset_labels.hpp"
 #include "kernels/error.hpp"
+#include "kernels/text.hpp"
 
-#include <array>
-#include <charconv>
 #include <string>
 
 namespace troupe {
 
 namespace {
-
-/// The shortest decimal text that gives the same float when read.
-std::string shortest_text(float x) {
-  std::array<char, 32> buffer{};
-  return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
-}
 
 void check_part(const dataset& part, bool hinge, const std::string& name) {
   const auto targets = read_labels(part).targets;
@@ -25,7 +18,7 @@ void check_part(const dataset& part, bool hinge, const std::string& name) {
       continue;
     throw input_error("data: " + name + " record "
                       + std::to_string(part.origin(i / part.record().label_width)) + " has target "
-                      + shortest_text(t) + "; model.loss: "
+                      + number_text(t) + "; model.loss: "
                       + (hinge ? "HINGE expects -1 or 1" : "BINARY_CROSS_ENTROPY expects 0 to 1")
                       + ". For numbers to predict, use MEAN_SQUARED_ERROR; for classes of a table, "
                         "data.csv.label");

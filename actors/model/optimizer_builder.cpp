@@ -108,7 +108,7 @@ parameter_groups build_groups(const proto::Optimizer& options, const layout& par
   return result;
 }
 
-learning_rate build_learning_rate(const proto::Job& job) {
+learning_rate unchecked_learning_rate(const proto::Job& job) {
   const auto& options = job.learning_rate();
   learning_rate result;
   result.base = options.base();
@@ -123,6 +123,11 @@ learning_rate build_learning_rate(const proto::Job& job) {
     result.schedule =
       one_cycle_rate{options.one_cycle().rising(), options.one_cycle().start_divisor(),
                      options.one_cycle().end_divisor(), static_cast<double>(job.epochs())};
+  return result;
+}
+
+learning_rate build_learning_rate(const proto::Job& job) {
+  auto result = unchecked_learning_rate(job);
   check(result);
   return result;
 }

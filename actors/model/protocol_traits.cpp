@@ -5,10 +5,10 @@
 #include "actors/model/problem_list.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/nearest_name.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
 namespace troupe {
 
@@ -22,12 +22,6 @@ void require_multiple(const proto::Job& job, std::uint32_t steps, const std::str
                    "the replicas are equal only after each " + std::to_string(every)
                      + " steps (local_sgd.every); expected a multiple of that, got "
                      + std::to_string(steps));
-}
-
-std::string number_text(double x) {
-  std::ostringstream out;
-  out << x;
-  return out.str();
 }
 
 void check_outer(const proto::OuterOptimizer& x, problem_list& problems) {

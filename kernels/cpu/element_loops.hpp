@@ -4,6 +4,7 @@
 // for larger vectors, by loops_avx512.cpp. All functions have internal linkage: if two files
 // compile an inline function for different processors, the linker keeps only one of them.
 
+#include "kernels/cpu/element_formulas.hpp"
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/math.hpp"
 #include "kernels/cpu/vectorize.hpp"
@@ -71,19 +72,19 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
   }
 }
 
-// f(x, factor), f(x, y, factor), f(x, y, z, factor)
+// F: the formula, f(a, b, c, factor). Operands that it does not read may be any number.
 
 template <class T, class F>
 constexpr element_row<T> unary(operation op, F) {
   return {op, [](std::size_t n, const T* a, const T*, const T*, T factor, T* out) {
-            map(n, a, out, [factor](T x) { return F{}(x, factor); });
+            map(n, a, out, [factor](T x) { return F{}(x, x, x, factor); });
           }};
 }
 
 template <class T, class F>
 constexpr element_row<T> binary(operation op, F) {
   return {op, [](std::size_t n, const T* a, const T* b, const T*, T factor, T* out) {
-            map(n, a, b, out, [factor](T x, T y) { return F{}(x, y, factor); });
+            map(n, a, b, out, [factor](T x, T y) { return F{}(x, y, y, factor); });
           }};
 }
 
@@ -107,10 +108,10 @@ template <class T, class F>
 constexpr element_row<T> activation(operation op, F f) {
   auto row = unary<T>(op, f);
   row.after_bias = [](std::size_t rows, std::size_t columns, const T* x, const T* b, T* out) {
-    map_rows(rows, columns, x, b, out, [](T v) { return F{}(v, T(1)); });
+    map_rows(rows, columns, x, b, out, [](T v) { return F{}(v, v, v, T(1)); });
   };
   row.after_row_bias = [](std::size_t rows, std::size_t columns, const T* x, const T* b, T* out) {
-    map_with_row_bias(rows, columns, x, b, out, [](T v) { return F{}(v, T(1)); });
+    map_with_row_bias(rows, columns, x, b, out, [](T v) { return F{}(v, v, v, T(1)); });
   };
   row.epilogue = true;
   return row;
@@ -130,52 +131,32 @@ constexpr element_row<T> costly(element_row<T> row) {
   row.costly = true;
   return row;
 }
+template <class T, class F>
+constexpr element_row<T> costly_unary(operation op, F f) {
+  return costly(unary<T>(op, f));
+}
+template <class T, class F>
+constexpr element_row<T> costly_binary(operation op, F f) {
+  return costly(binary<T>(op, f));
+}
+template <class T, class F>
+constexpr element_row<T> costly_activation(operation op, F f) {
+  return costly(activation<T>(op, f));
+}
 
 template <class T>
 const element_row<T>* element_rows() {
-  using op = operation;
+#define TROUPE_ELEMENT_LOOP(kind, name, formula)                                                   \
+  kind<T>(operation::name,                                                                         \
+          []([[maybe_unused]] T a, [[maybe_unused]] T b, [[maybe_unused]] T c,                     \
+             [[maybe_unused]] T factor) { return formula; }),
   static constexpr auto table = [] {
     std::array<element_row<T>, operation_count> result{};
-    for (const auto& row : {
-           binary<T>(op::add, [](T x, T y, T) { return x + y; }),
-           binary<T>(op::subtract, [](T x, T y, T) { return x - y; }),
-           binary<T>(op::multiply, [](T x, T y, T) { return x * y; }),
-           binary<T>(op::divide, [](T x, T y, T) { return x / y; }),
-           unary<T>(op::scale, [](T x, T factor) { return factor * x; }),
-           unary<T>(op::offset, [](T x, T factor) { return x + factor; }),
-           costly(unary<T>(op::exp, [](T x, T) { return cpu::exp(x); })),
-           costly(unary<T>(op::log, [](T x, T) { return cpu::log(x); })),
-           unary<T>(op::square_root, [](T x, T) { return std::sqrt(x); }),
-           unary<T>(op::absolute, [](T x, T) { return std::abs(x); }),
-           unary<T>(op::sign, [](T x, T) { return cpu::sign(x); }),
-           costly(unary<T>(op::erf, [](T x, T) { return cpu::erf(x); })),
-           costly(unary<T>(op::gelu, [](T x, T) { return cpu::gelu(x); })),
-           costly(unary<T>(op::softplus, [](T x, T) { return cpu::softplus(x); })),
-           activation<T>(op::relu, [](T x, T) { return cpu::relu(x); }),
-           costly(activation<T>(op::tanh, [](T x, T) { return cpu::tanh(x); })),
-           costly(activation<T>(op::sigmoid, [](T x, T) { return cpu::sigmoid(x); })),
-           unary<T>(op::leaky_relu, [](T x, T factor) { return x > T(0) ? x : factor * x; }),
-           derivative<T>(op::relu_gradient, [](T x, T y, T) { return cpu::relu_gradient(x, y); }),
-           derivative<T>(op::tanh_gradient, [](T x, T y, T) { return cpu::tanh_gradient(x, y); }),
-           derivative<T>(op::sigmoid_gradient,
-                         [](T x, T y, T) { return cpu::sigmoid_gradient(x, y); }),
-           binary<T>(op::leaky_relu_gradient,
-                     [](T x, T y, T factor) { return cpu::leaky_relu_gradient(x, y, factor); }),
-           costly(
-             binary<T>(op::gelu_gradient, [](T x, T y, T) { return cpu::gelu_gradient(x, y); })),
-           binary<T>(op::maximum, [](T x, T y, T) { return cpu::maximum(x, y); }),
-           binary<T>(op::minimum, [](T x, T y, T) { return cpu::minimum(x, y); }),
-           unary<T>(op::at_least, [](T x, T factor) { return x < factor ? factor : x; }),
-           unary<T>(op::at_most, [](T x, T factor) { return x > factor ? factor : x; }),
-           binary<T>(op::greater, [](T x, T y, T) { return cpu::greater(x, y); }),
-           unary<T>(op::above, [](T x, T factor) { return cpu::above(x, factor); }),
-           // Within a chain. Alone, executor_dense.cpp runs it.
-           unary<T>(op::cast, [](T x, T) { return x; }),
-           ternary<T>(op::select, [](T m, T x, T y, T) { return cpu::select(m, x, y); }),
-         })
+    for (const auto& row : {TROUPE_ELEMENTS(TROUPE_ELEMENT_LOOP)})
       result[static_cast<std::size_t>(row.op)] = row;
     return result;
   }();
+#undef TROUPE_ELEMENT_LOOP
   return &table[0];
 }
 

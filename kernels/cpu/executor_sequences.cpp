@@ -97,6 +97,17 @@ void run_concat(const step<T>& s) {
 }
 
 template <class T>
+void run_blend(const step<T>& s) {
+  const move_step<T> move{s};
+  const blend_sizes size{s.run.extent(s.x.inputs[0], move.axis),
+                         s.run.extent(s.x.output, move.axis), s.run.extent(s.x.inputs[1], 1),
+                         move.inner};
+  move.each([&](range part, T* to) {
+    blend(part.size(), size, s.a + part.begin * size.from * size.inner, s.b, to);
+  });
+}
+
+template <class T>
 void run_batched_matmul(const step<T>& s) {
   const auto& x = s.x;
   const auto rank = x.output.shape.rank();
@@ -171,6 +182,7 @@ std::span<const operation_row<T>> sequence_rows() {
     {op::place, run_place<T>},
     {op::reverse, run_reverse<T>},
     {op::concat, run_concat<T>},
+    {op::blend, run_blend<T>},
     {op::embedding,
      [](s i) {
        const auto* const ids = i.run.labels(i.x.inputs[1]);

@@ -75,6 +75,39 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
     std::copy_n(from + r * from_stride, size, to + r * to_stride);
 }
 
+namespace {
+
+/// One element of each of `inner` columns; see blend.
+template <class T>
+void blend_entry(const T* term, std::size_t taps, std::size_t inner, const T* x, T* out) {
+  if (term[0] < 0) {
+    std::fill_n(out, inner, T(0));
+    return;
+  }
+  for (std::size_t k = 0; k < taps && term[0] >= 0; ++k, term += 2) {
+    const T* const from = x + static_cast<std::size_t>(term[0]) * inner;
+    const T weight = term[1];
+    if (k == 0) {
+      TROUPE_INDEPENDENT
+      for (std::size_t j = 0; j < inner; ++j)
+        out[j] = weight * from[j];
+    } else {
+      TROUPE_INDEPENDENT
+      for (std::size_t j = 0; j < inner; ++j)
+        out[j] += weight * from[j];
+    }
+  }
+}
+
+} // namespace
+
+template <class T>
+void blend(std::size_t rows, const blend_sizes& size, const T* x, const T* table, T* out) {
+  for (std::size_t r = 0; r < rows; ++r, x += size.from * size.inner)
+    for (std::size_t i = 0; i < size.to; ++i, out += size.inner)
+      blend_entry(table + 2 * i * size.taps, size.taps, size.inner, x, out);
+}
+
 template <class T>
 void embedding(std::span<const std::int32_t> ids, std::size_t entries, range rows,
                std::size_t columns, const T* table, T* out) {
@@ -173,6 +206,7 @@ void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out) {
   template void gather_strided(std::span<const std::size_t>, std::span<const std::size_t>,         \
                                const T*, T*);                                                      \
   template void copy_rows(std::size_t, std::size_t, const T*, std::size_t, T*, std::size_t);       \
+  template void blend(std::size_t, const blend_sizes&, const T*, const T*, T*);                    \
   template void embedding(std::span<const std::int32_t>, std::size_t, range, std::size_t,          \
                           const T*, T*);                                                           \
   template void embedding_gradient(std::span<const std::int32_t>, std::size_t, std::size_t, range, \

@@ -24,6 +24,18 @@ template <class T>
 void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride);
 
+/// How a row (from, inner) becomes a row (to, inner): element (i, j) is the sum of weight *
+/// x(position, j) over the terms of entry i of a table (to, taps, 2) of positions and weights. A
+/// position below 0 ends the entry.
+struct blend_sizes {
+  std::size_t from = 0;
+  std::size_t to = 0;
+  std::size_t taps = 0;
+  std::size_t inner = 0;
+};
+template <class T>
+void blend(std::size_t rows, const blend_sizes& size, const T* x, const T* table, T* out);
+
 /// out (ids, columns) = rows of a table (entries, columns), or NaN for an ID outside the table.
 /// `table` holds only the rows `rows`; IDs of other rows are skipped.
 template <class T>

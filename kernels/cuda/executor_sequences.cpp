@@ -100,6 +100,14 @@ void run_reverse(const step& s) {
           s.values(0), s.result());
 }
 
+void run_blend(const step& s) {
+  const move_step move{s};
+  blend(s.where(), move.rows,
+        {s.run.extent(s.x.inputs[0], move.axis), s.run.extent(s.x.output, move.axis),
+         s.run.extent(s.x.inputs[1], 1), move.inner},
+        s.a, s.b, s.out);
+}
+
 /// `weight`: the position of w among the inputs.
 template <std::size_t weight>
 cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
@@ -129,6 +137,7 @@ std::span<const operation_row> sequence_rows() {
     {.op = op::place, .run = run_place, .narrow = true},
     {.op = op::reverse, .run = run_reverse, .narrow = true},
     {.op = op::concat, .run = run_concat, .narrow = true},
+    {.op = op::blend, .run = run_blend},
     {op::embedding,
      [](s i) {
        const auto size = i.matrix(i.x.output);

@@ -59,6 +59,31 @@ struct reverse_kernel {
   }
 };
 
+struct blend_kernel {
+  view<const float> x;     // (rows, from, inner)
+  view<const float> table; // (to, taps, 2)
+  view<float> out;         // (rows, to, inner)
+  cpu::blend_sizes size;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const auto entry = i / size.inner;
+      const auto first = entry / size.to * size.from;
+      const auto terms = entry % size.to * size.taps;
+      float total = 0;
+      for (std::size_t k = 0; k < size.taps; ++k) {
+        const auto position = table.load(2 * (terms + k));
+        if (position < 0)
+          break;
+        const auto at = (first + static_cast<std::size_t>(position)) * size.inner + i % size.inner;
+        const auto part = table.load(2 * (terms + k) + 1) * x.load(at);
+        total = k == 0 ? part : total + part; // 0 + -0 would be 0
+      }
+      out.store(i, total);
+    }
+  }
+};
+
 struct embedding_kernel {
   view<const std::int32_t> ids; // (n)
   view<const float> table;      // (entries, columns)
@@ -175,6 +200,14 @@ void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, m
       launch(where, "reverse", {blocks_for(size)}, reverse_kernel{from, to, n, inner});
     },
     read_elements{x, size});
+}
+
+void blend(stream where, std::size_t rows, const cpu::blend_sizes& size, const float* x,
+           const float* table, float* out) {
+  const auto n = rows * size.to * size.inner;
+  launch(where, "blend", {blocks_for(n)},
+         blend_kernel{
+           {x, rows * size.from * size.inner}, {table, 2 * size.to * size.taps}, {out, n}, size});
 }
 
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,

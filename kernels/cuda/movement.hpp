@@ -33,6 +33,10 @@ void copy_rows(stream where, const row_copy& what);
 void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, mixed_input x,
              mixed_output out);
 
+/// out (rows, to, inner) from x (rows, from, inner) and a table (to, taps, 2): cpu::blend.
+void blend(stream where, std::size_t rows, const cpu::blend_sizes& size, const float* x,
+           const float* table, float* out);
+
 /// out (n, columns) = the rows of the table (entries, columns) with the numbers `ids` (n). NaN for
 /// invalid ids.
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,

@@ -3,6 +3,7 @@
 #include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/parsing.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,6 +2,7 @@
 
 #include "kernels/data/table.hpp"
 #include "kernels/error.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <cmath>

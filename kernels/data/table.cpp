@@ -2,20 +2,15 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/printable.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
 
 namespace troupe {
-
-std::string number_text(double x) {
-  std::array<char, 32> buffer{};
-  return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
-}
 
 void float32_spread::check(std::string_view name, const std::string& what) const {
   const auto size = std::max(std::abs(low_), std::abs(high_));

@@ -32,9 +32,6 @@ struct column_moments {
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows);
 
-/// The shortest decimal text that gives the same number when read.
-std::string number_text(double x);
-
 /// The smallest and the largest of some numbers that float32 may not be able to distinguish.
 class float32_spread {
 public:

@@ -2,6 +2,7 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/parsing.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -58,12 +59,12 @@ idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name) {
                            | std::uint64_t{at(i + 2)} << 8 | at(i + 3));
   std::uint64_t expected = 0;
   if (!byte_count(result.shape, element_size(result.type), expected))
-    reject(name, "shape " + text_of_shape(result.shape) + " is larger than any file");
+    reject(name, "shape " + shape_text(result.shape) + " is larger than any file");
   const std::uint64_t there = bytes.size() - header;
   if (there != expected)
     reject(name,
            std::string{there < expected ? "truncated" : "too long"} + ": shape "
-             + text_of_shape(result.shape) + " takes " + std::to_string(expected)
+             + shape_text(result.shape) + " takes " + std::to_string(expected)
              + " bytes of values, the file has " + std::to_string(there));
   result.values = bytes.subspan(header);
   return result;
@@ -81,7 +82,7 @@ idx_array parse_idx_u8(std::span<const std::byte> bytes, std::size_t rank, std::
              + (rank == 1     ? " (labels)"
                   : rank == 3 ? " (images, rows, columns)"
                               : "")
-             + ", found shape " + text_of_shape(result.shape));
+             + ", found shape " + shape_text(result.shape));
   return result;
 }
 
@@ -92,7 +93,7 @@ std::vector<std::byte> write_idx_u8(std::span<const std::uint64_t> shape,
   if (shape.empty() || shape.size() > 255 || !std::ranges::all_of(shape, fits)
       || !byte_count(shape, 1, expected) || expected != values.size())
     throw input_error("IDX: " + std::to_string(values.size()) + " values do not fill shape "
-                      + text_of_shape(shape));
+                      + shape_text(shape));
   std::vector<std::byte> out{std::byte{0}, std::byte{0}, std::byte{0x08},
                              static_cast<std::byte>(shape.size())};
   out.reserve(4 + 4 * shape.size() + values.size());

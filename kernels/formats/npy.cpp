@@ -4,6 +4,7 @@
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/parsing.hpp"
 #include "kernels/formats/printable.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -217,13 +218,6 @@ std::size_t element_size(npy_type type) noexcept {
 
 std::string_view to_string(npy_type type) noexcept {
   return entry_of(type).name;
-}
-
-std::string shape_text(std::span<const std::uint64_t> shape) {
-  std::string result = "(";
-  for (const auto size : shape)
-    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
-  return result + ")";
 }
 
 double npy_array::at(std::uint64_t index) const noexcept {

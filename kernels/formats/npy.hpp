@@ -33,9 +33,6 @@ struct npy_array {
   double at(std::uint64_t index) const noexcept;
 };
 
-/// "(60000, 28, 28)".
-std::string shape_text(std::span<const std::uint64_t> shape);
-
 /// Reads the .npy format of NumPy, versions 1 to 3 (numpy.lib.format): "\x93NUMPY", version, length
 /// of the header, a Python dictionary with the keys descr, fortran_order and shape, values.
 /// Elements: float32, float64, uint8, int32, int64, little-endian; C order. Allocates the shape (at

@@ -19,11 +19,4 @@ bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std
     shape, [&](std::uint64_t size) { return !__builtin_mul_overflow(out, size, &out); });
 }
 
-std::string text_of_shape(std::span<const std::uint64_t> shape) {
-  std::string result = "(";
-  for (const auto size : shape)
-    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
-  return result + ")";
-}
-
 } // namespace troupe

@@ -14,7 +14,4 @@ namespace troupe {
 /// false if it does not fit into 64 bits.
 bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std::uint64_t& out);
 
-/// "(2, 3)".
-std::string text_of_shape(std::span<const std::uint64_t> shape);
-
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "kernels/error.hpp"
 #include "kernels/formats/json_text.hpp"
 #include "kernels/formats/parsing.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -45,7 +46,7 @@ constexpr std::array<dtype_facts, 13> facts{{{"BOOL", 1},
                                              {"U64", 8}}};
 
 std::string text_of(safetensors_dtype dtype, std::span<const std::uint64_t> shape) {
-  return std::string{to_string(dtype)} + " " + text_of_shape(shape);
+  return std::string{to_string(dtype)} + " " + shape_text(shape);
 }
 
 /// Reads a header. It has the information that errors need.
@@ -118,7 +119,7 @@ private:
     const auto offsets = sizes(key, value, "data_offsets");
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_.size())
       fail(key,
-           "data_offsets " + text_of_shape(offsets) + " do not lie within the "
+           "data_offsets " + shape_text(offsets) + " do not lie within the "
              + std::to_string(data_.size()) + " bytes of data; is the file truncated?");
     std::uint64_t expected = 0;
     if (!byte_count(result.shape, element_size(result.dtype), expected)
@@ -126,7 +127,7 @@ private:
       fail(key,
            text_of(result.dtype, result.shape) + " does not take the "
              + std::to_string(offsets[1] - offsets[0]) + " bytes that data_offsets "
-             + text_of_shape(offsets) + " give it");
+             + shape_text(offsets) + " give it");
     result.bytes = data_.subspan(offsets[0], expected);
     return result;
   }

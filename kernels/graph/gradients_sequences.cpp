@@ -15,6 +15,12 @@ void concat(const gradient_step& s) {
   }
 }
 
+void blend(const gradient_step& s) {
+  const auto axis = s.node.axes[0];
+  const auto extent = static_cast<std::size_t>(s.x(0).shape()[axis]);
+  s.give(0, troupe::blend(s.g, axis, transposed(blend_table_of(s.x(1)), extent)));
+}
+
 void batched_matmul(const gradient_step& s) { // like matmul
   const bool ta = s.node.transpose_a;
   const bool tb = s.node.transpose_b;

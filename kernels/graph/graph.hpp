@@ -43,6 +43,7 @@ enum class operation : std::uint8_t {
   absolute,
   sign,
   erf,
+  erfc,
   gelu,
   softplus,
   relu,
@@ -107,6 +108,7 @@ enum class operation : std::uint8_t {
   place,
   reverse,
   concat,
+  blend,
   embedding,
   embedding_gradient,
   normalize_rows,
@@ -211,7 +213,7 @@ struct node {
   /// For convolutions and pooling.
   troupe::window window;
   /// For transpose: for each dimension of the result, the dimension of the operand. For slice and
-  /// place: axis and first position. For concat and reverse: axis.
+  /// place: axis and first position. For concat, reverse and blend: axis.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
   /// Position among the placeholders (placeholder) or in the layout (variable).

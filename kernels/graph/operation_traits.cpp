@@ -38,6 +38,11 @@ std::uint64_t window_size(sizes s) {
   return static_cast<std::uint64_t>(s.window.height * s.window.width);
 }
 
+/// The second input is a table (n, taps, 2).
+std::uint64_t blend(sizes s) {
+  return 2 * static_cast<std::uint64_t>((*s.inputs[1])[1]) * s.of(*s.output);
+}
+
 /// For each element of `result`, the sum of the products with a kernel (filters, C / groups,
 /// height, width).
 std::uint64_t convolution(sizes s, const shape& result, const shape& kernel) {
@@ -79,6 +84,12 @@ void biased(step s) {
 
 void softmax(step s) {
   s.give(0, softmax_gradient(s.g, s.y));
+}
+
+/// d erf(x) = 2 / sqrt(pi) exp(-x^2), and the opposite for erfc.
+void error_function(step s, double sign) {
+  const auto density = exp(scale(multiply(s.x(0), s.x(0)), -1));
+  s.give(0, multiply(s.g, scale(density, sign * 2 * std::numbers::inv_sqrtpi)));
 }
 
 // -- rows
@@ -153,11 +164,8 @@ constexpr traits elements[] = {
                [](step s) { s.give(0, divide(scale(s.g, 0.5), s.y)); }),
   element(op::absolute, "absolute", [](step s) { s.give(0, multiply(s.g, sign(s.x(0)))); }),
   element(op::sign, "sign", nothing),
-  wide_element(op::erf, "erf",
-               [](step s) {
-                 const auto density = exp(scale(multiply(s.x(0), s.x(0)), -1));
-                 s.give(0, multiply(s.g, scale(density, 2 * std::numbers::inv_sqrtpi)));
-               }),
+  wide_element(op::erf, "erf", [](step s) { error_function(s, 1); }),
+  wide_element(op::erfc, "erfc", [](step s) { error_function(s, -1); }),
   element(op::gelu, "gelu", [](step s) { s.give(0, gelu_gradient(s.g, s.x(0))); }),
   wide_element(op::softplus, "softplus", [](step s) { s.give(0, multiply(s.g, sigmoid(s.x(0)))); }),
   element(op::relu, "relu", [](step s) { s.give(0, relu_gradient(s.g, s.y)); }),
@@ -333,6 +341,7 @@ constexpr traits sequences[] = {
              })),
   narrow(row(op::reverse, "reverse", [](step s) { s.give(0, reverse(s.g, s.node.axes[0])); })),
   narrow(row(op::concat, "concat", rules::concat)),
+  row(op::blend, "blend", blend, rules::blend),
   reads_rows<1>(reading_part(
     row(op::embedding, "embedding",
         [](step s) { s.give(0, embedding_gradient(s.g, s.x(1), s.x(0).shape()[0])); }))),

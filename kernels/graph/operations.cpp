@@ -164,6 +164,10 @@ expression erf(expression x) {
   return unary(operation::erf, x);
 }
 
+expression erfc(expression x) {
+  return unary(operation::erfc, x);
+}
+
 expression softplus(expression x) {
   return unary(operation::softplus, x);
 }

@@ -45,6 +45,8 @@ expression absolute(expression x);
 expression sign(expression x);
 /// 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.
 expression erf(expression x);
+/// 1 - erf(x), with small relative error for large x, too.
+expression erfc(expression x);
 /// log(1 + exp(x)), without overflow.
 expression softplus(expression x);
 /// max(x, 0); NaN stays NaN. Its derivative at 0 is 0.
@@ -68,18 +70,18 @@ expression leaky_relu_gradient(expression dy, expression y, double slope);
 expression tanh_gradient(expression dy, expression y);
 /// dy y (1 - y), y the result of sigmoid.
 expression sigmoid_gradient(expression dy, expression y);
-/// The larger of two elements; NaN if one of them is NaN. If both are equal, the gradient goes to
-/// the second.
+/// The larger of two elements; NaN if one of them is NaN. If both are equal, or one is NaN, the
+/// gradient goes to the second.
 expression maximum(expression a, expression b);
 /// The smaller of two elements; otherwise like maximum.
 expression minimum(expression a, expression b);
-/// max(x, bound); NaN stays NaN. Its derivative at the bound is 0.
+/// max(x, bound); NaN stays NaN. Its derivative at the bound, and for NaN, is 0.
 expression at_least(expression x, double bound);
-/// min(x, bound); NaN stays NaN. Its derivative at the bound is 0.
+/// min(x, bound); NaN stays NaN. Its derivative at the bound, and for NaN, is 0.
 expression at_most(expression x, double bound);
-/// 1 where a > b, else 0; NaN if one of them is NaN. Its derivative is 0.
+/// 1 where a > b, else 0, also if one of them is NaN. Its derivative is 0.
 expression greater(expression a, expression b);
-/// 1 where x > bound, else 0; NaN stays NaN. Its derivative is 0.
+/// 1 where x > bound, else 0, also if x is NaN. Its derivative is 0.
 expression above(expression x, double bound);
 /// a where condition > 0, else b; NaN where the condition is NaN. The branch that is not taken
 /// never affects the result, even if it is NaN; its gradient is 0 there. The condition has no

@@ -136,6 +136,60 @@ expression concat(const std::vector<expression>& xs, std::size_t axis) {
   return append(std::move(result), xs);
 }
 
+// The table is a constant (n, taps, 2) of positions and weights. Shorter entries are filled with
+// the position -1.
+expression blend(expression x, std::size_t axis, const blend_table& table) {
+  constexpr auto op = operation::blend;
+  constexpr std::int64_t most = std::int64_t{1} << 24; // floats represent all smaller numbers
+  check_float(op, x);
+  check_axis(op, x, axis);
+  const auto extent = x.shape()[axis];
+  if (table.empty() || extent > most)
+    refuse(op,
+           describe(x) + ": expected at least one entry in the table, and at most "
+             + std::to_string(most) + " elements along axis " + std::to_string(axis));
+  std::size_t taps = 1;
+  for (const auto& terms : table)
+    taps = std::max(taps, terms.size());
+  std::vector<double> values;
+  values.reserve(2 * taps * table.size());
+  for (const auto& terms : table) {
+    for (const auto& term : terms) {
+      if (term.position >= static_cast<std::size_t>(extent))
+        refuse(op,
+               "position " + std::to_string(term.position) + " of axis " + std::to_string(axis)
+                 + " of " + describe(x) + " is out of range");
+      values.insert(values.end(), {static_cast<double>(term.position), term.weight});
+    }
+    for (auto i = terms.size(); i < taps; ++i)
+      values.insert(values.end(), {-1, 0});
+  }
+  const auto n = static_cast<std::int64_t>(table.size());
+  auto result = make_node(op, with_extent(x.shape(), axis, n));
+  result.axes = {axis};
+  const auto constant =
+    x.owner().constant(std::move(values), {n, static_cast<std::int64_t>(taps), 2});
+  return append(std::move(result), {x, constant});
+}
+
+blend_table transposed(const blend_table& table, std::size_t extent) {
+  blend_table result(extent);
+  for (std::size_t i = 0; i < table.size(); ++i)
+    for (const auto& term : table[i])
+      result.at(term.position).push_back({i, term.weight});
+  return result;
+}
+
+blend_table blend_table_of(expression constant) {
+  const auto& n = constant.node();
+  blend_table result(static_cast<std::size_t>(n.shape[0]));
+  const auto taps = static_cast<std::size_t>(n.shape[1]);
+  for (std::size_t i = 0; i < result.size() * taps; ++i)
+    if (const auto position = n.values.at(2 * i); position >= 0)
+      result[i / taps].push_back({static_cast<std::size_t>(position), n.values.at(2 * i + 1)});
+  return result;
+}
+
 expression stop_gradient(expression x) {
   check_float(operation::stop_gradient, x);
   return append(make_node(operation::stop_gradient, x.shape()), {x});

@@ -26,6 +26,23 @@ expression place(expression x, std::size_t axis, std::int64_t begin, shape dims)
 expression reverse(expression x, std::size_t axis);
 /// Joins tensors along `axis`. Their other extents must be equal.
 expression concat(const std::vector<expression>& xs, std::size_t axis);
+/// The elements from which blend() computes one: a position in the operand, and the weight of the
+/// element there.
+struct blend_term {
+  std::size_t position = 0;
+  double weight = 0;
+};
+/// An entry per position of the result.
+using blend_table = std::vector<std::vector<blend_term>>;
+/// Element i along `axis`, which must not be the batch, is the sum of weight * x[position] over the
+/// terms of table[i]; 0 if there are none. Unlike a product with a matrix, it reads no other
+/// elements: infinity and NaN have no effect elsewhere. For interpolation.
+expression blend(expression x, std::size_t axis, const blend_table& table);
+/// The adjoint: entry p has the terms (i, weight) of all entries i with the term (p, weight), in
+/// ascending order.
+blend_table transposed(const blend_table& table, std::size_t extent);
+/// The table of a node's second operand.
+blend_table blend_table_of(expression constant);
 /// Returns x, but gradients() treats it as a constant.
 expression stop_gradient(expression x);
 

@@ -1,6 +1,7 @@
 #include "kernels/graph/shape.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/text.hpp"
 
 #include <utility>
 
@@ -41,13 +42,7 @@ std::size_t shape::elements(std::size_t rows) const noexcept {
 }
 
 std::string to_string(const shape& x) {
-  std::string result = "(";
-  for (std::size_t i = 0; i < x.rank(); ++i) {
-    if (i > 0)
-      result += ", ";
-    result += x[i] == shape::batch ? "batch" : std::to_string(x[i]);
-  }
-  return result + ")";
+  return shape_text(x.extents());
 }
 
 } // namespace troupe

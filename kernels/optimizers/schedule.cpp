@@ -1,6 +1,7 @@
 #include "kernels/optimizers/schedule.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -40,10 +41,48 @@ double scheduled(const one_cycle_rate& x, double base, double epoch) {
   return along_cosine(base, start / x.end_divisor, (progress - x.rising) / (1 - x.rising));
 }
 
-void check_field(bool good, const char* field, double value, const char* expected) {
-  if (!good || !std::isfinite(value))
-    throw input_error(std::string(field) + " is " + std::to_string(value) + "; expected "
-                      + expected);
+/// What a number must be: `holds` is false for NaN.
+struct bound {
+  bool (*holds)(double x);
+  const char* text;
+};
+
+constexpr bound positive{[](double x) { return x > 0; }, "a finite number, more than 0"};
+constexpr bound not_negative{[](double x) { return x >= 0; }, "a finite number, 0 or more"};
+constexpr bound at_least_one{[](double x) { return x >= 1; }, "a finite number, 1 or more"};
+constexpr bound part{[](double x) { return x >= 0 && x < 1; }, "0 or more and less than 1"};
+
+struct bounded_field {
+  const char* path;
+  double value;
+  bound limit;
+};
+
+std::vector<bounded_field> fields_of(const constant_rate&) {
+  return {};
+}
+std::vector<bounded_field> fields_of(const step_rate& x) {
+  return {{"learning_rate.step.every_epochs", x.every_epochs, positive},
+          {"learning_rate.step.factor", x.factor, positive}};
+}
+std::vector<bounded_field> fields_of(const exponential_rate& x) {
+  return {{"learning_rate.exponential.factor", x.factor, positive}};
+}
+std::vector<bounded_field> fields_of(const cosine_rate& x) {
+  return {{"learning_rate.cosine.final", x.final_rate, not_negative},
+          {"epochs", x.epochs, positive}};
+}
+std::vector<bounded_field> fields_of(const one_cycle_rate& x) {
+  return {{"learning_rate.one_cycle.rising", x.rising, part},
+          {"learning_rate.one_cycle.start_divisor", x.start_divisor, at_least_one},
+          {"learning_rate.one_cycle.end_divisor", x.end_divisor, at_least_one},
+          {"epochs", x.epochs, positive}};
+}
+
+/// Numbers of job files are floats.
+std::string text_of(double x) {
+  const auto narrow = static_cast<float>(x);
+  return static_cast<double>(narrow) == x ? number_text(narrow) : number_text(x);
 }
 
 } // namespace
@@ -54,34 +93,22 @@ double learning_rate::at(double epoch) const {
   return epoch < warmup_epochs ? rate * (epoch / warmup_epochs) : rate;
 }
 
+std::vector<rate_problem> problems_of(const learning_rate& rate) {
+  auto fields = std::visit([](const auto& x) { return fields_of(x); }, rate.schedule);
+  fields.insert(fields.begin(),
+                {{"learning_rate.base", rate.base, positive},
+                 {"learning_rate.warmup_epochs", rate.warmup_epochs, not_negative}});
+  std::vector<rate_problem> result;
+  for (const auto& x : fields)
+    if (!x.limit.holds(x.value) || !std::isfinite(x.value))
+      result.push_back(
+        {x.path, std::string{"expected "} + x.limit.text + ", got " + text_of(x.value)});
+  return result;
+}
+
 void check(const learning_rate& rate) {
-  const auto* const not_negative = "a number >= 0";
-  const auto* const positive = "a number > 0";
-  check_field(rate.base >= 0, "learning_rate.base", rate.base, not_negative);
-  check_field(rate.warmup_epochs >= 0, "learning_rate.warmup_epochs", rate.warmup_epochs,
-              not_negative);
-  if (const auto* step = std::get_if<step_rate>(&rate.schedule)) {
-    check_field(step->every_epochs > 0, "learning_rate.step.every_epochs", step->every_epochs,
-                positive);
-    check_field(step->factor >= 0, "learning_rate.step.factor", step->factor, not_negative);
-  }
-  if (const auto* exponential = std::get_if<exponential_rate>(&rate.schedule))
-    check_field(exponential->factor >= 0, "learning_rate.exponential.factor", exponential->factor,
-                not_negative);
-  if (const auto* cycle = std::get_if<one_cycle_rate>(&rate.schedule)) {
-    check_field(cycle->rising >= 0 && cycle->rising < 1, "learning_rate.one_cycle.rising",
-                cycle->rising, "a part of the job, 0 or more and less than 1");
-    check_field(cycle->start_divisor >= 1, "learning_rate.one_cycle.start_divisor",
-                cycle->start_divisor, "a number >= 1");
-    check_field(cycle->end_divisor >= 1, "learning_rate.one_cycle.end_divisor", cycle->end_divisor,
-                "a number >= 1");
-    check_field(cycle->epochs > 0, "epochs", cycle->epochs, positive);
-  }
-  if (const auto* cosine = std::get_if<cosine_rate>(&rate.schedule)) {
-    check_field(cosine->final_rate >= 0, "learning_rate.cosine.final", cosine->final_rate,
-                not_negative);
-    check_field(cosine->epochs > 0, "epochs", cosine->epochs, positive);
-  }
+  if (const auto found = problems_of(rate); !found.empty())
+    throw input_error(found[0].field + ": " + found[0].text);
 }
 
 } // namespace troupe

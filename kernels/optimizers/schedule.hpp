@@ -1,6 +1,8 @@
 #pragma once
 
+#include <string>
 #include <variant>
+#include <vector>
 
 namespace troupe {
 
@@ -58,8 +60,16 @@ struct learning_rate {
   bool operator==(const learning_rate&) const = default;
 };
 
-/// Throws input_error that names the field if a value makes no sense (negative, not finite,
-/// every_epochs <= 0, ...).
+/// A number that makes no sense, such as a negative one.
+struct rate_problem {
+  /// The field of a job: "learning_rate.base".
+  std::string field;
+  /// "expected a finite number, more than 0, got -1".
+  std::string text;
+};
+/// All numbers that make no sense: the one list of bounds, also for job files.
+std::vector<rate_problem> problems_of(const learning_rate& rate);
+/// Throws input_error with the first problem.
 void check(const learning_rate& rate);
 
 } // namespace troupe

@@ -118,6 +118,8 @@ double element(const node& n, double a, double b) {
     return a > 0 ? 1 : a < 0 ? -1 : a;
   case operation::erf:
     return std::erf(a);
+  case operation::erfc:
+    return std::erfc(a);
   case operation::gelu:
     return a * (1 + std::erf(a * std::sqrt(0.5))) / 2;
   case operation::gelu_gradient:
@@ -147,13 +149,13 @@ double element(const node& n, double a, double b) {
   case operation::at_most:
     return std::isnan(a) ? a : std::min(a, n.factor);
   case operation::above:
-    return std::isnan(a) ? a : a > n.factor ? 1 : 0;
+    return a > n.factor ? 1 : 0;
   case operation::maximum:
     return std::isnan(a) ? a : std::isnan(b) ? b : std::max(a, b);
   case operation::minimum:
     return std::isnan(a) ? a : std::isnan(b) ? b : std::min(a, b);
   case operation::greater:
-    return std::isnan(a) ? a : std::isnan(b) ? b : a > b ? 1 : 0;
+    return a > b ? 1 : 0;
   case operation::squared_error:
     return n.factor * (a - b) * (a - b);
   default:

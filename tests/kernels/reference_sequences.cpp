@@ -165,6 +165,17 @@ std::vector<double> sequence_value(const graph& g, const node& n,
     }
     return out;
   }
+  case operation::blend:
+    each(to, [&](index at) {
+      const auto target = offset_of(to, at);
+      const auto taps = static_cast<std::size_t>(g.at(n.inputs[1]).shape[1]);
+      const auto entry = at[n.axes[0]] * taps;
+      for (std::size_t k = 0; k < taps && x[1][2 * (entry + k)] >= 0; ++k) {
+        at[n.axes[0]] = static_cast<std::size_t>(x[1][2 * (entry + k)]);
+        out[target] += x[1][2 * (entry + k) + 1] * x[0][offset_of(from, at)];
+      }
+    });
+    return out;
   case operation::batched_matmul: {
     const auto b = extents_of(g.at(n.inputs[1]).shape, batch);
     const auto inner = from[n.transpose_a ? rank - 2 : rank - 1];

@@ -17,7 +17,7 @@ onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
   const auto& v = node.input(input);
   const auto dims = v.dims();
   if (v.rank() != 3 && v.rank() != 4)
-    node.refuse("expected a tensor of 3 or 4 dimensions, found " + onnx_dims_text(dims));
+    node.refuse("expected a tensor of 3 or 4 dimensions, found " + shape_text(dims));
   if (v.rank() == 4)
     return v;
   if (heads < 1 || dims[2] % heads != 0)
@@ -71,7 +71,7 @@ onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
   if (node.has_input(3))
     result = summand_of(node, 3);
   if (node.has_input(3) && result.rank() > 0 && result.dims().back() != columns)
-    node.refuse("the mask has the shape " + onnx_dims_text(result.dims()) + ", and there are "
+    node.refuse("the mask has the shape " + shape_text(result.dims()) + ", and there are "
                 + std::to_string(columns) + " keys; expected a last dimension of this size");
   if (node.integer("is_causal", 0) != 0) {
     if (static_cast<std::size_t>(rows * columns) > node.limit())

@@ -115,7 +115,7 @@ std::size_t count_elements(const std::vector<std::int64_t>& dims) {
     if (extent == onnx_constant::batch)
       continue;
     if (extent < 0 || static_cast<std::uint64_t>(extent) > most_elements / result)
-      throw input_error("a tensor of shape " + onnx_dims_text(dims)
+      throw input_error("a tensor of shape " + shape_text(dims)
                         + " has a negative extent, or more than 2^48 elements");
     result *= static_cast<std::uint64_t>(extent);
   }
@@ -139,14 +139,6 @@ std::size_t onnx_constant::elements() const {
   return count_elements(dims);
 }
 
-std::string onnx_dims_text(const std::vector<std::int64_t>& dims) {
-  std::string result = "(";
-  for (std::size_t i = 0; i < dims.size(); ++i)
-    result += (i > 0 ? ", " : "")
-      + (dims[i] == onnx_constant::batch ? std::string{"batch"} : std::to_string(dims[i]));
-  return result + ")";
-}
-
 namespace {
 
 [[noreturn]] void refuse(const TensorProto& x, std::string_view name, const std::string& what) {
@@ -167,7 +159,7 @@ std::size_t elements_of(const TensorProto& x, std::string_view name) {
   try {
     return count_elements(dims_of(x));
   } catch (const input_error&) {
-    refuse(x, name, "of shape " + onnx_dims_text(dims_of(x)) + " has more than 2^48 elements");
+    refuse(x, name, "of shape " + shape_text(dims_of(x)) + " has more than 2^48 elements");
   }
 }
 
@@ -188,7 +180,7 @@ void check_onnx_tensor(const TensorProto& x, std::string_view name, bool may_be_
   const bool empty = may_be_empty && found == 0 && whole;
   if (!empty && (found != elements || !whole))
     refuse(x, name,
-           "of shape " + onnx_dims_text(dims_of(x)) + " needs " + std::to_string(elements)
+           "of shape " + shape_text(dims_of(x)) + " needs " + std::to_string(elements)
              + " elements, but the file holds "
              + (x.has_raw_data() ? std::to_string(x.raw_data().size()) + " bytes, with "
                     + std::to_string(size) + " per element"

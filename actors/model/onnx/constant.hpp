@@ -1,5 +1,7 @@
 #pragma once
 
+#include "kernels/text.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -56,9 +58,6 @@ std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t beg
 
 /// The extents, with 1 in place of the batch.
 std::vector<std::int64_t> onnx_dims_of_a_sample(std::vector<std::int64_t> dims);
-
-/// "(batch, 3)".
-std::string onnx_dims_text(const std::vector<std::int64_t>& dims);
 
 /// Throws input_error "NAME: tensor ..." unless the data match the shape, have a supported type,
 /// and are inside the message. With `may_be_empty`, missing data is accepted.

@@ -27,7 +27,10 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
     const auto dims = v.x.shape();
     if (to == kind::boolean) {
       const auto real = from_whole ? to_float(v.x, dims) : v.x;
-      onnx_value truth{above(absolute(real), 0), v.batch_at};
+      // NaN is true. Comparisons with NaN are false, also the one with -1.
+      const auto size = absolute(real);
+      const auto is_nan = offset(scale(above(size, -1), -1), 1);
+      onnx_value truth{maximum(above(size, 0), is_nan), v.batch_at};
       truth.is_truth = true;
       node.set(std::move(truth));
       return;
@@ -129,7 +132,7 @@ void constant_of_shape(onnx_node& node) {
     result.dims.push_back(x == onnx_constant::batch_size ? onnx_constant::batch : onnx_integer(x));
   }
   if (const auto n = result.elements(); n > most_computed_elements)
-    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " has " + std::to_string(n)
+    node.refuse("a constant of shape " + shape_text(result.dims) + " has " + std::to_string(n)
                 + " elements; at most " + std::to_string(most_computed_elements) + " are accepted");
   node.set(std::move(result));
 }

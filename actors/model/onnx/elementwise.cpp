@@ -163,11 +163,12 @@ void swish(onnx_node& node) {
   unary(node, [&](expression x) { return x * sigmoid(alpha == 1 ? x : scale(x, alpha)); });
 }
 
-// x if it is positive, otherwise slope * x.
+/// slope * x where x is negative, otherwise x. Only the negative part is multiplied, so that an
+/// infinite x or slope has no effect, and no gradient, where the other branch is taken.
 void prelu(onnx_node& node) {
   const auto& v = node.input(0);
   const auto x = node.tensor(0);
-  const onnx_value below{relu(scale(x, -1)), v.batch_at};
+  const onnx_value below{at_most(x, 0), v.batch_at};
   auto slope = node.input(1);
   if (node.version() < 7 && slope.rank() == 1 && slope.dims()[0] != 1) {
     // The slope has one value per channel.
@@ -177,9 +178,9 @@ void prelu(onnx_node& node) {
   }
   const auto scaled = node.combine(arithmetic::multiply, below, slope);
   if (scaled.dims() != v.dims())
-    node.refuse("the slope, of shape " + onnx_dims_text(node.input(1).dims())
-                + ", does not fit the input, of shape " + onnx_dims_text(v.dims()));
-  node.set({relu(x) - scaled.x, v.batch_at});
+    node.refuse("the slope, of shape " + shape_text(node.input(1).dims())
+                + ", does not fit the input, of shape " + shape_text(v.dims()));
+  node.set({select(above(scale(x, -1), 0), scaled.x, x), v.batch_at});
 }
 
 /// The second operand. Before version 7, an attribute aligns its first dimension with one of the
@@ -238,8 +239,9 @@ expression power(onnx_node& node, expression x, double exponent) {
     const auto dims = x.shape();        // a copy, because appending nodes moves the original
     return x.owner().constant(1, dims); // also if x is NaN
   }
+  // (1 / x)^n, not 1 / x^n: if x^n overflows, the gradient would be 0 times infinity.
   if (exponent < 0)
-    return reciprocal_of(power(node, x, -exponent));
+    return power(node, reciprocal_of(x), -exponent);
   if (exponent == 0.5)
     return troupe::square_root(x);
   if (exponent != std::trunc(exponent) || exponent > most)
@@ -254,9 +256,11 @@ expression power(onnx_node& node, expression x, double exponent) {
 void power(onnx_node& node) {
   const auto& x = node.input(0);
   if (x.known && node.input(1).known) {
-    node.set(troupe::combine(
-      *x.known, *node.input(1).known, [](double a, double b) { return std::pow(a, b); },
-      node.limit()));
+    // Of -infinity, std::pow would give a number, unlike the graph.
+    const auto f = [](double a, double b) {
+      return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a) : std::pow(a, b);
+    };
+    node.set(troupe::combine(*x.known, *node.input(1).known, f, node.limit()));
     return;
   }
   node.ignore("broadcast");
@@ -283,12 +287,19 @@ expression not_of(expression x) {
   return offset(scale(x, -1), 1);
 }
 
-expression at_most_of(expression a, expression b) {
-  return not_of(greater(a, b));
+/// 1 if x is a number, 0 if it is NaN.
+expression is_number(expression x) {
+  return above(troupe::absolute(x), -1);
 }
 
+/// a <= b; false if one of them is NaN.
+expression at_most_of(expression a, expression b) {
+  return not_of(greater(a, b)) * is_number(maximum(a, b));
+}
+
+/// False if one of them is NaN, even if both are.
 expression equal(expression a, expression b) {
-  return at_most_of(a, b) * at_most_of(b, a);
+  return at_most_of(a, b) * not_of(greater(b, a));
 }
 
 /// True if x is n or -n times a positive number, for n samples, and y is 0 or has the other sign.
@@ -409,9 +420,8 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Sign"] = {[](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); }, 9};
   all["Erf"] = {[](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); }, 9};
   // tf2onnx writes GELU with it, though ONNX does not define it.
-  all["Erfc"] = {
-    [](onnx_node& node) { unary(node, [](expression x) { return offset(scale(erf(x), -1), 1); }); },
-    0, "not of ONNX; tf2onnx writes it"};
+  all["Erfc"] = {[](onnx_node& node) { unary(node, [](expression x) { return erfc(x); }); }, 0,
+                 "not of ONNX; tf2onnx writes it"};
   all["Softplus"] = {[](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); },
                      1};
   all["Relu"] = {[](onnx_node& node) { unary(node, [](expression x) { return relu(x); }); }, 1};

@@ -117,6 +117,8 @@ void onnx_exporter::mark_needed() {
     if (id == input_)
       continue;
     for (const auto input : at(id).inputs) {
+      if (at(id).op == operation::blend && input != at(id).inputs[0])
+        continue; // its table becomes operands of other nodes
       ++readers_[input];
       if (marked.insert(input).second)
         open.push_back(input);
@@ -129,9 +131,13 @@ void onnx_exporter::mark_needed() {
     absorbed_.insert(id);
     return true;
   };
+  // Batch normalization first: its inner sum must not become the bias of a convolution.
+  for (const auto id : needed_)
+    if (!at(id).inputs.empty() && id != input_ && batch_norm_at(at(id)) != nullptr)
+      absorb_batch_norm(at(id));
   for (const auto id : needed_) {
     const auto& n = at(id);
-    if (n.inputs.empty() || id == input_)
+    if (n.inputs.empty() || id == input_ || absorbed_.contains(id))
       continue;
     const auto& first = at(n.inputs[0]);
     const bool product = n.op == operation::add_bias && first.op == operation::matmul
@@ -140,16 +146,6 @@ void onnx_exporter::mark_needed() {
       && (first.op == operation::conv2d || first.op == operation::conv2d_input_gradient);
     if (product || image)
       absorb(n.inputs[0]);
-    if (batch_norm_at(n) != nullptr) {
-      // x f + (bias - mean f), f = gain / sqrt(variance + epsilon)
-      const auto factor = first.inputs[1];
-      if (readers_.at(factor) == 2 && absorb(n.inputs[0]) && absorb(n.inputs[1])) {
-        const auto product = at(n.inputs[1]).inputs[1];
-        absorb(product);
-        absorbed_.insert({factor, at(factor).inputs[1], at(at(factor).inputs[1]).inputs[0]});
-      }
-      continue;
-    }
     // add_bias(multiply_rows(normalize_rows(x), gain), bias)
     if (n.op == operation::add_bias && first.op == operation::multiply_rows
         && at(first.inputs[0]).op == operation::normalize_rows && read_once(first.inputs[0]))
@@ -245,20 +241,28 @@ std::string onnx_exporter::expanded(const std::string& x, const shape& dims) {
 
 void onnx_exporter::emit(std::uint32_t id) {
   const auto& n = at(id);
-  if (n.op == operation::placeholder)
-    refuse(n, "the output depends on this input, but only the features can be an input");
-  if (n.op == operation::variable) {
-    const auto& entry = graph_.parameters().entries()[n.index];
-    auto& tensor = *proto_.add_initializer();
-    tensor.set_name(entry.name);
-    const auto& dims = entry.shape.extents();
-    tensor.mutable_dims()->Add(dims.begin(), dims.end());
-    tensor.set_data_type(onnx::TensorProto::FLOAT);
-    set_raw<float>(tensor, weights_.subspan(entry.offset, entry.size));
-    names_[id] = entry.name;
-    return;
+  const auto& row = onnx_export_row_of(n.op);
+  if (!row.same.empty()) {
+    std::vector<std::string> inputs;
+    for (const auto input : n.inputs)
+      inputs.push_back(value(input));
+    names_[id] = add(row.same, inputs, {}, fresh(n.name));
+  } else if (row.write != nullptr) {
+    names_[id] = row.write(*this, n);
+  } else {
+    refuse(n, std::string{row.refusal});
   }
-  names_[id] = operation_of(n, n.name);
+}
+
+std::string onnx_exporter::stored(const node& n) {
+  const auto& entry = graph_.parameters().entries()[n.index];
+  auto& tensor = *proto_.add_initializer();
+  tensor.set_name(entry.name);
+  const auto& dims = entry.shape.extents();
+  tensor.mutable_dims()->Add(dims.begin(), dims.end());
+  tensor.set_data_type(onnx::TensorProto::FLOAT);
+  set_raw<float>(tensor, weights_.subspan(entry.offset, entry.size));
+  return entry.name;
 }
 
 } // namespace troupe

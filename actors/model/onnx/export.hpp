@@ -1,6 +1,7 @@
 #pragma once
 
-#include "actors/model/data_builder.hpp"
+#include "kernels/data/normalized.hpp"
+#include "kernels/data/table.hpp"
 #include "kernels/graph/graph.hpp"
 
 #include <map>

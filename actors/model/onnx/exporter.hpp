@@ -15,6 +15,21 @@
 
 namespace troupe {
 
+class onnx_exporter;
+
+/// How an operation is exported: exactly one of `same`, `write` and `refusal` is given.
+struct onnx_export_row {
+  operation op = operation::end;
+  /// The ONNX operator that computes the same from the same operands.
+  std::string_view same = {};
+  /// Adds ONNX nodes, and returns the name of the result.
+  std::string (*write)(onnx_exporter& to, const node& n) = nullptr;
+  /// Why a model cannot contain the operation.
+  std::string_view refusal = {};
+};
+
+const onnx_export_row& onnx_export_row_of(operation op) noexcept;
+
 /// Writes a part of a graph as an ONNX model; see export_onnx. Internal to actors/model/onnx.
 class onnx_exporter {
 public:
@@ -23,6 +38,9 @@ public:
   onnx::ModelProto run(const std::string& name, const onnx_surroundings& around);
 
 private:
+  /// The rows call the members below.
+  friend struct onnx_export_rows;
+
   /// An attribute of an ONNX node.
   struct attribute {
     std::string_view name;
@@ -63,23 +81,43 @@ private:
 
   // -- operations; each returns the name of its result
   void emit(std::uint32_t id);
-  std::string operation_of(const node& n, const std::string& wish);
+  std::string stored(const node& n);
   std::string constant(const node& n);
   std::string truth(const std::string& x);
+  std::string gelu(const node& n);
+  std::string erfc(const node& n);
+  std::string select(const node& n);
+  std::string to_float(const node& n);
+  std::string matmul(const node& n) { return product(n, ""); }
   std::string product(const node& n, const std::string& bias);
   std::string batched_product(const node& n);
   std::string biased(const node& n);
-  std::string reduced(const node& n);
-  std::string broadcast(const node& n);
-  std::string convolution(const node& n, const std::string& bias);
-  std::string pooled(const node& n);
-  std::string moved(const node& n);
-  std::string normalized(const node& n, const std::string& gain, const std::string& bias);
+  /// A sum over these axes.
+  std::string reduced(const node& n, const std::vector<std::int64_t>& axes);
   std::string causal_softmax(const node& n);
+  std::string normalize_rows(const node& n) { return normalized(n, "", ""); }
+  std::string normalized(const node& n, const std::string& gain, const std::string& bias);
+  // export_images.cpp
+  std::string convolve(const node& n) { return convolution(n, ""); }
+  std::string convolution(const node& n, const std::string& bias);
+  std::string max_pooled(const node& n);
+  std::string average_pooled(const node& n);
+  std::vector<attribute> pooling(const node& n) const;
   const node* batch_norm_at(const node& n) const;
   std::string batch_normalized(const node& n);
+  /// Makes the nodes of a batch normalization, whose last one is n, a part of n.
+  void absorb_batch_norm(const node& n);
+  /// One value per channel, so that it can be combined with a tensor of this rank.
   std::string per_channel(std::uint32_t id, std::size_t rank);
-  // onnx_export_recurrent.cpp
+  // export_movement.cpp
+  std::string reshaped(const node& n);
+  std::string transposed(const node& n);
+  std::string joined(const node& n);
+  std::string sliced(const node& n);
+  std::string reversed(const node& n);
+  std::string placed(const node& n);
+  std::string blended(const node& n);
+  // export_recurrent.cpp
   bool is_states(const node& n) const;
   std::string recurrent(const node& n);
   std::string gates(const std::string& x, cell how, std::int64_t hidden);

@@ -34,7 +34,7 @@ image image_of(onnx_node& node) {
   if ((v.rank() != 3 && v.rank() != 4) || !v.has_batch() || v.batch_at != 0)
     node.refuse("an input (batch, channels, height, width) or (batch, channels, length) was "
                 "expected, found "
-                + onnx_dims_text(v.dims()));
+                + shape_text(v.dims()));
   if (v.rank() == 4)
     return {x, 2};
   const auto dims = x.shape();
@@ -132,7 +132,7 @@ void convolution(onnx_node& node) {
   auto w = node.tensor(1);
   if (w.shape().rank() != from.spatial + 2 || w.shape().has_batch())
     node.refuse("weights " + to_string(w.shape()) + " do not fit an image "
-                + onnx_dims_text(node.input(0).dims()));
+                + shape_text(node.input(0).dims()));
   auto kernel = w.shape().extents();
   kernel.erase(kernel.begin(), kernel.begin() + 2);
   auto how = sliding_of(node, from, kernel);
@@ -159,7 +159,7 @@ void transposed_convolution(onnx_node& node) {
   auto w = node.tensor(1);
   if (w.shape().rank() != n + 2 || w.shape().has_batch())
     node.refuse("weights " + to_string(w.shape()) + " do not fit an image "
-                + onnx_dims_text(node.input(0).dims()));
+                + shape_text(node.input(0).dims()));
   auto kernel = w.shape().extents();
   kernel.erase(kernel.begin(), kernel.begin() + 2);
   const auto how = sliding_of(node, from, kernel);
@@ -281,7 +281,7 @@ onnx_value one_per_channel(const onnx_node& node, const onnx_value& v, expressio
 onnx_rows pixels_of(const onnx_node& node) {
   const auto& v = node.input(0);
   if (v.rank() < 3 || (v.has_batch() && v.batch_at != 0))
-    node.refuse("expected an input (batch, channels, ...), found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input (batch, channels, ...), found " + shape_text(v.dims()));
   std::vector<std::size_t> axes(v.rank() - 2);
   std::iota(axes.begin(), axes.end(), std::size_t{2});
   return rows_over(node, v, axes);

@@ -76,8 +76,8 @@ void general_product(onnx_node& node) {
   const bool transpose_a = node.integer("transA", 0) != 0;
   const bool transpose_b = node.integer("transB", 0) != 0;
   if ((a.rank() != 2 && !node.is_apart()) || b.rank() != 2)
-    node.refuse("expected two matrices, found " + onnx_dims_text(a.dims()) + " and "
-                + onnx_dims_text(b.dims()));
+    node.refuse("expected two matrices, found " + shape_text(a.dims()) + " and "
+                + shape_text(b.dims()));
   if (b.has_batch() || (a.has_batch() && (transpose_a || a.batch_at + 1 == a.rank())))
     node.refuse("the batch must be the rows of the result");
   auto y = matmul(node.tensor(0), node.tensor(1), transpose_a, transpose_b);

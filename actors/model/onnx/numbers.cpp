@@ -20,7 +20,7 @@ onnx_constant each(const onnx_node& node, onnx_constant::kind type, const positi
   result.dims = dims;
   const auto n = result.elements();
   if (n > node.limit() || std::ranges::find(dims, onnx_constant::batch) != dims.end())
-    node.refuse("a constant of shape " + onnx_dims_text(dims)
+    node.refuse("a constant of shape " + shape_text(dims)
                 + " would be computed, which is too large, or depends on the batch");
   position at(dims.size(), 0);
   for (std::size_t i = 0; i < n; ++i) {
@@ -75,7 +75,7 @@ void triangle(onnx_node& node) {
   const auto k = node.has_input(1) ? node.integers_of(1, "diagonal").at(0) : 0;
   const auto rank = c.dims.size();
   if (rank < 2)
-    node.refuse("expected a matrix, found " + onnx_dims_text(c.dims));
+    node.refuse("expected a matrix, found " + shape_text(c.dims));
   node.set(each(node, c.type, c.dims, [&](const position& at) {
     const auto right = at[rank - 1] - at[rank - 2];
     return (upper ? right >= k : right <= k) ? element(c, at) : 0;
@@ -133,14 +133,14 @@ void scatter(onnx_node& node) {
     node.refuse("attribute \"reduction\" is \"" + how + "\"; expected none");
   const auto depth = indices.dims.empty() ? 0 : indices.dims.back();
   if (depth < 1 || static_cast<std::size_t>(depth) > result.dims.size())
-    node.refuse("the indices, of shape " + onnx_dims_text(indices.dims) + ", do not fit the data, "
-                + onnx_dims_text(result.dims));
+    node.refuse("the indices, of shape " + shape_text(indices.dims) + ", do not fit the data, "
+                + shape_text(result.dims));
   if (indices.elements() > node.limit() || updates.elements() > node.limit())
-    node.refuse("the updates, of shape " + onnx_dims_text(updates.dims) + ", are too large");
+    node.refuse("the updates, of shape " + shape_text(updates.dims) + ", are too large");
   const auto data = result;
   if (data.elements() == 0) {
     if (updates.elements() != 0)
-      node.refuse("the updates, of shape " + onnx_dims_text(updates.dims) + ", do not fit");
+      node.refuse("the updates, of shape " + shape_text(updates.dims) + ", do not fit");
     node.set(std::move(result));
     return;
   }
@@ -148,7 +148,7 @@ void scatter(onnx_node& node) {
   const auto behind = onnx_product(data.dims, static_cast<std::size_t>(depth), data.dims.size());
   const auto parts = static_cast<std::int64_t>(indices.elements()) / depth;
   if (static_cast<std::int64_t>(updates.elements()) != parts * behind)
-    node.refuse("the updates, of shape " + onnx_dims_text(updates.dims) + ", do not fit");
+    node.refuse("the updates, of shape " + shape_text(updates.dims) + ", do not fit");
   for (std::int64_t part = 0; part < parts; ++part) {
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < depth; ++i) {

@@ -60,7 +60,7 @@ onnx_constant part_of(const onnx_constant& c, std::size_t axis, const cut& how, 
     return result;
   }
   if (result.elements() > limit)
-    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+    node.refuse("a constant of shape " + shape_text(result.dims) + " is too large");
   const auto before = onnx_product(c.dims, 0, axis);
   const auto behind = onnx_product(c.dims, axis + 1, c.dims.size());
   for (std::int64_t i = 0; i < before; ++i)
@@ -244,7 +244,7 @@ onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts
     if (c.dims.size() == expected.size())
       expected[axis] = c.dims[axis];
     if (c.dims != expected)
-      node.refuse("shapes " + onnx_dims_text(result.dims) + " and " + onnx_dims_text(c.dims)
+      node.refuse("shapes " + shape_text(result.dims) + " and " + shape_text(c.dims)
                   + " differ in more than axis " + std::to_string(axis));
     result.dims[axis] += c.dims[axis];
   }
@@ -253,7 +253,7 @@ onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts
     return result;
   }
   if (result.elements() > node.limit())
-    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+    node.refuse("a constant of shape " + shape_text(result.dims) + " is too large");
   const auto before = onnx_product(result.dims, 0, axis);
   for (std::int64_t k = 0; k < before; ++k)
     for (const auto& part : parts) {
@@ -285,7 +285,7 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
   result.dims.insert(result.dims.end(), from.dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
                      from.dims.end());
   if (result.elements() > node.limit())
-    node.refuse("a constant of shape " + onnx_dims_text(result.dims) + " is too large");
+    node.refuse("a constant of shape " + shape_text(result.dims) + " is too large");
   const auto extent = from.dims[axis];
   const auto before = onnx_product(from.dims, 0, axis);
   const auto behind = onnx_product(from.dims, axis + 1, from.dims.size());

@@ -69,7 +69,7 @@ onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
     together *= dims[axis];
   }
   if (together == 0)
-    node.refuse("a reduction of no elements, of a tensor of shape " + onnx_dims_text(dims));
+    node.refuse("a reduction of no elements, of a tensor of shape " + shape_text(dims));
   kept.push_back(together);
   x = transposed(onnx_value{x, v.batch_at}, order, node.target()).x;
   const auto extents = v.has_batch() ? in_graph_order(kept, result.batch_at) : shape{kept};
@@ -163,7 +163,7 @@ onnx_constant combined(const onnx_node& node, const onnx_constant& c, std::size_
   result.dims = c.dims;
   result.dims[axis] = 1;
   if (c.dims[axis] < 1 || c.elements() > node.limit())
-    node.refuse("a reduction of a constant of shape " + onnx_dims_text(c.dims)
+    node.refuse("a reduction of a constant of shape " + shape_text(c.dims)
                 + ", which has no elements, has too many, or depends on the batch");
   const auto extent = static_cast<std::size_t>(c.dims[axis]);
   const auto behind = static_cast<std::size_t>(onnx_product(c.dims, axis + 1, c.dims.size()));
@@ -302,7 +302,7 @@ onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t ran
 
 void check_channels(const onnx_node& node, const onnx_value& v) {
   if (v.rank() < 2 || (v.has_batch() && v.batch_at != 0))
-    node.refuse("expected an input (batch, channels, ...), found " + onnx_dims_text(v.dims()));
+    node.refuse("expected an input (batch, channels, ...), found " + shape_text(v.dims()));
 }
 
 /// Normalizes each channel of each sample separately.
@@ -386,10 +386,10 @@ void batch_normalization(onnx_node& node) {
   const auto variance = per_channel(node, 4, rank).x;
   const onnx_value deviation{square_root(offset(variance, epsilon))};
   const auto factor = node.combine(arithmetic::divide, per_channel(node, 1, rank), deviation);
-  const auto shift =
-    node.combine(arithmetic::subtract, per_channel(node, 2, rank),
-                 node.combine(arithmetic::multiply, per_channel(node, 3, rank), factor));
-  node.set(node.combine(arithmetic::add, node.combine(arithmetic::multiply, v, factor), shift));
+  // Without the difference, the digits in which x differs from a large mean would be lost.
+  const auto centered = node.combine(arithmetic::subtract, v, per_channel(node, 3, rank));
+  const auto scaled = node.combine(arithmetic::multiply, centered, factor);
+  node.set(node.combine(arithmetic::add, scaled, per_channel(node, 2, rank)));
 }
 
 } // namespace

@@ -179,7 +179,7 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
   if (batch == from.end()) {
     const auto result = filled(dims, {}, static_cast<std::int64_t>(count_elements(from)));
     if (!result)
-      node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
+      node.refuse("a tensor of shape " + shape_text(from) + " cannot get the shape "
                   + wanted_text(dims));
     if (v.known) {
       auto copy = *v.known;
@@ -191,7 +191,7 @@ onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vecto
   const auto result =
     around_batch(from, static_cast<std::size_t>(batch - from.begin()), dims, node.example());
   if (!result)
-    node.refuse("a tensor of shape " + onnx_dims_text(from) + " cannot get the shape "
+    node.refuse("a tensor of shape " + shape_text(from) + " cannot get the shape "
                 + wanted_text(dims)
                 + ": the number of elements must stay the same, and the batch must stay a "
                   "separate dimension");

@@ -75,7 +75,7 @@ expression sequence_of(onnx_node& node, bool batch_first) {
   const auto& v = node.input(0);
   if (v.rank() != 3 || !v.has_batch() || v.batch_at != (batch_first ? 0U : 1U))
     node.refuse("expected an input " + std::string{batch_first ? "(batch, time," : "(time, batch,"}
-                + " features), found " + onnx_dims_text(v.dims()));
+                + " features), found " + shape_text(v.dims()));
   return v.x;
 }
 

@@ -60,7 +60,7 @@ void squeeze(onnx_node& node) {
         axes.push_back(i);
   for (auto i = axes.size(); i-- > 0;) {
     if (dims[axes[i]] != 1)
-      node.refuse("dimension " + std::to_string(axes[i]) + " of " + onnx_dims_text(v.dims())
+      node.refuse("dimension " + std::to_string(axes[i]) + " of " + shape_text(v.dims())
                   + " is not 1");
     dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axes[i]));
   }
@@ -100,7 +100,7 @@ void transpose(onnx_node& node) {
   auto sorted = axes;
   std::ranges::sort(sorted);
   if (axes.size() != rank || std::ranges::adjacent_find(sorted) != sorted.end())
-    node.refuse("attribute \"perm\" does not name each dimension of " + onnx_dims_text(v.dims())
+    node.refuse("attribute \"perm\" does not name each dimension of " + shape_text(v.dims())
                 + " once");
   if (v.merged.empty()) {
     node.set(transposed(v, axes, node.target()));
@@ -190,17 +190,21 @@ struct resizing {
     return d < 2 ? ((cubic * d - 5 * cubic) * d + 8 * cubic) * d - 4 * cubic : 0;
   }
 
-  /// (from, to): column i has the weights of element i of the output.
-  onnx_constant matrix(double scale, std::int64_t from, std::int64_t to) const {
-    onnx_constant result;
-    result.dims = {from, to};
-    result.values.resize(static_cast<std::size_t>(from * to));
+  /// The elements of the input, and their weights, for each element of the output. An element with
+  /// weight 0 is left out.
+  blend_table table(double scale, std::int64_t from, std::int64_t to) const {
+    blend_table result(static_cast<std::size_t>(to));
     for (std::int64_t i = 0; i < to; ++i) {
+      auto& terms = result[static_cast<std::size_t>(i)];
       const auto x =
         position(static_cast<double>(i), scale, static_cast<double>(from), static_cast<double>(to));
       const auto add = [&](double at, double w) {
-        const auto row = std::clamp<std::int64_t>(onnx_integer(at), 0, from - 1);
-        result.values[static_cast<std::size_t>(row * to + i)] += w;
+        const auto row =
+          static_cast<std::size_t>(std::clamp<std::int64_t>(onnx_integer(at), 0, from - 1));
+        if (!terms.empty() && terms.back().position == row)
+          terms.back().weight += w; // both lie beyond the edge
+        else
+          terms.push_back({row, w});
       };
       if (mode == "nearest") {
         add(nearest(x, scale), 1);
@@ -213,7 +217,7 @@ struct resizing {
       for (auto at = std::floor(x) - 1; at <= std::floor(x) + 2; ++at)
         sum += outside(at) ? 0 : weight(x - at);
       for (auto at = std::floor(x) - 1; at <= std::floor(x) + 2; ++at)
-        if (!outside(at))
+        if (!outside(at) && weight(x - at) != 0)
           add(at, weight(x - at) / sum);
     }
     return result;
@@ -252,8 +256,8 @@ resizing resizing_of(onnx_node& node) {
   return result;
 }
 
-/// Multiplies along each dimension that changes with a matrix of weights, unless elements are only
-/// repeated.
+/// Blends neighbours along each dimension that changes, the last one first, unless elements are
+/// only repeated. An infinite element, or NaN, affects only the elements that are computed from it.
 void resize(onnx_node& node) {
   const auto how = resizing_of(node);
   onnx_value v{node.tensor(0), node.input(0).batch_at};
@@ -267,7 +271,7 @@ void resize(onnx_node& node) {
   const auto dims = v.dims();
   if (wanted.size() != dims.size())
     node.refuse("expected a size or scale for each dimension");
-  for (std::size_t i = 0; i < dims.size(); ++i) {
+  for (auto i = dims.size(); i-- > 0;) {
     const auto from = static_cast<double>(dims[i]);
     if (dims[i] == onnx_constant::batch) {
       if (by_size ? wanted[i] > 1 && wanted[i] != static_cast<double>(node.example())
@@ -282,7 +286,7 @@ void resize(onnx_node& node) {
       node.refuse("dimension " + std::to_string(i) + " with aligned corners would get "
                   + std::to_string(from * wanted[i]) + " elements; expected a whole number");
     const auto limit = static_cast<double>(std::max<std::size_t>(node.limit(), 1 << 24));
-    if (!(to >= 1) || !(from >= 1) || to * from > limit)
+    if (!(to >= 1) || !(from >= 1) || to > limit)
       node.refuse("dimension " + std::to_string(i) + " would get " + std::to_string(to)
                   + " elements");
     const auto scale = by_size ? to / from : wanted[i];
@@ -299,13 +303,9 @@ void resize(onnx_node& node) {
       v = with_dims(node, v, apart);
       continue;
     }
-    std::vector<std::size_t> order(dims.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::swap(order[i], order.back());
-    node.charge(static_cast<std::size_t>(from * to));
-    const onnx_value weights{how.matrix(scale, dims[i], onnx_integer(to))};
-    v = matrix_product(node, transposed(v, order, node.target()), weights);
-    v = transposed(v, order, node.target());
+    constexpr std::size_t most_numbers = 8; // four positions and weights
+    node.charge(most_numbers * static_cast<std::size_t>(to));
+    v.x = blend(v.x, v.graph_axis(i), how.table(scale, dims[i], onnx_integer(to)));
   }
   node.set(v);
 }
@@ -321,8 +321,7 @@ void pixels(onnx_node& node) {
     node.refuse("expected (batch, channels, height, width) and a positive block size");
   const auto block = size * size;
   if (to_space ? dims[1] % block != 0 : dims[2] % size != 0 || dims[3] % size != 0)
-    node.refuse("the block size " + std::to_string(size) + " does not divide "
-                + onnx_dims_text(dims));
+    node.refuse("the block size " + std::to_string(size) + " does not divide " + shape_text(dims));
   const auto n = dims[0];
   const auto c = to_space ? dims[1] / block : dims[1];
   const auto h = to_space ? dims[2] : dims[2] / size;

@@ -45,7 +45,7 @@ const std::map<std::string_view, token_operator>& token_operators() {
 }
 
 /// An operand: a function of the tokens, or a single number.
-struct operand {
+struct token_operand {
   const onnx_value* value;
   std::function<double(double)> of;
   kind type;
@@ -55,7 +55,7 @@ bool is_whole_tensor(const onnx_value& v) {
   return !v.known && v.x.node().type == dtype::int32;
 }
 
-operand operand_of(const onnx_value& v) {
+token_operand operand_of(const onnx_value& v) {
   if (v.of_tokens)
     return {&v, v.of_tokens->of, v.of_tokens->type};
   if (v.known)
@@ -102,7 +102,7 @@ void set_result(onnx_node& node, const onnx_value& like, token_function of, kind
 }
 
 /// False if an input is neither a single number nor a function of the same tokens.
-bool read_operands(const onnx_node& node, std::vector<operand>& operands) {
+bool read_operands(const onnx_node& node, std::vector<token_operand>& operands) {
   const onnx_value* first = nullptr;
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     const auto& v = node.token_input(i);
@@ -158,11 +158,11 @@ bool compute_of_tokens(onnx_node& node) {
   const auto found = token_operators().find(node.op());
   if (found == token_operators().end() || node.inputs() != found->second.inputs)
     return false;
-  std::vector<operand> operands;
+  std::vector<token_operand> operands;
   if (!read_operands(node, operands))
     return false;
   const auto& first =
-    *std::ranges::find_if(operands, [](const operand& x) { return !x.value->known; })->value;
+    *std::ranges::find_if(operands, [](const token_operand& x) { return !x.value->known; })->value;
   // If the result is real, the usual converter computes it, on the tensor of the tokens.
   const auto type = found->second.says_truth ? kind::boolean : operands.back().type;
   if (type == kind::real)

@@ -235,7 +235,7 @@ expression to_tensor(const onnx_value& v, graph& g) {
     return v.x;
   const auto& c = *v.known;
   if (c.type != onnx_constant::kind::real)
-    throw input_error("a tensor of whole numbers, of shape " + onnx_dims_text(c.dims)
+    throw input_error("a tensor of whole numbers, of shape " + shape_text(c.dims)
                       + ", takes part in a computation with real ones");
   if (c.uniform())
     return g.constant(c.values[0], shape{c.dims});
@@ -303,7 +303,7 @@ onnx_constant combine(const onnx_constant& a, const onnx_constant& b,
   for (std::size_t i = 0; i < rank; ++i) {
     const auto extent = left[i] == 1 ? right[i] : left[i];
     if (right[i] != 1 && right[i] != extent)
-      throw input_error("shapes " + onnx_dims_text(a.dims) + " and " + onnx_dims_text(b.dims)
+      throw input_error("shapes " + shape_text(a.dims) + " and " + shape_text(b.dims)
                         + " do not fit");
     result.dims.push_back(extent);
   }
@@ -313,7 +313,7 @@ onnx_constant combine(const onnx_constant& a, const onnx_constant& b,
   }
   const auto n = result.elements();
   if (n > limit)
-    throw input_error("a constant of shape " + onnx_dims_text(result.dims)
+    throw input_error("a constant of shape " + shape_text(result.dims)
                       + " would be computed, which is too large");
   const auto extents = onnx_dims_of_a_sample(result.dims);
   left = onnx_dims_of_a_sample(std::move(left));

@@ -68,6 +68,10 @@ BOOST_AUTO_TEST_CASE(accuracy) {
   BOOST_TEST(worst_error(
                -6, 6, [](float x) { return cpu::erf(x); }, erf)
              < 6);
+  auto erfc = [](double x) { return std::erfc(x); };
+  BOOST_TEST(worst_error(
+               -6, 9.19F, [](float x) { return cpu::erfc(x); }, erfc)
+             < 5);
   auto softplus = [](double x) { return std::log1p(std::exp(x)); };
   BOOST_TEST(worst_error(
                -80, 80, [](float x) { return cpu::softplus(x); }, softplus)
@@ -83,6 +87,12 @@ BOOST_AUTO_TEST_CASE(special_values) {
   BOOST_TEST(std::isnan(cpu::log(quiet_nan)));
   BOOST_TEST(cpu::erf(inf) == 1.0F, boost::test_tools::tolerance(3e-7F));
   BOOST_TEST(std::isnan(cpu::erf(quiet_nan)));
+  BOOST_TEST(cpu::erfc(0.0F) == 1.0F);
+  BOOST_TEST(cpu::erfc(inf) == 0.0F);
+  BOOST_TEST(cpu::erfc(-inf) == 2.0F);
+  BOOST_TEST(std::isnan(cpu::erfc(quiet_nan)));
+  BOOST_TEST(cpu::greater(quiet_nan, 1.0F) == 0.0F);
+  BOOST_TEST(cpu::greater(1.0F, quiet_nan) == 0.0F);
   BOOST_TEST(cpu::softplus(inf) == inf);
   BOOST_TEST(cpu::softplus(-inf) == 0.0F);
   BOOST_TEST(std::isnan(cpu::softplus(quiet_nan)));

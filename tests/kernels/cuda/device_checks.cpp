@@ -195,6 +195,9 @@ void check_moves(cuda::device& gpu) {
     check_on(gpu, g, reverse(y, axis), tolerance);
   check_on(gpu, g, place(y, 3, 2, {shape::batch, 4, 3, 9}), tolerance);
   check_on(gpu, g, concat({y, slice(y, 2, 0, 2), y}, 2), tolerance);
+  const blend_table table{{{2, 0.25}, {0, 0.75}}, {{1, -2}}, {}, {{0, 1}, {1, 2}, {2, 3}}};
+  for (const std::size_t axis : {1, 2, 3})
+    check_on(gpu, g, blend(y, axis, table), tolerance);
 }
 
 void check_layer_normalization(cuda::device& gpu) {

@@ -98,6 +98,7 @@ BOOST_AUTO_TEST_CASE(element_wise) {
   check_both(m.g, absolute(m.h));
   check_both(m.g, sign(m.h) * m.h);
   check_both(m.g, erf(m.h));
+  check_both(m.g, erfc(m.h));
   check_both(m.g, softplus(m.h));
   check_both(m.g, gelu(m.h));
   check_both(m.g, gelu_gradient(v, m.h));

@@ -1,5 +1,6 @@
 #include "kernels/graph/sequence_operations.hpp"
 
+#include "kernels/cpu/graph_session.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/image_operations.hpp"
@@ -10,6 +11,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -53,6 +55,36 @@ BOOST_AUTO_TEST_CASE(moving_elements) {
   auto w = t.g.variable("table", {5, 4});
   check_both(t.g, matmul(x, transpose(w, {1, 0})));
   check_both(t.g, matmul(x, slice(w, 0, 1, 4), false, true));
+}
+
+BOOST_AUTO_TEST_CASE(blends) {
+  const blend_table table{{{2, 0.25}, {0, 0.75}}, {{1, -2}}, {}, {{0, 1}, {1, 2}, {2, 3}}};
+  tensors t;
+  for (std::size_t axis : {1, 2, 3})
+    check_both(t.g, blend(t.make({batch, 3, 4, 5}), axis, table));
+  check_both(t.g, blend(t.g.variable("w", {3, 2}), 0, table));
+  const auto back = transposed(table, 3);
+  BOOST_TEST(back.size() == 3U);
+  BOOST_TEST(back[1].size() == 2U);
+  BOOST_TEST(back[1][1].position == 3U);
+  BOOST_TEST(back[1][1].weight == 2);
+}
+
+// Only the terms of an element affect it, in both directions.
+BOOST_AUTO_TEST_CASE(a_blend_reads_no_other_elements) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  graph g;
+  const auto x = g.variable("x", {4});
+  const auto y = blend(x, 0, {{{0, 1}}, {{1, 0.5}, {0, 0.5}}, {{2, 1}}, {{3, 1}}, {}});
+  const auto weights = g.constant({1, 1, infinity, 1, NAN}, {5});
+  const auto slopes = gradients(sum(y * weights), std::array{x});
+  graph_session<double> session{g};
+  std::ranges::copy(std::array{1.0, 3.0, infinity, double{NAN}}, session.variables().begin());
+  const auto found = session.run({}, {y, slopes[0]});
+  check_close(std::span<const double>{found[0]}, std::array{1.0, 2.0, infinity, double{NAN}, 0.0},
+              0, 0, "values");
+  check_close(std::span<const double>{found[1]}, std::array{1.5, 0.5, infinity, 1.0}, 0, 0,
+              "slopes");
 }
 
 BOOST_AUTO_TEST_CASE(what_was_placed_is_not_copied_again) {
@@ -227,6 +259,9 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { causal_attention(x, y, y, 2); }, "of the same time");
   refused([&] { multi_head_attention(x, y, x, 2, false); }, "three tensors");
   refused([&] { reverse(x, 0); }, "is the batch");
+  refused([&] { blend(x, 0, {{{0, 1}}}); }, "is the batch");
+  refused([&] { blend(x, 1, {}); }, "at least one entry");
+  refused([&] { blend(x, 1, {{{2, 1}}}); }, "position 2 of axis 1");
   refused([&] { rms_norm(x, t.g.variable("g", {6}), 0); }, "an epsilon above 0");
   refused([&] { lstm(x, t.g.variable("w", {6, 2})); }, "(batch, time, 4 hidden)");
   refused([&] { gru_reset_before(x, t.g.variable("u", {6, 3})); }, "(3 hidden, hidden)");

@@ -3,11 +3,13 @@
 
 #include "actors/model/onnx/export.hpp"
 
+#include "actors/model/onnx/exporter.hpp"
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
 #include "kernels/cpu/graph_session.hpp"
 #include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/image_operations.hpp"
+#include "kernels/graph/operation_traits.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
 #include "tests/support/input_errors.hpp"
@@ -131,6 +133,10 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
 }
 
 BOOST_AUTO_TEST_CASE(element_by_element) {
+  check({rows, dtype::float32,
+         [](expression x) { return erfc(scale(x, 9)) + greater(x, scale(x, 2)) + above(x, 0.1); }});
+  // Small results keep their digits.
+  check({rows, dtype::float32, [](expression x) { return log(erfc(scale(x, 6))); }});
   check({rows, dtype::float32, [](expression x) {
            const auto p = offset(x * x, 0.5);
            return exp(scale(x, 0.3)) / p - log(p) + square_root(p) * sign(x) + absolute(erf(x))
@@ -291,6 +297,50 @@ BOOST_AUTO_TEST_CASE(moves) {
   check({{shape::batch, 4}, dtype::int32, [](expression x) {
            return to_float(x, {shape::batch, 2, 2});
          }});
+}
+
+BOOST_AUTO_TEST_CASE(interpolation) {
+  const blend_table table{{{0, 1}}, {{0, 0.75}, {1, 0.25}}, {{3, -0.5}, {1, 1}}, {}, {{2, 3}}};
+  for (const std::size_t axis : {1, 2})
+    check(
+      {sequences, dtype::float32, [&](expression x) { return scale(blend(x, axis, table), 0.5); }});
+}
+
+// After a convolution, the mean is subtracted as its bias. The file has the two layers all the
+// same.
+BOOST_AUTO_TEST_CASE(batch_normalization_of_a_convolution) {
+  const exported from{pictures, dtype::float32, [](expression x) {
+                        auto& g = x.owner();
+                        const auto state = parameter_kind::state;
+                        return batch_norm_testing(conv2d(x, g.variable("w", {3, 2, 3, 3}), {3, 3}),
+                                                  {g.variable("n.weight", {3}),
+                                                   g.variable("n.bias", {3}),
+                                                   g.variable("n.running_mean", {3}, {}, state),
+                                                   g.variable("n.running_var", {3}, {}, state)});
+                      }};
+  auto weights = weights_of(from.g);
+  std::fill(weights.end() - 3, weights.end(), 0.5F);
+  const auto model = reread(export_onnx(from.x, from.y, weights, "test"));
+  BOOST_TEST_REQUIRE(model.proto().graph().node_size() == 3);
+  BOOST_TEST(model.proto().graph().node(0).op_type() == "Conv");
+  BOOST_TEST(model.proto().graph().node(1).op_type() == "BatchNormalization");
+}
+
+// A new operation needs a row: an ONNX operator, a function, or a reason.
+BOOST_AUTO_TEST_CASE(every_operation_has_a_row) {
+  for (std::size_t i = 0; i < operation_count; ++i) {
+    const auto op = static_cast<operation>(i);
+    const auto& row = onnx_export_row_of(op);
+    BOOST_TEST((row.op == op), to_string(op) << " has no row in actors/model/onnx");
+    const int ways =
+      (row.same.empty() ? 0 : 1) + (row.write != nullptr ? 1 : 0) + (row.refusal.empty() ? 0 : 1);
+    BOOST_TEST(ways == 1, to_string(op));
+    // Models consist of forward operations.
+    if (to_string(op).ends_with("_gradient") && op != operation::conv2d_input_gradient)
+      BOOST_TEST(!row.refusal.empty(), to_string(op));
+    if (is_elementwise(op) && !to_string(op).ends_with("_gradient") && op != operation::cast)
+      BOOST_TEST(row.refusal.empty(), to_string(op));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(what_onnx_does_not_have) {

@@ -1,0 +1,121 @@
+// Operations on images in ONNX.
+
+#include "actors/model/onnx/exporter.hpp"
+
+#include <numeric>
+
+namespace troupe {
+
+std::string onnx_exporter::per_channel(std::uint32_t id, std::size_t rank) {
+  if (rank < 3)
+    return value(id);
+  std::vector<std::int64_t> axes(rank - 2);
+  std::iota(axes.begin(), axes.end(), std::int64_t{1});
+  return add("Unsqueeze", {value(id), whole_numbers(axes)});
+}
+
+/// Recognizes the result of batch_norm_testing(): (x - mean) gain / sqrt(variance + epsilon) +
+/// bias, all of them variables but x. Returns the node variance + epsilon, or null.
+const node* onnx_exporter::batch_norm_at(const node& n) const {
+  const auto is = [&](std::uint32_t id, operation op) { return at(id).op == op; };
+  if (n.op != operation::add_channel_bias || !is(n.inputs[0], operation::multiply_channels)
+      || !is(n.inputs[1], operation::variable))
+    return nullptr;
+  const auto& scaled = at(n.inputs[0]);
+  const auto& centered = at(scaled.inputs[0]);
+  const auto& factor = at(scaled.inputs[1]);
+  if (centered.op != operation::add_channel_bias || factor.op != operation::divide)
+    return nullptr;
+  const auto& opposite = at(centered.inputs[1]);
+  if (opposite.op != operation::scale || opposite.factor != -1
+      || !is(opposite.inputs[0], operation::variable) || !is(factor.inputs[0], operation::variable)
+      || !is(factor.inputs[1], operation::square_root))
+    return nullptr;
+  const auto& sum = at(at(factor.inputs[1]).inputs[0]);
+  return sum.op == operation::offset && is(sum.inputs[0], operation::variable) ? &sum : nullptr;
+}
+
+void onnx_exporter::absorb_batch_norm(const node& n) {
+  const auto scaled = n.inputs[0];
+  const auto centered = at(scaled).inputs[0];
+  if (!read_once(scaled) || !read_once(centered))
+    return;
+  absorbed_.insert({scaled, centered});
+  // The rest is computed from variables. It stays in the file if other nodes read it.
+  if (const auto opposite = at(centered).inputs[1]; read_once(opposite))
+    absorbed_.insert(opposite);
+  const auto factor = at(scaled).inputs[1];
+  const auto root = at(factor).inputs[1];
+  for (const auto id : {factor, root, at(root).inputs[0]}) {
+    if (!read_once(id))
+      return;
+    absorbed_.insert(id);
+  }
+}
+
+std::string onnx_exporter::batch_normalized(const node& n) {
+  const auto* sum = batch_norm_at(n);
+  const auto& scaled = at(n.inputs[0]);
+  const auto& centered = at(scaled.inputs[0]);
+  const auto& mean = at(centered.inputs[1]).inputs[0];
+  const auto& entry = graph_.parameters().entries()[at(sum->inputs[0]).index];
+  return add("BatchNormalization",
+             {value(centered.inputs[0]), value(at(scaled.inputs[1]).inputs[0]), value(n.inputs[1]),
+              value(mean), value(sum->inputs[0])},
+             {real("epsilon", sum->factor), real("momentum", 1 - entry.decay)});
+}
+
+std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
+  const auto& how = n.window;
+  std::vector<std::string> inputs{value(n.inputs[0]), value(n.inputs[1])};
+  if (!bias.empty())
+    inputs.push_back(bias);
+  std::vector<attribute> attributes{integers("kernel_shape", {how.height, how.width}),
+                                    integers("strides", {how.stride_y, how.stride_x}),
+                                    integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
+                                    integers("dilations", {how.dilation_y, how.dilation_x}),
+                                    integer("group", how.groups)};
+  if (n.op == operation::conv2d)
+    return add("Conv", inputs, attributes);
+  // Rows and columns that no position of the window reaches.
+  const auto& image = n.shape;
+  attributes.push_back(integers("output_padding",
+                                {(image[2] + 2 * how.pad_y - how.extent_y()) % how.stride_y,
+                                 (image[3] + 2 * how.pad_x - how.extent_x()) % how.stride_x}));
+  return add("ConvTranspose", inputs, attributes);
+}
+
+namespace {
+
+/// True if ceil_mode adds windows. ONNX's shape inference before version 22 also counts windows
+/// that begin beyond the image, so the mode is written only if it has an effect.
+bool needs_ceil_mode(const window& how, const shape& from, const shape& to) {
+  const auto rows = (from[2] + 2 * how.pad_y - how.height) / how.stride_y + 1;
+  const auto columns = (from[3] + 2 * how.pad_x - how.width) / how.stride_x + 1;
+  return how.ceil_mode && (to[2] != rows || to[3] != columns);
+}
+
+} // namespace
+
+std::string onnx_exporter::max_pooled(const node& n) {
+  if (n.inputs[0] != n.inputs[1])
+    refuse(n, "ONNX has no operator for it");
+  return add("MaxPool", {value(n.inputs[0])}, pooling(n));
+}
+
+std::string onnx_exporter::average_pooled(const node& n) {
+  auto attributes = pooling(n);
+  attributes.push_back(integer("count_include_pad", 1));
+  return add("AveragePool", {value(n.inputs[0])}, attributes);
+}
+
+std::vector<onnx_exporter::attribute> onnx_exporter::pooling(const node& n) const {
+  const auto& how = n.window;
+  const bool rounds_up = needs_ceil_mode(how, at(n.inputs[0]).shape, n.shape);
+  return {integers("kernel_shape", {how.height, how.width}),
+          integers("strides", {how.stride_y, how.stride_x}),
+          integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
+          integer("ceil_mode", rounds_up ? 1 : 0)};
+}
+
+} // namespace troupe

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace troupe {
+
+// Numbers as text, for messages and canonical files.
+
+/// The shortest decimal text that gives the same number when read.
+std::string number_text(float x);
+std::string number_text(double x);
+
+/// "(2, 3)". A negative extent is the batch: "(batch, 3)".
+std::string shape_text(std::span<const std::int64_t> extents);
+std::string shape_text(std::span<const std::uint64_t> extents);
+
+} // namespace troupe

@@ -1,0 +1,208 @@
+// An element that is not read has no effect, even if it is infinite or NaN; and differences keep
+// their digits.
+
+#include "tests/actors/model/onnx/single_node.hpp"
+
+BOOST_AUTO_TEST_SUITE(onnx_leaks)
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// All pairs of extreme numbers.
+std::array<numbers, 2> pairs() {
+  std::array<numbers, 2> result;
+  for (const double x : extremes())
+    for (const double y : extremes()) {
+      result[0].push_back(x);
+      result[1].push_back(y);
+    }
+  return result;
+}
+
+} // namespace
+
+// Comparisons are 1 or 0; with NaN, they are 0.
+BOOST_AUTO_TEST_CASE(comparisons) {
+  const std::vector<std::pair<std::string, bool (*)(double, double)>> all{
+    {"Greater", [](double a, double b) { return a > b; }},
+    {"Less", [](double a, double b) { return a < b; }},
+    {"Equal", [](double a, double b) { return a == b; }},
+    {"GreaterOrEqual", [](double a, double b) { return a >= b; }},
+    {"LessOrEqual", [](double a, double b) { return a <= b; }}};
+  const auto [a, b] = pairs();
+  const auto n = static_cast<std::int64_t>(a.size());
+  for (const auto& [op, f] : all) {
+    numbers expected;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      expected.push_back(f(a[i], b[i]) ? 1 : 0);
+    for (const auto& dims : {extents{n}, extents{shape::batch, 1}}) {
+      const auto found = single_node{op}.feed("x", dims).feed("y", dims).run<float>({a, b});
+      compare(op, a, found[0], expected);
+      compare(op + ", slopes", a, found[1], numbers(a.size(), 0));
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(truth_of_numbers) {
+  const auto x = extremes();
+  numbers expected;
+  for (const double value : x)
+    expected.push_back(value != 0 ? 1 : 0); // also for NaN
+  const auto n = static_cast<std::int64_t>(x.size());
+  const auto found =
+    single_node{"Cast"}.feed("x", {n}).integer("to", onnx::TensorProto::BOOL).run<float>({x});
+  compare("Cast", x, found[0], expected);
+}
+
+// NaN in a branch that a comparison does not take.
+BOOST_AUTO_TEST_CASE(where_of_a_comparison) {
+  graph g;
+  const auto x = g.placeholder("x", {4});
+  onnx::ModelProto proto;
+  proto.set_ir_version(8);
+  proto.add_opset_import()->set_version(17);
+  auto& model = *proto.mutable_graph();
+  model.set_name("g");
+  model.add_output()->set_name("output");
+  auto& port = *model.add_input();
+  port.set_name("x");
+  auto& type = *port.mutable_type()->mutable_tensor_type();
+  type.set_elem_type(onnx::TensorProto::FLOAT);
+  type.mutable_shape()->add_dim()->set_dim_value(4);
+  const auto node = [&](const std::string& op, const std::vector<std::string>& inputs,
+                        const std::string& output) {
+    auto& added = *model.add_node();
+    added.set_op_type(op);
+    for (const auto& input : inputs)
+      added.add_input(input);
+    added.add_output(output);
+  };
+  node("Equal", {"x", "x"}, "is a number");
+  node("Where", {"is a number", "x", "other"}, "output");
+  auto& other = *model.add_initializer();
+  other.set_name("other");
+  other.set_data_type(onnx::TensorProto::FLOAT);
+  other.add_float_data(0);
+  const auto bytes = proto.SerializeAsString();
+  const auto read = onnx_model::parse(std::as_bytes(std::span{bytes}), "model");
+  const auto y = import_onnx(read, g, {x}).at(0).x;
+  graph_session<float> session{g};
+  const std::vector<float> values{1, static_cast<float>(not_a_number), -2,
+                                  static_cast<float>(infinity)};
+  const auto found =
+    session.run(std::array{session_feed<float>{x, std::span<const float>{values}}}, std::array{y});
+  compare("Where", {}, {found[0].begin(), found[0].end()}, {1, 0, -2, infinity});
+}
+
+BOOST_AUTO_TEST_CASE(resized_images) {
+  // A pixel affects only those that are computed from it, of two rows.
+  const auto resized = [](const std::string& mode, const std::string& place, const numbers& scales,
+                          const numbers& x) {
+    return single_node{"Resize", 19}
+      .feed("x", {shape::batch, 1, 2, 4})
+      .nothing()
+      .constant(scales, {4})
+      .text("mode", mode)
+      .text("coordinate_transformation_mode", place)
+      .run<double>({x});
+  };
+  for (const double bad : {infinity, -infinity, not_a_number}) {
+    const numbers x{bad, 1, 2, 3, 4, 5, 6, 7};
+    const auto wide = resized("linear", "half_pixel", {1, 1, 1, 2}, x);
+    compare("linear", {}, wide[0],
+            {bad, bad, bad, 1.25, 1.75, 2.25, 2.75, 3, 4, 4.25, 4.75, 5.25, 5.75, 6.25, 6.75, 7});
+    compare("linear, slopes", {}, wide[1], numbers(8, 2));
+    const auto aligned = resized("linear", "align_corners", {1, 1, 1, 1.75}, x);
+    compare("corners", {}, aligned[0], {bad, bad, 1, 1.5, 2, 2.5, 3, 4, 4.5, 5, 5.5, 6, 6.5, 7});
+    const auto nearest = resized("nearest", "half_pixel", {1, 1, 1, 0.5}, x);
+    compare("nearest", {}, nearest[0], {bad, 2, 4, 6});
+    const auto cubic = resized("cubic", "half_pixel", {1, 1, 1, 2}, x);
+    for (std::size_t i = 0; i < 16; ++i)
+      BOOST_TEST(std::isfinite(cubic[0][i]) == (i >= 5), "cubic " << i << ": " << cubic[0][i]);
+    const auto high = resized("linear", "half_pixel", {1, 1, 2, 1}, x);
+    for (std::size_t i = 0; i < 16; ++i)
+      BOOST_TEST(std::isfinite(high[0][i]) == (i != 0 && i != 4 && i != 8),
+                 "high " << i << ": " << high[0][i]);
+  }
+  // Against differences.
+  const numbers usual{0.5, -1, 2, 3, 4, 0.25, -6, 7};
+  for (const auto* mode : {"linear", "cubic"}) {
+    const numbers scales{1, 1, 1.5, 2.25};
+    const auto slopes = resized(mode, "half_pixel", scales, usual)[1];
+    for (std::size_t i = 0; i < usual.size(); ++i) {
+      auto more = usual;
+      more[i] += 1;
+      double change = 0;
+      const auto before = resized(mode, "half_pixel", scales, usual)[0];
+      const auto behind = resized(mode, "half_pixel", scales, more)[0];
+      for (std::size_t k = 0; k < before.size(); ++k)
+        change += behind[k] - before[k];
+      BOOST_TEST(std::abs(slopes[i] - change) < 1e-9, mode << " " << i);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(slopes_of_prelu) {
+  const auto [x, slope] = pairs();
+  const auto n = static_cast<std::int64_t>(x.size());
+  numbers expected;
+  numbers by_x;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool below = x[i] < 0;
+    expected.push_back(below ? double{static_cast<float>(x[i] * slope[i])} : x[i]);
+    by_x.push_back(below ? slope[i] : 1);
+  }
+  const auto found = single_node{"PRelu"}.feed("x", {n}).feed("slope", {n}).run<float>({x, slope});
+  compare("PRelu", x, found[0], expected);
+  compare("PRelu, by x", x, found[1], by_x);
+}
+
+BOOST_AUTO_TEST_CASE(negative_powers) {
+  for (const double exponent : {-1.0, -2.0, -3.0, -7.0, -16.0, -0.5}) {
+    const auto power = [&](const numbers& x) {
+      return single_node{"Pow"}
+        .feed("x", {static_cast<std::int64_t>(x.size())})
+        .constant({exponent}, {})
+        .run<float>({x});
+    };
+    const numbers x{1e-2, 0.3, 1, 2.5, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38, infinity};
+    numbers expected;
+    numbers slopes;
+    for (const double z : x) {
+      const double value = double{static_cast<float>(z)};
+      const auto small = [](double y) { return std::abs(y) < 1.2e-38 ? 0 : y; };
+      expected.push_back(small(std::pow(value, exponent)));
+      slopes.push_back(small(exponent * std::pow(value, exponent - 1)));
+    }
+    const auto found = power(x);
+    compare("Pow", x, found[0], expected, 1e-5);
+    compare("Pow, slopes", x, found[1], slopes, 1e-5);
+  }
+}
+
+// A mean that is much larger than the deviation. onnxruntime 1.23 computes x * factor + (bias -
+// mean * factor), which loses the digits of the difference.
+BOOST_AUTO_TEST_CASE(normalization_of_large_means) {
+  const numbers x{1e6 + 0.5, -3e5, 1e6 - 2.25, -3e5 + 1.5, 1e6, -3e5 - 0.75};
+  const auto gain = double{0.3F};
+  const auto other = double{0.7F};
+  const numbers expected{gain + 0.25,      -1,   -4.5 * gain + 0.25,
+                         0.75 * other - 1, 0.25, -0.375 * other - 1};
+  for (const auto& dims : {extents{shape::batch, 2}, extents{3, 2}}) {
+    const auto found = single_node{"BatchNormalization", 15}
+                         .feed("x", dims)
+                         .constant({gain, other}, {2})
+                         .constant({0.25, -1}, {2})
+                         .constant({1e6, -3e5}, {2})
+                         .constant({0.25, 4}, {2})
+                         .real("epsilon", 0)
+                         .run<float>({x});
+    compare("BatchNormalization", x, found[0], expected);
+    compare("BatchNormalization, slopes", x, found[1],
+            {2 * gain, other / 2, 2 * gain, other / 2, 2 * gain, other / 2});
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
