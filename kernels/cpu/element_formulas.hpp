@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 // The element-wise operations, a row for each: its kind, its name, and the formula of an element
 // from the operands a, b and c and the factor of the node. The loops of the CPU (element_loops.hpp)
 // and the kernels of GPUs (kernels/cuda/element.hpp) are made of these rows, so results have the

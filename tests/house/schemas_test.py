@@ -16,7 +16,7 @@ MOST = {
     "collective": 20,
     "data": 180,
     "job": 240,
-    "names": 185,
+    "names": 205,
     "pieces": 25,
     "store": 20,
     "wire": 225,

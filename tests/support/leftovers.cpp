@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 #include <sys/stat.h>
