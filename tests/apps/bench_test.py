@@ -234,7 +234,8 @@ class Gpu(Bench):
         for arguments in ([], ["--device=1"], ["--peer=torch"]):
             _, said = self.run_program("gpu", *arguments, code=2, CUDA_VISIBLE_DEVICES="")
             self.assertRegex(said, "built without CUDA|no driver for NVIDIA GPUs was found|"
-                                   "driver for NVIDIA GPUs is too old|there is no GPU [01]: this machine has 0|cannot be listed")
+                                   "driver for NVIDIA GPUs is too old|there is no GPU [01]: this machine has 0|"
+                                   "cannot be listed")
 
     def test_bad_input(self):
         if not self.built_with_cuda():

@@ -17,9 +17,9 @@ MOST = {
     "data": 180,
     "job": 240,
     "names": 205,
-    "pieces": 25,
+    "pieces": 30,
     "store": 20,
-    "wire": 225,
+    "wire": 235,
 }
 
 
