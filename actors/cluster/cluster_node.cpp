@@ -2,6 +2,7 @@
 
 #include "actors/cluster/address.hpp"
 #include "actors/cluster/prober.hpp"
+#include "actors/cluster/redials.hpp"
 #include "actors/link/port.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
@@ -18,8 +19,6 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds tick_interval{500};
-constexpr std::chrono::milliseconds first_redial{50};
-constexpr std::chrono::milliseconds longest_redial{1'000};
 
 /// A node that has left a view waits this long before it joins again, so that the others have left
 /// it too.
@@ -255,15 +254,7 @@ void cluster_node::on_dialled(const dialled& x) {
   }
   i->second.problem = x.problem;
   spdlog::debug("{} at {} cannot be reached: {}", to_string(x.task), i->second.address, x.problem);
-  // Exponential back-off with jitter, so that waiting nodes do not all dial at the same time
-  // (xorshift64, Marsaglia 2003).
-  jitter_ ^= jitter_ << 13;
-  jitter_ ^= jitter_ >> 7;
-  jitter_ ^= jitter_ << 17;
-  const auto base = std::min(first_redial * (1 << std::min(i->second.attempts, 6)), longest_redial);
-  const auto pause =
-    base / 2 + std::chrono::milliseconds{jitter_ % static_cast<std::uint64_t>(base.count())};
-  delayed_send(this, pause, redial{x.task});
+  delayed_send(this, pause_before(i->second.attempts, jitter_), redial{x.task});
 }
 
 void cluster_node::on_hello(const proto::Hello& x) {
@@ -370,7 +361,7 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
     return;
   // The link never came up.
   i->second.problem = x.reason;
-  delayed_send(this, longest_redial, redial{x.peer});
+  delayed_send(this, pause_before(i->second.attempts, jitter_), redial{x.peer});
 }
 
 // Actors that monitor an actor of the peer are notified.
@@ -520,7 +511,7 @@ void cluster_node::leave_view(const std::string& reason) {
   returning_ = true;
   leaving_since_ = clock().now();
   // The first attempt comes soon; others may have to wait for the coordinator.
-  delayed_send(this, left_at_ ? longest_redial : rejoin_pause, begin_again{});
+  delayed_send(this, left_at_ ? longest_pause : rejoin_pause, begin_again{});
   if (!left_at_)
     left_at_ = leaving_since_;
 }

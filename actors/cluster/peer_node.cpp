@@ -1,6 +1,7 @@
 #include "actors/cluster/peer_node.hpp"
 
 #include "actors/cluster/address.hpp"
+#include "actors/cluster/redials.hpp"
 
 #include <spdlog/spdlog.h>
 
@@ -9,14 +10,8 @@
 
 namespace troupe {
 
-namespace {
-
-constexpr std::chrono::milliseconds redial_pause{50};
-
-} // namespace
-
 peer_node::peer_node(caf::actor_config& cfg, peer_node_options options)
-  : super(cfg), options_(std::move(options)) {
+  : super(cfg), options_(std::move(options)), jitter_(options_.incarnation | 1) {
   if (options_.resident)
     local_->add({options_.self, options_.service}, options_.resident);
 }
@@ -85,13 +80,17 @@ void peer_node::dial(std::size_t peer) {
     options_.net->dial(to.task, to.address, caf::actor_cast<dial_listener>(this));
 }
 
+void peer_node::dial_later(std::size_t peer) {
+  delayed_send(this, pause_before(attempts_[peer]++, jitter_), dial_peer{peer});
+}
+
 void peer_node::on_dialled(const dialled& x) {
   const auto peer = find(x.task);
   if (!peer)
     return;
   if (!x.node) {
     problems_[*peer] = x.problem;
-    delayed_send(this, redial_pause, dial_peer{*peer});
+    dial_later(*peer);
     return;
   }
   std::string host;
@@ -163,6 +162,7 @@ void peer_node::on_link_up(const link_up& x) {
     return;
   lose(*peer, "it has connected again");
   problems_.erase(*peer);
+  attempts_.erase(*peer);
   links_[*peer] = {caf::actor_cast<caf::actor>(current_sender()),
                    make_port(system(), x.session, endpoint{x.peer, options_.service})};
   if (!complete())
@@ -187,7 +187,7 @@ void peer_node::on_link_down(const link_down& x) {
     give_up(options_.peers[*peer].name + " at " + options_.peers[*peer].address + ": " + x.reason,
             errc::join_refused);
   else if (x.dialled)
-    delayed_send(this, redial_pause, dial_peer{*peer});
+    dial_later(*peer);
 }
 
 void peer_node::lose(std::size_t peer, const std::string& reason) {

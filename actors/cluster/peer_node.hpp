@@ -100,6 +100,7 @@ private:
   std::string refusal(const proto::Hello& x) const;
   void free_place();
   void dial(std::size_t peer);
+  void dial_later(std::size_t peer);
   void on_dialled(const dialled& x);
   void on_link_up(const link_up& x);
   void on_link_down(const link_down& x);
@@ -121,6 +122,9 @@ private:
   std::optional<caf::typed_response_promise<peers_connected>> answer_;
   std::chrono::steady_clock::time_point until_;
   bool met_ = false;
+  /// By peer: attempts to reach it since it was connected last.
+  std::map<std::size_t, int> attempts_;
+  std::uint64_t jitter_;
 };
 
 } // namespace troupe

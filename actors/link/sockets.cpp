@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -51,7 +54,30 @@ std::string ip_text(const sockaddr_storage& address, socklen_t size) {
                        nullptr, 0, NI_NUMERICHOST)
         != 0)
     return {};
-  return text.data();
+  // A socket for IPv4 and IPv6 shows IPv4 addresses like this.
+  constexpr std::string_view mapped = "::ffff:";
+  const std::string_view result{text.data()};
+  const bool is_mapped = result.starts_with(mapped) && result.find('.') != result.npos;
+  return std::string{is_mapped ? result.substr(mapped.size()) : result};
+}
+
+/// Empty if it cannot listen; errno then has the reason.
+file_descriptor listen_at(const addrinfo& where, bool any) {
+  auto result = new_socket(where.ai_family);
+  if (!result)
+    return result;
+  const int yes = 1;
+  const int no = 0;
+  ::setsockopt(result.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (any && where.ai_family == AF_INET6)
+    ::setsockopt(result.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  if (::bind(result.get(), where.ai_addr, where.ai_addrlen) == 0
+      && ::listen(result.get(), SOMAXCONN) == 0)
+    return result;
+  const int error = errno;
+  result = {};
+  errno = error;
+  return result;
 }
 
 struct local_address {
@@ -96,16 +122,21 @@ file_descriptor listen_locally(const std::string& name) {
 }
 
 file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
+  const bool any = address == any_address;
+  file_descriptor result;
   std::string problem;
-  const auto found = resolve(address, port, AI_PASSIVE, problem);
-  if (!found)
-    throw std::system_error{std::make_error_code(std::errc::address_not_available),
-                            address + ": " + problem};
-  auto result = new_socket(found->ai_family);
-  const int yes = 1;
-  ::setsockopt(result.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (!result || ::bind(result.get(), found->ai_addr, found->ai_addrlen) != 0
-      || ::listen(result.get(), SOMAXCONN) != 0)
+  // A host may have no IPv6.
+  for (const auto& name : any ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector{address}) {
+    const auto found = resolve(name, port, AI_PASSIVE, problem);
+    if (!found && !any)
+      throw std::system_error{std::make_error_code(std::errc::address_not_available),
+                              address + ": " + problem};
+    for (const auto* x = found.get(); x != nullptr && !result; x = x->ai_next)
+      result = listen_at(*x, any);
+    if (result)
+      break;
+  }
+  if (!result)
     fail_with("cannot listen on " + address + ':' + std::to_string(port));
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;

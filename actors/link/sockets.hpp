@@ -17,12 +17,17 @@ namespace troupe {
 /// Makes an abstract Unix socket that listens. Throws std::system_error.
 file_descriptor listen_locally(const std::string& name);
 
-/// Makes a TCP socket that listens. Throws std::system_error.
+/// Stands for all addresses of this host, IPv4 and IPv6.
+inline constexpr const char* any_address = "*";
+
+/// Makes a TCP socket that listens. If a name has several addresses, it listens on the first that
+/// is of this host. Throws std::system_error.
 /// @param port 0 selects a free port; set to the actual port
 file_descriptor listen_on(const std::string& address, std::uint16_t& port);
 
 /// Accepts a connection that waits at a listening socket. The connection may be broken already.
-/// @param peer set to the IP address of the other end of a TCP connection; empty for other sockets
+/// @param peer set to the IP address (IPv4 where both ends have one) of the other end of a TCP
+/// connection; empty for other sockets
 file_descriptor accept_on(int listener, std::string& peer);
 
 /// Connects to an abstract Unix socket.

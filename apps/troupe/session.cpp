@@ -4,6 +4,7 @@
 #include "actors/cluster/basp_transport.hpp"
 #include "actors/cluster/probe.hpp"
 #include "actors/link/channel_host.hpp"
+#include "actors/link/sockets.hpp"
 #include "apps/troupe/console.hpp"
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
@@ -119,7 +120,7 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
   allow_many_files();
   channel_host_options how;
   // Other hosts may know this host by a name that is not one of its own addresses.
-  how.address = is_loopback(host) ? host : "0.0.0.0";
+  how.address = is_loopback(host) ? host : any_address;
   how.port = options.channel_port;
   how.local = options.transport == "auto";
   how.max_bytes = options.node.links.transfer.max_bytes;

@@ -1,5 +1,6 @@
 #include "actors/link/channel_host.hpp"
 
+#include "actors/link/sockets.hpp"
 #include "messages/types.hpp"
 #include "tests/messages/codec.hpp"
 #include "tests/support/input_errors.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <new>
 #include <random>
 #include <thread>
 
@@ -222,6 +224,60 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_gone) {
   }
   BOOST_TEST(contains(get(a.closed), "has ended"));
   dialling.stop();
+}
+
+// A message that cannot be handled ends both links. Otherwise, one of them would wait for ever.
+BOOST_AUTO_TEST_CASE(a_message_that_cannot_be_handled) {
+  for (const bool local : {true, false}) {
+    codec system;
+    const auto how = local ? channel_host_options{} : by_tcp();
+    channel_host dialling{system.system(), how};
+    channel_host dialled{system.system(), how};
+    listener a;
+    std::promise<std::string> closed;
+    std::atomic<int> handled = 0;
+    const auto fail = [&](const channel_host::channel_ptr& x, const std::string&) {
+      x->listen({
+        [&](const proto::Frame&, const caf::message&) {
+          ++handled;
+          throw std::bad_alloc{};
+        },
+        [&](const std::string& reason) { closed.set_value(reason); },
+      });
+    };
+    dialling.connect(dialled.offer(fail), how.address, a.handler());
+    BOOST_TEST_REQUIRE(get(a.settled) == "");
+    send(*a.channel, 1);
+    BOOST_TEST(contains(get(closed), "bad_alloc"));
+    BOOST_TEST(get(a.closed) != "");
+    send(*a.channel, 2);
+    BOOST_TEST(handled == 1);
+    dialling.stop();
+    dialled.stop();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(all_addresses_of_this_host) {
+  std::uint16_t port = 0;
+  const auto here = listen_on(any_address, port);
+  BOOST_TEST_REQUIRE(port > 0);
+  for (const std::string address : {"127.0.0.1", "::1"}) {
+    std::string problem;
+    bool refused = false;
+    const auto socket = connect_to(address, port, 5s, problem, refused);
+    if (!socket && address == "::1") {
+      BOOST_TEST_MESSAGE("skipped: this system has no IPv6: " << problem);
+      continue;
+    }
+    BOOST_TEST_REQUIRE(!!socket, problem);
+    std::string peer;
+    file_descriptor accepted;
+    while (!accepted)
+      accepted = accept_on(here.get(), peer);
+    BOOST_TEST(peer == address);
+    BOOST_TEST(has_equal_ends(socket.get()));
+    BOOST_TEST(has_equal_ends(accepted.get()));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(nobody_listens) {
