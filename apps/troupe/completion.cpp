@@ -84,7 +84,9 @@ void add_parts(const CLI::App& app, command& result) {
       if (known == result.arguments.end())
         result.arguments.push_back(std::move(option));
       else
-        std::ranges::copy(option.choices, std::back_inserter(known->choices));
+        for (const auto& choice : option.choices)
+          if (std::ranges::find(known->choices, choice) == known->choices.end())
+            known->choices.push_back(choice);
     }
   }
   if (!parts.choices.empty())

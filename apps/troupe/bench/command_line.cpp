@@ -173,7 +173,7 @@ CLI::App& add_bench_cluster(CLI::App& bench, bench_cluster_command& x) {
                  "(TensorFlow, only models with dense layers)")
     ->delimiter(',')
     ->allow_extra_args(false)
-    ->type_name("NAME,...");
+    ->type_name("{ddp,tf}");
   add_python(*sub, x.python, "PyTorch or TensorFlow");
   sub->add_flag("--json", x.json, "Results as JSON");
   sub->footer("Examples:\n"

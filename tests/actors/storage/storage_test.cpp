@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(a_target_that_cannot_be_replaced) {
   disk_storage disk;
   std::filesystem::create_directories(directory / "weights/inside");
   const auto text = system_error_of([&] { disk.replace(directory / "weights", bytes_of("x")); });
-  BOOST_TEST(contains(text, "cannot rename"));
+  BOOST_TEST(contains(text, "cannot replace"));
   BOOST_TEST(contains(text, (directory / "weights").string()));
   BOOST_TEST(files_in(directory.path()) == 1u);
 }
