@@ -129,25 +129,36 @@ TROUPE_HOST_DEVICE inline float erf(float x) {
   return a * p / q;
 }
 
+/// Calls next(c) for each coefficient c, the highest power first, of a polynomial p in q = (a - 2)
+/// / (a + 2) with (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q) for 0 <= a <= 9.5; the relative error is
+/// below 2^-26. The variable is that of Shepherd and Laframboise, 1981 (Mathematics of Computation
+/// 36); the coefficients are a fit of our own.
+/// Always inlined: a file that is compiled for AVX-512 must not define a function that others may use.
+template <class F>
+#ifndef __CUDACC__
+[[gnu::always_inline]]
+#endif
+TROUPE_HOST_DEVICE inline void erfc_coefficients(F next) {
+  next(-4.136663857e-4F);
+  next(-1.249643305e-3F);
+  next(1.319394858e-3F);
+  next(8.648574717e-3F);
+  next(-8.059423468e-3F);
+  next(-5.420894825e-2F);
+  next(1.640550235e-1F);
+  next(-1.660310036e-1F);
+  next(-9.276396485e-2F);
+  next(2.769783874e-1F);
+}
+
 /// 1 - erf(x), without the cancellation: relative error below 5 ulp where the result is a normal
 /// float (x < 9.19), and 0 beyond that; NaN stays NaN. erfc(-x) = 2 - erfc(x).
 TROUPE_HOST_DEVICE inline float erfc(float x) {
   const float distance = std::fabs(x);
   const float a = distance > 9.5F ? 9.5F : distance;
   const float q = (a - 2.0F) / (a + 2.0F);
-  // A polynomial p in q with (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q) for 0 <= a <= 9.5; the relative
-  // error is below 2^-26. The variable is that of Shepherd and Laframboise, 1981 (Mathematics of
-  // Computation 36); the coefficients are a fit of our own.
-  float p = -4.136663857e-4F;
-  p = std::fma(p, q, -1.249643305e-3F);
-  p = std::fma(p, q, 1.319394858e-3F);
-  p = std::fma(p, q, 8.648574717e-3F);
-  p = std::fma(p, q, -8.059423468e-3F);
-  p = std::fma(p, q, -5.420894825e-2F);
-  p = std::fma(p, q, 1.640550235e-1F);
-  p = std::fma(p, q, -1.660310036e-1F);
-  p = std::fma(p, q, -9.276396485e-2F);
-  p = std::fma(p, q, 2.769783874e-1F);
+  float p = 0;
+  erfc_coefficients([&](float c) { p = std::fma(p, q, c); });
   // exp(-a^2), corrected for the rounding of the square.
   const float square = a * a;
   const float rest = std::fma(a, a, -square);
