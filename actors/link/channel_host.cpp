@@ -302,7 +302,7 @@ void channel_host::connected(file_descriptor socket, const route& where, const o
     if (!same_host)
       routes_[channel] = where;
     serve(channel);
-    then(channel, {});
+    attend(channel, [&] { then(channel, {}); });
   });
 }
 
@@ -366,7 +366,7 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
         channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});
     }
     serve(channel);
-    then(channel, {});
+    attend(channel, [&] { then(channel, {}); });
   } else if (known != routes_.end()) {
     const auto mine = known->first;
     if (mine->socket() >= 0)
@@ -385,11 +385,16 @@ void channel_host::serve(const channel_ptr& channel) {
 }
 
 void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
+  attend(channel, [&] { exchange(channel, events); });
+}
+
+// A task may fail in the middle of a record, for example for lack of memory. The channel cannot
+// continue then.
+void channel_host::attend(const channel_ptr& channel, const std::function<void()>& task) {
+  const auto keep = channel; // The handler that holds the reference may be removed.
   try {
-    exchange(channel, events);
+    task();
   } catch (const std::exception& error) {
-    // A record is lost in the middle, for example for lack of memory.
-    const auto keep = channel; // The handler that holds the reference is removed.
     spdlog::error("a connection is lost: {}", error.what());
     keep->keep_loans();
     routes_.erase(keep);

@@ -92,6 +92,7 @@ private:
   void serve(const channel_ptr& channel);
   void on_events(const channel_ptr& channel, std::uint32_t events);
   void exchange(const channel_ptr& channel, std::uint32_t events);
+  void attend(const channel_ptr& channel, const std::function<void()>& task);
   void on_tick();
   channel_ptr make_channel(file_descriptor socket, bool same_host);
   void connected(file_descriptor socket, const route& where, const on_channel& then);

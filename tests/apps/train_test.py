@@ -1,8 +1,6 @@
 """`troupe train`: every protocol, in one process and in several, and the files of a run."""
 
 import json
-import re
-import resource
 import signal
 import struct
 import xml.etree.ElementTree
@@ -138,26 +136,6 @@ class Train(TestCase):
         self.assertFalse((out / "weights.safetensors").exists())
         self.assertRegex(process.output, rf"\n  partly written to +{out}\n")
         self.assertIn("(weights.safetensors contains no weights of this run)", process.output)
-
-    def test_a_disk_that_is_full_at_the_end(self):
-        job = self.file("job.textproto", LONG_JOB)
-        out = self.folder / "out"
-        process = self.start("train", f"--job={job}", f"--out={out}",
-                             program=["sh", "-c", f"trap '' XFSZ; exec '{PROGRAM}' \"$@\"", "sh"])
-        weights = out / "weights.safetensors"
-        self.wait_until(weights.exists, "the weights of an epoch")
-        # From now on, files have no room for the weights, 199 KiB.
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100 << 10, 100 << 10))
-        process.send(signal.SIGINT)
-        self.assert_exit(process, 1)
-        self.assertIn("weights.safetensors: File too large", process.output)
-        self.assertRegex(process.output, rf"\n  partly written to +{out}\n")
-        said = re.search(r"\(weights\.safetensors contains the weights of epoch \d+ \(version (\d+)\)\)",
-                         process.output)
-        self.assertTrue(said, process.output)
-        shown = self.start("predict", f"--job={job}", f"--weights={weights}")
-        self.assert_exit(shown, 0)
-        self.assertIn(f"{weights}, version {said[1]}\n", shown.output)
 
 
 if __name__ == "__main__":

@@ -229,8 +229,9 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         sim.at(4s, [&] { sim.crash(sim.worker_node(1)); });
         const auto result = sim.run();
         const auto notice = told(sim);
-        BOOST_TEST(notice.find(*actor != 0 ? "Root: worker/1 has been computing one gradient"
-                                           : "Root: worker/1 is paused")
+        // With many chunks, the last ones of a step may still travel when the trainer hangs. Then it
+        // is in doubt whether the worker computes or updates.
+        BOOST_TEST(notice.find(*actor != 0 ? "Root: worker/1 has been " : "Root: worker/1 is paused")
                      != std::string::npos,
                    notice);
         BOOST_TEST(notice.find("from worker/1") != std::string::npos, notice);
