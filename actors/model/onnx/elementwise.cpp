@@ -239,6 +239,9 @@ expression power(onnx_node& node, expression x, double exponent) {
     const auto dims = x.shape();        // a copy, because appending nodes moves the original
     return x.owner().constant(1, dims); // also if x is NaN
   }
+  // -0 + 0 is 0, whose power is positive.
+  if (exponent == -0.5)
+    return reciprocal_of(troupe::square_root(offset(x, 0)));
   // (1 / x)^n, not 1 / x^n: if x^n overflows, the gradient would be 0 times infinity.
   if (exponent < 0)
     return power(node, reciprocal_of(x), -exponent);
@@ -258,7 +261,7 @@ void power(onnx_node& node) {
   if (x.known && node.input(1).known) {
     // Of -infinity, std::pow would give a number, unlike the graph.
     const auto f = [](double a, double b) {
-      return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a) : std::pow(a, b);
+      return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a + 0.0) : std::pow(a, b);
     };
     node.set(troupe::combine(*x.known, *node.input(1).known, f, node.limit()));
     return;
