@@ -29,7 +29,8 @@ void run_matmul(const step& s) {
                       .b = s.b,
                       .c = product.data,
                       .operands = x.inputs[0].type,
-                      .result = product.type});
+                      .result = product.type,
+                      .tf32 = s.run.options.tf32});
   finish(s, s.matrix(x.output).columns, 1);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/gemm_call.hpp"
 #include "tests/kernels/cuda/simulated_streams.hpp"
 
 #include <cstdint>
@@ -14,6 +15,11 @@ namespace troupe::test {
 /// at once or in a random order (simulated_streams.hpp), and kernels/cpu/gemm.hpp computes
 /// products. Copies to the host and products fail with a simulation_error if they read memory that
 /// was never written.
+///
+/// It is as strict as CUDA may be. Each object counts as a GPU of its own: a thread that allocates,
+/// releases, makes an event or submits a kernel or product must have entered this object last, or
+/// opened it. Products go through the arguments of cuBLAS, and their rules are checked. If products
+/// are recorded, prepare_products comes first.
 class simulated_device : public cuda::device {
 public:
   /// @param seed of the order in which streams run; without one, all work runs when it is submitted
@@ -23,7 +29,8 @@ public:
   cuda::stream main_stream() const override { return main_; }
   cuda::stream copy_stream() const override { return copies_; }
   cuda::stream upload_stream() const override { return uploads_; }
-  void enter() override {}
+  ~simulated_device() override;
+  void enter() override { entered() = this; }
   void* allocate(std::size_t bytes) override;
   /// Waits for all streams, like cudaFree.
   void release(void* memory) noexcept override;
@@ -33,6 +40,7 @@ public:
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
+  void prepare_products() override { prepared_ = true; }
   void multiply(cuda::stream where, const cuda::product& x) override;
   bool multiplies(dtype type) const override { return type != refused_type; }
   void begin_recording(cuda::stream where) override;
@@ -54,8 +62,14 @@ public:
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
   /// pinned.
   std::size_t waits() const noexcept { return waits_; }
+  /// True if something has needed products.
+  bool has_products() const noexcept { return prepared_; }
 
 private:
+  /// The device of this thread.
+  static const simulated_device*& entered();
+  void check_entered() const;
+  void check_host_call() const;
   bool is_pinned(const void* memory, std::size_t bytes) const;
 
   simulated_streams streams_;
@@ -70,6 +84,12 @@ private:
   std::size_t replays_ = 0;
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
+  bool prepared_ = false;
+  bool recording_ = false;
 };
+
+/// What cuBLAS does with the arguments, on the CPU. Throws simulation_error if cuBLAS would refuse
+/// them. Without terms, the result keeps its contents.
+void run_gemm(const cuda::product& types, const cuda::gemm_call& x);
 
 } // namespace troupe::test
