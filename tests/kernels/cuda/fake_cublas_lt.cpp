@@ -121,8 +121,9 @@ bool fits(const operation_description& how, const matrix_description& a,
   for (const auto* x : {&a, &b, &c})
     if (x->leading < static_cast<std::int64_t>(x->rows) || x->rows == 0 || x->columns == 0)
       return false;
-  return a.type == b.type && (!how.tf32 || a.type == CUDA_R_32F) && (c.type == a.type || c.type == CUDA_R_32F)
-    && (ta ? a.columns : a.rows) == c.rows && (tb ? b.rows : b.columns) == c.columns
+  return a.type == b.type && (!how.tf32 || a.type == CUDA_R_32F)
+    && (c.type == a.type || c.type == CUDA_R_32F) && (ta ? a.columns : a.rows) == c.rows
+    && (tb ? b.rows : b.columns) == c.columns
     && (ta ? a.rows : a.columns) == (tb ? b.columns : b.rows)
     && (!biased || (how.bias_type == c.type && how.bias != nullptr && aligned(how.bias, 16)));
 }

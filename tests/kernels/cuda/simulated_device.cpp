@@ -288,8 +288,8 @@ void run_gemm(const cuda::product& types, const cuda::gemm_call& x) {
                                          1};
     return y.x.transposed ? stored_rows : stored_rows.transposed();
   };
-  const auto bias = types.bias == nullptr ? std::vector<float>(m)
-                                          : in_float(types.result, m, types.bias, false);
+  const auto bias =
+    types.bias == nullptr ? std::vector<float>(m) : in_float(types.result, m, types.bias, false);
   std::vector<float> rows(m * n);
   for (std::size_t i = 0; i < batch; ++i) {
     cpu::gemm<float>(m, n, k, view_of(a, as, i), view_of(b, bs, i), rows.data(), n, scratch.get());
