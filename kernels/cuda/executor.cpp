@@ -283,8 +283,17 @@ void convert_operands(executor_state& s, std::size_t i, bool before) {
   convert(s.stream, all);
 }
 
+/// Names the layer, if the instruction reads one of its weights ("NAME.weight"); otherwise, the
+/// result.
 std::string name_of(const instruction& x) {
-  return "\"" + x.output.name + "\" (" + std::string(to_string(x.op)) + ")";
+  auto name = x.output.name;
+  const auto look_at = [&](const operand& y) {
+    if (y.where == operand::place::weight)
+      name = y.name.substr(0, y.name.rfind('.'));
+  };
+  look_at(x.bias);
+  std::ranges::for_each(x.inputs, look_at);
+  return "\"" + name + "\" (" + std::string(to_string(x.op)) + ")";
 }
 
 /// Submits work of an instruction. An error names it; with gpu_options::check_kernels, also an

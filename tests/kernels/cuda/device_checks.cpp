@@ -395,7 +395,8 @@ void check_mixed(cuda::device& gpu, model& m, std::int64_t classes) {
                  name);
       BOOST_TEST(actual.result.counted == expected.result.counted);
       BOOST_TEST(actual.buckets == expected.buckets, boost::test_tools::per_element());
-      BOOST_TEST(distance(actual.gradient, expected.gradient) <= tolerance, name << " " << rows);
+      const auto gradient = distance(actual.gradient, expected.gradient);
+      BOOST_TEST(gradient <= tolerance, name << " " << rows << ": " << gradient);
       for (std::size_t i = 0; i < expected.fetched.size(); ++i)
         BOOST_TEST(distance(actual.fetched[i], expected.fetched[i]) <= tolerance, name);
     }
