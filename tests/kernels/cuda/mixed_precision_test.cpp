@@ -28,7 +28,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Products of matrices of sequences, and a normalization between them.
+/// Products of matrices of sequences, and a normalization between them. Large scores would enlarge
+/// each rounding: with a factor of 0.3, gradients of 16 bits are off by a tenth on the CPU, too.
 void build_attention(model& m) {
   auto& g = m.g;
   const auto x = g.placeholder("x", {shape::batch, 5, 6});
@@ -37,7 +38,7 @@ void build_attention(model& m) {
     return add_bias(dense(y, g.variable(name + ".weight", {6, 6})),
                     g.variable(name + ".bias", {6}));
   };
-  const auto q = scale(project(x, "q"), 0.3);
+  const auto q = scale(project(x, "q"), 0.03);
   const auto mixed =
     batched_matmul(softmax(batched_matmul(q, project(x, "k"), false, true)), project(x, "v"));
   const auto y = multiply_rows(normalize_rows(x + gelu(mixed), 1e-5), g.variable("gain", {6}));
