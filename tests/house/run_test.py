@@ -81,7 +81,7 @@ class Run(unittest.TestCase):
                                               data=data)
                 self.assertEqual(code, 0, output)
                 self.assertRegex(output, rf"{says}.*skipped")
-                code, output = self.run_tests(*self.of_ci(), missing=missing, data=data)
+                code, output = self.run_tests("--openblas", *self.of_ci(), missing=missing, data=data)
                 self.assertEqual(code, 1, output)
                 self.assertIn("failed: packages", output)
                 self.assertIn(says, output)
