@@ -229,11 +229,14 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         sim.at(4s, [&] { sim.crash(sim.worker_node(1)); });
         const auto result = sim.run();
         const auto notice = told(sim);
-        // With many chunks, the last ones of a step may still travel when the trainer hangs. Then it
-        // is in doubt whether the worker computes or updates.
-        BOOST_TEST(notice.find(*actor != 0 ? "Root: worker/1 has been " : "Root: worker/1 is paused")
-                     != std::string::npos,
-                   notice);
+        const auto says = [&notice](const char* text) {
+          return notice.find(text) != std::string::npos;
+        };
+        // With shard_optimizer, the notice names the update. The cause is not known.
+        const bool sharded = changes.size() > 1 && changes[1] == "ring.shard_optimizer=true";
+        const bool computes = says("Root: worker/1 has been computing one gradient")
+          || (sharded && says("Root: worker/1 has been applying one update"));
+        BOOST_TEST((*actor != 0 ? computes : says("Root: worker/1 is paused")), notice);
         BOOST_TEST(notice.find("from worker/1") != std::string::npos, notice);
         BOOST_TEST(result.summary.failure.find("worker/1") != std::string::npos,
                    result.summary.failure);
