@@ -39,13 +39,14 @@ std::size_t record_reader::take(std::span<std::byte> body) noexcept {
   return n;
 }
 
-// Moves the remaining bytes to the beginning.
+// Moves the remaining bytes to the beginning. A full buffer grows for the record that has begun, but
+// not at once: a peer must send bytes before it takes as many here.
 void record_reader::make_room(std::size_t wanted) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
-  if (buffer_.size() < wanted)
-    buffer_.resize(wanted);
+  if (end_ == buffer_.size() && end_ < wanted)
+    buffer_.resize(std::min(wanted, 2 * std::max(end_, records::header_bytes)));
 }
 
 std::optional<std::span<const char>> split_message(std::span<const char> head, bool has_body,

@@ -72,20 +72,20 @@ class Links(TestCase):
     def test_a_pause_within_the_limit_of_the_job(self):
         """A process is stopped for longer than the time-out of the framework's own connections. The job allows it. With
         --transport=basp there are only those connections, so the time-out ends the run."""
-        self.job = self.file("job.textproto", LONG_JOB.replace("epochs: 100000", "epochs: 100"))
+        self.job = self.file("job.textproto", LONG_JOB.replace("epochs: 100000", "epochs: 20"))
         runs = {}
+        stopped = []
         for transport in ("tcp", "auto"):
             for victim in ("worker", "coordinator"):
                 name = f"{transport}_{victim}"
-                runs[name] = self.start("train", f"--job={self.job}", f"--out={self.folder / name}", "--workers=2",
-                                        "--processes", "--protocol=RING", f"--transport={transport}",
-                                        "--set=runtime.suspect_after_ms=60000", name=name)
-        stopped = []
-        for name, run in runs.items():
-            run.wait_for("epoch 1/")
-            pid = run.pid if name.endswith("coordinator") else children_of(run.pid)[0]
-            os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
+                run = self.start("train", f"--job={self.job}", f"--out={self.folder / name}", "--workers=2",
+                                 "--processes", "--protocol=RING", f"--transport={transport}",
+                                 "--set=runtime.suspect_after_ms=60000", name=name)
+                run.wait_for("epoch 1/")
+                pid = run.pid if victim == "coordinator" else children_of(run.pid)[0]
+                os.kill(pid, signal.SIGSTOP)
+                runs[name] = run
+                stopped.append(pid)
         time.sleep(LONG_PAUSE)
         for name, run in runs.items():
             self.assertTrue(run.running(), f"{name}: {run.output}")

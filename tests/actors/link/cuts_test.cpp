@@ -54,6 +54,8 @@ const char* name_of(harm x) {
     return "half open";
   case harm::refuse:
     return "refuse";
+  case harm::refuse_for_good:
+    return "refuse for good";
   }
   return "?";
 }
@@ -282,16 +284,18 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   BOOST_TEST_REQUIRE(x.all_arrive(1));
   // Acknowledgements are sent, and the dialled end sees that the other one can be reached.
   std::this_thread::sleep_for(6 * how.grace);
+  // A busy machine may have seemed silent until now.
+  const auto cuts = x.a.channel()->cuts();
   x.proxy.plan(harm::half_open, 0, whole_record);
   x.a.send(2);
   BOOST_TEST_REQUIRE(x.b.wait_for([&] { return x.b.has(2) && !x.proxy.planned(); }));
   x.b.send(2);
   std::this_thread::sleep_for(4 * how.grace);
   BOOST_TEST(x.b.closed() == "");
-  BOOST_TEST(x.a.channel()->cuts() == 0U);
+  BOOST_TEST(x.a.channel()->cuts() == cuts);
   BOOST_TEST(x.all_arrive(2));
   BOOST_TEST(!x.a.damaged());
-  BOOST_TEST(x.a.channel()->cuts() > 0U);
+  BOOST_TEST(x.a.channel()->cuts() > cuts);
 }
 
 // A proxy or firewall that restarts refuses connections for a moment. That does not mean that the
@@ -320,13 +324,13 @@ BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_long) {
   codec system;
   auto how = by_tcp();
-  how.refused_for = harming_proxy::refusal / 4;
+  how.refused_for = 75ms;
   connected_hosts x{system.system(), how};
   x.connect();
   x.wait_for_other_end();
   x.a.send(1);
   BOOST_TEST_REQUIRE(x.b.wait_for([&] { return x.b.has(1); }, &x.a));
-  x.proxy.plan(harm::refuse, 0, whole_record);
+  x.proxy.plan(harm::refuse_for_good, 0, whole_record);
   x.a.send(2);
   BOOST_TEST(x.a.wait_for([&] { return x.a.is_closed(); }, &x.b));
   BOOST_TEST(contains(x.a.closed(), "its process has ended"));

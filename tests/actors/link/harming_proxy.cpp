@@ -193,6 +193,9 @@ bool harming_proxy::harm_now(harm how, connection& x, direction& way) {
     listener_ = {};
     refuses_until_ = std::chrono::steady_clock::now() + refusal;
     return false;
+  case harm::refuse_for_good:
+    listener_ = {};
+    return false;
   }
   return false;
 }

@@ -30,7 +30,9 @@ public:
     /// closes its end.
     half_open,
     /// As `cut`. The port refuses connections for `refusal`.
-    refuse
+    refuse,
+    /// As `cut`. The port refuses all further connections.
+    refuse_for_good
   };
 
   static constexpr std::chrono::milliseconds refusal{300};
