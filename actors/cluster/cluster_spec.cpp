@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster_spec.hpp"
 
 #include "actors/cluster/address.hpp"
+#include "actors/model/device_placement.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/json_text.hpp"
@@ -35,6 +36,7 @@ public:
       throw input_error{name_ + ": expected an object, {\"cluster\": {...}}, got "
                         + json_kind(root)};
     cluster_config result;
+    std::vector<std::string> devices;
     for (auto& [key, value] : root.items())
       if (key == "cluster")
         result.cluster = read_cluster(value);
@@ -42,8 +44,12 @@ public:
         result.task = read_task(value);
       else if (key == "secret_file")
         result.secret_file = read_secret_file(value);
+      else if (key == "device")
+        devices = read_devices(value);
       else
         check_extra(key);
+    if (!devices.empty())
+      place(devices, result.cluster);
     return result;
   }
 
@@ -61,9 +67,41 @@ private:
     return x.get<std::string>();
   }
 
+  std::vector<std::string> read_devices(const json& x) const {
+    const auto good = [](const json& y) { return y.is_string(); };
+    if (!x.is_array() || !std::ranges::all_of(x, good))
+      fail("device",
+           std::string{R"(expected a list, as in ["/job:worker/task:0/device:GPU:1"], got )"}
+             + json_excerpt(x));
+    return x.get<std::vector<std::string>>();
+  }
+
+  /// Adds the devices to the cluster, if they are devices of its tasks.
+  void place(const std::vector<std::string>& devices, std::optional<cluster_spec>& cluster) const {
+    if (!cluster)
+      fail("device", "names devices of tasks, and \"cluster\" is missing");
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      const auto element = json_element("device", i);
+      device_entry entry;
+      try {
+        entry = parse_device(devices[i]);
+      } catch (const input_error& error) {
+        fail(element, error.what());
+      }
+      const task_name task{entry.job, entry.task.value_or(0)};
+      // An evaluator need not be in the cluster.
+      if (entry.task && entry.job != job_kind::evaluator && !cluster->tasks.contains(task))
+        fail(element,
+             "there is no " + to_string(task) + "; the cluster has "
+               + std::to_string(cluster->count(entry.job)) + " of them, counted from 0");
+    }
+    cluster->devices = devices;
+  }
+
   /// Accepts other keys, because launchers write them, unless one looks like a misspelling.
   void check_extra(const std::string& key) const {
-    const auto text = suggestion(key, std::vector<std::string>{"cluster", "task", "secret_file"});
+    const auto text =
+      suggestion(key, std::vector<std::string>{"cluster", "task", "secret_file", "device"});
     if (text.starts_with("did you mean"))
       fail(key, "there is no such field; " + text);
   }
@@ -283,7 +321,10 @@ std::string to_json(const cluster_spec& x) {
   nlohmann::ordered_json cluster;
   for (auto& process : x.processes)
     cluster[process.name.type].push_back(process.address);
-  return nlohmann::ordered_json{{"cluster", cluster}}.dump(2);
+  nlohmann::ordered_json result{{"cluster", cluster}};
+  if (!x.devices.empty())
+    result["device"] = x.devices;
+  return result.dump(2);
 }
 
 } // namespace troupe

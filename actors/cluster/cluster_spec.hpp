@@ -36,6 +36,8 @@ struct cluster_spec {
   std::map<task_name, std::string> tasks;
   /// The same tasks by process: the coordinator's process may train, too.
   std::vector<cluster_process> processes;
+  /// Devices of tasks, in the form of Job.device. They count after those of the job.
+  std::vector<std::string> devices;
 
   /// Adds a process and its tasks.
   void add(cluster_process process);
@@ -54,8 +56,9 @@ struct cluster_config {
 };
 
 /// Reads {"cluster": {"coordinator": ["host:port"], "ps": [...], "worker": [...]}, "task": {"type":
-/// "ps", "index": 0}, "secret_file": "PATH"}; all parts are optional. Other keys, which launchers
-/// for TensorFlow write, are ignored unless one looks like a misspelling.
+/// "ps", "index": 0}, "secret_file": "PATH", "device": ["/job:worker/task:0/device:GPU:1"]}; all
+/// parts are optional, but devices need a cluster. Other keys, which launchers for TensorFlow
+/// write, are ignored unless one looks like a misspelling.
 ///
 /// The jobs of a cluster are `coordinator`, `ps`, `worker` (or `ring`, which means the same in
 /// clusters without parameter servers), and at most one `evaluator`. Or as in TensorFlow:
@@ -65,8 +68,8 @@ struct cluster_config {
 /// - none of these: worker 0 also runs the coordinator.
 /// @param name the name of the text in errors, usually its path.
 /// @throws input_error with line and column, or with the field's path: syntax, a repeated key, a
-/// wrong type, an unknown job, an address that is not host:port or occurs twice, no coordinator, or
-/// no worker.
+/// wrong type, an unknown job, an address that is not host:port or occurs twice, no coordinator, no
+/// worker, or a device of a task that does not exist.
 cluster_config parse_cluster_config(std::string_view text, std::string_view name);
 
 /// Like `parse_cluster_config`, for a text that must contain a cluster.

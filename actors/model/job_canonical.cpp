@@ -22,7 +22,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that may differ between nodes.
-constexpr std::array<std::string_view, 17> not_hashed{"name",
+constexpr std::array<std::string_view, 18> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
@@ -30,6 +30,7 @@ constexpr std::array<std::string_view, 17> not_hashed{"name",
                                                       "runtime.join_timeout_ms",
                                                       "runtime.suspect_after_ms",
                                                       "runtime.threads",
+                                                      "runtime.check_kernels",
                                                       "checkpoint.every_steps",
                                                       "checkpoint.keep",
                                                       "evaluate.every_steps",

@@ -189,6 +189,11 @@ void check_precision(const proto::Job& job, problem_list& problems) {
                    "expected FLOAT32, BFLOAT16 or FLOAT16");
   problems.require(precision == proto::FLOAT32 || job.solver() != proto::EXACT, "precision",
                    "solver: EXACT makes no steps; leave it out");
+  problems.require(!job.tf32() || job.solver() != proto::EXACT, "tf32",
+                   "solver: EXACT computes in double on the CPU; leave it out");
+  problems.require(!job.tf32() || precision == proto::FLOAT32, "tf32",
+                   "products of precision: " + proto::Precision_Name(precision)
+                     + " have 16 bits already; leave it out");
   problems.require(!job.has_loss_scale() || precision == proto::FLOAT16, "loss_scale",
                    "only precision: FLOAT16 needs it; leave it out");
   int exponent = 0;

@@ -46,7 +46,10 @@ task_device choose_device(const job_context& context, const task_name& task, con
   const device_name cpu;
   const bool idle = task.job == job_kind::ps && !context.protocol.uses_shards();
   if (!wanted.gpu || idle)
-    return {cpu, to_string(cpu), ""};
+    return {cpu, to_string(cpu),
+            context.job.tf32() && task.job == job_kind::worker ? to_string(task) + " computes on "
+                + to_string(cpu) + ", where tf32 has no effect: its products stay in float32"
+                                                               : ""};
   const auto refusal = [&](const std::exception& error) {
     return to_string(task) + " cannot compute on " + to_string(wanted) + ": " + error.what();
   };
@@ -94,8 +97,9 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
 std::unique_ptr<device_executor>
 make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus) {
   if (device.gpu)
-    return gpus->make_executor(device.index, training_plan(context, gpus->fusion()),
-                               context.training);
+    return gpus->make_executor(
+      device.index, training_plan(context, gpus->fusion()), context.training,
+      {.tf32 = context.job.tf32(), .check_kernels = context.job.runtime().check_kernels()});
   return make_cpu_executor(context.training, context.job.runtime().threads());
 }
 
@@ -106,7 +110,8 @@ std::unique_ptr<model_tester> make_tester(const job_context& context, const devi
   return std::make_unique<model_tester>(
     context,
     gpus->make_executor(device.index, model_tester::plan_of(context, gpus->fusion()),
-                        model_tester::plan_of(context, cpu_fusion())));
+                        model_tester::plan_of(context, cpu_fusion()),
+                        {.check_kernels = context.job.runtime().check_kernels()}));
 }
 
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,

@@ -168,6 +168,7 @@ void trainer::on_train(const train_batch& x) {
   at_ = 0;
   sums_asked_ = 0;
   weights_complete_ = false;
+  ran_ = false;
   gradient_ = payload::floats(context_->parameters().size());
   done_ = {};
   done_.step = x.step;
@@ -261,6 +262,7 @@ void trainer::compute() {
   };
   auto how = next();
   while (const auto result = executor_->advance(how)) {
+    ran_ = true;
     if (overflows(*result)) {
       begin_batch();
       how = next();
@@ -283,8 +285,11 @@ run_arguments<float> trainer::arguments() {
   result.batch = batch_number(batch_.ticket, at_);
   result.next = announced_;
   result.seed = batch_.batches[at_].seed;
-  result.weights = binding_->pointers();
-  result.parts = binding_->parts();
+  // A GPU copies the weights once in a step.
+  if (!ran_ || !executor_->keeps_weights()) {
+    result.weights = binding_->pointers();
+    result.parts = binding_->parts();
+  }
   result.feeds = feeds_;
   result.gradient = gradient_.as_mutable_floats();
   return result;
@@ -370,6 +375,8 @@ std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   binding_->gather();
   auto how = arguments();
+  how.weights = binding_->pointers();
+  how.parts = binding_->parts();
   how.gradient = spare.as_mutable_floats();
   return executor_->find_not_finite(how);
 }

@@ -204,6 +204,8 @@ private:
   payload gradient_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;
+  /// True if the executor has run a batch with the step's weights.
+  bool ran_ = false;
   /// Number of sums over workers that this step has requested.
   std::uint32_t sums_asked_ = 0;
   /// Sum over the earlier batches; empty if a gradient has only one batch.

@@ -1,6 +1,7 @@
 # `cpack` in the build folder makes troupe-VERSION-linux-PROCESSOR.tar.gz: the program and all shared libraries that it
 # needs, for Linux machines without these packages. The C library belongs to the machine. So do the driver of a GPU and
-# cuBLAS, which the program loads when a job asks for a GPU.
+# cuBLAS, which the program loads when a job asks for a GPU. If the tests are built, too, the archive has those that
+# need a GPU: bin/gpu_test (tests/kernels/cuda).
 
 set(_bundled COMPONENT bundle EXCLUDE_FROM_ALL)
 install(TARGETS troupe RUNTIME_DEPENDENCY_SET troupe_libraries RUNTIME ${_bundled})

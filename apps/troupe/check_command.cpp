@@ -331,7 +331,7 @@ void print_memory(const job_context& context, const job_data& data, const cluste
   std::vector<std::size_t> bytes;
   line("memory", "per process, estimated: what it allocates once training is under way");
   const bool on_gpu = context.job.device_size() > 0;
-  const auto gpus = gpus_here();
+  const auto gpus = gpus_here(); // opens none
   std::vector<std::string> titles{"process", "weights", "optimizer", "gradients", "activations",
                                   "batches", "data",    "network",   "program",   "total"};
   if (on_gpu)
@@ -374,10 +374,17 @@ void print_placement(const std::vector<process>& processes) {
 
 /// Prints the devices of workers and of other tasks with a GPU, if the job names any, and how much
 /// memory they need there.
+/// @param chosen the GPUs of this host that its tasks may use (--devices)
 void print_devices(const job_context& context, const std::vector<process>& processes,
-                   std::size_t ps) {
+                   std::size_t ps, const std::vector<std::uint32_t>& chosen) {
   if (context.job.device_size() == 0)
     return;
+  const auto name = [&](const device_name& x) {
+    return to_string(x)
+      + (x.gpu && x.index < chosen.size()
+           ? fmt::format(" (number {} of this host)", chosen[x.index])
+           : "");
+  };
   const auto gpus = gpus_here();
   const auto cluster = addresses_of(processes);
   // For each host (named by its first task) and device: the number of tasks, and their bytes.
@@ -392,7 +399,7 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory, "
           + readable_bytes(pinned) + " page-locked on the host"
                                   : "";
-      line("", to_string(task) + " on " + to_string(device) + note);
+      line("", to_string(task) + " on " + name(device) + note);
       auto& [tasks, sum] =
         shared[{tasks_beside(cluster, x.tasks.front()).front(), to_string(device)}];
       ++tasks;
@@ -408,8 +415,9 @@ void print_devices(const job_context& context, const std::vector<process>& proce
 /// Throws device_error or input_error if tasks cannot compute on their devices. These are opened
 /// only if the tasks run on this host; fallbacks are printed.
 void require_devices(const job_context& context, const std::vector<process>& processes,
-                     const cluster_shape& cluster, bool here) {
-  const auto gpus = gpus_here();
+                     const cluster_shape& cluster, bool here,
+                     const std::vector<std::uint32_t>& chosen) {
+  const auto gpus = gpus_here(chosen);
   for (auto& x : processes)
     for (auto& task : x.tasks)
       if (here)
@@ -459,6 +467,8 @@ cluster_shape shape_of_cluster(const check_command& x, const proto::Job& job) {
 int run(const check_command& x) {
   const auto program = program_bytes();
   auto job = load_job(x.job, x.overrides, x.protocol, "");
+  if (!x.cluster.empty())
+    add_devices(job, load_cluster(x.cluster), x.cluster);
   const auto cluster = shape_of_cluster(x, job);
   with_job_lines(x.job, x.overrides, [&] {
     check_workers(job, cluster.workers);
@@ -491,14 +501,15 @@ int run(const check_command& x) {
     if (job.solver() != proto::EXACT)
       print_shards(*context, cluster);
     print_placement(processes);
-    print_devices(*context, processes, cluster.ps);
+    print_devices(*context, processes, cluster.ps, x.devices);
     if (data)
       print_memory(*context, *data, cluster, processes, program);
     if (x.plan)
       fmt::print("\n{}", plan_text(*context->training, context->rule.slots()));
     if (problem.empty())
-      with_job_lines(x.job, x.overrides,
-                     [&] { require_devices(*context, processes, cluster, x.cluster.empty()); });
+      with_job_lines(x.job, x.overrides, [&] {
+        require_devices(*context, processes, cluster, x.cluster.empty(), x.devices);
+      });
   }
   std::fflush(stdout);
   if (!problem.empty())

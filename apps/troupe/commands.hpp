@@ -29,6 +29,8 @@ struct node_command {
   std::uint16_t channel_port = 0;
   /// In seconds; overrides the value in the job.
   std::optional<double> join_timeout;
+  /// See gpus_here.
+  std::vector<std::uint32_t> devices;
   /// The process whose end also ends this process; 0 for none.
   int parent = 0;
 };
@@ -47,6 +49,8 @@ struct train_command {
   std::vector<std::string> overrides;
   /// The checkpoint to continue from. If empty, the newest one in the output directory.
   std::optional<std::string> resume;
+  /// See gpus_here.
+  std::vector<std::uint32_t> devices;
 };
 
 /// `troupe check`: shows what a job would do, without running it.
@@ -58,6 +62,8 @@ struct check_command {
   bool processes = false;
   std::string protocol;
   std::vector<std::string> overrides;
+  /// See gpus_here.
+  std::vector<std::uint32_t> devices;
   /// Also print the plan of a step.
   bool plan = false;
 };

@@ -2,12 +2,16 @@
 
 #include "kernels/devices/device_executor.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
 /// The GPUs of this host, as node_options::gpus: null if the program has no code for GPUs. Opens
 /// none.
-std::shared_ptr<const gpu_set> gpus_here();
+/// @param chosen the numbers of those that this process may use (--devices); empty: all
+/// @throws input_error if a number occurs twice
+std::shared_ptr<const gpu_set> gpus_here(const std::vector<std::uint32_t>& chosen = {});
 
 } // namespace troupe

@@ -19,6 +19,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -62,6 +63,16 @@ void add_resume(CLI::App& sub, std::optional<std::string>& x) {
       "Continue from DIR, or from the newest checkpoint in the output directory if there is one")
     ->expected(0, 1)
     ->type_name("[DIR]");
+}
+
+void add_devices(CLI::App& sub, std::vector<std::uint32_t>& x) {
+  sub
+    .add_option("--devices", x,
+                "GPUs of this host that tasks may use, as in 2,3: GPU:0 is then number 2. Default: "
+                "all")
+    ->delimiter(',')
+    ->allow_extra_args(false)
+    ->type_name("NUMBERS");
 }
 
 void add_transport(CLI::App& sub, std::string& x) {
@@ -108,6 +119,7 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
                "Listen on addresses other than loopback, without encryption")
     ->envname("TROUPE_INSECURE");
   add_transport(*sub, x.transport);
+  add_devices(*sub, x.devices);
   sub
     ->add_option("--channel-port", x.channel_port,
                  "TCP port for messages from other hosts (default: a free port)")
@@ -131,6 +143,7 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
   add_transport(*sub, x.transport);
+  add_devices(*sub, x.devices);
   sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");
   add_resume(*sub, x.resume);
   sub->add_option("--log-level", x.log_level, log_help)->type_name(log_levels);
@@ -156,6 +169,7 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
     ->excludes(cluster);
   sub->add_flag("--processes", x.processes, "One process per task, as in train")->excludes(cluster);
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
+  add_devices(*sub, x.devices);
   sub->add_flag("--plan", x.plan,
                 "Also print the plan of a worker's step: instructions, FLOPs, bytes, memory");
   sub->footer("Examples:\n"

@@ -42,7 +42,8 @@ void add_coordinator(session_options& session, const node_command& x,
   if (x.job.empty())
     throw input_error{to_string(chosen.process->name)
                       + " runs the coordinator, which needs --job=FILE"};
-  const auto job = job_of(x);
+  auto job = job_of(x);
+  add_devices(job, chosen.cluster, chosen.name);
   auto setup = with_job_lines(x.job, x.overrides, [&] {
     return make_coordinator_setup(job, chosen.cluster.count(job_kind::worker),
                                   chosen.cluster.count(job_kind::ps), x.resume);
@@ -77,7 +78,7 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
   result.node.tasks = process.tasks;
   result.node.incarnation = make_incarnation();
   result.node.source = build_data;
-  result.node.gpus = gpus_here();
+  result.node.gpus = gpus_here(x.devices);
   result.node.memory_problem = node_memory_problem;
   result.node.coordinator_address = chosen.cluster.tasks.at(coordinator_task);
   result.node.cluster = chosen.cluster.tasks;

@@ -74,6 +74,18 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   return result;
 }
 
+void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name) {
+  for (auto& x : cluster.devices)
+    job.add_device(x);
+  if (cluster.devices.empty())
+    return;
+  try {
+    validate(job);
+  } catch (const input_error& error) {
+    throw input_error{name + ": " + error.what()};
+  }
+}
+
 std::string with_line_numbers(const std::string& problems, const std::string& path,
                               const std::vector<std::string>& overrides) {
   std::error_code unknown;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster_node.hpp"
+#include "actors/cluster/cluster_spec.hpp"
 #include "kernels/error.hpp"
 #include "messages/proto/job.pb.h"
 
@@ -15,6 +16,9 @@ namespace troupe {
 /// result.
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
+
+/// Adds the devices of a cluster file to the job. Throws input_error if they do not fit it.
+void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name);
 
 /// The problems of a job, one per line, with the line numbers of the job file if it can be read
 /// again.

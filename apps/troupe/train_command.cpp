@@ -34,18 +34,19 @@ cluster_process process_of(const task_name& task, const std::string& address) {
 
 /// The coordinator runs in this process. The other tasks receive its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
-                                const std::string& log_level, const std::string& transport) {
+                                const train_command& x) {
   const temporary_folder folder;
   children others;
   session_options session;
   session.node.tasks = {coordinator_task};
   session.node.incarnation = make_incarnation();
+  session.node.gpus = gpus_here(x.devices);
   for (auto& task : tasks)
     setup.tasks.push_back({task, ""});
   const bool elastic = setup.context->job.has_elastic();
   session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
-  session.transport = transport;
+  session.transport = x.transport;
   session.watch = [&] {
     if (elastic)
       others.restart_killed();
@@ -68,10 +69,12 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
                                          fmt::format("--role={}", to_string(task.job)),
                                          fmt::format("--task={}", task.index),
                                          "--cluster=" + file,
-                                         "--transport=" + transport,
+                                         "--transport=" + x.transport,
                                          fmt::format("--ends-with-parent={}", ::getpid())};
-      if (!log_level.empty())
-        arguments.push_back("--log-level=" + log_level);
+      if (!x.log_level.empty())
+        arguments.push_back("--log-level=" + x.log_level);
+      if (!x.devices.empty())
+        arguments.push_back(fmt::format("--devices={}", fmt::join(x.devices, ",")));
       others.start(to_string(task), arguments);
     }
   };
@@ -92,7 +95,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
 run_summary train_here(coordinator_setup setup, const train_command& x, std::uint32_t ps) {
   session_options session;
   session.node = local_cluster(std::move(setup), x.workers, ps);
-  session.node.gpus = gpus_here();
+  session.node.gpus = gpus_here(x.devices);
   session.node.incarnation = make_incarnation();
   return run_session(std::move(session));
 }
@@ -130,11 +133,12 @@ int run(const train_command& x) {
   check_tasks(*setup.context, shape, "--workers", "--ps");
   auto tasks = tasks_of(x.workers, ps);
   tasks.push_back(coordinator_task);
-  with_job_lines(x.job, x.overrides,
-                 [&] { check_devices(*setup.context, x.workers, ps, tasks, gpus_here().get()); });
+  with_job_lines(x.job, x.overrides, [&] {
+    check_devices(*setup.context, x.workers, ps, tasks, gpus_here(x.devices).get());
+  });
   check_cluster_memory(*setup.context, setup.data, shape);
   const auto result = x.processes
-    ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x.log_level, x.transport)
+    ? train_with_children(std::move(setup), tasks_of(x.workers, ps), x)
     : train_here(std::move(setup), x, ps);
   return result.failure.empty() ? exit_done : exit_failed;
 }

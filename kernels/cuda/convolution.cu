@@ -243,8 +243,7 @@ void launch_product(stream where, const char* name, const Problem& problem, std:
   const auto groups = problem.size.groups;
   const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
   launch(
-    where, name,
-    {std::min(tiles_of(m, n) * groups * parts, most_blocks), tile_elements * sizeof(float)},
+    where, name, {blocks_for(tiles_of(m, n) * groups * parts, 1), tile_elements * sizeof(float)},
     implicit_product<Problem>{problem, number(m), number(n), number(k), groups, number(parts)});
 }
 

@@ -1,11 +1,11 @@
 #include "kernels/cuda/cublas.hpp"
 
+#include "kernels/cuda/cuda_errors.hpp"
+#include "kernels/cuda/gemm_call.hpp"
+
 #include <cublas_v2.h>
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <limits>
-#include <stdexcept>
 #include <string>
 
 namespace troupe::cuda {
@@ -22,41 +22,35 @@ constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJO
 /// The size that cuBLAS recommends for Hopper, the largest for any device.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
-struct close_library {
-  void operator()(void* library) const noexcept { ::dlclose(library); }
-};
-
-int to_int(std::size_t x) {
-  if (x > static_cast<std::size_t>(std::numeric_limits<int>::max()))
-    throw std::invalid_argument("cublas: a matrix has too many rows or columns: "
-                                + std::to_string(x));
-  return static_cast<int>(x);
-}
-
 cudaDataType_t type_of(dtype x) {
   return x == dtype::bfloat16 ? CUDA_R_16BF : x == dtype::float16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 } // namespace
 
-struct cublas::library {
-  library() = default;
-  library(const library&) = delete;
-  library& operator=(const library&) = delete;
-  ~library() {
-    if (context != nullptr)
-      destroy(context);
-    cudaFree(workspace);
+namespace {
+
+/// The functions of the library. It stays loaded until the program ends: the next device needs it
+/// again, and threads of the library may still run.
+struct library {
+  library() : handle(::dlopen(library_name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
+    if (handle == nullptr)
+      throw device_error(std::string("cuBLAS cannot be loaded: ") + ::dlerror()
+                         + ". Install it, or name its folder in LD_LIBRARY_PATH");
+    find("cublasGetStatusString", text_of);
+    find("cublasCreate_v2", create);
+    find("cublasDestroy_v2", destroy);
+    find("cublasSetStream_v2", set_stream);
+    find("cublasSetWorkspace_v2", set_workspace);
+    find("cublasSetMathMode", set_math_mode);
+    find("cublasGemmStridedBatchedEx", gemm);
   }
 
-  std::unique_ptr<void, close_library> handle;
-  cublasHandle_t context = nullptr;
-  void* workspace = nullptr;
+  void* handle;
   decltype(&cublasCreate_v2) create = nullptr;
   decltype(&cublasDestroy_v2) destroy = nullptr;
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
-  decltype(&cublasSgemmStridedBatched) sgemm = nullptr;
   decltype(&cublasSetMathMode) set_math_mode = nullptr;
   // The name is overloaded, with another type of the precision.
   using gemm_function = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
@@ -67,46 +61,61 @@ struct cublas::library {
   gemm_function* gemm = nullptr;
   decltype(&cublasGetStatusString) text_of = nullptr;
 
+  void check(cublasStatus_t status, const std::string& what) const {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw device_error("cuBLAS: " + what + ": " + text_of(status));
+  }
+
+private:
   template <class F>
   void find(const char* name, F& function) {
-    function = reinterpret_cast<F>(::dlsym(handle.get(), name));
+    function = reinterpret_cast<F>(::dlsym(handle, name));
     if (function == nullptr)
       throw device_error(std::string(library_name) + " has no function " + name
                          + ": install the cuBLAS of this program's CUDA toolkit");
   }
-  void check(cublasStatus_t status, const char* what) const {
-    if (status != CUBLAS_STATUS_SUCCESS)
-      throw device_error(std::string("cuBLAS: ") + what + ": " + text_of(status));
-  }
 };
 
-cublas::cublas(stream where) : library_(std::make_unique<library>()) {
-  auto& l = *library_;
-  l.handle.reset(::dlopen(library_name, RTLD_NOW | RTLD_LOCAL));
-  if (!l.handle)
-    throw device_error(std::string("cuBLAS cannot be loaded: ") + ::dlerror()
-                       + ". Install it, or name its folder in LD_LIBRARY_PATH");
-  l.find("cublasGetStatusString", l.text_of);
-  l.find("cublasCreate_v2", l.create);
-  l.find("cublasDestroy_v2", l.destroy);
-  l.find("cublasSetStream_v2", l.set_stream);
-  l.find("cublasSetWorkspace_v2", l.set_workspace);
-  l.find("cublasSgemmStridedBatched", l.sgemm);
-  l.find("cublasSetMathMode", l.set_math_mode);
-  l.find("cublasGemmStridedBatchedEx", l.gemm);
-  l.check(l.create(&l.context), "it does not start");
-  l.check(l.set_stream(l.context, static_cast<cudaStream_t>(where.handle)), "stream");
+/// Loads it if no earlier call has.
+const library& loaded() {
+  static const library result;
+  return result;
+}
+
+} // namespace
+
+struct cublas::context {
+  context() = default;
+  context(const context&) = delete;
+  context& operator=(const context&) = delete;
+  ~context() {
+    if (handle != nullptr)
+      from.destroy(handle);
+    cudaFree(workspace);
+  }
+
+  const library& from = loaded();
+  cudaStream_t where = nullptr;
+  cublasHandle_t handle = nullptr;
+  void* workspace = nullptr;
+};
+
+cublas::cublas(stream where) : context_(std::make_unique<context>()) {
+  auto& c = *context_;
+  const auto& l = c.from;
+  c.where = static_cast<cudaStream_t>(where.handle);
+  l.check(l.create(&c.handle), "it does not start");
+  l.check(l.set_stream(c.handle, c.where), "stream");
   // Parts of a sum are added up in float32, too.
   l.check(
-    l.set_math_mode(l.context,
+    l.set_math_mode(c.handle,
                     static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH
                                               | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
     "precision");
   // set_stream resets the work space, so this comes after it. A CUDA graph cannot record memory
   // that cuBLAS allocates itself.
-  if (cudaMalloc(&l.workspace, workspace_bytes) != cudaSuccess)
-    throw device_error("cuBLAS: there is no memory for its work space of 32 MiB");
-  l.check(l.set_workspace(l.context, l.workspace, workspace_bytes), "work space");
+  check_cuda(cudaMalloc(&c.workspace, workspace_bytes), "the work space of cuBLAS, 32 MiB");
+  l.check(l.set_workspace(c.handle, c.workspace, workspace_bytes), "work space");
 }
 
 cublas::~cublas() = default;
@@ -114,32 +123,26 @@ cublas::~cublas() = default;
 void cublas::multiply(const product& x) {
   if (x.m == 0 || x.n == 0 || x.batch == 0)
     return;
-  auto& l = *library_;
-  const float one = 1;
-  const float zero = 0;
-  const auto how = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  // cuBLAS is column-major, so it sees each row-major matrix transposed. Therefore this computes
-  // c^T = op(b)^T op(a)^T, with swapped operands.
-  const auto a_columns = to_int(x.transpose_a ? x.m : x.k);
-  const auto b_columns = to_int(x.transpose_b ? x.k : x.n);
-  const auto a_stride = static_cast<long long>(x.m * x.k);
-  const auto b_stride = static_cast<long long>(x.k * x.n);
-  const auto c_stride = static_cast<long long>(x.m * x.n);
-  constexpr const char* what = "a product of matrices";
-  if (x.operands == dtype::float32) {
-    l.check(l.sgemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),
-                    to_int(x.k), &one, static_cast<const float*>(x.b), std::max(b_columns, 1),
-                    b_stride, static_cast<const float*>(x.a), std::max(a_columns, 1), a_stride,
-                    &zero, static_cast<float*>(x.c), to_int(x.n), c_stride, to_int(x.batch)),
-            what);
+  const auto& c = *context_;
+  if (x.k == 0) { // cuBLAS may leave c as it is.
+    check_cuda(cudaMemsetAsync(x.c, 0, x.batch * x.m * x.n * size_of(x.result), c.where),
+               "a product without terms");
     return;
   }
-  l.check(l.gemm(l.context, how(x.transpose_b), how(x.transpose_a), to_int(x.n), to_int(x.m),
-                 to_int(x.k), &one, x.b, type_of(x.operands), std::max(b_columns, 1), b_stride, x.a,
-                 type_of(x.operands), std::max(a_columns, 1), a_stride, &zero, x.c,
-                 type_of(x.result), to_int(x.n), c_stride, to_int(x.batch), CUBLAS_COMPUTE_32F,
-                 CUBLAS_GEMM_DEFAULT),
-          what);
+  const float one = 1;
+  const float zero = 0;
+  const auto how = [](const gemm_call::matrix& y) {
+    return y.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  };
+  const bool tf32 = x.tf32 && x.operands == dtype::float32;
+  const auto type = type_of(x.operands);
+  const auto call = gemm_of(x);
+  c.from.check(
+    c.from.gemm(c.handle, how(call.a), how(call.b), call.m, call.n, call.k, &one, call.a.data, type,
+                call.a.lead, call.a.stride, call.b.data, type, call.b.lead, call.b.stride, &zero,
+                call.c, type_of(x.result), call.c_lead, call.c_stride, call.batch,
+                tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+    "a product of matrices, " + to_string(x));
 }
 
 } // namespace troupe::cuda

@@ -6,8 +6,9 @@
 
 namespace troupe::cuda {
 
-/// Matrix products by cuBLAS, of float32 (not TF32), bfloat16 or float16. The library is loaded at
-/// run time, so programs also run on machines without it.
+/// Matrix products by cuBLAS, of float32, bfloat16 or float16, or with operands rounded to TF32.
+/// The library is loaded at run time, once in a process, so programs also run on machines without
+/// it.
 class cublas {
 public:
   /// For a stream of the current device. Throws device_error if the library is missing or does not
@@ -20,8 +21,8 @@ public:
   void multiply(const product& x);
 
 private:
-  struct library;
-  std::unique_ptr<library> library_;
+  struct context;
+  std::unique_ptr<context> context_;
 };
 
 } // namespace troupe::cuda

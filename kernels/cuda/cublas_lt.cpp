@@ -1,6 +1,7 @@
 #include "kernels/cuda/cublas_lt.hpp"
 
 #include "kernels/cuda/epilogue.hpp"
+#include "kernels/cuda/gemm_call.hpp"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -47,6 +48,10 @@ cublasLtEpilogue_t epilogue_of(const product& x) {
   return x.bias != nullptr ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+bool rounds_to_tf32(const product& x) {
+  return x.tf32 && x.operands == dtype::float32;
+}
+
 /// What an algorithm depends on.
 using kind_of_product = std::array<std::uint64_t, 10>;
 
@@ -54,7 +59,7 @@ kind_of_product kind_of(const product& x) {
   return {x.m,
           x.n,
           x.k,
-          (x.transpose_a ? 1U : 0U) + (x.transpose_b ? 2U : 0U),
+          (x.transpose_a ? 1U : 0U) + (x.transpose_b ? 2U : 0U) + (rounds_to_tf32(x) ? 4U : 0U),
           static_cast<std::uint64_t>(x.operands) * 256 + static_cast<std::uint64_t>(x.result),
           static_cast<std::uint64_t>(epilogue_of(x)),
           alignment_of(x.a),
@@ -114,9 +119,9 @@ struct cublas_lt::library {
       throw device_error(std::string(lt_library_name) + " has no function " + name
                          + ": install the cuBLAS of this program's CUDA toolkit");
   }
-  void check(cublasStatus_t status, const char* what) const {
+  void check(cublasStatus_t status, const std::string& what) const {
     if (status != CUBLAS_STATUS_SUCCESS)
-      throw device_error(std::string("cublasLt: ") + what + ": " + text_of(status));
+      throw device_error("cublasLt: " + what + ": " + text_of(status));
   }
   template <class T>
   void set(cublasLtMatmulDesc_t x, cublasLtMatmulDescAttributes_t which, const T& value) const {
@@ -172,7 +177,8 @@ void cublas_lt::library::load() {
 /// op(b)^T op(a)^T, with swapped operands: the first one is b. The bias has an element for each row
 /// of c^T.
 void cublas_lt::library::describe(choice& to, const product& x) const {
-  check(create_operation(&to.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+  const auto compute = rounds_to_tf32(x) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check(create_operation(&to.operation, compute, CUDA_R_32F), "a product");
   const auto how = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(to.operation, CUBLASLT_MATMUL_DESC_TRANSA, how(x.transpose_b));
   set(to.operation, CUBLASLT_MATMUL_DESC_TRANSB, how(x.transpose_a));
@@ -236,7 +242,7 @@ bool cublas_lt::fuses(const product& x) {
 void cublas_lt::multiply(stream where, const product& x) {
   const auto& how = chosen(x);
   if (!how.algorithm)
-    throw device_error("cublasLt: it has no algorithm for this product");
+    throw device_error("cublasLt: it has no algorithm for a product, " + to_string(x));
   auto& l = *library_;
   const float one = 1;
   const float zero = 0;
@@ -245,7 +251,7 @@ void cublas_lt::multiply(stream where, const product& x) {
   l.check(l.multiply(l.context, how.operation, &one, x.b, how.a, x.a, how.b, &zero, x.c, how.c, x.c,
                      how.c, &*how.algorithm, workspace_, workspace_bytes,
                      static_cast<cudaStream_t>(where.handle)),
-          "a product of matrices with an epilogue");
+          "a product of matrices with an epilogue, " + to_string(x));
 }
 
 } // namespace troupe::cuda

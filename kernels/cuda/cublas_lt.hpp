@@ -7,9 +7,10 @@
 
 namespace troupe::cuda {
 
-/// Products with epilogues (epilogue.hpp) by cublasLt, of float32 (not TF32), bfloat16 or float16.
-/// The library is loaded at run time, like cuBLAS. cublasLt proposes an algorithm for each kind of
-/// product: sizes, types, epilogue, and alignment of the operands. It is chosen once, and kept.
+/// Products with epilogues (epilogue.hpp) by cublasLt, of float32, bfloat16 or float16, or with
+/// operands rounded to TF32. The library is loaded at run time, like cuBLAS. cublasLt proposes an
+/// algorithm for each kind of product: sizes, types, epilogue, and alignment of the operands. It is
+/// chosen once, and kept.
 class cublas_lt {
 public:
   /// Work space that algorithms may take: the size that cuBLAS recommends for Hopper.

@@ -1,7 +1,9 @@
 #include "kernels/cuda/cublas.hpp"
 #include "kernels/cuda/cublas_lt.hpp"
+#include "kernels/cuda/cuda_errors.hpp"
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/epilogue.hpp"
+#include "kernels/cuda/gpu_architecture.hpp"
 
 #include <cuda_runtime_api.h>
 
@@ -12,11 +14,6 @@
 namespace troupe::cuda {
 
 namespace {
-
-void check(cudaError_t error, const std::string& what) {
-  if (error != cudaSuccess)
-    throw device_error(what + ": " + cudaGetErrorString(error));
-}
 
 std::string megabytes(std::size_t bytes) {
   return std::to_string(bytes / 1'000'000) + " MB";
@@ -32,12 +29,12 @@ public:
   explicit cuda_graph(cudaGraph_t graph) {
     const auto error = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
-    check(error, "a CUDA graph");
+    check_cuda(error, "a CUDA graph");
   }
   ~cuda_graph() override { cudaGraphExecDestroy(executable_); }
 
   void replay(stream where) override {
-    check(cudaGraphLaunch(executable_, handle_of(where)), "a CUDA graph");
+    check_cuda(cudaGraphLaunch(executable_, handle_of(where)), "a CUDA graph");
   }
 
 private:
@@ -47,17 +44,17 @@ private:
 class cuda_event final : public event {
 public:
   cuda_event() {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event of the GPU");
+    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event of the GPU");
   }
   ~cuda_event() override { cudaEventDestroy(event_); }
 
   void record(stream where) override {
-    check(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
+    check_cuda(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
   }
   void hold(stream where) override {
-    check(cudaStreamWaitEvent(handle_of(where), event_, 0), "an event of the GPU");
+    check_cuda(cudaStreamWaitEvent(handle_of(where), event_, 0), "an event of the GPU");
   }
-  void wait() override { check(cudaEventSynchronize(event_), "a kernel or copy on the GPU"); }
+  void wait() override { check_cuda(cudaEventSynchronize(event_), "a kernel or copy on the GPU"); }
 
 private:
   cudaEvent_t event_ = nullptr;
@@ -65,18 +62,18 @@ private:
 
 class cuda_time_mark final : public time_mark {
 public:
-  cuda_time_mark() { check(cudaEventCreate(&event_), "an event of the GPU"); }
+  cuda_time_mark() { check_cuda(cudaEventCreate(&event_), "an event of the GPU"); }
   ~cuda_time_mark() override { cudaEventDestroy(event_); }
 
   void record(stream where) override {
-    check(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
+    check_cuda(cudaEventRecord(event_, handle_of(where)), "an event of the GPU");
   }
   double seconds_since(const time_mark& begin) override {
     const auto first = static_cast<const cuda_time_mark&>(begin).event_;
-    check(cudaEventSynchronize(first), "a kernel or copy on the GPU");
-    check(cudaEventSynchronize(event_), "a kernel or copy on the GPU");
+    check_cuda(cudaEventSynchronize(first), "a kernel or copy on the GPU");
+    check_cuda(cudaEventSynchronize(event_), "a kernel or copy on the GPU");
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, first, event_), "the time between two events");
+    check_cuda(cudaEventElapsedTime(&milliseconds, first, event_), "the time between two events");
     return 1e-3 * static_cast<double>(milliseconds);
   }
 
@@ -88,7 +85,7 @@ private:
 class owned_stream {
 public:
   owned_stream() {
-    check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream of the GPU");
+    check_cuda(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream of the GPU");
   }
   owned_stream(const owned_stream&) = delete;
   owned_stream& operator=(const owned_stream&) = delete;
@@ -102,7 +99,7 @@ private:
 
 /// Makes it the current device of this thread.
 int entered(int index) {
-  check(cudaSetDevice(index), "GPU " + std::to_string(index));
+  check_cuda(cudaSetDevice(index), "GPU " + std::to_string(index));
   return index;
 }
 
@@ -110,9 +107,10 @@ class cuda_device final : public device {
 public:
   explicit cuda_device(std::size_t index) : index_(entered(static_cast<int>(index))) {
     cudaDeviceProp properties{};
-    check(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
+    check_cuda(cudaGetDeviceProperties(&properties, index_), "properties of a GPU");
     name_ = properties.name;
-    major_ = properties.major;
+    if (const auto refusal = refusal_of(properties.major, properties.minor); !refusal.empty())
+      throw device_error("the GPU " + name_ + " " + refusal);
   }
   ~cuda_device() override { cudaSetDevice(index_); }
 
@@ -150,48 +148,56 @@ public:
   void release_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
 
   void copy_in(stream where, void* to, const void* from, std::size_t bytes) override {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(where)),
-          "a copy to the GPU");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(where)),
+               "a copy to the GPU");
   }
   void copy_out(stream where, void* to, const void* from, std::size_t bytes) override {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(where)),
-          "a copy from the GPU");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle_of(where)),
+               "a copy from the GPU");
   }
   void copy_inside(stream where, void* to, const void* from, std::size_t bytes) override {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_of(where)),
-          "a copy on the GPU");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_of(where)),
+               "a copy on the GPU");
   }
   void synchronize(stream where) override {
-    check(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
+    check_cuda(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
   }
   std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
   std::unique_ptr<time_mark> make_time_mark() override {
     return std::make_unique<cuda_time_mark>();
   }
+  void prepare_products(bool with_epilogues) override {
+    products();
+    if (with_epilogues)
+      epilogues();
+  }
   void multiply(stream where, const product& x) override {
     if (x.bias != nullptr || x.after != operation::end)
       epilogues().multiply(where, x);
     else
-      cublas_.multiply(x);
+      products().multiply(x);
   }
-  /// bfloat16 needs compute capability 8.0.
-  bool multiplies(dtype type) const override { return type != dtype::bfloat16 || major_ >= 8; }
-  bool fuses(const product& x) override {
-    return has_epilogue(x) && multiplies(x.operands) && epilogues().fuses(x);
-  }
+  /// The oldest GPU that `refusal_of` accepts multiplies all of them.
+  bool multiplies(dtype) const override { return true; }
+  bool fuses(const product& x) override { return has_epilogue(x) && epilogues().fuses(x); }
 
   void begin_recording(stream where) override {
-    check(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
-          "recording a CUDA graph");
+    check_cuda(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
+               "recording a CUDA graph");
   }
   std::unique_ptr<recording> end_recording(stream where) override {
     cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(handle_of(where), &graph), "recording a CUDA graph");
+    check_cuda(cudaStreamEndCapture(handle_of(where), &graph), "recording a CUDA graph");
     return std::make_unique<cuda_graph>(graph);
   }
 
 private:
-  /// Loaded when the first product needs it.
+  /// These two are loaded when a product first needs them.
+  cublas& products() {
+    if (!cublas_)
+      cublas_.emplace(stream_.get());
+    return *cublas_;
+  }
   cublas_lt& epilogues() {
     if (!lt_) {
       lt_space_ = {*this, cublas_lt::workspace_bytes};
@@ -202,11 +208,11 @@ private:
 
   int index_;
   std::string name_;
-  int major_ = 0;
   owned_stream stream_;
   owned_stream copies_;
   owned_stream uploads_;
-  cublas cublas_{stream_.get()};
+  /// Parameter servers need no products.
+  std::optional<cublas> cublas_;
   buffer<std::byte> lt_space_;
   std::optional<cublas_lt> lt_;
 };
@@ -214,14 +220,15 @@ private:
 } // namespace
 
 void check_launch(const char* name, std::size_t blocks, std::size_t shared_bytes) {
-  check(cudaGetLastError(),
-        std::string("kernel ") + name + " with " + std::to_string(blocks) + " blocks and "
-          + std::to_string(shared_bytes) + " bytes of shared memory");
+  check_cuda(cudaGetLastError(),
+             std::string("kernel ") + name + " with " + std::to_string(blocks) + " blocks and "
+               + std::to_string(shared_bytes) + " bytes of shared memory");
 }
 
 std::unique_ptr<device> open_device(std::size_t index) {
   int count = 0;
   const auto error = cudaGetDeviceCount(&count);
+  cudaGetLastError(); // clears the error, which is reported here
   if (error == cudaErrorInsufficientDriver) {
     int version = 0;
     cudaDriverGetVersion(&version);
@@ -236,8 +243,7 @@ std::unique_ptr<device> open_device(std::size_t index) {
                        + ", and " + needed + " is needed. Install a newer one");
   }
   if (error != cudaSuccess && error != cudaErrorNoDevice)
-    throw device_error(std::string("the GPUs of this machine cannot be listed: ")
-                       + cudaGetErrorString(error));
+    check_cuda(error, "the GPUs of this machine cannot be listed");
   if (index >= static_cast<std::size_t>(count))
     throw device_error("there is no GPU " + std::to_string(index) + ": this machine has "
                        + std::to_string(count) + ", counted from 0");

@@ -33,6 +33,8 @@ struct product {
   dtype operands = dtype::float32;
   /// The type of c: that of the operands, or float32.
   dtype result = dtype::float32;
+  /// Operands of float32 may be rounded to TF32: 10 bits of precision instead of 23.
+  bool tf32 = false;
   /// An epilogue, applied before the result is rounded: c = after(op(a) op(b) + bias). The bias is
   /// n elements of the type `result`, added to each row; null for none. `after` is `relu`, or `end`
   /// for none. Only if device::fuses returns true.
@@ -103,8 +105,9 @@ public:
   /// For copies beside the work of the main stream: to the host, and to the device.
   virtual stream copy_stream() const = 0;
   virtual stream upload_stream() const = 0;
-  /// Makes it the current device of this thread, for kernels, allocations and `make_event`. The
-  /// thread that opened it need not call this, unless it has opened another device since.
+  /// Makes it the current device of this thread, for kernels, products, allocations, releases and
+  /// `make_event`. The thread that opened it need not call this, unless it has entered or opened
+  /// another device since.
   virtual void enter() = 0;
   /// Throws device_error if there is too little memory. The text gives the free memory.
   virtual void* allocate(std::size_t bytes) = 0;
@@ -126,6 +129,10 @@ public:
   virtual void synchronize(stream where) = 0;
   virtual std::unique_ptr<event> make_event() = 0;
   virtual std::unique_ptr<time_mark> make_time_mark() = 0;
+  /// Gets ready for `multiply`: loads the library for products, and allocates its work space. With
+  /// epilogues, also for products with them, and for `fuses`. Call it before products are recorded.
+  /// A later call does nothing. Throws device_error if a library is missing or does not start.
+  virtual void prepare_products(bool with_epilogues) = 0;
   virtual void multiply(stream where, const product& x) = 0;
   /// True if it multiplies matrices of this type.
   virtual bool multiplies(dtype type) const = 0;
@@ -134,13 +141,14 @@ public:
   virtual bool fuses(const product& x) = 0;
 
   /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
-  /// instead of run. Do not copy or wait in between, and record no event.
+  /// instead of run. Do not allocate, release, copy or wait in between, on any stream, and record
+  /// no event.
   virtual void begin_recording(stream where) = 0;
   virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };
 
-/// Opens GPU number `index` of this machine, and loads cuBLAS. Throws device_error if there is no
-/// driver, no such device or no cuBLAS.
+/// Opens GPU number `index` of this machine. Throws device_error if there is no driver, no such
+/// device, or a device that is too old for this program.
 std::unique_ptr<device> open_device(std::size_t index);
 
 /// Throws device_error, with the name and the size, if the last launch of a kernel failed. For

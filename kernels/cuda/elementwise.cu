@@ -1,6 +1,7 @@
 #include "kernels/cuda/elementwise.hpp"
 
 #include "kernels/cpu/dropout_mask.hpp"
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
@@ -88,13 +89,13 @@ struct channel_kernel {
   view<const float> b;
   In operand;
   Out out;
-  std::size_t channels, inner;
+  divider inner, channels;
   channel_operation how;
   operation after;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto i = t.first(); i < out.size; i += t.stride()) {
-      const float own = b.load(i / inner % channels);
+      const float own = b.load(channels(inner.quotient(i)).rest);
       float y = own;
       if (how == channel_operation::add)
         y = x.load(i) + own;
@@ -200,8 +201,8 @@ void launch_by_channel(stream where, channel_operation how, const channel_argume
   kernel.b = {a.b, a.channels};
   kernel.operand = operand;
   kernel.out = out;
-  kernel.channels = a.channels;
-  kernel.inner = a.inner;
+  kernel.inner = {a.inner, a.n};
+  kernel.channels = {a.channels, a.n};
   kernel.how = how;
   kernel.after = a.last.after;
   launch(where, "by_channel", {blocks_for(a.n)}, kernel);

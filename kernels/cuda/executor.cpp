@@ -111,7 +111,6 @@ void allocate_feeds(executor_state& s) {
 /// Work space of a plan, in elements.
 struct space_sizes {
   std::size_t doubles = sum_space;
-  std::size_t positions = 0;
   /// Number of keys of dropout masks.
   std::size_t keys = 0;
   /// Most sums over all workers of an instruction.
@@ -122,8 +121,6 @@ struct space_sizes {
       const auto& row = row_of(x.op);
       if (row.space != nullptr)
         doubles = std::max(doubles, row.space(x, what.max_rows()));
-      if (row.positions != nullptr)
-        positions = std::max(positions, row.positions(x, what.max_rows()));
       keys += x.op == operation::dropout ? 1 : 0;
       totals = std::max(totals, cpu::sums_needed(x));
     }
@@ -133,7 +130,6 @@ struct space_sizes {
 void allocate_space(executor_state& s) {
   const space_sizes sizes{*s.what, s.code};
   s.space = {s.gpu, sizes.doubles};
-  s.positions = {s.gpu, sizes.positions};
   s.keys = {s.gpu, sizes.keys};
   s.totals = {s.gpu, sizes.totals};
   s.scalars = {s.gpu, scalar_slots};
@@ -287,13 +283,42 @@ void convert_operands(executor_state& s, std::size_t i, bool before) {
   convert(s.stream, all);
 }
 
+/// Names the layer, if the instruction reads one of its weights ("NAME.weight"); otherwise, the
+/// result.
+std::string name_of(const instruction& x) {
+  auto name = x.output.name;
+  const auto look_at = [&](const operand& y) {
+    if (y.where == operand::place::weight)
+      name = y.name.substr(0, y.name.rfind('.'));
+  };
+  look_at(x.bias);
+  std::ranges::for_each(x.inputs, look_at);
+  return "\"" + name + "\" (" + std::string(to_string(x.op)) + ")";
+}
+
+/// Submits work of an instruction. An error names it; with gpu_options::check_kernels, also an
+/// error in the work itself.
+template <class F>
+void submit_checked(executor_state& s, const instruction& x, F work) {
+  try {
+    work();
+    if (s.options.check_kernels)
+      s.gpu.synchronize(s.stream);
+  } catch (const device_error& error) {
+    throw device_error(std::string(error.what()) + ", in " + name_of(x) + " with "
+                       + std::to_string(s.rows) + " rows");
+  }
+}
+
 void execute(executor_state& s, std::size_t i) {
   const auto& x = s.code.instructions[i];
   s.current = i;
   s.exact_loss = false;
-  convert_operands(s, i, true);
-  row_of(x.op).run({s, x});
-  convert_operands(s, i, false);
+  submit_checked(s, x, [&] {
+    convert_operands(s, i, true);
+    row_of(x.op).run({s, x});
+    convert_operands(s, i, false);
+  });
   if (i == s.loss_instruction && !s.exact_loss)
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
 }
@@ -312,7 +337,7 @@ std::size_t execute_casts(executor_state& s, std::size_t first, std::size_t last
     const auto& x = s.code.instructions[i];
     all.push_back(conversion_of(s, x.inputs[0], x.output));
   }
-  convert(s.stream, all);
+  submit_checked(s, s.code.instructions[first], [&] { convert(s.stream, all); });
   return i;
 }
 
@@ -364,8 +389,9 @@ void compute_recorded(executor_state& s, std::size_t k) {
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds}];
   all.resize(s.segments.size());
   auto& x = all[k];
-  if (!std::exchange(x.loaded, true)) {
+  if (!x.loaded) {
     compute(s, k, {});
+    x.loaded = true;
     return;
   }
   if (!x.work) {
@@ -379,7 +405,7 @@ void compute_recorded(executor_state& s, std::size_t k) {
 
 /// Submits a segment, and the copies of its results to pinned memory.
 void submit(executor_state& s, const run_arguments<float>& arguments, std::size_t k) {
-  if (arguments.on_instruction)
+  if (arguments.on_instruction || s.options.check_kernels)
     compute(s, k, arguments.on_instruction);
   else
     compute_recorded(s, k);
@@ -399,6 +425,23 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   x.copied->record(s.copies);
 }
 
+/// Waits for the results of segment k. The segments before it have succeeded.
+void wait_for_segment(const executor_state& s, std::size_t k) {
+  const auto& x = s.segments[k];
+  try {
+    x.copied->wait();
+  } catch (const device_error& error) {
+    const auto [first, last] = x.instructions;
+    throw device_error(std::string(error.what()) + ", in part " + std::to_string(k + 1) + " of "
+                       + std::to_string(s.segments.size()) + " of a step with "
+                       + std::to_string(s.rows) + " rows"
+                       + (first == last ? ""
+                                        : ", from " + name_of(s.code.instructions[first]) + " to "
+                              + name_of(s.code.instructions[last - 1]))
+                       + ". runtime { check_kernels: true } finds the operation");
+  }
+}
+
 /// Passes on the buckets of all submitted segments, each as soon as it is in pinned memory.
 void deliver(executor_state& s, const run_arguments<float>& arguments) {
   for (auto& k = s.under_way->delivered; k < s.under_way->submitted; ++k) {
@@ -406,7 +449,7 @@ void deliver(executor_state& s, const run_arguments<float>& arguments) {
     const bool last = k + 1 == s.segments.size();
     if (!last && (arguments.gradient.empty() || x.buckets.empty()))
       continue;
-    x.copied->wait();
+    wait_for_segment(s, k);
     if (arguments.gradient.empty())
       continue;
     for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {
@@ -431,10 +474,12 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   if (n == 0)
     return false;
   if (!std::exchange(here.asked, true)) {
-    convert_operands(s, first, true);
-    row_of(x.op).sums({s, x}, s.totals.data());
-    s.totals.fetch(s.stream, 0, n);
-    s.gpu.synchronize(s.stream);
+    submit_checked(s, x, [&] {
+      convert_operands(s, first, true);
+      row_of(x.op).sums({s, x}, s.totals.data());
+      s.totals.fetch(s.stream, 0, n);
+      s.gpu.synchronize(s.stream); // an error may be that of an earlier instruction
+    });
     arguments.on_sums(s.totals.host().first(n));
   }
   return true;
@@ -468,6 +513,7 @@ std::vector<segment> segments_of(device& gpu, const plan& what) {
 
 executor_state::~executor_state() {
   try {
+    gpu.enter(); // also for the members: their memory is freed next
     wait_for_all(*this);
     gpu.synchronize(uploads);       // the announced batch may not have come
   } catch (const std::exception&) { // of work whose results nobody needs
@@ -486,11 +532,25 @@ void check_types(const device& where, const plan& what) {
   }
 }
 
-executor::executor(device& where, std::shared_ptr<const plan> what)
-  : state_(std::make_unique<executor_state>(where, std::move(what))) {
+void prepare_products(device& where, const plan& what) {
+  bool products = false;
+  bool epilogues = false;
+  for (const auto& x : what.instructions()) {
+    products = products || x.op == operation::matmul || x.op == operation::batched_matmul;
+    const auto after = x.after.value_or(operation::end);
+    const bool fits = after == operation::relu || (after == operation::end && x.bias.exists());
+    epilogues = epilogues || (x.op == operation::matmul && fits); // see has_epilogue
+  }
+  if (products)
+    where.prepare_products(epilogues);
+}
+
+executor::executor(device& where, std::shared_ptr<const plan> what, const gpu_options& how)
+  : state_(std::make_unique<executor_state>(where, std::move(what), how)) {
   auto& s = *state_;
   check_supported(*s.what);
   check_types(where, *s.what);
+  prepare_products(where, *s.what);
   s.arena = {where, s.code.arena_elements};
   s.weights = {where, s.what->parameters().size()};
   s.gradient = {where, s.what->has_gradients() ? s.what->parameters().size() : 0};
@@ -610,8 +670,7 @@ std::size_t staged_bytes(const plan& what, const space_sizes& space) {
 std::size_t executor::memory_bytes(const plan& what) {
   const widened_instructions code{what, is_native};
   const space_sizes space{what, code};
-  return staged_bytes(what, space)
-    + (code.arena_elements + space.positions) * sizeof(float) // positions have the size of floats
+  return staged_bytes(what, space) + code.arena_elements * sizeof(float)
     + space.doubles * sizeof(double);
 }
 

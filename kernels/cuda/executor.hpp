@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/cuda/device.hpp"
+#include "kernels/devices/device_executor.hpp"
 #include "kernels/plan/plan.hpp"
 
 #include <cstddef>
@@ -29,6 +30,9 @@ void check_supported(const plan& what);
 /// Throws device_error if the GPU cannot compute in the plan's precision.
 void check_types(const device& where, const plan& what);
 
+/// Prepares what the products of the plan need (device::prepare_products). Nothing if it has none.
+void prepare_products(device& where, const plan& what);
+
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
 /// The constructor allocates all device memory and pinned memory, except for the entries of sparse
@@ -49,7 +53,7 @@ class executor {
 public:
   /// Throws input_error if a GPU cannot compute an operation of the plan. Throws device_error if
   /// there is too little device memory.
-  executor(device& where, std::shared_ptr<const plan> what);
+  executor(device& where, std::shared_ptr<const plan> what, const gpu_options& how = {});
   ~executor();
   executor(executor&&) noexcept;
   executor& operator=(executor&&) noexcept;
@@ -60,7 +64,8 @@ public:
   /// or what was written to it since. If the arguments have no gradient, the gradient stays in
   /// gradient(), and on_bucket is not called. With on_instruction, nothing is recorded, nor in the
   /// first run of so many rows. Throws device_error if the device fails, std::invalid_argument if
-  /// the arguments do not fit the plan.
+  /// the arguments do not fit the plan. An error names the instruction that failed, or, if the host
+  /// notices a failure only later, the instructions that may have (gpu_options::check_kernels).
   run_result run(const run_arguments<float>& arguments);
 
   /// As troupe::executor::advance, give_sums and restart. It needs all weights when a run begins,

@@ -28,7 +28,8 @@ void run_matmul(const step& s) {
                      .b = s.b,
                      .c = s.out,
                      .operands = x.inputs[0].type,
-                     .result = x.output.type};
+                     .result = x.output.type,
+                     .tf32 = s.run.options.tf32};
   multiply(s.run.gpu, s.where(), {what, s.run.read(x.bias), s.last()}, s.space());
 }
 

@@ -42,7 +42,8 @@ void run_batched_matmul(const step& s) {
                       .c = s.out,
                       .batch = s.run.extents(x.output, 0, rank - 2),
                       .operands = x.inputs[0].type,
-                      .result = x.output.type});
+                      .result = x.output.type,
+                      .tf32 = s.run.options.tf32});
 }
 
 /// Moves elements along an axis. The dimensions after the axis move together. The dimensions before
@@ -149,10 +150,13 @@ std::span<const operation_row> sequence_rows() {
        [](s i) {
          const auto size = i.matrix(i.x.output);
          embedding_gradient(i.where(), i.run.elements(i.x.inputs[1]), size.rows, size.columns,
-                            i.run.labels_of(i.x.inputs[1]), i.a, i.run.positions.data(), i.out);
+                            i.run.labels_of(i.x.inputs[1]), i.a,
+                            reinterpret_cast<std::uint64_t*>(i.space()), i.out);
        },
-     .positions = [](const instruction& x,
-                     std::size_t rows) { return x.inputs[1].shape.elements(rows); }},
+     .space =
+       [](const instruction& x, std::size_t rows) {
+         return embedding_gradient_space(x.inputs[1].shape.elements(rows));
+       }},
     {.op = op::normalize_rows,
      .run =
        [](s i) {

@@ -52,14 +52,15 @@ struct feed_set {
 };
 
 struct executor_state {
-  executor_state(device& where, std::shared_ptr<const plan> instructions)
-    : gpu(where), what(std::move(instructions)), code(*what, is_native) {}
+  executor_state(device& where, std::shared_ptr<const plan> instructions, const gpu_options& how)
+    : gpu(where), options(how), what(std::move(instructions)), code(*what, is_native) {}
   executor_state(const executor_state&) = delete;
   executor_state& operator=(const executor_state&) = delete;
   /// Waits for a run that did not end, because its copies use pinned memory.
   ~executor_state();
 
   device& gpu;
+  gpu_options options;
   std::shared_ptr<const plan> what;
   /// The instructions that run.
   widened_instructions code;
@@ -77,7 +78,6 @@ struct executor_state {
   std::map<std::size_t, sparse_feed> sparse;
   /// Work space for one instruction.
   buffer<double> space;
-  buffer<std::int32_t> positions;
   staged_buffer<double> scalars;
   /// Sums of the current instruction over the samples of this worker or of all workers.
   staged_buffer<double> totals;

@@ -14,8 +14,8 @@ namespace {
 class gpu_executor final : public device_executor {
 public:
   gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
-               std::shared_ptr<const plan> on_cpu)
-    : gpu_(std::move(gpu)), run_(*gpu_, std::move(what)), on_cpu_(std::move(on_cpu)) {}
+               std::shared_ptr<const plan> on_cpu, const gpu_options& how)
+    : gpu_(std::move(gpu)), run_(*gpu_, std::move(what), how), on_cpu_(std::move(on_cpu)) {}
 
   std::optional<run_result> advance(const run_arguments<float>& x) override {
     if (std::ranges::find(x.weights, nullptr) != x.weights.end())
@@ -34,7 +34,7 @@ public:
   bool keeps_weights() const override { return true; }
 
 private:
-  std::unique_ptr<device> gpu_;
+  std::unique_ptr<device> gpu_; // outlives run_
   executor run_;
   std::shared_ptr<const plan> on_cpu_;
 };
@@ -49,18 +49,22 @@ public:
   void check(const plan& what) const override { check_supported(what); }
   void check(std::size_t index, const plan& what) const override {
     check_supported(what);
-    check_types(*open_(index), what);
+    const auto gpu = open_(index);
+    check_types(*gpu, what);
+    prepare_products(*gpu, what);
   }
   gpu_memory memory_of(const plan& what) const override {
     return {executor::memory_bytes(what), executor::pinned_bytes(what)};
   }
-  std::unique_ptr<device_executor>
-  make_executor(std::size_t index, std::shared_ptr<const plan> what,
-                std::shared_ptr<const plan> on_cpu) const override {
+  std::unique_ptr<device_executor> make_executor(std::size_t index,
+                                                 std::shared_ptr<const plan> what,
+                                                 std::shared_ptr<const plan> on_cpu,
+                                                 const gpu_options& how) const override {
     auto gpu = open_(index);
     const auto bytes = executor::memory_bytes(*what);
     try {
-      return std::make_unique<gpu_executor>(std::move(gpu), std::move(what), std::move(on_cpu));
+      return std::make_unique<gpu_executor>(std::move(gpu), std::move(what), std::move(on_cpu),
+                                            how);
     } catch (const device_error& error) {
       throw device_error(std::string(error.what()) + ". Batches of this size take "
                          + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
@@ -83,6 +87,19 @@ private:
 
 std::unique_ptr<gpu_set> make_gpus(std::function<std::unique_ptr<device>(std::size_t)> open) {
   return std::make_unique<opened_gpus>(std::move(open));
+}
+
+std::unique_ptr<gpu_set> make_gpus(std::function<std::unique_ptr<device>(std::size_t)> open,
+                                   std::vector<std::uint32_t> chosen) {
+  if (chosen.empty())
+    return make_gpus(std::move(open));
+  return make_gpus([open = std::move(open), chosen = std::move(chosen)](std::size_t index) {
+    if (index >= chosen.size())
+      throw device_error("there is no GPU " + std::to_string(index) + ": this process has "
+                         + std::to_string(chosen.size())
+                         + " of the GPUs of this machine (--devices), counted from 0");
+    return open(chosen[index]);
+  });
 }
 
 } // namespace troupe::cuda

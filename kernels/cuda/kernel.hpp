@@ -33,13 +33,22 @@ namespace troupe::cuda {
 inline constexpr unsigned warp_threads = 32;
 inline constexpr unsigned block_threads = 256;
 inline constexpr unsigned block_warps = block_threads / warp_threads;
-/// The largest number of blocks. More would not be faster, because loops over elements continue in
-/// strides.
-inline constexpr std::size_t most_blocks = 4096;
+/// The largest number of blocks on a GPU. More would not be faster, because loops over elements
+/// continue in strides.
+inline constexpr std::size_t most_gpu_blocks = 4096;
+
+#ifdef __CUDACC__
+inline constexpr std::size_t most_blocks() {
+  return most_gpu_blocks;
+}
+#else
+/// Tests set a small number, so that loops run several rounds (tests/kernels/cuda/simulator.hpp).
+std::size_t most_blocks();
+#endif
 
 /// Number of blocks for n pieces of work, if each block does `each` of them per round.
-constexpr std::size_t blocks_for(std::size_t n, std::size_t each = block_threads) {
-  return std::min((n + each - 1) / each, most_blocks);
+inline std::size_t blocks_for(std::size_t n, std::size_t each = block_threads) {
+  return std::min((n + each - 1) / each, most_blocks());
 }
 
 /// How a kernel is launched: the number of blocks, each with block_threads threads. With 0 blocks,

@@ -1,11 +1,13 @@
 #include "kernels/cuda/movement.hpp"
 
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace troupe::cuda {
 
@@ -15,7 +17,7 @@ template <class In, class Out>
 struct gather_kernel {
   In x;
   Out out;
-  std::size_t extents[cpu::most_axes];
+  divider extents[cpu::most_axes];
   std::size_t strides[cpu::most_axes];
   unsigned axes;
 
@@ -24,8 +26,9 @@ struct gather_kernel {
       std::size_t from = 0;
       auto rest = i;
       for (auto axis = axes; axis-- > 0;) {
-        from += rest % extents[axis] * strides[axis];
-        rest /= extents[axis];
+        const auto [quotient, index] = extents[axis](rest);
+        from += index * strides[axis];
+        rest = quotient;
       }
       out.store(i, x.load(from));
     }
@@ -36,11 +39,14 @@ template <class In, class Out>
 struct copy_kernel {
   In from;
   Out to;
-  std::size_t size, from_stride, to_stride, n;
+  divider size;
+  std::size_t from_stride, to_stride, n;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first(); i < n; i += t.stride())
-      to.store(i / size * to_stride + i % size, from.load(i / size * from_stride + i % size));
+    for (auto i = t.first(); i < n; i += t.stride()) {
+      const auto [row, column] = size(i);
+      to.store(row * to_stride + column, from.load(row * from_stride + column));
+    }
   }
 };
 
@@ -48,13 +54,14 @@ template <class In, class Out>
 struct reverse_kernel {
   In x;    // (rows, n, inner)
   Out out; // (rows, n, inner)
-  std::size_t n, inner;
+  divider n, inner;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto i = t.first(); i < out.size; i += t.stride()) {
-      const auto slice = i / inner;
-      const auto row = slice / n;
-      out.store(i, x.load((row * n + (n - 1 - slice % n)) * inner + i % inner));
+      const auto [slice, column] = inner(i);
+      const auto [row, k] = n(slice);
+      const auto from = row * n.divisor() + (n.divisor() - 1 - k);
+      out.store(i, x.load(from * inner.divisor() + column));
     }
   }
 };
@@ -88,67 +95,107 @@ struct embedding_kernel {
   view<const std::int32_t> ids; // (n)
   view<const float> table;      // (entries, columns)
   view<float> out;              // (n, columns)
-  std::size_t columns;
+  std::size_t entries;
+  divider columns;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto i = t.first(); i < out.size; i += t.stride()) {
+      const auto [row, column] = columns(i);
       // The conversion turns a negative id into a very large one.
-      const auto id = static_cast<std::size_t>(static_cast<std::uint32_t>(ids.load(i / columns)));
-      const bool exists = id < table.size / columns;
+      const auto id = static_cast<std::size_t>(static_cast<std::uint32_t>(ids.load(row)));
       out.store(i,
-                exists ? table.load(id * columns + i % columns)
-                       : std::numeric_limits<float>::quiet_NaN());
+                id < entries ? table.load(id * columns.divisor() + column)
+                             : std::numeric_limits<float>::quiet_NaN());
     }
   }
 };
 
-// Atomics would add in any order. Instead, the first position with an id adds up all positions with
-// this id.
+// Atomics would add in any order. Instead, the positions are sorted by id, and the first position
+// of an id adds up all positions with this id, in ascending order.
 
-constexpr std::int32_t none = -1;
+/// Number of keys that a block sorts at once.
+constexpr std::size_t sorted_run = block_threads;
 
-/// next (n): the next position with the same id, or `none`.
-struct next_position_kernel {
+/// A position and its id, as one number: the order of keys is that of ids, then that of positions.
+/// All keys are different.
+TROUPE_DEVICE std::uint64_t key_of(std::int32_t id, std::size_t position) {
+  return (std::uint64_t{static_cast<std::uint32_t>(id)} << 32) | position;
+}
+
+/// Sorts runs of block_threads keys. Each thread counts the smaller keys of its run.
+struct sort_runs_kernel {
   view<const std::int32_t> ids; // (n)
-  view<std::int32_t> next;      // (n)
+  view<std::uint64_t> out;      // (n)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first(); i < ids.size; i += t.stride()) {
-      const auto own = ids.load(i);
-      auto j = i + 1;
-      while (j < ids.size && ids.load(j) != own)
-        ++j;
-      next.store(i, j < ids.size ? static_cast<std::int32_t>(j) : none);
+    const auto space = t.shared<std::uint64_t>(sorted_run);
+    for (auto begin = t.block() * sorted_run; begin < ids.size; begin += t.blocks() * sorted_run) {
+      const auto n = ids.size - begin < sorted_run ? ids.size - begin : sorted_run;
+      const auto i = begin + t.index();
+      const auto own = t.index() < n ? key_of(ids.load(i), i) : 0;
+      space.store(t.index(), own);
+      t.barrier();
+      std::size_t smaller = 0;
+      for (std::size_t j = 0; j < n; ++j)
+        smaller += space.load(j) < own ? 1 : 0;
+      if (t.index() < n)
+        out.store(begin + smaller, own);
+      t.barrier();
     }
   }
 };
 
-/// A warp per position. Only the warp of the first position with an id works: it follows the chain.
-struct collect_kernel {
-  view<const std::int32_t> ids;  // (n)
-  view<const std::int32_t> next; // (n)
-  view<const float> dy;          // (n, columns)
-  view<float> out;               // (entries, columns)
-  std::size_t columns;
+/// Merges pairs of sorted runs of `run` keys. A key's place is its place in its run, plus the
+/// number of smaller keys in the other run of the pair.
+struct merge_runs_kernel {
+  view<const std::uint64_t> in; // (n)
+  view<std::uint64_t> out;      // (n)
+  divider run;
 
-  TROUPE_DEVICE bool is_first(const thread& t, std::size_t i, std::int32_t own) const {
-    unsigned before = 0;
-    for (std::size_t j = t.lane(); j < i; j += warp_threads)
-      before += ids.load(j) == own ? 1 : 0;
-    return warp_sum(t, before) == 0;
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first(); i < in.size; i += t.stride()) {
+      const auto own = in.load(i);
+      const auto number = run.quotient(i);
+      const auto other = (number ^ 1) * run.divisor();
+      auto low = other < in.size ? other : in.size;
+      auto high = in.size - low < run.divisor() ? in.size : low + run.divisor();
+      const auto first = low;
+      while (low < high) {
+        const auto middle = low + (high - low) / 2;
+        if (in.load(middle) < own)
+          low = middle + 1;
+        else
+          high = middle;
+      }
+      const auto pair = (number & ~std::size_t{1}) * run.divisor();
+      out.store(pair + (i - number * run.divisor()) + (low - first), own);
+    }
+  }
+};
+
+/// A warp per key. Only the warp of the first key with an id works.
+struct collect_kernel {
+  view<const std::uint64_t> keys; // (n)
+  view<const float> dy;           // (n, columns)
+  view<float> out;                // (entries, columns)
+  std::size_t entries, columns;
+
+  TROUPE_DEVICE std::size_t id(std::size_t i) const {
+    return static_cast<std::size_t>(keys.load(i) >> 32);
+  }
+  TROUPE_DEVICE std::size_t position(std::size_t i) const {
+    return static_cast<std::size_t>(static_cast<std::uint32_t>(keys.load(i)));
   }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first_warp(); i < ids.size; i += t.warp_stride()) {
-      const auto own = ids.load(i);
-      const auto row = static_cast<std::size_t>(static_cast<std::uint32_t>(own));
-      if (row >= out.size / columns || !is_first(t, i, own))
+    for (auto i = t.first_warp(); i < keys.size; i += t.warp_stride()) {
+      const auto row = id(i);
+      if (row >= entries || (i > 0 && id(i - 1) == row))
         continue;
       for (std::size_t c = t.lane(); c < columns; c += warp_threads) {
         float total = 0;
-        for (auto j = static_cast<std::int32_t>(i); j != none;
-             j = next.load(static_cast<std::size_t>(j)))
-          total += dy.load(static_cast<std::size_t>(j) * columns + c);
+        for (auto j = i; j < keys.size && id(j) == row; ++j)
+          total += dy.load(position(j) * columns + c);
         out.store(row * columns + c, total);
       }
     }
@@ -167,7 +214,8 @@ void gather_strided(stream where, std::span<const std::size_t> extents,
     out, n,
     [&](auto to, auto from) {
       gather_kernel<decltype(from), decltype(to)> kernel{};
-      std::ranges::copy(extents, kernel.extents);
+      for (std::size_t axis = 0; axis < extents.size(); ++axis)
+        kernel.extents[axis] = {extents[axis], n};
       std::ranges::copy(strides, kernel.strides);
       kernel.x = from;
       kernel.out = to;
@@ -186,7 +234,7 @@ void copy_rows(stream where, const row_copy& what) {
     what.to, reach(what.to_stride),
     [&](auto to, auto from) {
       launch(where, "copy_rows", {blocks_for(n)},
-             copy_kernel{from, to, what.size, what.from_stride, what.to_stride, n});
+             copy_kernel{from, to, divider{what.size, n}, what.from_stride, what.to_stride, n});
     },
     read_elements{what.from, reach(what.from_stride)});
 }
@@ -197,7 +245,8 @@ void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, m
   with_views(
     out, size,
     [&](auto to, auto from) {
-      launch(where, "reverse", {blocks_for(size)}, reverse_kernel{from, to, n, inner});
+      launch(where, "reverse", {blocks_for(size)},
+             reverse_kernel{from, to, divider{n, size}, divider{inner, size}});
     },
     read_elements{x, size});
 }
@@ -212,17 +261,30 @@ void blend(stream where, std::size_t rows, const cpu::blend_sizes& size, const f
 
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                const std::int32_t* ids, const float* table, float* out) {
-  launch(where, "embedding", {blocks_for(n * columns)},
-         embedding_kernel{{ids, n}, {table, entries * columns}, {out, n * columns}, columns});
+  launch(
+    where, "embedding", {blocks_for(n * columns)},
+    embedding_kernel{
+      {ids, n}, {table, entries * columns}, {out, n * columns}, entries, {columns, n * columns}});
+}
+
+std::size_t embedding_gradient_space(std::size_t n) noexcept {
+  return 2 * n;
 }
 
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
-                        const std::int32_t* ids, const float* dy, std::int32_t* space, float* out) {
+                        const std::int32_t* ids, const float* dy, std::uint64_t* space,
+                        float* out) {
   fill_zero(where, entries * columns, out);
-  launch(where, "next_position", {blocks_for(n)}, next_position_kernel{{ids, n}, {space, n}});
-  launch(
-    where, "embedding_gradient", {blocks_for(n, block_warps)},
-    collect_kernel{{ids, n}, {space, n}, {dy, n * columns}, {out, entries * columns}, columns});
+  auto* from = space;
+  auto* to = space + n;
+  launch(where, "sort_runs", {blocks_for(n), sorted_run * sizeof(std::uint64_t)},
+         sort_runs_kernel{{ids, n}, {from, n}});
+  for (auto run = sorted_run; run < n; run *= 2) {
+    launch(where, "merge_runs", {blocks_for(n)}, merge_runs_kernel{{from, n}, {to, n}, {run, n}});
+    std::swap(from, to);
+  }
+  launch(where, "embedding_gradient", {blocks_for(n, block_warps)},
+         collect_kernel{{from, n}, {dy, n * columns}, {out, entries * columns}, entries, columns});
 }
 
 } // namespace troupe::cuda

@@ -41,10 +41,12 @@ void blend(stream where, std::size_t rows, const cpu::blend_sizes& size, const f
 /// invalid ids.
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                const std::int32_t* ids, const float* table, float* out);
+/// Work space of embedding_gradient, in elements of 64 bits.
+std::size_t embedding_gradient_space(std::size_t n) noexcept;
 /// out (entries, columns): each row is the sum of the rows of dy (n, columns) with its id, in their
-/// order; 0 if there are none. `space`: n elements. It compares the ids with each other: n^2 / 2
-/// steps, divided among all threads.
+/// order; 0 if there are none. It sorts the positions by id: blocks sort runs of them, which are
+/// then merged in log2(n / 256) launches. n < 2^32.
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
-                        const std::int32_t* ids, const float* dy, std::int32_t* space, float* out);
+                        const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out);
 
 } // namespace troupe::cuda

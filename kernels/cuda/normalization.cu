@@ -282,7 +282,7 @@ std::size_t elements(const channel_sizes& size) {
 }
 
 launch_size per_channel(const channel_sizes& size) {
-  return {std::min(size.channels, most_blocks), block_warps * sizeof(double)};
+  return {blocks_for(size.channels, 1), block_warps * sizeof(double)};
 }
 
 } // namespace

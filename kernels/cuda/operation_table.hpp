@@ -57,8 +57,6 @@ struct operation_row {
   void (*run)(const step&) = nullptr;
   /// Work space for a run of `rows` samples, in doubles.
   std::size_t (*space)(const instruction& x, std::size_t rows) = nullptr;
-  /// Work space for row numbers, in elements.
-  std::size_t (*positions)(const instruction& x, std::size_t rows) = nullptr;
   /// For batch normalization over the samples of all workers: writes this worker's part of the sums
   /// (sums_needed of the CPU) to device memory.
   void (*sums)(const step&, double* out) = nullptr;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/convolution.hpp"
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
@@ -36,11 +37,15 @@ struct axis {
 
 struct pooling {
   axis y, x;
-  std::size_t planes; // images times channels
+  divider pixels, positions; // of a plane (a channel of an image)
 
-  TROUPE_DEVICE std::size_t pixels() const { return static_cast<std::size_t>(y.image * x.image); }
-  TROUPE_DEVICE std::size_t positions() const {
-    return static_cast<std::size_t>(y.windows * x.windows);
+  struct place {
+    int line, column;
+  };
+  /// The line and column of a pixel, or of a window.
+  TROUPE_DEVICE static place place_of(int width, std::size_t i) {
+    const auto number = static_cast<int>(i);
+    return {number / width, number % width};
   }
   TROUPE_DEVICE unsigned at(int line, int column) const {
     return static_cast<unsigned>(line * x.image + column);
@@ -78,11 +83,10 @@ struct max_select_kernel {
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
-      const auto begin = k / how.positions() * how.pixels();
-      const auto position = static_cast<int>(k % how.positions());
-      out.store(
-        k,
-        v.load(begin + how.largest(x, begin, position / how.x.windows, position % how.x.windows)));
+      const auto [plane, position] = how.positions(k);
+      const auto begin = plane * how.pixels.divisor();
+      const auto [i, j] = pooling::place_of(how.x.windows, position);
+      out.store(k, v.load(begin + how.largest(x, begin, i, j)));
     }
   }
 };
@@ -97,16 +101,17 @@ struct max_gradient_kernel {
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
-      const auto plane = k / how.pixels();
-      const auto pixel = static_cast<unsigned>(k % how.pixels());
-      const auto rows = how.y.over(static_cast<int>(pixel) / how.x.image);
-      const auto columns = how.x.over(static_cast<int>(pixel) % how.x.image);
+      const auto plane = how.pixels.quotient(k);
+      const auto pixel = static_cast<unsigned>(k - plane * how.pixels.divisor());
+      const auto [line, column] = pooling::place_of(how.x.image, pixel);
+      const auto rows = how.y.over(line);
+      const auto columns = how.x.over(column);
       float total = 0;
       for (auto i = rows.begin; i < rows.end; ++i)
         for (auto j = columns.begin; j < columns.end; ++j)
-          if (how.largest(x, plane * how.pixels(), i, j) == pixel)
-            total +=
-              dy.load(plane * how.positions() + static_cast<std::size_t>(i * how.x.windows + j));
+          if (how.largest(x, plane * how.pixels.divisor(), i, j) == pixel)
+            total += dy.load(plane * how.positions.divisor()
+                             + static_cast<std::size_t>(i * how.x.windows + j));
       dx.store(k, total);
     }
   }
@@ -120,15 +125,16 @@ struct average_kernel {
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
-      const auto begin = k / how.positions() * how.pixels();
-      const auto position = static_cast<int>(k % how.positions());
-      const auto lines = how.y.under(position / how.x.windows);
-      const auto columns = how.x.under(position % how.x.windows);
+      const auto [plane, position] = how.positions(k);
+      const auto begin = plane * how.pixels.divisor();
+      const auto [i, j] = pooling::place_of(how.x.windows, position);
+      const auto lines = how.y.under(i);
+      const auto columns = how.x.under(j);
       float total = 0;
       for (auto u = lines.begin; u < lines.end; ++u)
         for (auto v = columns.begin; v < columns.end; ++v)
           total += x.load(begin + how.at(u, v));
-      out.store(k, how.share(position / how.x.windows, position % how.x.windows) * total);
+      out.store(k, how.share(i, j) * total);
     }
   }
 };
@@ -141,19 +147,24 @@ struct average_gradient_kernel {
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
-      const auto plane = k / how.pixels();
-      const auto pixel = static_cast<int>(k % how.pixels());
-      const auto rows = how.y.over(pixel / how.x.image);
-      const auto columns = how.x.over(pixel % how.x.image);
+      const auto [plane, pixel] = how.pixels(k);
+      const auto [line, column] = pooling::place_of(how.x.image, pixel);
+      const auto rows = how.y.over(line);
+      const auto columns = how.x.over(column);
+      const auto begin = plane * how.positions.divisor();
       float total = 0;
       for (auto i = rows.begin; i < rows.end; ++i)
         for (auto j = columns.begin; j < columns.end; ++j)
-          total += how.share(i, j)
-            * dy.load(plane * how.positions() + static_cast<std::size_t>(i * how.x.windows + j));
+          total +=
+            how.share(i, j) * dy.load(begin + static_cast<std::size_t>(i * how.x.windows + j));
       dx.store(k, total);
     }
   }
 };
+
+std::size_t elements(const images& x) {
+  return x.count * x.per_image();
+}
 
 pooling pooling_of(const images& in, const images& out, const window& how) {
   const auto number = [](auto x) { return static_cast<int>(x); };
@@ -161,11 +172,8 @@ pooling pooling_of(const images& in, const images& out, const window& how) {
            number(out.height)},
           {number(how.width), number(how.stride_x), number(how.pad_x), number(in.width),
            number(out.width)},
-          in.count * in.channels};
-}
-
-std::size_t elements(const images& x) {
-  return x.count * x.per_image();
+          {in.pixels(), elements(in)},
+          {out.pixels(), elements(out)}};
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "kernels/cuda/reductions.hpp"
 
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
@@ -151,16 +152,19 @@ struct last_sum {
 /// A block per channel.
 template <class In>
 struct channel_sum {
-  In x;            // (count, channels, pixels)
-  view<float> out; // (channels)
-  std::size_t count, pixels;
+  In x;             // (count, channels, pixels)
+  view<float> out;  // (channels)
+  std::size_t each; // count times pixels
+  divider pixels;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto space = t.shared<double>(block_warps);
     for (auto c = t.block(); c < out.size; c += t.blocks()) {
       double total = 0;
-      for (std::size_t i = t.index(); i < count * pixels; i += block_threads)
-        total += static_cast<double>(x.load((i / pixels * out.size + c) * pixels + i % pixels));
+      for (std::size_t i = t.index(); i < each; i += block_threads) {
+        const auto [image, pixel] = pixels(i);
+        total += static_cast<double>(x.load((image * out.size + c) * pixels.divisor() + pixel));
+      }
       total = block_sum(t, total, space);
       if (t.index() == 0)
         out.store(c, static_cast<float>(total));
@@ -208,7 +212,7 @@ void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_inpu
   const auto parts = row_parts(rows, columns);
   const auto tasks = (columns + warp_threads - 1) / warp_threads * parts;
   with_view({x, rows * columns}, [&](auto from) {
-    launch(where, "leading_sum", {std::min(tasks, most_blocks), block_threads * sizeof(double)},
+    launch(where, "leading_sum", {blocks_for(tasks, 1), block_threads * sizeof(double)},
            leading_sum<decltype(from)>{from, {space, parts * columns}, rows, columns, parts});
   });
   add_parts(where, parts, columns, space, out);
@@ -224,8 +228,9 @@ void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x
 void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,
                   mixed_input x, float* out) {
   with_view({x, count * channels * pixels}, [&](auto from) {
-    launch(where, "channel_sum", {std::min(channels, most_blocks), sum_shared},
-           channel_sum<decltype(from)>{from, {out, channels}, count, pixels});
+    launch(
+      where, "channel_sum", {blocks_for(channels, 1), sum_shared},
+      channel_sum<decltype(from)>{from, {out, channels}, count * pixels, {pixels, count * pixels}});
   });
 }
 

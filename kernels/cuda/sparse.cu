@@ -1,5 +1,6 @@
 #include "kernels/cuda/sparse.hpp"
 
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/kernel.hpp"
 
@@ -17,20 +18,20 @@ struct sparse_kernel {
   view<const float> values;         // (capacity)
   view<const float> weight;         // (features, units)
   view<float> out;                  // (rows, units)
-  std::size_t units;
+  std::size_t features;
+  divider units;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto i = t.first(); i < out.size; i += t.stride()) {
-      const auto r = i / units;
+      const auto [r, unit] = units(i);
       const auto end = starts.load(r + 1);
       float total = 0;
       for (auto e = starts.load(r); e < end; ++e) {
         const auto k = static_cast<std::size_t>(e);
         // The conversion turns a negative column into a very large one.
         const auto column = static_cast<std::size_t>(static_cast<std::uint32_t>(columns.load(k)));
-        total += column < weight.size / units
-          ? values.load(k) * weight.load(column * units + i % units)
-          : std::numeric_limits<float>::quiet_NaN();
+        total += column < features ? values.load(k) * weight.load(column * units.divisor() + unit)
+                                   : std::numeric_limits<float>::quiet_NaN();
       }
       out.store(i, total);
     }
@@ -45,20 +46,20 @@ struct sparse_gradient_kernel {
   view<const float> values;         // (capacity)
   view<const float> g;              // (rows, units)
   view<float> out;                  // (features, units)
-  std::size_t units;
+  divider units;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto n = static_cast<std::size_t>(count.load(0)) * units;
+    const auto width = units.divisor();
+    const auto n = static_cast<std::size_t>(count.load(0)) * width;
     for (auto i = t.first(); i < n; i += t.stride()) {
-      const auto group = i / units;
+      const auto [group, unit] = units(i);
       const auto end = starts.load(group + 1);
       float total = 0;
       for (auto e = starts.load(group); e < end; ++e) {
         const auto k = static_cast<std::size_t>(e);
-        total +=
-          values.load(k) * g.load(static_cast<std::size_t>(rows.load(k)) * units + i % units);
+        total += values.load(k) * g.load(static_cast<std::size_t>(rows.load(k)) * width + unit);
       }
-      out.store(static_cast<std::size_t>(columns.load(group)) * units + i % units, total);
+      out.store(static_cast<std::size_t>(columns.load(group)) * width + unit, total);
     }
   }
 };
@@ -73,7 +74,8 @@ void sparse_matmul(stream where, std::size_t rows, std::size_t features, std::si
                        {x.values, x.capacity},
                        {weight, features * units},
                        {out, rows * units},
-                       units});
+                       features,
+                       {units, rows * units}});
 }
 
 void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features, std::size_t units,
@@ -87,7 +89,7 @@ void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features
                                 {x.values, x.capacity},
                                 {g, rows * units},
                                 {out, features * units},
-                                units});
+                                {units, x.capacity * units}});
 }
 
 } // namespace troupe::cuda

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <utility>
 
 namespace troupe::cuda {
@@ -37,6 +38,7 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std:
 
 updater::~updater() {
   try {
+    gpu_->enter(); // also for the members: their memory is freed next
     gpu_->synchronize(gpu_->main_stream());
     gpu_->synchronize(gpu_->copy_stream());
   } catch (const std::exception&) { // of work whose results nobody needs
@@ -128,7 +130,13 @@ void updater::deliver(const range_update& x) {
   for (const auto& part : pieces_) {
     const auto begin = part.where.begin;
     const auto n = part.where.size();
-    part.copied->wait();
+    try {
+      part.copied->wait();
+    } catch (const device_error& error) {
+      throw device_error(std::string(error.what()) + ", in the update of parameters "
+                         + std::to_string(begin) + " to " + std::to_string(begin + n) + " of "
+                         + std::to_string(sizes_.elements));
+    }
     const auto take = [&](const staged_buffer<float>& from, std::span<float> to) {
       std::ranges::copy(from.host().subspan(begin, n), to.subspan(begin).begin());
     };

@@ -1,7 +1,7 @@
 #include "kernels/cuda/updates.hpp"
 
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
-
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/optimizers/update_formulas.hpp"
 
@@ -90,11 +90,12 @@ struct update_rows_kernel {
   update_vectors x; // g (ids, columns), the others (rows, columns)
   element_update how;
   view<const std::int32_t> ids;
-  std::size_t columns;
+  divider columns;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < x.g.size; k += t.stride()) {
-      const auto i = static_cast<std::size_t>(ids.load(k / columns)) * columns + k % columns;
+      const auto [row, column] = columns(k);
+      const auto i = static_cast<std::size_t>(ids.load(row)) * columns.divisor() + column;
       const auto w = x.w.load(i);
       const auto step = how.direction(x, i, w, how.gradient(x.g.load(k), w));
       x.out.store(i, std::fma(-how.f.rate, step, how.f.shrink * w));
@@ -225,7 +226,7 @@ void update_rows(stream where, const optimizer& rule, const update_arguments<flo
          update_rows_kernel{vectors_of(rule, arguments),
                             element_update_of(rule, arguments),
                             {ids.data(), ids.size()},
-                            columns});
+                            {columns, arguments.gradient.size()}});
 }
 
 namespace {

@@ -48,6 +48,15 @@ struct gpu_memory {
   std::size_t pinned = 0;
 };
 
+/// How a GPU runs plans.
+struct gpu_options {
+  /// Products of float32 may round their operands to TF32.
+  bool tf32 = false;
+  /// For finding faults: nothing is recorded, and the host waits after each instruction, so an
+  /// error names the instruction. Slow.
+  bool check_kernels = false;
+};
+
 /// The GPUs of this machine, by number from 0. Any thread may call it. Its executors have their own
 /// streams, so any number of them can share a GPU.
 class gpu_set {
@@ -68,7 +77,8 @@ public:
   virtual void check(const plan& what) const = 0;
 
   /// The same for this GPU, which it opens for a moment. Also throws device_error if this GPU lacks
-  /// products in the precision of the plan.
+  /// products in the precision of the plan, or if the plan has products and their library is
+  /// missing.
   virtual void check(std::size_t index, const plan& what) const = 0;
 
   /// Memory that an executor of this plan allocates.
@@ -77,9 +87,10 @@ public:
   /// Allocates all memory of the GPU that runs need. Throws device_error if the GPU cannot be used
   /// or has too little memory, and input_error like `check`.
   /// @param on_cpu the same computation as a plan for the CPU, to find numbers that are not finite
-  virtual std::unique_ptr<device_executor>
-  make_executor(std::size_t index, std::shared_ptr<const plan> what,
-                std::shared_ptr<const plan> on_cpu) const = 0;
+  virtual std::unique_ptr<device_executor> make_executor(std::size_t index,
+                                                         std::shared_ptr<const plan> what,
+                                                         std::shared_ptr<const plan> on_cpu,
+                                                         const gpu_options& how = {}) const = 0;
 
   /// Memory that an updater allocates.
   /// @param staged with device_updater::reserve_stage()

@@ -80,9 +80,28 @@ class Inputs(TestCase):
                      says=["device[0]: ", "expected /job:worker/task:N/device:GPU:N"])
         self.refused("train", f"--job={job}", "--set", "device[0]=/job:chief/task:0/device:GPU:99",
                      says=["coordinator/0 cannot compute on GPU:99: ", "soft_placement: true"])
+        for more in ([], ["--processes"]):
+            self.refused("train", f"--job={job}", *more, "--set", "device[0]=/job:worker/task:0/device:GPU:2",
+                         "--devices=0,0", says=["--devices: GPU 0 is named twice"])
+        self.refused("train", f"--job={job}", "--devices=first", says=["--devices", "whole number"])
+        chosen = self.start("check", f"--job={job}", "--set", "device[0]=/job:worker/task:0/device:GPU:1",
+                            "--devices=98,99")
+        self.assertNotEqual(chosen.wait(), 0)
+        self.assertIn("worker/0 on GPU:1 (number 99 of this host)", chosen.output)
         soft = self.start("train", f"--job={job}", "--workers=2", *place, "--set", "soft_placement=true")
         self.assert_exit(soft, 0)
         self.assertEqual(soft.output.count("worker/1 cannot compute on GPU:99"), 1)
+
+    def test_devices_of_a_cluster_file(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        jobs = {"coordinator": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"], "worker": ["127.0.0.1:3"]}
+        place = lambda device: self.file("placed.json", json.dumps({"cluster": jobs, "device": [device]}))
+        self.node("coordinator", place("/job:coordinator/task:0/device:GPU:99"), f"--job={job}",
+                  says=["coordinator/0 cannot compute on GPU:99: "])
+        self.node("worker", place("/job:worker/task:1/device:GPU:0"), says=["device[0]: there is no worker/1"])
+        check = self.start("check", f"--job={job}", f"--cluster={place('/job:worker/task:0/device:GPU:3')}")
+        self.assert_exit(check, 0)
+        self.assertIn("worker/0 on GPU:3", check.output)
 
     def test_role_and_task(self):
         cluster, _ = self.cluster(ps=2, workers=1)

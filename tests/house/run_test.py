@@ -87,6 +87,13 @@ class Run(unittest.TestCase):
                 self.assertIn(says, output)
                 self.assertNotIn(": build", output)
 
+    def test_gpu_tests_need_no_other_packages_and_no_data(self):
+        code, output = self.run_tests("--gpu", missing="install-packages --tests", data="none")
+        self.assertEqual(code, 1, output)
+        self.assertIn("1 tests were skipped", output)  # none may be
+        self.assertNotIn("see above", output)
+        self.assertNotIn("failed: packages", output)
+
     def test_skipped_tests_count(self):
         for options, skipped, expected in ((["--max-skipped=0"], "", 0), (["--max-skipped=0"], "7", 1),
                                            (["--max-skipped=2"], "7 8", 0), (["--max-skipped=2"], "7 8 9", 1),

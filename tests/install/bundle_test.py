@@ -57,6 +57,19 @@ class Bundle(unittest.TestCase):
         # The loader and the C library must fit together.
         self.assertEqual([x.name for x in (self.root / "lib").iterdir() if OF_THE_MACHINE.search(x.name)], [])
 
+    def test_the_tests_for_gpus_run(self):
+        if not (BUILD / "tests/kernels/cuda/gpu_test").exists():
+            self.skipTest("gpu_test is not built: nvcc was not found, or only other targets were built")
+        listed = self.run_there("ldd", "bin/gpu_test").stdout
+        for line in listed.splitlines():
+            name, _, place = line.strip().partition(" => ")
+            if not OF_THE_MACHINE.search(name.split(" (")[0]):
+                self.assertTrue(pathlib.Path(place.split(" (")[0]).resolve().is_relative_to(self.root.resolve()), line)
+        tests = self.run_there("bin/gpu_test")
+        # 77: without a GPU, they are skipped.
+        self.assertIn(tests.returncode, (0, 77), tests.stdout)
+        self.assertEqual(tests.returncode == 77, "skipped: " in tests.stdout)
+
     def test_the_program_trains(self):
         self.assertEqual(self.run_there("bin/troupe", "--version").returncode, 0)
         (self.root / "job.textproto").write_text(JOB)

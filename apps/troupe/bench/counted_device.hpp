@@ -52,6 +52,7 @@ public:
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
   std::unique_ptr<cuda::time_mark> make_time_mark() override { return inner_->make_time_mark(); }
+  void prepare_products(bool with_epilogues) override { inner_->prepare_products(with_epilogues); }
   void multiply(cuda::stream where, const cuda::product& x) override { inner_->multiply(where, x); }
   bool multiplies(dtype type) const override { return inner_->multiplies(type); }
   bool fuses(const cuda::product& x) override { return inner_->fuses(x); }

@@ -93,6 +93,33 @@ BOOST_AUTO_TEST_CASE(what_launchers_write) {
   BOOST_TEST(to_string(*only_task.task) == "evaluator/0");
 }
 
+BOOST_AUTO_TEST_CASE(files_with_devices) {
+  const std::string cluster =
+    R"({"cluster": {"coordinator": ["a:1"], "ps": ["b:1"], "worker": ["a:2", "b:2"]}, "device": )";
+  const auto x = parse_cluster(cluster
+                                 + R"(["/job:worker/task:*/device:GPU:0", )"
+                                   R"("/job:worker/task:1/device:GPU:1", )"
+                                   R"("/job:evaluator/task:0/device:GPU:0"]})",
+                               "x.json");
+  BOOST_TEST_REQUIRE(x.devices.size() == 3U);
+  BOOST_TEST(x.devices[1] == "/job:worker/task:1/device:GPU:1");
+  BOOST_TEST(parse_cluster(to_json(x), "again").devices == x.devices,
+             boost::test_tools::per_element());
+  const auto error_with = [&](const std::string& device) {
+    return parse_error(cluster + device + "}");
+  };
+  BOOST_TEST(contains(error_with("1"), "x.json: device: expected a list"));
+  BOOST_TEST(contains(error_with("[1]"), "x.json: device: expected a list"));
+  BOOST_TEST(contains(error_with(R"(["/job:cook/task:0/device:GPU:0"])"),
+                      "x.json: device[0]: \"/job:cook/task:0/device:GPU:0\" has an unknown job"));
+  BOOST_TEST(contains(error_with(R"(["/job:ps/task:1/device:GPU:0"])"),
+                      "x.json: device[0]: there is no ps/1; the cluster has 1 of them"));
+  BOOST_TEST(contains(parse_error(R"({"device": ["/job:ps/task:0/device:GPU:0"]})"),
+                      "x.json: device: names devices of tasks"));
+  BOOST_TEST(contains(parse_error(R"({"devise": [], "cluster": {"worker": ["a:1"]}})"),
+                      "did you mean \"device\""));
+}
+
 BOOST_AUTO_TEST_CASE(files_with_secrets) {
   const temporary_directory folder;
   const std::string cluster = R"({"cluster": {"worker": ["a:1"]})";

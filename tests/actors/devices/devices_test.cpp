@@ -242,6 +242,72 @@ BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
     }
 }
 
+namespace {
+
+/// A GPU that counts the bytes that are copied to it.
+class weighing_device final : public simulated_device {
+public:
+  explicit weighing_device(std::shared_ptr<std::size_t> bytes)
+    : simulated_device(3), bytes_(std::move(bytes)) {}
+
+  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    *bytes_ += bytes;
+    simulated_device::copy_in(where, to, from, bytes);
+  }
+
+private:
+  std::shared_ptr<std::size_t> bytes_;
+};
+
+std::size_t bytes_copied(const proto::Job& job) {
+  auto bytes = std::make_shared<std::size_t>(0);
+  const std::shared_ptr<const gpu_set> devices =
+    cuda::make_gpus([bytes](std::size_t) -> std::unique_ptr<cuda::device> {
+      return std::make_unique<weighing_device>(bytes);
+    });
+  BOOST_TEST(train(job, 1, devices).summary.failure == "");
+  return *bytes;
+}
+
+} // namespace
+
+// The same batches. With accumulate, only the first one of a step needs the weights.
+BOOST_AUTO_TEST_CASE(weights_are_copied_once_in_a_step) {
+  const std::vector<std::string> steps{"protocol=RING", "data.batch=4", on_gpu};
+  auto sums = steps;
+  sums.emplace_back("accumulate=3");
+  const auto job = job_with(mlp, steps);
+  const auto weights = context_of(job)->parameters().size() * sizeof(float);
+  // 24 samples twice: twelve batches, which are four steps of three.
+  const auto each = bytes_copied(job);
+  const auto first = bytes_copied(job_with(mlp, sums));
+  BOOST_TEST(each >= first + 8 * weights);
+  BOOST_TEST(each < first + 9 * weights);
+}
+
+BOOST_AUTO_TEST_CASE(tf32_where_a_gpu_computes) {
+  const auto exact = train(job_with(mlp, {"protocol=RING", on_gpu}), 2, gpus(1));
+  const auto rounded = train(job_with(mlp, {"protocol=RING", on_gpu, "tf32=true"}), 2, gpus(1));
+  BOOST_TEST(rounded.summary.failure == "");
+  BOOST_TEST(rounded.summary.weights_sha256 != exact.summary.weights_sha256);
+  BOOST_TEST(distance(rounded.weights, exact.weights) <= 2e-3);
+  BOOST_TEST(rounded.notices.empty());
+  const auto cpu = train(job_with(mlp, {"protocol=RING"}), 2, nullptr);
+  const auto ignored = train(job_with(mlp, {"protocol=RING", "tf32=true"}), 2, nullptr);
+  BOOST_TEST(ignored.summary.weights_sha256 == cpu.summary.weights_sha256);
+  BOOST_TEST(
+    std::ranges::count_if(ignored.notices,
+                          [](const std::string& x) { return contains(x, "tf32 has no effect"); })
+    == 2);
+}
+
+BOOST_AUTO_TEST_CASE(checked_kernels_compute_the_same) {
+  const auto usual = train(job_with(mlp, {"protocol=RING", on_gpu}), 2, gpus(1));
+  const auto checked =
+    train(job_with(mlp, {"protocol=RING", on_gpu, "runtime.check_kernels=true"}), 2, gpus(1));
+  BOOST_TEST(checked.summary.weights_sha256 == usual.summary.weights_sha256);
+}
+
 BOOST_AUTO_TEST_CASE(one_worker_on_a_gpu_and_one_on_the_cpu) {
   const auto mixed =
     train(job_with(mlp, {"protocol=RING", on_gpu, "device[1]=/job:worker/task:1/device:CPU:0"}), 2,

@@ -53,7 +53,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
   const auto hash = job_hash(digits_job());
   for (const char* same :
        {"name=other", "output=/tmp/x", "runtime.join_timeout_ms=1", "runtime.suspect_after_ms=300",
-        "runtime.request_timeout_ms=1", "runtime.threads=2",
+        "runtime.request_timeout_ms=1", "runtime.threads=2", "runtime.check_kernels=true",
         "device[0]=/job:worker/task:*/device:GPU:0", "soft_placement=true", "elastic.max_losses=9",
         // written with explicit defaults
         "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
@@ -128,6 +128,7 @@ BOOST_AUTO_TEST_CASE(what_matters) {
                                 "precision=BFLOAT16",
                                 "precision=FLOAT16",
                                 "loss_scale.initial=1024",
+                                "tf32=true",
                                 "async_ps.max_staleness=0",
                                 "runtime.bucket_bytes=4",
                                 "runtime.ring_chunk_bytes=4"}) {

@@ -270,6 +270,11 @@ BOOST_AUTO_TEST_CASE(precision) {
     BOOST_TEST(contains(problems({"precision=FLOAT16", wrong}),
                         "loss_scale.initial: expected a power of two from 1 to 2^60"),
                wrong);
+  BOOST_TEST(problems({"tf32=true"}) == "(no error)");
+  BOOST_TEST(contains(problems({"tf32=true", "precision=BFLOAT16"}),
+                      "tf32: products of precision: BFLOAT16 have 16 bits already"));
+  BOOST_TEST(contains(problems(csv_job("x"), {"solver=EXACT", "tf32=true"}),
+                      "tf32: solver: EXACT computes in double"));
   BOOST_TEST(contains(problems(csv_job("x"), {"solver=EXACT", "precision=BFLOAT16"}),
                       "precision: solver: EXACT makes no steps; leave it out"));
   // Each worker scales its own loss, so sums over workers do not fit.

@@ -145,6 +145,28 @@ BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {
   BOOST_TEST(counts.proposals == 4U);
 }
 
+// The algorithm that was chosen for float32 is not used.
+BOOST_AUTO_TEST_CASE(tf32_only_if_asked) {
+  library l;
+  operands x(4, 8, 3, dtype::float32, dtype::float32);
+  auto what = x.with(false, false, true, operation::relu);
+  l.lt.multiply({}, what);
+  check_close(x.c.values(32), x.expected(what), 1e-6, 1e-5, "float32");
+  const auto exact = x.c.values(32);
+  what.tf32 = true;
+  BOOST_TEST(l.lt.fuses(what));
+  l.lt.multiply({}, what);
+  const auto rounded = x.c.values(32);
+  BOOST_TEST((rounded != exact));
+  check_close(rounded, x.expected(what), 1.0 / 256, 1.0 / 256, "tf32");
+  // Operands of 16 bits need no rounding.
+  operands narrow(4, 8, 3, dtype::bfloat16, dtype::float32);
+  what = narrow.with(false, false, true, operation::relu);
+  what.tf32 = true;
+  l.lt.multiply({}, what);
+  check_close(narrow.c.values(32), narrow.expected(what), 1e-6, 1e-5, "bfloat16");
+}
+
 BOOST_AUTO_TEST_CASE(products_without_an_algorithm) {
   library l;
   operands refused(4, refused_columns, 3, dtype::float32, dtype::float32);

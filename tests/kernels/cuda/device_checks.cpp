@@ -1,5 +1,6 @@
 #include "tests/kernels/cuda/device_checks.hpp"
 
+#include "kernels/cuda/gemm_call.hpp"
 #include "kernels/cuda/updates.hpp"
 #include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/image_operations.hpp"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 namespace troupe::test {
@@ -74,6 +76,60 @@ executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, exp
     out.fetches.emplace_back(x.begin(), x.end());
   }
   return out;
+}
+
+namespace {
+
+/// Writes NaN first, so that a result that is not written is found.
+void check_product(cuda::device& gpu, cuda::product x) {
+  const auto a = random_floats(x.batch * x.m * x.k, "a");
+  const auto b = random_floats(x.batch * x.k * x.n, "b");
+  std::vector<double> expected(x.batch * x.m * x.n);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    for (std::size_t p = 0; p < x.k; ++p) {
+      const auto row = i / x.n % x.m;
+      const auto column = i % x.n;
+      const auto matrix = i / (x.m * x.n);
+      expected[i] +=
+        static_cast<double>(a[matrix * x.m * x.k + (x.transpose_a ? p * x.m + row : row * x.k + p)])
+        * static_cast<double>(
+          b[matrix * x.k * x.n + (x.transpose_b ? column * x.k + p : p * x.n + column)]);
+    }
+  std::vector<float> result(expected.size(), std::numeric_limits<float>::quiet_NaN());
+  const cuda::buffer<float> da(gpu, a.size());
+  const cuda::buffer<float> db(gpu, b.size());
+  const cuda::buffer<float> dc(gpu, result.size());
+  const auto where = gpu.main_stream();
+  const auto copy_in = [&](const cuda::buffer<float>& to, const std::vector<float>& from) {
+    if (!from.empty())
+      gpu.copy_in(where, to.data(), from.data(), to.bytes());
+  };
+  copy_in(da, a);
+  copy_in(db, b);
+  copy_in(dc, result);
+  x.a = da.data();
+  x.b = db.data();
+  x.c = dc.data();
+  gpu.multiply(where, x);
+  gpu.copy_out(where, result.data(), dc.data(), dc.bytes());
+  gpu.synchronize(where);
+  // 129 roundings of 2^-24, of sums of at most 129 products of a few units.
+  check_close(result, expected, 1e-5, 1e-4, "product " + cuda::to_string(x));
+}
+
+} // namespace
+
+void check_products(cuda::device& gpu) {
+  for (const bool transpose_a : {false, true})
+    for (const bool transpose_b : {false, true})
+      for (const std::size_t k : {129, 1, 0})
+        for (const std::size_t batch : {1, 3}) {
+          cuda::product x{.m = 67, .n = 33, .k = k};
+          x.transpose_a = transpose_a;
+          x.transpose_b = transpose_b;
+          x.batch = batch;
+          check_product(gpu, x);
+        }
 }
 
 void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance) {
@@ -339,7 +395,8 @@ void check_mixed(cuda::device& gpu, model& m, std::int64_t classes) {
                  name);
       BOOST_TEST(actual.result.counted == expected.result.counted);
       BOOST_TEST(actual.buckets == expected.buckets, boost::test_tools::per_element());
-      BOOST_TEST(distance(actual.gradient, expected.gradient) <= tolerance, name << " " << rows);
+      const auto gradient = distance(actual.gradient, expected.gradient);
+      BOOST_TEST(gradient <= tolerance, name << " " << rows << ": " << gradient);
       for (std::size_t i = 0; i < expected.fetched.size(); ++i)
         BOOST_TEST(distance(actual.fetched[i], expected.fetched[i]) <= tolerance, name);
     }
@@ -395,13 +452,22 @@ void check_workers(const gpu_set& gpus) {
     options.fusion = &gpus.fusion();
     return whole_runs{gpus.make_executor(0, m.plan_for(options, 33), on_cpu)};
   };
-  whole_runs workers[] = {make(), make()};
-  results out[2];
-  for (const std::size_t i : {0, 1})
-    std::thread([&] { out[i] = run(m, workers[i]); }).join();
-  BOOST_TEST(same_bits(out[0].gradient, out[1].gradient));
+  constexpr std::size_t steps = 4; // the first one is not recorded
+  results out[2][steps];
+  const auto work = [&](results(&own)[steps]) {
+    auto worker = make();
+    for (auto& x : own)
+      x = run(m, worker);
+  };
+  std::thread first([&] { work(out[0]); });
+  std::thread second([&] { work(out[1]); });
+  first.join();
+  second.join();
+  for (const auto& own : out)
+    for (const auto& x : own)
+      BOOST_TEST(same_bits(x.gradient, out[0][0].gradient));
   whole_runs here{make_cpu_executor(on_cpu, 1)};
-  check_same(out[0], run(m, here));
+  check_same(out[0][0], run(m, here));
 }
 
 void check_recordings(cuda::device& gpu) {

@@ -15,6 +15,9 @@ namespace troupe::test {
 
 // -- single operations
 
+/// Products with all combinations of transposed operands, in batches, some without terms.
+void check_products(cuda::device& gpu);
+
 /// Like execute(), on a device.
 executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, expression loss,
                     const std::vector<expression>& fetches, bool gradients,
@@ -160,7 +163,7 @@ void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double
 /// Recorded runs give the same bits as others: a recording contains no seeds and no pointers of the
 /// host, and each number of rows has its own.
 void check_recordings(cuda::device& gpu);
-/// Two workers share the first GPU, each on its own thread, one after the other.
+/// Two workers share the first GPU at the same time, each on its own thread.
 void check_workers(const gpu_set& gpus);
 /// Makes five steps on both devices. Weights, gradients and state stay on the device.
 void check_training(cuda::device& gpu, model& m, std::int64_t classes);

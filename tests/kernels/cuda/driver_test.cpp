@@ -1,4 +1,5 @@
 #include "kernels/cuda/cublas.hpp"
+#include "kernels/cuda/cuda_errors.hpp"
 #include "kernels/cuda/device.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -35,6 +36,16 @@ BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
     BOOST_TEST((missing || fails), text);
     BOOST_TEST_MESSAGE(text);
   }
+}
+
+// 700: an illegal address; 2: out of memory, after which other calls succeed.
+BOOST_AUTO_TEST_CASE(faults_that_last_say_what_to_do) {
+  BOOST_TEST(cuda::explain_cuda(700).ends_with("cannot use the GPU any more: restart it"));
+  BOOST_TEST(cuda::explain_cuda(2) == "out of memory");
+  cuda::check_cuda(0, "nothing");
+  BOOST_CHECK_EXCEPTION(cuda::check_cuda(2, "a buffer"), cuda::device_error, [](const auto& e) {
+    return std::string(e.what()) == "a buffer: out of memory";
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -35,7 +35,8 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   });
 }
 
-// All biases are aligned. The last layer and the first two are fused; the derivatives are not.
+// All biases are aligned. All four layers are fused, the third one without its GELU; the
+// derivatives are not.
 BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     for (const bool epilogues : {true, false}) {

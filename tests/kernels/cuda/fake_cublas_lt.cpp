@@ -5,6 +5,8 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct operation_description {
   std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   std::int32_t bias_type = -1;
   const void* bias = nullptr;
+  bool tf32 = false;
 };
 
 struct matrix_description {
@@ -118,8 +121,9 @@ bool fits(const operation_description& how, const matrix_description& a,
   for (const auto* x : {&a, &b, &c})
     if (x->leading < static_cast<std::int64_t>(x->rows) || x->rows == 0 || x->columns == 0)
       return false;
-  return a.type == b.type && (c.type == a.type || c.type == CUDA_R_32F)
-    && (ta ? a.columns : a.rows) == c.rows && (tb ? b.rows : b.columns) == c.columns
+  return a.type == b.type && (!how.tf32 || a.type == CUDA_R_32F)
+    && (c.type == a.type || c.type == CUDA_R_32F) && (ta ? a.columns : a.rows) == c.rows
+    && (tb ? b.rows : b.columns) == c.columns
     && (ta ? a.rows : a.columns) == (tb ? b.columns : b.rows)
     && (!biased || (how.bias_type == c.type && how.bias != nullptr && aligned(how.bias, 16)));
 }
@@ -153,9 +157,12 @@ const char* cublasLtGetStatusString(cublasStatus_t) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
-  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+  if ((compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32)
+      || scale != CUDA_R_32F)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  return make(to, operation_description{});
+  operation_description result;
+  result.tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  return make(to, result);
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x) {
@@ -275,11 +282,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const bool ta = how.transpose_a == CUBLAS_OP_T;
   const bool tb = how.transpose_b == CUBLAS_OP_T;
   const auto k = ta ? as_.rows : as_.columns;
+  // Cut to the 10 bits of TF32.
+  const auto rounded = [&](float x) {
+    const auto mask = how.tf32 ? ~std::uint32_t{0x1fff} : ~std::uint32_t{0};
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & mask);
+  };
   for (std::size_t j = 0; j < size.columns; ++j)
     for (std::size_t i = 0; i < size.rows; ++i) {
       float sum = 0;
       for (std::size_t p = 0; p < k; ++p)
-        sum += element(as_, a, ta, i, p) * element(bs, b, tb, p, j);
+        sum += rounded(element(as_, a, ta, i, p)) * rounded(element(bs, b, tb, p, j));
       if ((how.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
         sum += load(size.type, how.bias, i);
       if ((how.epilogue & CUBLASLT_EPILOGUE_RELU) != 0)

@@ -40,37 +40,7 @@ BOOST_AUTO_TEST_CASE(products_are_those_of_the_cpu) {
   const auto gpu = open_or_skip();
   if (!gpu)
     return;
-  constexpr std::size_t m = 67;
-  constexpr std::size_t n = 33;
-  constexpr std::size_t k = 129;
-  for (const bool transpose_a : {false, true})
-    for (const bool transpose_b : {false, true}) {
-      const auto a = random_values(2 * m * k, "a");
-      const auto b = random_values(2 * k * n, "b");
-      const std::vector<float> left(a.begin(), a.end());
-      const std::vector<float> right(b.begin(), b.end());
-      std::vector<double> expected(2 * m * n);
-      for (std::size_t i = 0; i < expected.size(); ++i)
-        for (std::size_t p = 0; p < k; ++p) {
-          const auto row = i / n % m;
-          const auto column = i % n;
-          const auto first = i / (m * n);
-          expected[i] += a[first * m * k + (transpose_a ? p * m + row : row * k + p)]
-            * b[first * k * n + (transpose_b ? column * k + p : p * n + column)];
-        }
-      const cuda::buffer<float> da(*gpu, left.size());
-      const cuda::buffer<float> db(*gpu, right.size());
-      const cuda::buffer<float> dc(*gpu, expected.size());
-      const auto where = gpu->main_stream();
-      gpu->copy_in(where, da.data(), left.data(), da.bytes());
-      gpu->copy_in(where, db.data(), right.data(), db.bytes());
-      gpu->multiply(where, {m, n, k, transpose_a, transpose_b, da.data(), db.data(), dc.data(), 2});
-      std::vector<float> result(expected.size());
-      gpu->copy_out(where, result.data(), dc.data(), dc.bytes());
-      gpu->synchronize(where);
-      // 129 roundings of 2^-24, of sums of at most 129 products of a few units.
-      check_close(result, expected, 1e-5, 1e-4, "product");
-    }
+  check_products(*gpu);
 }
 
 // cublasLt has an algorithm for common layers. Its results are those of a product and a launch, and

@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(tables) {
         cuda::embedding({}, n, entries, columns, device_ids.data(), device_table.data(),
                         out.data());
         BOOST_TEST(same_bits(out.values(), rows));
-        const device_array<std::int32_t> space(n);
+        const device_array<std::uint64_t> space(cuda::embedding_gradient_space(n));
         const device_array<float> sums(table.size());
         cuda::embedding_gradient({}, n, entries, columns, device_ids.data(), device_dy.data(),
                                  space.data(), sums.data());

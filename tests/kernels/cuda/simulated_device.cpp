@@ -7,6 +7,8 @@
 #include "tests/kernels/cuda/simulator.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -34,9 +36,34 @@ simulated_stream& stream_of(cuda::stream x) {
 
 } // namespace
 
-simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(3, seed) {}
+simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(3, seed) {
+  entered() = this;
+  streams_.check_submit = [this] { check_entered(); };
+}
+
+simulated_device::~simulated_device() {
+  if (entered() == this)
+    entered() = nullptr;
+}
+
+const simulated_device*& simulated_device::entered() {
+  thread_local const simulated_device* result = nullptr;
+  return result;
+}
+
+void simulated_device::check_entered() const {
+  if (entered() != this)
+    throw simulation_error("a thread uses a device that it has not entered");
+}
+
+/// For calls that allocate or release.
+void simulated_device::check_host_call() const {
+  check_entered();
+  streams_.check_not_recorded();
+}
 
 void* simulated_device::allocate(std::size_t bytes) {
+  check_host_call();
   if (bytes > largest_allocation)
     throw cuda::device_error("out of memory of the simulated device: " + std::to_string(bytes)
                              + " bytes are needed at once");
@@ -47,12 +74,14 @@ void* simulated_device::allocate(std::size_t bytes) {
 
 void simulated_device::release(void* memory) noexcept {
   or_abort([&] {
+    check_host_call();
     streams_.drain();
     free_simulated(memory);
   });
 }
 
 void* simulated_device::allocate_pinned(std::size_t bytes) {
+  check_host_call();
   ++allocations_;
   pinned_bytes_ += bytes;
   std::vector<std::byte> memory(bytes, std::byte{0xa5});
@@ -63,6 +92,7 @@ void* simulated_device::allocate_pinned(std::size_t bytes) {
 
 void simulated_device::release_pinned(void* memory) noexcept {
   or_abort([&] {
+    check_host_call();
     const auto found = pinned_.find(static_cast<std::byte*>(memory));
     if (found == pinned_.end())
       throw simulation_error("pinned memory is freed that was not allocated");
@@ -138,6 +168,7 @@ std::unique_ptr<cuda::event> simulated_device::make_event() {
     std::size_t* count;
     std::shared_ptr<stream_mark> mark = std::make_shared<stream_mark>();
   };
+  check_entered();
   return std::make_unique<simulated_event>(streams_, waits_);
 }
 
@@ -162,61 +193,157 @@ std::unique_ptr<cuda::time_mark> simulated_device::make_time_mark() {
     std::shared_ptr<std::uint64_t> time = std::make_shared<std::uint64_t>();
     std::shared_ptr<stream_mark> mark = std::make_shared<stream_mark>();
   };
+  check_entered();
   return std::make_unique<simulated_time>(streams_, waits_);
 }
 
 namespace {
 
-std::vector<float> in_float(dtype type, std::size_t n, const void* from) {
+/// The element (row, column) of a column-major matrix lies at row + column * lead.
+struct strided_matrix {
+  const cuda::gemm_call::matrix& x;
+  std::size_t rows, columns; // as they are stored
+
+  /// Elements from the first to the last of a batch.
+  std::size_t reach(std::size_t batch) const {
+    return (batch - 1) * static_cast<std::size_t>(x.stride)
+      + (columns - 1) * static_cast<std::size_t>(x.lead) + rows;
+  }
+};
+
+strided_matrix stored(const cuda::gemm_call::matrix& x, int rows, int columns) {
+  return {x, static_cast<std::size_t>(x.transposed ? columns : rows),
+          static_cast<std::size_t>(x.transposed ? rows : columns)};
+}
+
+/// The rules of cublasGemmStridedBatchedEx.
+void check_gemm(const cuda::product& types, const cuda::gemm_call& x) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds)
+      throw simulation_error(std::string("a product that cuBLAS refuses: ") + what);
+  };
+  require(x.m >= 0 && x.n >= 0 && x.k >= 0 && x.batch >= 0, "an extent is negative");
+  require(x.a.lead >= std::max(1, x.a.transposed ? x.k : x.m), "the distance of columns of a");
+  require(x.b.lead >= std::max(1, x.b.transposed ? x.n : x.k), "the distance of columns of b");
+  require(x.c_lead >= std::max(1, x.m), "the distance of columns of c");
+  require(types.result == types.operands || types.result == dtype::float32, "the types");
+  require(types.operands == dtype::float32 || is_narrow(types.operands), "the type of operands");
+  const auto aligned = [](const void* memory, dtype type) {
+    return reinterpret_cast<std::uintptr_t>(memory) % size_of(type) == 0;
+  };
+  require(aligned(x.a.data, types.operands) && aligned(x.b.data, types.operands)
+            && aligned(x.c, types.result),
+          "an address that is not a multiple of the size of an element");
+}
+
+/// Rounds to 10 bits of precision, to even.
+float to_tf32(float x) {
+  auto bits = std::bit_cast<std::uint32_t>(x);
+  if (std::isfinite(x))
+    bits = (bits + 0xfff + ((bits >> 13) & 1)) & ~std::uint32_t{0x1fff};
+  return std::bit_cast<float>(bits);
+}
+
+std::vector<float> in_float(dtype type, std::size_t n, const void* from, bool tf32) {
   check_written(from, n * size_of(type));
   std::vector<float> result(n);
   if (is_narrow(type))
     cpu::widen(type, n, from, result.data());
   else
     std::copy_n(static_cast<const float*>(from), n, result.begin());
+  if (tf32 && type == dtype::float32)
+    std::ranges::transform(result, result.begin(), to_tf32);
   return result;
 }
 
-void multiply_now(const cuda::product& x) {
-  const auto scratch = make_aligned<float>(cpu::gemm_scratch_elements<float>());
-  const auto as = in_float(x.operands, x.batch * x.m * x.k, x.a);
-  const auto bs = in_float(x.operands, x.batch * x.k * x.n, x.b);
-  std::vector<float> cs(x.batch * x.m * x.n);
-  for (std::size_t i = 0; i < x.batch; ++i) {
-    cpu::matrix<float> a{as.data() + i * x.m * x.k, x.transpose_a ? x.m : x.k, 1};
-    cpu::matrix<float> b{bs.data() + i * x.k * x.n, x.transpose_b ? x.k : x.n, 1};
-    cpu::gemm<float>(x.m, x.n, x.k, x.transpose_a ? a.transposed() : a,
-                     x.transpose_b ? b.transposed() : b, cs.data() + i * x.m * x.n, x.n,
-                     scratch.get());
-  }
-  if (x.bias != nullptr) {
-    const auto bias = in_float(x.result, x.n, x.bias);
-    for (std::size_t i = 0; i < cs.size(); ++i)
-      cs[i] += bias[i % x.n];
-  }
-  if (x.after == operation::relu)
-    std::ranges::transform(cs, cs.begin(), cpu::relu<float>);
-  mark_written(x.c, cs.size() * size_of(x.result));
-  if (is_narrow(x.result))
-    cpu::narrow(x.result, cs.size(), cs.data(), x.c);
-  else
-    std::ranges::copy(cs, static_cast<float*>(x.c));
+/// On a column of the column-major result, which has a bias per element.
+void apply_epilogue(const cuda::product& types, const std::vector<float>& bias,
+                    std::vector<float>& values) {
+  if (types.bias != nullptr)
+    std::ranges::transform(values, bias, values.begin(), std::plus{});
+  if (types.after == operation::relu)
+    std::ranges::transform(values, values.begin(), cpu::relu<float>);
 }
 
 } // namespace
+
+void run_gemm(const cuda::product& types, const cuda::gemm_call& x) {
+  check_gemm(types, x);
+  if (x.m == 0 || x.n == 0 || x.batch == 0 || x.k == 0)
+    return;
+  const auto number = [](auto y) { return static_cast<std::size_t>(y); };
+  const auto m = number(x.m);
+  const auto n = number(x.n);
+  const auto k = number(x.k);
+  const auto batch = number(x.batch);
+  const auto a = stored(x.a, x.m, x.k);
+  const auto b = stored(x.b, x.k, x.n);
+  const auto as = in_float(types.operands, a.reach(batch), x.a.data, types.tf32);
+  const auto bs = in_float(types.operands, b.reach(batch), x.b.data, types.tf32);
+  const auto scratch = make_aligned<float>(cpu::gemm_scratch_elements<float>());
+  // A column-major matrix is the transpose of a row-major one.
+  const auto view_of = [&](const strided_matrix& y, const std::vector<float>& values,
+                           std::size_t i) {
+    const cpu::matrix<float> stored_rows{values.data() + i * number(y.x.stride), number(y.x.lead),
+                                         1};
+    return y.x.transposed ? stored_rows : stored_rows.transposed();
+  };
+  const auto bias =
+    types.bias == nullptr ? std::vector<float>(m) : in_float(types.result, m, types.bias, false);
+  std::vector<float> rows(m * n);
+  for (std::size_t i = 0; i < batch; ++i) {
+    cpu::gemm<float>(m, n, k, view_of(a, as, i), view_of(b, bs, i), rows.data(), n, scratch.get());
+    for (std::size_t column = 0; column < n; ++column) {
+      std::vector<float> values(m);
+      for (std::size_t row = 0; row < m; ++row)
+        values[row] = rows[row * n + column];
+      apply_epilogue(types, bias, values);
+      auto* const to = static_cast<std::byte*>(x.c)
+        + (i * number(x.c_stride) + column * number(x.c_lead)) * size_of(types.result);
+      mark_written(to, m * size_of(types.result));
+      if (is_narrow(types.result))
+        cpu::narrow(types.result, m, values.data(), to);
+      else
+        std::memcpy(to, values.data(), m * sizeof(float));
+    }
+  }
+}
+
+bool simulated_device::fuses(const cuda::product& x) {
+  if (!cuda::has_epilogue(x))
+    return false;
+  if (recording_ && !prepared_epilogues_)
+    throw simulation_error("an epilogue is recorded, and prepare_products was not called with it");
+  prepared_epilogues_ = true;
+  return has_epilogues;
+}
 
 void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
   if (x.bias != nullptr || x.after != operation::end) {
     if (!fuses(x))
       throw simulation_error("a product with an epilogue that the device does not have");
     ++epilogues_;
+  } else {
+    if (recording_ && !prepared_)
+      throw simulation_error("a product is recorded, and prepare_products was not called");
+    prepared_ = true;
   }
-  submit(where, [x] { multiply_now(x); });
+  const auto call = cuda::gemm_of(x);
+  submit(where, [x, call] {
+    run_gemm(x, call);
+    if (x.k == 0) { // as the real device
+      const auto bytes = x.batch * x.m * x.n * size_of(x.result);
+      mark_written(x.c, bytes);
+      std::memset(x.c, 0, bytes);
+    }
+  });
 }
 
 void simulated_device::begin_recording(cuda::stream where) {
+  check_entered();
   ++recordings_;
   streams_.begin_recording(stream_of(where));
+  recording_ = true;
 }
 
 std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream where) {
@@ -229,6 +356,7 @@ std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream wh
         submit(on, x);
     }
   };
+  recording_ = false;
   auto result = std::make_unique<kept>();
   result->work = streams_.end_recording(stream_of(where));
   result->count = &replays_;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/epilogue.hpp"
+#include "kernels/cuda/gemm_call.hpp"
 #include "tests/kernels/cuda/simulated_streams.hpp"
 
 #include <cstdint>
@@ -15,6 +16,11 @@ namespace troupe::test {
 /// at once or in a random order (simulated_streams.hpp), and kernels/cpu/gemm.hpp computes
 /// products. Copies to the host and products fail with a simulation_error if they read memory that
 /// was never written. In its time, each kernel, copy and product takes a microsecond.
+///
+/// It is as strict as CUDA may be. Each object counts as a GPU of its own: a thread that allocates,
+/// releases, makes an event or submits a kernel or product must have entered this object last, or
+/// opened it. Products go through the arguments of cuBLAS, and their rules are checked. If products
+/// are recorded, prepare_products comes first, for those with epilogues, too.
 class simulated_device : public cuda::device {
 public:
   /// @param seed of the order in which streams run; without one, all work runs when it is submitted
@@ -24,7 +30,8 @@ public:
   cuda::stream main_stream() const override { return main_; }
   cuda::stream copy_stream() const override { return copies_; }
   cuda::stream upload_stream() const override { return uploads_; }
-  void enter() override {}
+  ~simulated_device() override;
+  void enter() override { entered() = this; }
   void* allocate(std::size_t bytes) override;
   /// Waits for all streams, like cudaFree.
   void release(void* memory) noexcept override;
@@ -36,9 +43,13 @@ public:
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
   std::unique_ptr<cuda::time_mark> make_time_mark() override;
+  void prepare_products(bool with_epilogues) override {
+    prepared_ = true;
+    prepared_epilogues_ = prepared_epilogues_ || with_epilogues;
+  }
   void multiply(cuda::stream where, const cuda::product& x) override;
   bool multiplies(dtype type) const override { return type != refused_type; }
-  bool fuses(const cuda::product& x) override { return has_epilogues && cuda::has_epilogue(x); }
+  bool fuses(const cuda::product& x) override;
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
@@ -64,8 +75,16 @@ public:
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
   /// pinned.
   std::size_t waits() const noexcept { return waits_; }
+  /// True if something has needed products.
+  bool has_products() const noexcept { return prepared_; }
+  /// True if something has needed products with epilogues.
+  bool needs_epilogues() const noexcept { return prepared_epilogues_; }
 
 private:
+  /// The device of this thread.
+  static const simulated_device*& entered();
+  void check_entered() const;
+  void check_host_call() const;
   bool is_pinned(const void* memory, std::size_t bytes) const;
 
   simulated_streams streams_;
@@ -81,6 +100,13 @@ private:
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
   std::size_t epilogues_ = 0;
+  bool prepared_ = false;
+  bool prepared_epilogues_ = false;
+  bool recording_ = false;
 };
+
+/// What cuBLAS does with the arguments, on the CPU, with the epilogue of the product. Throws
+/// simulation_error if cuBLAS would refuse them. Without terms, the result keeps its contents.
+void run_gemm(const cuda::product& types, const cuda::gemm_call& x);
 
 } // namespace troupe::test

@@ -69,13 +69,13 @@ bool simulated_streams::run_any() {
   return true;
 }
 
-void simulated_streams::check_not_recorded(const simulated_stream& x) {
-  if (x.recorded)
-    throw simulation_error("a copy, an event or a wait in a stream that is recorded");
+void simulated_streams::check_not_recorded() const {
+  if (std::ranges::any_of(streams_, [](const auto& x) { return x.recorded.has_value(); }))
+    throw simulation_error("a copy, an event, a wait or an allocation while a stream is recorded");
 }
 
 void simulated_streams::push(simulated_stream& x, simulated_stream::task task) {
-  check_not_recorded(x);
+  check_not_recorded();
   x.tasks.push_back(std::move(task));
   if (!order_)
     drain();
@@ -85,6 +85,7 @@ void simulated_streams::push(simulated_stream& x, simulated_stream::task task) {
 }
 
 void simulated_streams::submit(simulated_stream& x, std::function<void()> work) {
+  check_submit();
   if (x.recorded)
     x.recorded->push_back(std::move(work));
   else
@@ -92,11 +93,14 @@ void simulated_streams::submit(simulated_stream& x, std::function<void()> work) 
 }
 
 void simulated_streams::begin_recording(simulated_stream& x) {
+  check_not_recorded();
   x.recorded.emplace();
 }
 
 std::vector<std::function<void()>> simulated_streams::end_recording(simulated_stream& x) {
-  auto result = std::move(x.recorded.value());
+  if (!x.recorded)
+    throw simulation_error("the end of a recording that did not begin");
+  auto result = std::move(*x.recorded);
   x.recorded.reset();
   return result;
 }
@@ -123,6 +127,7 @@ void simulated_streams::hold(simulated_stream& x, std::shared_ptr<const stream_m
 }
 
 void simulated_streams::wait(const stream_mark& mark) {
+  check_not_recorded();
   if (mark.recorded == 0)
     throw simulation_error("the host waits for an event that was never recorded");
   while (mark.reached < mark.recorded)
@@ -131,7 +136,7 @@ void simulated_streams::wait(const stream_mark& mark) {
 }
 
 void simulated_streams::synchronize(simulated_stream& x) {
-  check_not_recorded(x);
+  check_not_recorded();
   while (!x.tasks.empty())
     run_any();
   publish(x.after);
@@ -146,7 +151,7 @@ void simulated_streams::drain() {
 
 simulated_streams::copy& simulated_streams::add_copy(const simulated_stream& x, std::byte* host,
                                                      std::size_t bytes) {
-  check_not_recorded(x);
+  check_not_recorded();
   // Tasks that are already in the stream run before this one.
   copies_.push_back(
     {host, {host, host + bytes}, {}, x.index, x.after[x.index] + x.tasks.size() + 1});

@@ -63,8 +63,9 @@ void submit(cuda::stream where, std::function<void()> work);
 /// - a copy writes to pinned memory, and no event orders it after an earlier copy of this memory;
 /// - pinned memory is freed while a copy of it is under way;
 /// - a stream or the host waits for an event that was never recorded.
-/// If the host reads pinned memory before it has waited for a copy to it, it reads only bytes 0xa5,
-/// even if the copy has already run.
+/// With and without a seed, this is a fault: something else than kernels and products while a
+/// stream is recorded. If the host reads pinned memory before it has waited for a copy to it, it
+/// reads only bytes 0xa5, even if the copy has already run.
 class simulated_streams {
 public:
   simulated_streams(std::size_t streams, std::optional<std::uint64_t> seed);
@@ -73,9 +74,13 @@ public:
 
   cuda::stream handle(std::size_t index) { return {&streams_[index]}; }
 
+  /// Throws if kernels and products may not be submitted now.
+  std::function<void()> check_submit = [] {};
   /// Runs the work when the earlier work of the stream is done, or records it.
   void submit(simulated_stream& x, std::function<void()> work);
   void begin_recording(simulated_stream& x);
+  /// Throws if a stream is recorded.
+  void check_not_recorded() const;
   std::vector<std::function<void()>> end_recording(simulated_stream& x);
 
   void record(simulated_stream& x, std::shared_ptr<stream_mark> mark);
@@ -110,7 +115,6 @@ private:
     bool replaced = false;
   };
 
-  static void check_not_recorded(const simulated_stream& x);
   void push(simulated_stream& x, simulated_stream::task task);
   copy& add_copy(const simulated_stream& x, std::byte* host, std::size_t bytes);
   std::vector<copy*> copies_of(const void* memory, std::size_t bytes);

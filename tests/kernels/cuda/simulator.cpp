@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <source_location>
 #include <span>
@@ -106,6 +108,18 @@ simulator& the_simulator() {
   return result;
 }
 
+/// Devices of several threads share the simulator. A launch, an allocation or a check has it alone.
+std::mutex& one_at_a_time() {
+  static std::mutex result;
+  return result;
+}
+
+/// Limits of a launch on all GPUs, without further settings.
+constexpr std::size_t most_shared_bytes = std::size_t{48} << 10;
+constexpr std::size_t largest_grid = (std::size_t{1} << 31) - 1;
+
+std::atomic<std::size_t> most_blocks_now{few_blocks};
+
 void simulator::fail(const std::string& text) const {
   auto where = "kernel " + std::string(name_);
   if (current_ != nullptr)
@@ -125,6 +139,9 @@ void simulator::check(bool writes, const void* data, std::size_t i, std::size_t 
   if (i >= size)
     fail(std::string("a ") + verb + " of element " + std::to_string(i) + " of a view of "
          + std::to_string(size));
+  if (reinterpret_cast<std::uintptr_t>(data) % element != 0)
+    fail(std::string("a ") + verb + " of elements of " + std::to_string(element)
+         + " bytes at an address that is not a multiple of this");
   auto* const words = memory.find(static_cast<const std::byte*>(data) + i * element, element);
   if (words == nullptr)
     fail(std::string("a ") + verb + " of element " + std::to_string(i)
@@ -301,9 +318,14 @@ void simulator::abandon() {
 }
 
 void simulator::run(const char* name, const launch_size& size, function_ref<void()> kernel) {
+  const std::scoped_lock alone{one_at_a_time()};
   name_ = name;
   size_ = size;
   kernel_ = kernel;
+  if (size.blocks > largest_grid || size.shared_bytes > most_shared_bytes)
+    fail("a launch of " + std::to_string(size.blocks) + " blocks with "
+         + std::to_string(size.shared_bytes) + " bytes of shared memory; a GPU takes "
+         + std::to_string(largest_grid) + " and " + std::to_string(most_shared_bytes));
   error_ = nullptr;
   ++launches_;
   for (const auto block : ordered(size.blocks)) {
@@ -326,15 +348,22 @@ void set_order(thread_order order) {
   the_simulator().order(order);
 }
 
+void set_most_blocks(std::size_t blocks) {
+  most_blocks_now = blocks;
+}
+
 std::size_t launches() noexcept {
+  const std::scoped_lock alone{one_at_a_time()};
   return the_simulator().launches();
 }
 
 void* allocate_simulated(std::size_t bytes) {
+  const std::scoped_lock alone{one_at_a_time()};
   return the_simulator().memory.allocate(bytes);
 }
 
 void free_simulated(void* memory) {
+  const std::scoped_lock alone{one_at_a_time()};
   if (const auto wrong = the_simulator().memory.release(memory); !wrong.empty())
     throw simulation_error(wrong);
 }
@@ -353,17 +382,23 @@ std::span<word> words_of(const void* memory, std::size_t bytes) {
 } // namespace
 
 void mark_written(void* memory, std::size_t bytes) {
+  const std::scoped_lock alone{one_at_a_time()};
   for (auto& x : words_of(memory, bytes))
     x.fill();
 }
 
 void check_written(const void* memory, std::size_t bytes) {
+  const std::scoped_lock alone{one_at_a_time()};
   for (const auto& x : words_of(memory, bytes))
     if (!x.is_written())
       throw simulation_error("a copy or product reads memory that nothing has written");
 }
 
 } // namespace troupe::test
+
+std::size_t troupe::cuda::most_blocks() {
+  return test::most_blocks_now;
+}
 
 namespace troupe::cuda::simulation {
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace troupe::test {
@@ -19,10 +20,12 @@ namespace troupe::test {
 // - a read of memory that was never written;
 // - a race: two threads access an element, at least one of them writes, and no barrier separates
 //   them, or they are in different blocks of a launch;
-// - a barrier or shuffle that only some threads reach, or that threads reach at different lines.
+// - a barrier or shuffle that only some threads reach, or that threads reach at different lines;
+// - an address that is not a multiple of the size of its element;
+// - a launch with more blocks or shared memory than every GPU takes.
 //
-// One thread at a time may run kernels or allocate. Launches go to the streams of
-// simulated_streams.hpp.
+// Any thread may run kernels or allocate; the kernels run one after another. Launches go to the
+// streams of simulated_streams.hpp.
 
 struct simulation_error : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -34,17 +37,28 @@ enum class thread_order : std::uint8_t { forward, backward, shuffled };
 /// Sets the order of all launches from now on. The default is forward.
 void set_order(thread_order order);
 
+/// The largest number of blocks of launches from now on. With the default, most loops over elements
+/// run several rounds.
+inline constexpr std::size_t few_blocks = 3;
+void set_most_blocks(std::size_t blocks);
+
 /// The kernels launched so far.
 std::size_t launches() noexcept;
 
-/// Calls f once for each order.
+/// Calls f once for each order: with as many blocks as on a GPU, with one, and with a few.
 template <class F>
 void in_all_orders(F f) {
-  for (const auto order : {thread_order::forward, thread_order::backward, thread_order::shuffled}) {
+  constexpr std::pair<thread_order, std::size_t> all[] = {
+    {thread_order::forward, cuda::most_gpu_blocks},
+    {thread_order::backward, 1},
+    {thread_order::shuffled, few_blocks}};
+  for (const auto& [order, blocks] : all) {
     set_order(order);
+    set_most_blocks(blocks);
     f();
   }
   set_order(thread_order::forward);
+  set_most_blocks(few_blocks);
 }
 
 /// Memory of the simulated device, between guard bands. Its initial contents count as not written.

@@ -75,6 +75,27 @@ BOOST_AUTO_TEST_CASE(accesses_beyond_memory) {
            "12 bytes of shared memory are used; the launch has 8");
 }
 
+BOOST_AUTO_TEST_CASE(addresses_and_launches_that_no_gpu_takes) {
+  const device_array<float> a(std::vector<float>(8, 1.0F));
+  auto* const odd = reinterpret_cast<float*>(reinterpret_cast<std::byte*>(a.data()) + 2);
+  contains(fault_of([&](const thread&) {
+             view<const float>{odd, 4}.load(0);
+           }),
+           "elements of 4 bytes at an address that is not a multiple of this");
+  contains(fault_of([](const thread&) {}, 1, (std::size_t{48} << 10) + 1),
+           "a launch of 1 blocks with 49153 bytes of shared memory");
+  contains(fault_of([](const thread&) {}, std::size_t{1} << 31), "a launch of 2147483648 blocks");
+  BOOST_TEST(fault_of([](const thread&) {}, 1, std::size_t{48} << 10) == "(no error)");
+}
+
+// A loop over elements that forgets its stride computes only the first round.
+BOOST_AUTO_TEST_CASE(loops_run_several_rounds) {
+  BOOST_TEST(blocks_for(10 * block_threads) == few_blocks);
+  set_most_blocks(most_gpu_blocks);
+  BOOST_TEST(blocks_for(10 * block_threads) == 10U);
+  set_most_blocks(few_blocks);
+}
+
 BOOST_AUTO_TEST_CASE(writes_past_a_view_are_found_later) {
   auto* const memory = static_cast<int*>(allocate_simulated(12));
   memory[3] = 0;

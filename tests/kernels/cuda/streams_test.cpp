@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(what_the_streams_refuse) {
   const buffer<int> there(gpu, n);
   const pinned here(gpu, n);
   gpu.begin_recording(where);
-  const std::string text = "a copy, an event or a wait in a stream that is recorded";
+  const std::string text = "a copy, an event, a wait or an allocation while a stream is recorded";
   BOOST_TEST(fault_of([&] { gpu.copy_in(where, there.data(), here.data(), there.bytes()); })
              == text);
   BOOST_TEST(fault_of([&] { never->record(where); }) == text);

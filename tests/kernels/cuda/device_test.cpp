@@ -1,0 +1,367 @@
+#include "kernels/cuda/device.hpp"
+
+#include "kernels/cuda/divider.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/gpu_architecture.hpp"
+#include "kernels/cuda/gpus.hpp"
+#include "kernels/cuda/updater.hpp"
+#include "kernels/graph/operations.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+// What executors and updaters ask of a device, and how they report its failures.
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(cuda_device)
+
+namespace {
+
+/// The text of the simulation_error or device_error, or "(no error)".
+std::string fault_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const simulation_error& error) {
+    return error.what();
+  } catch (const cuda::device_error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+// -- numbers of elements
+
+BOOST_AUTO_TEST_CASE(quotients_are_exact) {
+  constexpr std::size_t limit = std::size_t{1} << 31;
+  for (const std::size_t d : {std::size_t{1},     std::size_t{2},
+                              std::size_t{3},     std::size_t{5},
+                              std::size_t{7},     std::size_t{10},
+                              std::size_t{31},    std::size_t{32},
+                              std::size_t{33},    std::size_t{97},
+                              std::size_t{255},   std::size_t{256},
+                              std::size_t{257},   std::size_t{641},
+                              std::size_t{65535}, std::size_t{65536},
+                              std::size_t{65537}, (std::size_t{1} << 30) + 1,
+                              limit - 1,          limit}) {
+    const cuda::divider quick{d, limit};
+    const auto check = [&](const cuda::divider& by, std::size_t x) {
+      const auto [quotient, rest] = by(x);
+      if (quotient != x / d || rest != x % d)
+        BOOST_ERROR(x << " / " << d << " gave " << quotient << ", " << rest);
+    };
+    for (std::size_t k = 0; k < 3000; ++k) {
+      const auto multiple = k * 715827 / d * d; // up to 2^31
+      for (const auto x : {k, multiple, multiple + d - 1, limit - 1 - k})
+        if (x < limit)
+          check(quick, x);
+    }
+    // Larger numbers take products of 64 bits.
+    const cuda::divider exact{d, limit + 1};
+    for (const std::size_t x :
+         {std::size_t{0}, limit, limit + 1, limit * 97 + 5, (std::size_t{1} << 63) - 1,
+          (std::size_t{1} << 62) / d * d, (std::size_t{1} << 62) / d * d - 1,
+          std::size_t{999'999'999'999'999'989}})
+      check(exact, x);
+  }
+  const cuda::divider wide{(std::size_t{1} << 40) + 1, std::size_t{1} << 50};
+  BOOST_TEST(wide((std::size_t{1} << 40) + 4).rest == 3U);
+  BOOST_TEST(cuda::divider(0, 0).divisor() == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(gpus_without_code_are_refused) {
+  BOOST_TEST(cuda::refusal_of(8, 0) == "");
+  BOOST_TEST(cuda::refusal_of(9, 0) == "");
+  BOOST_TEST(cuda::refusal_of(12, 0) == "");
+  BOOST_TEST(cuda::refusal_of(7, 5)
+             == "has compute capability 7.5, and this program needs 8.0 (A100) or newer. Use "
+                "another GPU, or the CPU");
+}
+
+// -- products
+
+BOOST_AUTO_TEST_CASE(products) {
+  with_all_devices([](simulated_device& gpu) { check_products(gpu); });
+}
+
+BOOST_AUTO_TEST_CASE(arguments_that_cublas_refuses) {
+  const device_array<float> memory(std::vector<float>(64, 1.0F));
+  cuda::product x{.m = 3, .n = 2, .k = 5};
+  x.a = x.b = memory.data();
+  x.c = memory.data() + 32;
+  BOOST_TEST(fault_of([&] { run_gemm(x, cuda::gemm_of(x)); }) == "(no error)");
+  const auto refused = [&](const std::function<void(cuda::gemm_call&)>& change) {
+    auto call = cuda::gemm_of(x);
+    change(call);
+    return has(fault_of([&] { run_gemm(x, call); }), "a product that cuBLAS refuses");
+  };
+  BOOST_TEST(refused([](auto& y) { y.a.lead = 1; }));
+  BOOST_TEST(refused([](auto& y) { y.b.lead = 4; }));
+  BOOST_TEST(refused([](auto& y) { y.c_lead = 1; }));
+  BOOST_TEST(refused([](auto& y) { y.b.lead = y.k = 0; }));
+  BOOST_TEST(refused([](auto& y) { y.k = -1; }));
+  x.k = 0; // all of them need a distance of at least 1
+  BOOST_TEST(fault_of([&] { run_gemm(x, cuda::gemm_of(x)); }) == "(no error)");
+  BOOST_CHECK_THROW(cuda::gemm_of({.m = std::size_t{1} << 31, .n = 1, .k = 1}),
+                    std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(tf32_only_if_asked) {
+  model m;
+  build_classifier(m);
+  m.draw(33, 5);
+  const auto what = m.plan_for(cuda::gpu_plan_options(), 33);
+  simulated_device gpu;
+  const auto loss_with = [&](const gpu_options& how) {
+    cuda::executor there(gpu, what, how);
+    return run(m, there).result.loss;
+  };
+  const auto exact = loss_with({});
+  const auto rounded = loss_with({.tf32 = true});
+  BOOST_TEST(rounded != exact);
+  BOOST_TEST(std::fabs(rounded - exact) <= 4 * 0x1p-11 * std::fabs(exact)); // four layers
+}
+
+// -- what needs what
+
+BOOST_AUTO_TEST_CASE(only_products_need_their_library) {
+  const auto gpu = std::make_shared<simulated_device>();
+  cuda::updater shard(gpu, {.elements = 3, .slots = 1});
+  BOOST_TEST(!gpu->has_products());
+  model m;
+  const auto x = m.g.placeholder("x", {shape::batch, 4});
+  m.fetches = {tanh(x)};
+  const cuda::executor chain(*gpu, m.plan_for(cuda::gpu_plan_options(), 2));
+  BOOST_TEST(!gpu->has_products());
+  m.fetches = {dense(x, m.g.variable("w", {2, 4}))};
+  const cuda::executor products(*gpu, m.plan_for(cuda::gpu_plan_options(), 2));
+  BOOST_TEST(gpu->has_products());
+  BOOST_TEST(!gpu->needs_epilogues());
+  m.fetches = {dense_layer(x, "gelu", 2, activation::gelu)};
+  const cuda::executor without(*gpu, m.plan_for(cuda::gpu_plan_options(), 2));
+  BOOST_TEST(!gpu->needs_epilogues());
+  m.fetches = {dense_layer(x, "relu", 2, activation::relu)};
+  const cuda::executor with(*gpu, m.plan_for(cuda::gpu_plan_options(), 2));
+  BOOST_TEST(gpu->needs_epilogues());
+}
+
+BOOST_AUTO_TEST_CASE(some_gpus_of_a_machine) {
+  std::vector<std::size_t> opened;
+  const auto open = [&](std::size_t index) -> std::unique_ptr<cuda::device> {
+    opened.push_back(index);
+    return std::make_unique<simulated_device>();
+  };
+  const auto some = cuda::make_gpus(open, {5, 2});
+  some->name(0);
+  some->name(1);
+  BOOST_TEST(opened == (std::vector<std::size_t>{5, 2}), boost::test_tools::per_element());
+  BOOST_TEST(has(fault_of([&] { some->name(2); }), "there is no GPU 2: this process has 2 of the"));
+  cuda::make_gpus(open, {})->name(7);
+  BOOST_TEST(opened.back() == 7U);
+}
+
+// -- rules that the simulated device checks
+
+BOOST_AUTO_TEST_CASE(a_thread_that_has_not_entered) {
+  simulated_device gpu;
+  std::string other_thread;
+  std::string after_entering;
+  std::thread([&] {
+    other_thread = fault_of([&] { gpu.make_event(); });
+    gpu.enter();
+    after_entering = fault_of([&] { gpu.release(gpu.allocate(8)); });
+  }).join();
+  BOOST_TEST(other_thread == "a thread uses a device that it has not entered");
+  BOOST_TEST(after_entering == "(no error)");
+  simulated_device second;
+  BOOST_TEST(has(fault_of([&] { gpu.allocate(8); }), "not entered"));
+  BOOST_TEST(
+    has(fault_of([&] { cuda::fill_zero(gpu.main_stream(), 1, static_cast<float*>(nullptr)); }),
+        "not entered"));
+  gpu.enter();
+  BOOST_TEST(fault_of([&] { gpu.release(gpu.allocate(8)); }) == "(no error)");
+}
+
+// Also the destructors: others have entered other devices since.
+BOOST_AUTO_TEST_CASE(executors_and_updaters_enter_their_device) {
+  model m;
+  build_classifier(m);
+  m.draw(7, 5);
+  const auto gpu = std::make_shared<simulated_device>(1);
+  auto there = std::make_unique<cuda::executor>(*gpu, m.plan_for(cuda::gpu_plan_options(), 7));
+  auto shard = std::make_unique<cuda::updater>(gpu, updater_sizes{.elements = 3, .slots = 1});
+  const simulated_device other;
+  run(m, *there);
+  std::thread([&] {
+    run(m, *there);
+    shard->state(0);
+  }).join();
+  std::thread([&] { there = nullptr; }).join();
+  shard = nullptr;
+}
+
+BOOST_AUTO_TEST_CASE(what_a_recording_does_not_take) {
+  for (const auto& call : std::vector<std::function<void(simulated_device&)>>{
+         [](auto& gpu) { gpu.allocate(8); }, [](auto& gpu) { gpu.allocate_pinned(8); },
+         [](auto& gpu) { gpu.synchronize(gpu.copy_stream()); },
+         [](auto& gpu) { gpu.make_event()->record(gpu.copy_stream()); },
+         [](auto& gpu) { gpu.begin_recording(gpu.upload_stream()); }})
+    with_all_devices([&](simulated_device& gpu) {
+      gpu.begin_recording(gpu.main_stream());
+      BOOST_TEST(has(fault_of([&] { call(gpu); }), "while a stream is recorded"));
+      gpu.end_recording(gpu.main_stream());
+    });
+  simulated_device gpu;
+  gpu.begin_recording(gpu.main_stream());
+  BOOST_TEST(has(fault_of([&] { gpu.multiply(gpu.main_stream(), {}); }), "prepare_products"));
+  // Products are prepared, and their epilogues are not.
+  gpu.end_recording(gpu.main_stream());
+  gpu.prepare_products(false);
+  gpu.begin_recording(gpu.main_stream());
+  const cuda::product fused{.m = 1, .n = 1, .k = 1, .after = operation::relu};
+  BOOST_TEST(has(fault_of([&] { gpu.multiply(gpu.main_stream(), fused); }), "prepare_products"));
+  BOOST_TEST(has(fault_of([&] { gpu.fuses(fused); }), "prepare_products"));
+}
+
+// -- failures
+
+namespace {
+
+/// A call that fails, counted from 1; 0: never. After a failure, calls succeed again.
+struct failure {
+  std::size_t left = 0;
+
+  void count(const char* what) {
+    if (left > 0 && --left == 0)
+      throw cuda::device_error(what);
+  }
+};
+
+class failing_device final : public simulated_device {
+public:
+  failing_device() : simulated_device(1) {}
+
+  void multiply(cuda::stream where, const cuda::product& x) override {
+    product.count("a product failed");
+    simulated_device::multiply(where, x);
+  }
+  void synchronize(cuda::stream where) override {
+    wait.count("a kernel failed");
+    simulated_device::synchronize(where);
+  }
+  std::unique_ptr<cuda::event> make_event() override {
+    struct failing_event final : cuda::event {
+      void record(cuda::stream where) override { inner->record(where); }
+      void hold(cuda::stream where) override { inner->hold(where); }
+      void wait() override {
+        fails->count("a kernel failed");
+        inner->wait();
+      }
+      std::unique_ptr<cuda::event> inner;
+      failure* fails = nullptr;
+    };
+    auto result = std::make_unique<failing_event>();
+    result->inner = simulated_device::make_event();
+    result->fails = &wait;
+    return result;
+  }
+
+  failure product;
+  failure wait;
+};
+
+/// A classifier on a device that fails.
+struct failing_run {
+  explicit failing_run(const gpu_options& how = {}) {
+    build_classifier(m);
+    m.draw(33, 5);
+    there = std::make_unique<cuda::executor>(gpu, m.plan_for(cuda::gpu_plan_options(), 33), how);
+  }
+  std::string fault() {
+    return fault_of([&] { run(m, *there); });
+  }
+
+  model m;
+  failing_device gpu;
+  std::unique_ptr<cuda::executor> there;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_launch_that_fails_names_its_layer) {
+  failing_run x;
+  x.gpu.product.left = 1;
+  const auto text = x.fault();
+  BOOST_TEST(text.starts_with("a product failed, in \"dense_1"), text);
+  BOOST_TEST(text.ends_with("(matmul) with 33 rows"), text);
+}
+
+// A recording may load no kernels, so a segment is recorded only after a run of it has succeeded.
+BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
+  failing_run x;
+  x.gpu.product.left = 1;
+  BOOST_TEST(x.fault() != "(no error)");
+  BOOST_TEST(x.fault() == "(no error)");
+  BOOST_TEST(x.gpu.recordings() == 0U);
+  BOOST_TEST(x.fault() == "(no error)");
+  BOOST_TEST(x.gpu.recordings() > 1U);
+}
+
+// The host waits once for each part of a step.
+BOOST_AUTO_TEST_CASE(a_failure_noticed_later_names_the_part_of_the_step) {
+  for (const std::size_t part : {1, 2, 3}) {
+    failing_run x;
+    x.gpu.wait.left = part;
+    const auto text = x.fault();
+    BOOST_TEST(text.starts_with("a kernel failed, in part " + std::to_string(part) + " of "), text);
+    BOOST_TEST(has(text, " of a step with 33 rows, from \""), text);
+    BOOST_TEST(text.ends_with("runtime { check_kernels: true } finds the operation"), text);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(check_kernels_names_the_operation) {
+  failing_run x({.check_kernels = true});
+  const auto before = x.gpu.waits();
+  for (int i = 0; i < 3; ++i)
+    BOOST_TEST(x.fault() == "(no error)");
+  BOOST_TEST(x.gpu.recordings() == 0U);
+  BOOST_TEST(x.gpu.waits() - before >= 3 * x.there->what().instructions().size());
+  x.gpu.wait.left = 2;
+  const auto text = x.fault();
+  BOOST_TEST(text.starts_with("a kernel failed, in \""), text);
+  BOOST_TEST(text.ends_with(") with 33 rows"), text);
+}
+
+BOOST_AUTO_TEST_CASE(an_update_that_fails_names_its_parameters) {
+  const auto gpu = std::make_shared<failing_device>();
+  cuda::updater shard(gpu, {.elements = 100}, 40);
+  std::vector<float> weights(100, 1.0F);
+  const std::vector<float> gradient(100, 1.0F);
+  const update_part all{.where = {0, 100}, .rule = {}, .rate = 0.1};
+  gpu->wait.left = 2;
+  const auto text = fault_of([&] {
+    shard.apply({.weights = weights, .gradient = gradient, .updated = weights, .parts = {&all, 1}});
+  });
+  BOOST_TEST(text.starts_with("a kernel failed, in the update of parameters "), text);
+  BOOST_TEST(text.ends_with(" of 100"), text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
