@@ -22,8 +22,8 @@ struct record_limits {
 
 /// Cuts the bytes of a connection into records (stream_records.hpp). Plain state without a socket:
 /// the owner reads bytes into room(), and takes records. The result does not depend on how many
-/// bytes arrive at once. Memory is bounded: the buffer grows only for a head, up to its limit, and
-/// to at most twice the bytes that have arrived.
+/// bytes arrive at once. Memory is bounded: the buffer grows only for a head, up to its limit. When
+/// it is full of bytes that have arrived, it doubles.
 class record_reader {
 public:
   static constexpr std::size_t max_greeting_bytes = 256;

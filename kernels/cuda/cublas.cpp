@@ -26,10 +26,6 @@ cudaDataType_t type_of(dtype x) {
   return x == dtype::bfloat16 ? CUDA_R_16BF : x == dtype::float16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-} // namespace
-
-namespace {
-
 /// The functions of the library. It stays loaded until the program ends: the next device needs it
 /// again, and threads of the library may still run.
 struct library {

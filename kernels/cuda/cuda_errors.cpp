@@ -10,9 +10,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// After these, each later call of the process fails, too, on all of its GPUs' contexts that the
-/// fault has reached: "the process must be terminated and relaunched" (CUDA Runtime API,
-/// cudaError).
+/// After these, the GPU refuses all further work of the process (CUDA Runtime API, cudaError).
 constexpr cudaError_t lasting[] = {cudaErrorIllegalAddress,      cudaErrorLaunchFailure,
                                    cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
                                    cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,

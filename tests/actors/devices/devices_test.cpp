@@ -1,177 +1,28 @@
-// Workers that compute on a simulated GPU: through job, node, trainer and executor, as on a real
+// Workers and evaluations on a simulated GPU: through job, node, trainer and executor, as on a real
 // one.
 
-#include "actors/checkpoint/resume.hpp"
 #include "actors/cluster/training.hpp"
-#include "actors/model/model_file.hpp"
-#include "actors/simulation/simulation.hpp"
 #include "actors/worker/task_device.hpp"
 #include "kernels/cuda/gpus.hpp"
-#include "kernels/formats/file.hpp"
 #include "messages/configure.hpp"
+#include "tests/actors/devices/gpu_jobs.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
-#include "tests/kernels/cuda/simulator.hpp"
-#include "tests/support/example_job.hpp"
 #include "tests/support/input_errors.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
-
-namespace {
-
-/// Where a device fails, counted in calls; never by default.
-struct faults {
-  std::size_t allocations = ~std::size_t{0};
-  std::size_t products = ~std::size_t{0};
-  /// To the host.
-  std::size_t copies = ~std::size_t{0};
-  /// To the device.
-  std::size_t copies_in = ~std::size_t{0};
-  /// Not a fault: the order of its streams (simulated_device).
-  std::optional<std::uint64_t> order = 3;
-};
-
-class faulty_device final : public simulated_device {
-public:
-  explicit faulty_device(const faults& when) : simulated_device(when.order), left_(when) {}
-
-  void* allocate(std::size_t bytes) override {
-    if (left_.allocations-- == 0)
-      throw device_error("out of memory of the GPU");
-    return simulated_device::allocate(bytes);
-  }
-  void multiply(cuda::stream where, const cuda::product& x) override {
-    if (left_.products-- == 0)
-      throw device_error("a product of matrices failed");
-    simulated_device::multiply(where, x);
-  }
-  void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
-    if (left_.copies-- == 0)
-      throw device_error("a copy from the GPU failed");
-    simulated_device::copy_out(where, to, from, bytes);
-  }
-  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
-    if (left_.copies_in-- == 0)
-      throw device_error("a copy to the GPU failed");
-    simulated_device::copy_in(where, to, from, bytes);
-  }
-
-private:
-  faults left_;
-};
-
-/// A machine with this number of GPUs.
-std::shared_ptr<const gpu_set> gpus(std::size_t count, const faults& when = {}) {
-  return cuda::make_gpus([count, when](std::size_t index) -> std::unique_ptr<cuda::device> {
-    if (index >= count)
-      throw device_error("there is no GPU " + std::to_string(index) + ": this machine has "
-                         + std::to_string(count) + ", counted from 0");
-    return std::make_unique<faulty_device>(when);
-  });
-}
-
-const std::string mlp = "model={ layer { dense { units: 12 activation: RELU } } "
-                        "layer { dropout { rate: 0.25 } } layer { dense { units: 10 } } "
-                        "loss: SOFTMAX_CROSS_ENTROPY }";
-const std::string cnn =
-  "model={ layer { conv2d { filters: 3 kernel: 5 stride: 4 bias: false } } "
-  "layer { batch_norm {} } layer { activation: RELU } layer { max_pool { kernel: 2 } } "
-  "layer { flatten {} } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
-const std::string lstm =
-  "model={ layer { reshape { dims: 28 dims: 28 } } layer { lstm { hidden: 6 last: true } } "
-  "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
-const std::string both_ways = "model={ layer { reshape { dims: 28 dims: 28 } } "
-                              "layer { gru { hidden: 5 bidirectional: true last: true } } "
-                              "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
-const std::string normalized_together =
-  "model={ layer { flatten {} } layer { dense { units: 12 } } "
-  "layer { batch_norm { sync: true } } layer { activation: RELU } layer { dense { units: 10 } } "
-  "loss: SOFTMAX_CROSS_ENTROPY }";
-const std::string on_gpu = "device[0]=/job:worker/task:*/device:GPU:0";
-const std::string on_gpu_too = "device[1]=/job:worker/task:*/device:GPU:0";
-
-proto::Job job_with(const std::string& model, const std::vector<std::string>& more) {
-  std::vector<std::string> changes{
-    model,       "data.digits={train: 24 test: 8}", "data.batch=5",
-    "epochs=2",  "learning_rate={base: 0.05}",      "runtime.bucket_bytes=1024",
-    "output=out"};
-  changes.insert(changes.end(), more.begin(), more.end());
-  return example_job("digits_mlp", changes);
-}
-
-struct outcome {
-  run_summary summary;
-  std::vector<float> weights;
-  std::vector<std::string> notices;
-  std::string metrics;
-  /// Kernels.
-  std::size_t launches = 0;
-};
-
-outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
-              std::uint64_t seed = 1, bool evaluator = false) {
-  simulation_options options;
-  options.seed = seed;
-  options.evaluator = evaluator;
-  options.job = job;
-  options.data = build_data(job);
-  options.workers = workers;
-  options.ps = traits_of(job).uses_shards() ? 2 : 0;
-  options.gpus = std::move(devices);
-  const auto before = launches();
-  simulation sim{options};
-  outcome result;
-  const auto end = sim.run();
-  result.summary = end.summary;
-  for (const auto& node : end.nodes)
-    BOOST_TEST(node.has_value()); // It ended in order, even if a device failed.
-  result.launches = launches() - before;
-  for (const auto& x : sim.seen().notices)
-    result.notices.push_back(x.text);
-  if (!result.summary.failure.empty())
-    return result;
-  const auto metrics = sim.files().contents("out/metrics.jsonl");
-  result.metrics.assign(reinterpret_cast<const char*>(metrics.data()), metrics.size());
-  const auto context = make_job_context(job, shape_of(*options.data.train));
-  const auto file = sim.files().contents("out/weights.safetensors");
-  result.weights = read_model(as_byte_span(file), context->parameters(), "weights").weights;
-  return result;
-}
-
-/// The largest difference of two elements; NaN if one of them is.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  BOOST_TEST_REQUIRE(a.size() == b.size());
-  double result = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (const auto x = std::fabs(double{a[i]} - double{b[i]}); !(x <= result))
-      result = x;
-  return result;
-}
-
-std::string device_error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const device_error& error) {
-    return error.what();
-  }
-  return "(no device_error)";
-}
-
-std::shared_ptr<const job_context> context_of(const proto::Job& job) {
-  return make_job_context(job, shape_of(*build_data(job).train));
-}
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(devices)
 
@@ -205,28 +56,39 @@ BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
 
 namespace {
 
-/// A GPU that counts copies of announced batches.
-class counting_device final : public simulated_device {
-public:
-  explicit counting_device(std::shared_ptr<std::size_t> uploads)
-    : simulated_device(3), uploads_(std::move(uploads)) {}
-  ~counting_device() override { *uploads_ += uploads(); }
-
-private:
-  std::shared_ptr<std::size_t> uploads_;
+/// What was copied to a GPU.
+struct copies {
+  /// Of announced batches, while it computed others.
+  std::size_t uploads = 0;
+  std::size_t bytes = 0;
 };
 
-/// The copies of batches to the GPU while it computed others.
-std::size_t uploads_of(const proto::Job& job) {
-  auto count = std::make_shared<std::size_t>(0);
+class counting_device final : public simulated_device {
+public:
+  explicit counting_device(std::shared_ptr<copies> all)
+    : simulated_device(3), all_(std::move(all)) {}
+  ~counting_device() override { all_->uploads += uploads(); }
+
+  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    all_->bytes += bytes;
+    simulated_device::copy_in(where, to, from, bytes);
+  }
+
+private:
+  std::shared_ptr<copies> all_;
+};
+
+/// All copies of a run whose result is that of other GPUs.
+copies copies_of(const proto::Job& job, std::size_t workers) {
+  const auto all = std::make_shared<copies>();
   const std::shared_ptr<const gpu_set> devices =
-    cuda::make_gpus([count](std::size_t) -> std::unique_ptr<cuda::device> {
-      return std::make_unique<counting_device>(count);
+    cuda::make_gpus([all](std::size_t) -> std::unique_ptr<cuda::device> {
+      return std::make_unique<counting_device>(all);
     });
-  const auto run = train(job, 2, devices);
+  const auto run = train(job, workers, devices);
   BOOST_TEST(run.summary.failure == "");
-  BOOST_TEST(distance(run.weights, train(job, 2, gpus(1)).weights) == 0);
-  return *count;
+  BOOST_TEST(distance(run.weights, train(job, workers, gpus(1)).weights) == 0);
+  return *all;
 }
 
 } // namespace
@@ -236,40 +98,12 @@ std::size_t uploads_of(const proto::Job& job) {
 BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
   for (const std::string protocol : {"RING", "SYNC_PS"})
     for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "accumulate=2"}) {
-      const auto uploads = uploads_of(job_with(mlp, {"protocol=" + protocol, more, on_gpu}));
+      const auto uploads =
+        copies_of(job_with(mlp, {"protocol=" + protocol, more, on_gpu}), 2).uploads;
       BOOST_TEST(uploads >= 2U * 2U, protocol << ", " << more << ": " << uploads);
       BOOST_TEST(uploads <= 2U * 10U);
     }
 }
-
-namespace {
-
-/// A GPU that counts the bytes that are copied to it.
-class weighing_device final : public simulated_device {
-public:
-  explicit weighing_device(std::shared_ptr<std::size_t> bytes)
-    : simulated_device(3), bytes_(std::move(bytes)) {}
-
-  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
-    *bytes_ += bytes;
-    simulated_device::copy_in(where, to, from, bytes);
-  }
-
-private:
-  std::shared_ptr<std::size_t> bytes_;
-};
-
-std::size_t bytes_copied(const proto::Job& job) {
-  auto bytes = std::make_shared<std::size_t>(0);
-  const std::shared_ptr<const gpu_set> devices =
-    cuda::make_gpus([bytes](std::size_t) -> std::unique_ptr<cuda::device> {
-      return std::make_unique<weighing_device>(bytes);
-    });
-  BOOST_TEST(train(job, 1, devices).summary.failure == "");
-  return *bytes;
-}
-
-} // namespace
 
 // The same batches. With accumulate, only the first one of a step needs the weights.
 BOOST_AUTO_TEST_CASE(weights_are_copied_once_in_a_step) {
@@ -279,8 +113,8 @@ BOOST_AUTO_TEST_CASE(weights_are_copied_once_in_a_step) {
   const auto job = job_with(mlp, steps);
   const auto weights = context_of(job)->parameters().size() * sizeof(float);
   // 24 samples twice: twelve batches, which are four steps of three.
-  const auto each = bytes_copied(job);
-  const auto first = bytes_copied(job_with(mlp, sums));
+  const auto each = copies_of(job, 1).bytes;
+  const auto first = copies_of(job_with(mlp, sums), 1).bytes;
   BOOST_TEST(each >= first + 8 * weights);
   BOOST_TEST(each < first + 9 * weights);
 }
@@ -464,177 +298,6 @@ BOOST_AUTO_TEST_CASE(sparse_features) {
   BOOST_TEST(gpu.summary.failure == "");
   BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
   BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-5);
-}
-
-// -- parameter servers
-
-namespace {
-
-const std::string shards_on_gpu = "device[0]=/job:ps/task:*/device:GPU:0";
-
-const std::vector<std::string> optimizers{
-  "optimizer={ kind: SGD weight_decay: 0.01 }",
-  "optimizer={ kind: MOMENTUM momentum: 0.9 l1: 0.001 }",
-  "optimizer={ kind: NESTEROV momentum: 0.9 clip_norm: 1 }",
-  "optimizer={ kind: ADAGRAD }",
-  "optimizer={ kind: RMSPROP momentum: 0.5 clip_value: 0.1 }",
-  "optimizer={ kind: ADAM group { match: \"*bias\" learning_rate_scale: 2 } }",
-  "optimizer={ kind: ADAMW weight_decay: 0.1 }",
-  "optimizer={ kind: LAMB }"};
-
-/// The checkpoint of a run's files at this step.
-std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
-                                       const std::string& name) {
-  const auto folder = checkpoint_folder("out") / name;
-  return std::make_shared<checkpoint>(
-    fit_checkpoint(read_checkpoint(files, folder), *context_of(job)));
-}
-
-} // namespace
-
-// Bit for bit, also with batch normalization (state) and a moving average; except for LAMB, whose
-// norms round differently.
-BOOST_AUTO_TEST_CASE(shards_on_a_gpu_have_the_bits_of_the_cpu) {
-  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS", "SSP"})
-    for (const auto& optimizer : optimizers)
-      BOOST_TEST_CONTEXT(protocol << ", " << optimizer) {
-        const std::vector<std::string> more{"protocol=" + protocol, optimizer,
-                                            "learning_rate={base: 0.01}",
-                                            "moving_average={decay: 0.9}"};
-        const auto cpu = train(job_with(cnn, more), 2, nullptr);
-        auto placed = more;
-        placed.push_back(shards_on_gpu);
-        const auto gpu = train(job_with(cnn, placed), 2, gpus(1));
-        BOOST_TEST(gpu.summary.failure == "");
-        BOOST_TEST(gpu.launches > 0U);
-        if (optimizer.find("LAMB") != std::string::npos)
-          BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
-        else
-          BOOST_TEST(gpu.summary.weights_sha256 == cpu.summary.weights_sha256);
-      }
-}
-
-BOOST_AUTO_TEST_CASE(all_tasks_on_gpus) {
-  const std::vector<std::string> placed{
-    "protocol=ASYNC_PS", "device[0]=/job:ps/task:*/device:GPU:1",
-    "device[1]=/job:worker/task:*/device:GPU:0", "device[2]=/job:chief/task:0/device:GPU:1"};
-  const auto gpu = train(job_with(mlp, placed), 2, gpus(2));
-  BOOST_TEST(gpu.summary.failure == "");
-  const auto cpu = train(job_with(mlp, {"protocol=ASYNC_PS"}), 2, nullptr);
-  BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
-  BOOST_TEST(contains(gpu.metrics,
-                      R"("worker/0":"GPU:0","worker/1":"GPU:0","ps/0":"GPU:1","ps/1":"GPU:1",)"
-                      R"("coordinator/0":"GPU:1"})"));
-}
-
-// From every checkpoint of a run: on a GPU from those of the CPU, and the other way around.
-BOOST_AUTO_TEST_CASE(a_run_continues_on_other_devices) {
-  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"})
-    for (const std::string optimizer :
-         {"optimizer={ kind: MOMENTUM momentum: 0.9 }", "optimizer={ kind: ADAM }"})
-      for (const bool began_on_gpu : {false, true})
-        BOOST_TEST_CONTEXT(protocol << ", " << optimizer << ", began on a GPU: " << began_on_gpu) {
-          const std::vector<std::string> more{"protocol=" + protocol, optimizer,
-                                              "checkpoint={every_steps: 2 keep: 100}"};
-          auto placed = more;
-          placed.push_back(shards_on_gpu);
-          const auto job = job_with(mlp, more);
-          const auto other = job_with(mlp, placed);
-          // One worker: the same gradients in both runs.
-          simulation_options options;
-          options.job = began_on_gpu ? other : job;
-          options.data = build_data(job);
-          options.workers = 1;
-          options.ps = 2;
-          options.gpus = gpus(1);
-          options.files = std::make_shared<memory_storage>();
-          const auto whole = simulation{options}.run().summary;
-          BOOST_TEST_REQUIRE(whole.failure == "");
-          const auto names = options.files->directories(checkpoint_folder("out"));
-          BOOST_TEST(names.size() >= 4U);
-          for (const auto& name : names) {
-            auto again = options;
-            again.job = began_on_gpu ? job : other;
-            again.resume = load(*options.files, again.job, name);
-            again.files = std::make_shared<memory_storage>();
-            const auto rest = simulation{again}.run().summary;
-            BOOST_TEST(rest.failure == "");
-            BOOST_TEST(rest.weights_sha256 == whole.weights_sha256, name);
-          }
-        }
-}
-
-BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_is_missing) {
-  const std::string place = "device[0]=/job:ps/task:1/device:GPU:3";
-  const auto refused = train(job_with(mlp, {"protocol=SYNC_PS", place}), 2, gpus(2));
-  BOOST_TEST(contains(refused.summary.failure, "ps/1 cannot compute on GPU:3"));
-  const auto soft =
-    train(job_with(mlp, {"protocol=SYNC_PS", place, "soft_placement=true"}), 2, gpus(2));
-  BOOST_TEST(soft.summary.failure == "");
-  BOOST_TEST(std::ranges::count_if(
-               soft.notices,
-               [](const std::string& x) { return x.starts_with("ps/1 cannot compute on GPU:3"); })
-             == 1);
-  const auto context = context_of(job_with(mlp, {"protocol=SYNC_PS", place}));
-  BOOST_TEST(error_of([&] { check_devices(*context, 2, 1, {}, nullptr); })
-             == "device[0]: there is no ps/1; the cluster has 1 parameter servers, counted from 0");
-  // Without shards, parameter servers are idle and need no device.
-  BOOST_TEST(train(job_with(mlp, {"protocol=RING", place}), 2, gpus(2)).summary.failure == "");
-  BOOST_TEST(contains(error_of([&] {
-                        job_with(mlp, {"protocol=HOGWILD", "optimizer={kind: SGD}", place});
-                      }),
-                      "HOGWILD workers share the weights in the host's memory"));
-}
-
-// Fail at allocation N, and then at copy N, until a run has no failure. The nodes end in order.
-BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_fails) {
-  const auto job = job_with(mlp, {"protocol=SYNC_PS", shards_on_gpu, "epochs=1"});
-  std::size_t allocations = 0;
-  for (;; ++allocations) {
-    const auto failure = train(job, 2, gpus(1, {.allocations = allocations})).summary.failure;
-    if (failure.empty())
-      break;
-    BOOST_TEST(contains(failure,
-                        " on GPU:0: out of memory of the GPU. The weights, the optimizer's "
-                        "state and a gradient take 1 MB there in all"));
-  }
-  BOOST_TEST(allocations >= 4U);
-  std::size_t failures = 0;
-  for (std::size_t copies = 0;; copies += 3, ++failures) {
-    const auto failure = train(job, 2, gpus(1, {.copies = copies})).summary.failure;
-    if (failure.empty())
-      break;
-    BOOST_TEST(contains(failure, " on GPU:0: a copy from the GPU failed"));
-    BOOST_TEST(failure.starts_with("ps/"));
-  }
-  BOOST_TEST(failures >= 1U);
-}
-
-BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
-  const auto devices = gpus(1);
-  const auto context =
-    context_of(job_with(mlp,
-                        {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
-                         "device[2]=/job:coordinator/task:0/device:GPU:0"}));
-  const auto bytes = [&](job_kind job, std::uint32_t index) {
-    return device_memory(*context, {job, index}, 2, devices.get()).device;
-  };
-  // Weights, gradient and two slots of state, of which updates in pieces need a second copy.
-  const auto vectors = context->protocol.in_pieces ? 4 + 3 : 4;
-  BOOST_TEST(bytes(job_kind::ps, 0) + bytes(job_kind::ps, 1)
-             == vectors * context->parameters().size() * sizeof(float));
-  BOOST_TEST(bytes(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
-  BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
-  BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
-  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, nullptr).device == 0U);
-  // For a shard, one copy of its gradient or weights; for a worker, weights and a gradient, too.
-  const auto pinned = [&](job_kind job, std::uint32_t index) {
-    return device_memory(*context, {job, index}, 2, devices.get()).pinned;
-  };
-  BOOST_TEST(pinned(job_kind::ps, 0) + pinned(job_kind::ps, 1)
-             == context->parameters().size() * sizeof(float));
-  BOOST_TEST(pinned(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
-  BOOST_TEST(pinned(job_kind::evaluator, 0) == 0U);
 }
 
 // Losses are about 2: rounding stays far below 1e-6.

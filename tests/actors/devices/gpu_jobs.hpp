@@ -1,0 +1,77 @@
+#pragma once
+
+#include "actors/model/job_context.hpp"
+#include "actors/output/run_report.hpp"
+#include "kernels/devices/device_executor.hpp"
+#include "messages/proto/job.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Small jobs for the digits, and runs of them on simulated GPUs.
+namespace troupe::test {
+
+/// Where a device fails, counted in calls; never by default.
+struct faults {
+  std::size_t allocations = ~std::size_t{0};
+  std::size_t products = ~std::size_t{0};
+  /// To the host.
+  std::size_t copies = ~std::size_t{0};
+  /// To the device.
+  std::size_t copies_in = ~std::size_t{0};
+  /// Not a fault: the order of its streams (simulated_device).
+  std::optional<std::uint64_t> order = 3;
+};
+
+/// A machine with this number of GPUs.
+std::shared_ptr<const gpu_set> gpus(std::size_t count, const faults& when = {});
+
+inline const std::string mlp = "model={ layer { dense { units: 12 activation: RELU } } "
+                               "layer { dropout { rate: 0.25 } } layer { dense { units: 10 } } "
+                               "loss: SOFTMAX_CROSS_ENTROPY }";
+inline const std::string cnn =
+  "model={ layer { conv2d { filters: 3 kernel: 5 stride: 4 bias: false } } "
+  "layer { batch_norm {} } layer { activation: RELU } layer { max_pool { kernel: 2 } } "
+  "layer { flatten {} } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+inline const std::string lstm =
+  "model={ layer { reshape { dims: 28 dims: 28 } } layer { lstm { hidden: 6 last: true } } "
+  "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+inline const std::string both_ways = "model={ layer { reshape { dims: 28 dims: 28 } } "
+                                     "layer { gru { hidden: 5 bidirectional: true last: true } } "
+                                     "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
+inline const std::string normalized_together =
+  "model={ layer { flatten {} } layer { dense { units: 12 } } "
+  "layer { batch_norm { sync: true } } layer { activation: RELU } layer { dense { units: 10 } } "
+  "loss: SOFTMAX_CROSS_ENTROPY }";
+inline const std::string on_gpu = "device[0]=/job:worker/task:*/device:GPU:0";
+inline const std::string on_gpu_too = "device[1]=/job:worker/task:*/device:GPU:0";
+
+proto::Job job_with(const std::string& model, const std::vector<std::string>& more);
+
+struct outcome {
+  run_summary summary;
+  std::vector<float> weights;
+  std::vector<std::string> notices;
+  std::string metrics;
+  /// Kernels.
+  std::size_t launches = 0;
+};
+
+/// Runs the job in a simulation. Jobs with shards have two.
+outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
+              std::uint64_t seed = 1, bool evaluator = false);
+
+/// The largest difference of two elements; NaN if one of them is.
+double distance(const std::vector<float>& a, const std::vector<float>& b);
+
+/// The text of the device_error that `body` throws, or "(no device_error)".
+std::string device_error_of(const std::function<void()>& body);
+
+std::shared_ptr<const job_context> context_of(const proto::Job& job);
+
+} // namespace troupe::test

@@ -1,0 +1,190 @@
+// Parameter servers on a simulated GPU.
+
+#include "actors/checkpoint/resume.hpp"
+#include "actors/simulation/simulation.hpp"
+#include "actors/worker/task_device.hpp"
+#include "tests/actors/devices/gpu_jobs.hpp"
+#include "tests/support/input_errors.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(gpu_shards)
+
+namespace {
+
+const std::string shards_on_gpu = "device[0]=/job:ps/task:*/device:GPU:0";
+
+const std::vector<std::string> optimizers{
+  "optimizer={ kind: SGD weight_decay: 0.01 }",
+  "optimizer={ kind: MOMENTUM momentum: 0.9 l1: 0.001 }",
+  "optimizer={ kind: NESTEROV momentum: 0.9 clip_norm: 1 }",
+  "optimizer={ kind: ADAGRAD }",
+  "optimizer={ kind: RMSPROP momentum: 0.5 clip_value: 0.1 }",
+  "optimizer={ kind: ADAM group { match: \"*bias\" learning_rate_scale: 2 } }",
+  "optimizer={ kind: ADAMW weight_decay: 0.1 }",
+  "optimizer={ kind: LAMB }"};
+
+/// The checkpoint of a run's files at this step.
+std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
+                                       const std::string& name) {
+  const auto folder = checkpoint_folder("out") / name;
+  return std::make_shared<checkpoint>(
+    fit_checkpoint(read_checkpoint(files, folder), *context_of(job)));
+}
+
+} // namespace
+
+// Bit for bit, also with batch normalization (state) and a moving average; except for LAMB, whose
+// norms round differently.
+BOOST_AUTO_TEST_CASE(shards_on_a_gpu_have_the_bits_of_the_cpu) {
+  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS", "SSP"})
+    for (const auto& optimizer : optimizers)
+      BOOST_TEST_CONTEXT(protocol << ", " << optimizer) {
+        const std::vector<std::string> more{"protocol=" + protocol, optimizer,
+                                            "learning_rate={base: 0.01}",
+                                            "moving_average={decay: 0.9}"};
+        const auto cpu = train(job_with(cnn, more), 2, nullptr);
+        auto placed = more;
+        placed.push_back(shards_on_gpu);
+        const auto gpu = train(job_with(cnn, placed), 2, gpus(1));
+        BOOST_TEST(gpu.summary.failure == "");
+        BOOST_TEST(gpu.launches > 0U);
+        if (optimizer.find("LAMB") != std::string::npos)
+          BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+        else
+          BOOST_TEST(gpu.summary.weights_sha256 == cpu.summary.weights_sha256);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(all_tasks_on_gpus) {
+  const std::vector<std::string> placed{
+    "protocol=ASYNC_PS", "device[0]=/job:ps/task:*/device:GPU:1",
+    "device[1]=/job:worker/task:*/device:GPU:0", "device[2]=/job:chief/task:0/device:GPU:1"};
+  const auto gpu = train(job_with(mlp, placed), 2, gpus(2));
+  BOOST_TEST(gpu.summary.failure == "");
+  const auto cpu = train(job_with(mlp, {"protocol=ASYNC_PS"}), 2, nullptr);
+  BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+  BOOST_TEST(contains(gpu.metrics,
+                      R"("worker/0":"GPU:0","worker/1":"GPU:0","ps/0":"GPU:1","ps/1":"GPU:1",)"
+                      R"("coordinator/0":"GPU:1"})"));
+}
+
+// From every checkpoint of a run: on a GPU from those of the CPU, and the other way around.
+BOOST_AUTO_TEST_CASE(a_run_continues_on_other_devices) {
+  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"})
+    for (const std::string optimizer :
+         {"optimizer={ kind: MOMENTUM momentum: 0.9 }", "optimizer={ kind: ADAM }"})
+      for (const bool began_on_gpu : {false, true})
+        BOOST_TEST_CONTEXT(protocol << ", " << optimizer << ", began on a GPU: " << began_on_gpu) {
+          const std::vector<std::string> more{"protocol=" + protocol, optimizer,
+                                              "checkpoint={every_steps: 2 keep: 100}"};
+          auto placed = more;
+          placed.push_back(shards_on_gpu);
+          const auto job = job_with(mlp, more);
+          const auto other = job_with(mlp, placed);
+          // One worker: the same gradients in both runs.
+          simulation_options options;
+          options.job = began_on_gpu ? other : job;
+          options.data = build_data(job);
+          options.workers = 1;
+          options.ps = 2;
+          options.gpus = gpus(1);
+          options.files = std::make_shared<memory_storage>();
+          const auto whole = simulation{options}.run().summary;
+          BOOST_TEST_REQUIRE(whole.failure == "");
+          const auto names = options.files->directories(checkpoint_folder("out"));
+          BOOST_TEST(names.size() >= 4U);
+          for (const auto& name : names) {
+            auto again = options;
+            again.job = began_on_gpu ? job : other;
+            again.resume = load(*options.files, again.job, name);
+            again.files = std::make_shared<memory_storage>();
+            const auto rest = simulation{again}.run().summary;
+            BOOST_TEST(rest.failure == "");
+            BOOST_TEST(rest.weights_sha256 == whole.weights_sha256, name);
+          }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_is_missing) {
+  const std::string place = "device[0]=/job:ps/task:1/device:GPU:3";
+  const auto refused = train(job_with(mlp, {"protocol=SYNC_PS", place}), 2, gpus(2));
+  BOOST_TEST(contains(refused.summary.failure, "ps/1 cannot compute on GPU:3"));
+  const auto soft =
+    train(job_with(mlp, {"protocol=SYNC_PS", place, "soft_placement=true"}), 2, gpus(2));
+  BOOST_TEST(soft.summary.failure == "");
+  BOOST_TEST(std::ranges::count_if(
+               soft.notices,
+               [](const std::string& x) { return x.starts_with("ps/1 cannot compute on GPU:3"); })
+             == 1);
+  const auto context = context_of(job_with(mlp, {"protocol=SYNC_PS", place}));
+  BOOST_TEST(error_of([&] { check_devices(*context, 2, 1, {}, nullptr); })
+             == "device[0]: there is no ps/1; the cluster has 1 parameter servers, counted from 0");
+  // Without shards, parameter servers are idle and need no device.
+  BOOST_TEST(train(job_with(mlp, {"protocol=RING", place}), 2, gpus(2)).summary.failure == "");
+  BOOST_TEST(contains(error_of([&] {
+                        job_with(mlp, {"protocol=HOGWILD", "optimizer={kind: SGD}", place});
+                      }),
+                      "HOGWILD workers share the weights in the host's memory"));
+}
+
+// Fail at allocation N, and then at copy N, until a run has no failure. The nodes end in order.
+BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_fails) {
+  const auto job = job_with(mlp, {"protocol=SYNC_PS", shards_on_gpu, "epochs=1"});
+  std::size_t allocations = 0;
+  for (;; ++allocations) {
+    const auto failure = train(job, 2, gpus(1, {.allocations = allocations})).summary.failure;
+    if (failure.empty())
+      break;
+    BOOST_TEST(contains(failure,
+                        " on GPU:0: out of memory of the GPU. The weights, the optimizer's "
+                        "state and a gradient take 1 MB there in all"));
+  }
+  BOOST_TEST(allocations >= 4U);
+  std::size_t failures = 0;
+  for (std::size_t copies = 0;; copies += 3, ++failures) {
+    const auto failure = train(job, 2, gpus(1, {.copies = copies})).summary.failure;
+    if (failure.empty())
+      break;
+    BOOST_TEST(contains(failure, " on GPU:0: a copy from the GPU failed"));
+    BOOST_TEST(failure.starts_with("ps/"));
+  }
+  BOOST_TEST(failures >= 1U);
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
+  const auto devices = gpus(1);
+  const auto context =
+    context_of(job_with(mlp,
+                        {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
+                         "device[2]=/job:coordinator/task:0/device:GPU:0"}));
+  const auto bytes = [&](job_kind job, std::uint32_t index) {
+    return device_memory(*context, {job, index}, 2, devices.get()).device;
+  };
+  // Weights, gradient and two slots of state, of which updates in pieces need a second copy.
+  const auto vectors = context->protocol.in_pieces ? 4 + 3 : 4;
+  BOOST_TEST(bytes(job_kind::ps, 0) + bytes(job_kind::ps, 1)
+             == vectors * context->parameters().size() * sizeof(float));
+  BOOST_TEST(bytes(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
+  BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
+  BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
+  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, nullptr).device == 0U);
+  // For a shard, one copy of its gradient or weights; for a worker, weights and a gradient, too.
+  const auto pinned = [&](job_kind job, std::uint32_t index) {
+    return device_memory(*context, {job, index}, 2, devices.get()).pinned;
+  };
+  BOOST_TEST(pinned(job_kind::ps, 0) + pinned(job_kind::ps, 1)
+             == context->parameters().size() * sizeof(float));
+  BOOST_TEST(pinned(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
+  BOOST_TEST(pinned(job_kind::evaluator, 0) == 0U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
