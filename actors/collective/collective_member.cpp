@@ -1,6 +1,7 @@
 #include "actors/collective/collective_member.hpp"
 
 #include "messages/scheduler.hpp"
+#include "messages/types.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,7 @@
 #include "actors/store/store_server.hpp"
 
 #include "messages/errors.hpp"
+#include "messages/types.hpp"
 
 #include <utility>
 
