@@ -17,7 +17,7 @@ CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
 CUTS = int(os.environ.get("TROUPE_CUTS", "5"))
 PAUSE = 0.05  # Seconds between two cuts.
 LONG_PAUSE = 12  # Seconds; the framework gives up a connection after 10.
-JOB = LONG_JOB.replace("epochs: 100000", f"epochs: {max(12, CUTS)}")
+LIMIT = 100 * max(12, CUTS)  # Epochs of the longest run that is tried.
 
 
 def can_cut():
@@ -38,24 +38,32 @@ class Links(TestCase):
 
     @unittest.skipUnless(can_cut(), "connections cannot be destroyed here")
     def test_connections_that_break(self):
-        self.job = self.file("job.textproto", JOB)
         for protocol in ("RING", "SYNC_PS", "LOCAL_SGD"):
             with self.subTest(protocol=protocol):
-                choice = f"--protocol={protocol}"
-                self.assert_exit(self.train(f"calm_{protocol}", choice), 0)
-                run = self.train(f"cut_{protocol}", choice)
-                run.wait_for("epoch 1/")
-                cuts = 0
-                while run.running():
-                    cut = subprocess.run(["nsenter", f"--net=/proc/{run.pid}/ns/net", *CUT], capture_output=True,
-                                         text=True, check=False)
-                    cuts += len(cut.stdout.splitlines()) > 0
-                    time.sleep(PAUSE)
-                print(f"{protocol}: {cuts} cuts", flush=True)
-                self.assert_exit(run, 0)
+                epochs, cuts = max(12, CUTS), 0
+                while cuts < CUTS and epochs <= LIMIT:
+                    cuts = self.compare_with_cuts(protocol, epochs)
+                    print(f"{protocol}: {cuts} cuts in {epochs} epochs", flush=True)
+                    epochs *= 4  # A fast machine ends a short run before the connections break often enough.
                 self.assertGreaterEqual(cuts, CUTS)
-                calm, disturbed = self.end_of(f"calm_{protocol}"), self.end_of(f"cut_{protocol}")
-                self.assertEqual(disturbed["weights_sha256"], calm["weights_sha256"])
+
+    def compare_with_cuts(self, protocol, epochs):
+        """Trains without and with cuts; the weights must be the same. Returns how often connections were cut."""
+        self.job = self.file("job.textproto", LONG_JOB.replace("epochs: 100000", f"epochs: {epochs}"))
+        calm, disturbed = f"calm_{protocol}_{epochs}", f"cut_{protocol}_{epochs}"
+        choice = f"--protocol={protocol}"
+        self.assert_exit(self.train(calm, choice), 0)
+        run = self.train(disturbed, choice)
+        run.wait_for("epoch 1/")
+        cuts = 0
+        while run.running():
+            cut = subprocess.run(["nsenter", f"--net=/proc/{run.pid}/ns/net", *CUT], capture_output=True, text=True,
+                                 check=False)
+            cuts += len(cut.stdout.splitlines()) > 0
+            time.sleep(PAUSE)
+        self.assert_exit(run, 0)
+        self.assertEqual(self.end_of(disturbed)["weights_sha256"], self.end_of(calm)["weights_sha256"])
+        return cuts
 
     def test_a_pause_that_is_too_long(self):
         self.job = self.file("job.textproto", LONG_JOB)
