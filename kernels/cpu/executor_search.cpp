@@ -53,9 +53,13 @@ std::string executor<T>::find_not_finite(const run_arguments<T>& arguments) {
     const auto& x = s.what->instructions()[i];
     const cpu::flush_denormals mode;
     s.execute(i);
-    for (const auto* made : {&x.output, &x.gradient})
-      if (made->exists() && !finite(s, *made))
-        return "result " + made->name;
+    const operand* wrong = nullptr;
+    x.each_result([&](const operand& made) {
+      if (wrong == nullptr && !finite(s, made))
+        wrong = &made;
+    });
+    if (wrong != nullptr)
+      return "result " + wrong->name;
   }
   return {};
 }

@@ -1,3 +1,4 @@
+#include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/operation_table.hpp"
 #include "kernels/cpu/sequences.hpp"
@@ -169,6 +170,50 @@ std::size_t recurrent_scratch(const instruction& x, std::size_t rows) {
   return recurrent_scratch_elements<T>(recurrence_of(x, weight, rows));
 }
 
+/// Divides the heads of all samples among threads. Calls f(part, scratch).
+template <class T, class F>
+void by_head(const step<T>& s, const attention_layout& size, F f) {
+  const auto products = 2 * size.queries * size.keys * size.width;
+  s.run.split(size.batch * size.heads, least_products / (products + 1) + 1,
+              [&](range part, std::size_t thread) { f(part, s.run.scratch_of(thread)); });
+}
+
+template <class T>
+attention_inputs<T> attention_operands_of(const step<T>& s) {
+  const auto& how = s.x.attention;
+  const auto first = attention_layout::first_operand(s.x);
+  const auto at = [&](const attention_operands::part& part) {
+    return s.operand(first + part.operand);
+  };
+  return {at(how.queries), at(how.keys), at(how.values)};
+}
+
+template <class T>
+void run_attention(const step<T>& s) {
+  const attention_layout size(s.x, s.run.rows);
+  by_head(s, size, [&](range part, T* scratch) {
+    attention(size, part, attention_operands_of(s), s.out, s.run.write(s.x.more[0]), scratch);
+  });
+}
+
+template <class T>
+void run_attention_gradient(const step<T>& s) {
+  const attention_layout size(s.x, s.run.rows);
+  const auto& how = s.x.attention;
+  const auto at = [&](const attention_operands::part& part) {
+    return part.operand == 0 ? s.out : s.run.write(s.x.more[part.operand - 1]);
+  };
+  by_head(s, size, [&](range part, T* scratch) {
+    attention_gradient<T>(size, part, attention_operands_of(s), s.a, s.b, s.operand(2),
+                          {at(how.queries), at(how.keys), at(how.values)}, scratch);
+  });
+}
+
+template <class T>
+std::size_t attention_scratch(const instruction& x, std::size_t rows) {
+  return attention_scratch_elements<T>(attention_layout(x, rows));
+}
+
 } // namespace
 
 template <class T>
@@ -232,6 +277,8 @@ std::span<const operation_row<T>> sequence_rows() {
                           causal_softmax(part.size(), columns, i.a + begin, i.out + begin);
                         });
      }},
+    {op::attention, run_attention<T>, attention_scratch<T>},
+    {op::attention_gradient, run_attention_gradient<T>, attention_scratch<T>},
     {op::recurrent, run_recurrent<T>, recurrent_scratch<T, 1>},
     {op::recurrent_gradient, run_recurrent_gradient<T>, recurrent_scratch<T, 2>},
   };

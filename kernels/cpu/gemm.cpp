@@ -100,11 +100,11 @@ void pack(std::size_t k, std::size_t n, matrix<T> b, T* panels) {
 
 template <class T>
 void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
-                 std::size_t row_stride) {
+                 std::size_t row_stride, bool accumulate) {
   if constexpr (std::is_same_v<T, float>)
     if (has_wide_vectors())
-      return wide_product_packed(m, n, k, a, panels, c, row_stride);
-  narrow<T>::product_packed(m, n, k, a, panels, c, row_stride);
+      return wide_product_packed(m, n, k, a, panels, c, row_stride, accumulate);
+  narrow<T>::product_packed(m, n, k, a, panels, c, row_stride, accumulate);
 }
 
 template <class T>
@@ -133,7 +133,7 @@ void gemm_lines(std::size_t m, std::size_t n, std::size_t height, std::size_t wi
   template std::size_t packed_elements<T>(std::size_t, std::size_t) noexcept;                      \
   template void pack(std::size_t, std::size_t, matrix<T>, T*);                                     \
   template void gemm_packed(std::size_t, std::size_t, std::size_t, matrix<T>, const T*, T*,        \
-                            std::size_t);                                                          \
+                            std::size_t, bool);                                                    \
   template void gemm_at(std::size_t, std::size_t, std::size_t, const T*, const T*,                 \
                         const std::size_t*, T*, std::size_t);                                      \
   template void gemm_lines(std::size_t, std::size_t, std::size_t, std::size_t, const T*,           \

@@ -41,20 +41,20 @@ template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
           std::size_t row_stride, T* scratch, bool accumulate = false);
 
+/// Packed panels have this many columns, or a part of it.
+inline constexpr std::size_t gemm_columns = 32;
+
 /// For a matrix b that is used in several products: `pack` it once, into packed_elements. a is
-/// row-major.
+/// row-major. A product may use only the first n columns, if n is a multiple of gemm_columns.
 template <class T>
 std::size_t packed_elements(std::size_t k, std::size_t n) noexcept;
 template <class T>
 void pack(std::size_t k, std::size_t n, matrix<T> b, T* panels);
 template <class T>
 void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
-                 std::size_t row_stride);
+                 std::size_t row_stride, bool accumulate = false);
 
 // For convolutions: matrices whose rows overlap in an image.
-
-/// The number of columns is a multiple of this.
-inline constexpr std::size_t gemm_columns = 32;
 
 /// c (m, n) = a (m, k) b (k, n). a is row-major without gaps. Row p of b is at b + offsets[p]. n is
 /// a multiple of gemm_columns.

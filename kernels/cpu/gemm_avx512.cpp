@@ -34,8 +34,8 @@ void wide_pack(std::size_t k, std::size_t n, matrix<float> b, float* panels) {
 }
 
 void wide_product_packed(std::size_t m, std::size_t n, std::size_t k, matrix<float> a,
-                         const float* panels, float* c, std::size_t row_stride) {
-  wide::product_packed(m, n, k, a, panels, c, row_stride);
+                         const float* panels, float* c, std::size_t row_stride, bool accumulate) {
+  wide::product_packed(m, n, k, a, panels, c, row_stride, accumulate);
 }
 
 void wide_product_at(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
@@ -61,7 +61,7 @@ void wide_product(std::size_t, std::size_t, std::size_t, matrix<float>, matrix<f
                   std::size_t, bool, float*) {}
 void wide_pack(std::size_t, std::size_t, matrix<float>, float*) {}
 void wide_product_packed(std::size_t, std::size_t, std::size_t, matrix<float>, const float*, float*,
-                         std::size_t) {}
+                         std::size_t, bool) {}
 void wide_product_at(std::size_t, std::size_t, std::size_t, const float*, const float*,
                      const std::size_t*, float*, std::size_t) {}
 void wide_product_lines(std::size_t, std::size_t, std::size_t, std::size_t, const float*,

@@ -13,7 +13,7 @@ void wide_product(std::size_t m, std::size_t n, std::size_t k, matrix<float> a, 
                   float* c, std::size_t row_stride, bool accumulate, float* scratch);
 void wide_pack(std::size_t k, std::size_t n, matrix<float> b, float* panels);
 void wide_product_packed(std::size_t m, std::size_t n, std::size_t k, matrix<float> a,
-                         const float* panels, float* c, std::size_t row_stride);
+                         const float* panels, float* c, std::size_t row_stride, bool accumulate);
 void wide_product_at(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                      const std::size_t* offsets, float* c, std::size_t row_stride);
 void wide_product_lines(std::size_t m, std::size_t n, std::size_t height, std::size_t width,

@@ -314,10 +314,10 @@ struct tiles {
       multiply_packing_b(m, n, k, a, b, to, accumulate, scratch);
   }
 
-  /// c = a b for a completely packed b and a row-major a. Each panel of b is read from memory once,
-  /// for all strips of a. In the steps of a recurrence, there are few strips.
+  /// c = a b, or c += a b, for a completely packed b and a row-major a. Each panel of b is read
+  /// from memory once, for all strips of a. In the steps of a recurrence, there are few strips.
   static void product_packed(size_t m, size_t n, size_t k, matrix<T> a, const T* panels, T* c,
-                             size_t row_stride) {
+                             size_t row_stride, bool accumulate) {
     const strips all(m);
     const auto depth_step = quotient_up(k, most(quotient_up(k, max_depth), 1));
     for (size_t j = 0; j < n; j += columns) {
@@ -328,7 +328,7 @@ struct tiles {
           const auto first = all.first(s);
           multiply_strip(all.size(s), used, least(depth_step, k - p),
                          a.data + first * a.row_stride + p, a.row_stride, false, panels + p * width,
-                         0, {c + first * row_stride + j, row_stride, 1}, p > 0);
+                         0, {c + first * row_stride + j, row_stride, 1}, accumulate || p > 0);
         }
       panels += k * width;
     }

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/elementwise.hpp"
 #include "kernels/cpu/math.hpp"
+#include "kernels/cpu/softmax_loops.hpp"
 #include "kernels/cpu/sums.hpp"
 #include "kernels/cpu/vectorize.hpp"
 
@@ -12,38 +13,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The largest element. NaNs are ignored.
-template <class T>
-T maximum(std::size_t n, const T* x) {
-  constexpr std::size_t lanes = 32 / sizeof(T);
-  using vector [[gnu::vector_size(32)]] = T;
-  using unaligned [[gnu::vector_size(32), gnu::aligned(sizeof(T)), gnu::may_alias]] = T;
-  T largest = -std::numeric_limits<T>::infinity();
-  std::size_t i = 0;
-  if (n >= lanes) {
-    vector all = vector{} + largest;
-    for (; i + lanes <= n; i += lanes) {
-      const vector v = *reinterpret_cast<const unaligned*>(x + i);
-      all = v > all ? v : all;
-    }
-    for (std::size_t j = 0; j < lanes; ++j)
-      largest = all[j] > largest ? all[j] : largest;
-  }
-  for (; i < n; ++i)
-    largest = x[i] > largest ? x[i] : largest;
-  return largest;
-}
-
-/// Sum of exp(x - shift); writes the terms to `out` (may be x).
-template <class T>
-T exponentials(std::size_t n, const T* x, T shift, T* out) {
-  TROUPE_INDEPENDENT
-  for (std::size_t i = 0; i < n; ++i)
-    out[i] = cpu::exp(x[i] - shift);
-  return static_cast<T>(sum_of(n, out));
-}
-
-/// The same without writing the terms.
+/// Sum of exp(x - shift), without writing the terms.
 template <class T>
 T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   constexpr std::size_t chunk = 64;

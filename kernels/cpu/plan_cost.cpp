@@ -35,9 +35,7 @@ std::uint64_t main_flops(const instruction& x, std::size_t rows) {
 /// The operands that an instruction writes.
 std::vector<const operand*> written_by(const instruction& x) {
   std::vector<const operand*> result;
-  for (const auto* o : {&x.output, &x.gradient, &x.correct})
-    if (o->exists())
-      result.push_back(o);
+  x.each_result([&](const operand& o) { result.push_back(&o); });
   return result;
 }
 

@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/losses.hpp"
 #include "kernels/cuda/movement.hpp"
@@ -126,6 +127,35 @@ float* floats(double* space) {
   return reinterpret_cast<float*>(space);
 }
 
+attention_inputs attention_operands_of(const step& s) {
+  const auto& how = s.x.attention;
+  const auto first = attention_layout::first_operand(s.x);
+  return {s.values(first + how.queries.operand), s.values(first + how.keys.operand),
+          s.values(first + how.values.operand)};
+}
+
+void run_attention(const step& s) {
+  attention(s.where(), {s.x, s.run.rows}, attention_operands_of(s), s.result(),
+            s.run.write(s.x.more[0]));
+}
+
+void run_attention_gradient(const step& s) {
+  const auto& how = s.x.attention;
+  const auto result = [&](const attention_operands::part& part) -> mixed_output {
+    const auto& to = part.operand == 0 ? s.x.output : s.x.more[part.operand - 1];
+    return {s.run.write(to), to.type};
+  };
+  attention_gradient(s.where(), {s.x, s.run.rows}, attention_operands_of(s), s.values(0),
+                     s.values(1), s.operand(2), floats(s.space()),
+                     {result(how.queries), result(how.keys), result(how.values)});
+}
+
+/// The sums of a row of dy * y.
+std::size_t space_of_attention(const instruction& x, std::size_t rows) {
+  const attention_layout size(x, rows);
+  return (size.batch * size.heads * size.queries + 1) / 2;
+}
+
 } // namespace
 
 std::span<const operation_row> sequence_rows() {
@@ -195,6 +225,12 @@ std::span<const operation_row> sequence_rows() {
          softmax(i.where(), size.rows, size.columns, size.columns, i.values(0), i.out);
        },
      .narrow = true},
+    {.op = op::attention, .run = run_attention, .mixed = true},
+    {.op = op::attention_gradient,
+     .run = run_attention_gradient,
+     .space = space_of_attention,
+     .mixed = true,
+     .wide_input = 2},
     {op::recurrent,
      [](s i) {
        recurrent(i.where(), recurrence_of<1>(i.x, i.run.rows), i.a, i.b, i.operand(2), i.out,

@@ -107,14 +107,25 @@ __global__ void __launch_bounds__(block_threads) run_kernel(const Kernel kernel)
   kernel(thread{});
 }
 
+/// For a kernel with `many_registers`: without this bound, the compiler keeps some of them in
+/// memory so that more blocks run at the same time.
+template <class Kernel>
+__global__ void __launch_bounds__(block_threads, 1) run_large_kernel(const Kernel kernel) {
+  kernel(thread{});
+}
+
 /// Runs a kernel in the stream. Throws device_error if it cannot be launched.
 template <class Kernel>
 void launch(stream where, const char* name, const launch_size& size, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
   if (size.blocks == 0)
     return;
-  run_kernel<<<static_cast<unsigned>(size.blocks), block_threads, size.shared_bytes,
-               static_cast<cudaStream_t>(where.handle)>>>(kernel);
+  const auto blocks = static_cast<unsigned>(size.blocks);
+  const auto handle = static_cast<cudaStream_t>(where.handle);
+  if constexpr (requires { typename Kernel::many_registers; })
+    run_large_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
+  else
+    run_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
   check_launch(name, size.blocks, size.shared_bytes);
 }
 

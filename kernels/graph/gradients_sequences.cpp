@@ -78,4 +78,31 @@ void normalize_rows_gradient(const gradient_step& s) {
     s.give(1, again(s));
 }
 
+/// One step of a plan computes the gradients of all operands.
+void attention(const gradient_step& s) {
+  for (std::size_t i = 0; i < s.node.inputs.size(); ++i)
+    if (s.wants(i))
+      s.give(i, troupe::attention_gradient(s.g, s.y, i));
+}
+
+/// From its formula in simpler operations. The saved result and the statistics are functions of the
+/// operands, so they get no gradient of their own.
+void attention_gradient(const gradient_step& s) {
+  constexpr std::size_t first = 3; // dy, the result and the statistics come before the operands
+  std::vector<expression> by;
+  for (auto i = first; i < s.node.inputs.size(); ++i)
+    by.push_back(stop_gradient(s.x(i)));
+  const auto dy = stop_gradient(s.x(0));
+  const auto y = composed_attention(s.node, by);
+  const auto dx = gradients(sum(y * dy), by)[s.node.index];
+  const auto operands = by.size();
+  by.push_back(dy);
+  const auto second = gradients(sum(dx * stop_gradient(s.g)), by);
+  if (s.wants(0))
+    s.give(0, second[operands]);
+  for (std::size_t i = 0; i < operands; ++i)
+    if (s.wants(first + i))
+      s.give(first + i, second[i]);
+}
+
 } // namespace troupe::gradient_rules

@@ -115,6 +115,9 @@ enum class operation : std::uint8_t {
   normalize_rows_gradient,
   multiply_rows,
   causal_softmax,
+  attention,
+  attention_statistics,
+  attention_gradient,
   recurrent,
   recurrent_gradient,
   // the same elements, in another shape or as if they were constant
@@ -189,6 +192,26 @@ struct cross_entropy {
 /// kernels/graph/sequence_operations.hpp.
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
+/// The operands of attention (kernels/graph/attention.cpp). The queries, keys and values of all
+/// heads are columns of up to three tensors.
+struct attention_operands {
+  /// The operand that has the queries (keys, values), and its first column with them.
+  struct part {
+    std::size_t operand = 0;
+    std::size_t column = 0;
+    bool operator==(const part&) const = default;
+  };
+  part queries;
+  part keys;
+  part values;
+  std::int64_t heads = 1;
+  /// Columns of a head.
+  std::int64_t width = 1;
+  bool causal = false;
+
+  bool operator==(const attention_operands&) const = default;
+};
+
 /// A node of a graph: an operation, its inputs, and the shape of its result. A node reads only
 /// nodes with smaller ids, so the ids are a topological order.
 struct node {
@@ -201,8 +224,8 @@ struct node {
   /// For matmul and batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// Factor of scale, squared_error and softmax_cross_entropy, summand of offset, bound of
-  /// at_least, at_most and above, slope of leaky_relu, epsilon of normalize_rows and
+  /// Factor of scale, squared_error, softmax_cross_entropy and attention, summand of offset, bound
+  /// of at_least, at_most and above, slope of leaky_relu, epsilon of normalize_rows and
   /// normalize_channels, rate of dropout, positions per sample of summed_variance.
   double factor = 1;
   /// For softmax_cross_entropy and its relatives.
@@ -216,7 +239,10 @@ struct node {
   /// place: axis and first position. For concat, reverse and blend: axis.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
-  /// Position among the placeholders (placeholder) or in the layout (variable).
+  /// For attention and its relatives.
+  attention_operands attention;
+  /// Position among the placeholders (placeholder) or in the layout (variable). For
+  /// attention_gradient: the operand of attention.
   std::size_t index = 0;
   /// Elements of a constant, or a single element that is repeated.
   std::vector<double> values;

@@ -60,6 +60,13 @@ std::uint64_t batched_matmul(sizes s) {
   return 2 * static_cast<std::uint64_t>(a[a.rank() - (s.transpose_a ? 2 : 1)]) * s.of(*s.output);
 }
 
+/// `products` products of all queries with all keys, counted as if none were hidden. `y` has the
+/// shape of the result.
+std::uint64_t attention(sizes s, const shape& y, std::uint64_t products) {
+  const auto& keys = *s.inputs.back();
+  return 2 * products * s.of(y) * static_cast<std::uint64_t>(keys[keys.rank() - 2]);
+}
+
 /// Each time step of each sample multiplies the states by the matrix w, and takes three operations
 /// per gate.
 std::uint64_t recurrent(sizes s, const shape& w) {
@@ -121,6 +128,8 @@ constexpr auto sparse = with<&traits::takes_sparse, true>;
 constexpr auto reading_part = with<&traits::reads_part, true>;
 template <kind what>
 constexpr auto of_kind = with<&traits::kind, what>;
+template <std::size_t input>
+constexpr auto keeping_type = with<&traits::keeps_type, input>;
 template <std::size_t input>
 constexpr auto reads_rows = with<&traits::names_read_rows, input>;
 template <std::size_t input>
@@ -363,6 +372,13 @@ constexpr traits sequences[] = {
                         }))),
   // Counted as if the matrix were full.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),
+  of_kind<kind::attention>(product(row(
+    op::attention, "attention", [](sizes s) { return attention(s, *s.output, 2); },
+    rules::attention))),
+  of_kind<kind::attention>(row(op::attention_statistics, "attention_statistics", nothing)),
+  of_kind<kind::attention>(keeping_type<2>(product(row(
+    op::attention_gradient, "attention_gradient",
+    [](sizes s) { return attention(s, *s.inputs[0], 5); }, rules::attention_gradient)))),
   row(
     op::recurrent, "recurrent", [](sizes s) { return recurrent(s, *s.inputs[1]); },
     rules::recurrent),

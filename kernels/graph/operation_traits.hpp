@@ -35,6 +35,9 @@ enum class operation_kind : std::uint8_t {
   /// Loss, gradient or number of correct samples of a softmax over logits. A single step of a plan,
   /// named after the loss, computes all of them.
   softmax_loss,
+  /// Attention, its statistics, and its gradients. A single step of a plan computes all of those
+  /// that have the same inputs.
+  attention,
 };
 
 /// The properties that an operation has on every device. How a device computes it is in a table of
@@ -61,6 +64,8 @@ struct operation_traits {
   /// The operation reads only as many elements of the first input as the output has.
   bool reads_part = false;
   operation_precision precision = operation_precision::wide;
+  /// For products: the input that keeps its type.
+  std::size_t keeps_type = none;
   /// The input that selects which rows of the other input are read; no other rows are.
   std::size_t names_read_rows = none;
   /// The input that selects which rows of the result may differ from 0.

@@ -9,12 +9,14 @@ namespace troupe {
 
 namespace {
 
-/// The common type of the floating-point operands; float32 if they differ or if there are none.
-dtype common_type(std::span<const expression> inputs) {
+/// The common type of the floating-point operands, except for input number `ignored`; float32 if
+/// they differ or if there are none.
+dtype common_type(std::span<const expression> inputs,
+                  std::size_t ignored = operation_traits::none) {
   std::optional<dtype> result;
-  for (auto input : inputs) {
-    const auto type = input.node().type;
-    if (!is_float(type))
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto type = inputs[i].node().type;
+    if (!is_float(type) || i == ignored)
       continue;
     if (result && *result != type)
       return dtype::float32;
@@ -23,11 +25,12 @@ dtype common_type(std::span<const expression> inputs) {
   return result.value_or(dtype::float32);
 }
 
-void choose_product(node& x, std::vector<expression>& inputs) {
+void choose_product(node& x, std::vector<expression>& inputs, std::size_t kept) {
   if (const auto type = inputs[0].owner().precision(); is_narrow(type))
-    for (auto& input : inputs)
-      input = input.owner().casted(input, type);
-  const auto type = common_type(inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (i != kept)
+        inputs[i] = inputs[i].owner().casted(inputs[i], type);
+  const auto type = common_type(inputs, kept);
   x.type = x.shape.has_batch() ? type : dtype::float32;
 }
 
@@ -56,7 +59,7 @@ expression copy_leaf(const graph& source, const node& x, graph& to) {
 void choose_type(node& x, std::vector<expression>& inputs) {
   const auto& traits = traits_of(x.op);
   if (traits.precision == operation_precision::product) {
-    choose_product(x, inputs);
+    choose_product(x, inputs, traits.keeps_type);
     return;
   }
   if (x.op == operation::cast || !is_float(x.type)

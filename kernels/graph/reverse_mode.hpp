@@ -68,7 +68,7 @@ namespace gradient_rules {
 using rule = void(const gradient_step&);
 rule matmul, batched_matmul, blend, concat, gelu_gradient, softmax_cross_entropy_gradient,
   squared_error, sparse_matmul, sparse_matmul_gradient, conv2d, conv2d_input_gradient,
-  conv2d_weight_gradient, normalize_rows_gradient, recurrent;
+  conv2d_weight_gradient, normalize_rows_gradient, recurrent, attention, attention_gradient;
 
 /// The gradients of two operands: operand `taken` gets it where `mask` is 1, operand `other` where
 /// it is 0.

@@ -324,28 +324,6 @@ expression causal_softmax(expression x) {
   return append(make_node(op, x.shape()), {x});
 }
 
-expression multi_head_attention(expression q, expression k, expression v, std::int64_t heads,
-                                bool causal) {
-  const auto dims = q.shape();
-  const auto other = k.shape();
-  if (dims.rank() != 3 || !dims.has_batch() || heads < 1 || dims.last() % heads != 0
-      || other.rank() != 3 || !other.has_batch() || other.last() != dims.last()
-      || (causal && other != dims) || v.shape() != other)
-    throw input_error("multi_head_attention: " + describe(q) + ", " + describe(k) + " and "
-                      + describe(v) + " in " + std::to_string(heads)
-                      + " heads: expected three tensors (batch, time, heads * n)"
-                      + (causal ? " of the same time" : ""));
-  const auto width = dims.last() / heads;
-  const auto by_head = [&](expression x) {
-    return transpose(reshape(x, {shape::batch, x.shape()[1], heads, width}), {0, 2, 1, 3});
-  };
-  const auto scores = scale(batched_matmul(by_head(q), by_head(k), false, true),
-                            1 / std::sqrt(static_cast<double>(width)));
-  const auto shares = causal ? causal_softmax(scores) : softmax(scores);
-  const auto mixed = batched_matmul(shares, by_head(v));
-  return reshape(transpose(mixed, {0, 2, 1, 3}), dims);
-}
-
 // -- recurrence ---------------------------------------------------------------------------------
 
 expression rnn(expression z, expression w) {

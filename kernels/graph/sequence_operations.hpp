@@ -78,6 +78,21 @@ expression rms_norm(expression x, expression gain, double epsilon = 1e-6);
 /// For each row i of the square matrices (..., T, T): softmax over its elements j <= i, and 0 after
 /// them.
 expression causal_softmax(expression x);
+/// softmax(factor q k^T) v in each head (Vaswani et al., 2017), without storing the matrix of
+/// shares: shares are computed in blocks, and again for the gradient (FlashAttention: Dao et al.,
+/// 2022, arXiv 2205.14135). q (batch, T, heads * n), k and v (batch, S, heads * n) to (batch, T,
+/// heads * n); or (batch, heads, T, n) and (batch, heads, S, n) to (batch, heads, T, n). If it is
+/// causal, S is T, and row i of q sees rows up to i.
+expression attention(expression q, expression k, expression v, std::int64_t heads, double factor,
+                     bool causal);
+/// For gradients(). log(sum_j exp(factor q_i k_j)) of each row i of the queries, (batch, heads, T).
+/// `of` is a node of attention().
+expression attention_statistics(expression of);
+/// For gradients(). d sum(y * dy) / d (an operand of the node `of` of attention(), whose result is
+/// y), with the shape of the operand.
+expression attention_gradient(expression dy, expression of, std::size_t operand);
+/// For gradients(). The same as a node of attention() with these operands, in simpler operations.
+expression composed_attention(const node& of, const std::vector<expression>& operands);
 /// Attention with `heads` heads (Vaswani et al., 2017): q (batch, T, heads * d), k and v (batch, S,
 /// heads * d) to (batch, T, heads * d). Each position of q sees all positions of k and v. If it is
 /// causal, S is T, and position i sees positions up to i.

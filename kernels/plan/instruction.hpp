@@ -68,6 +68,7 @@ struct instruction {
   /// Like those of the node.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
+  attention_operands attention;
 
   /// For matmul: added to each row, if it exists. For conv2d: added to each channel.
   operand bias;
@@ -84,6 +85,20 @@ struct instruction {
   /// For softmax_cross_entropy: additional results, if they exist.
   operand gradient;
   operand correct;
+  /// Additional results, if they exist. For attention: the statistics. For attention_gradient: the
+  /// gradients of the second and third operand.
+  std::vector<operand> more;
+
+  /// Calls f(operand) for each result.
+  template <class F>
+  void each_result(F f) const {
+    for (const auto* x : {&output, &gradient, &correct})
+      if (x->exists())
+        f(*x);
+    for (const auto& x : more)
+      if (x.exists())
+        f(x);
+  }
 };
 
 } // namespace troupe

@@ -49,6 +49,9 @@ std::string describe(const instruction& x) {
     out << ", gradient " << describe(x.gradient);
   if (x.correct.exists())
     out << ", correct " << describe(x.correct);
+  for (const auto& more : x.more)
+    if (more.exists())
+      out << ", " << describe(more);
   return out.str();
 }
 
@@ -60,8 +63,9 @@ std::size_t bytes_touched(const instruction& x, std::size_t rows) {
   };
   for (const auto& input : x.inputs)
     count(input);
-  for (const auto* o : {&x.output, &x.bias, &x.epilogue_operand, &x.gradient, &x.correct})
+  for (const auto* o : {&x.bias, &x.epilogue_operand})
     count(*o);
+  x.each_result(count);
   return total;
 }
 

@@ -30,6 +30,7 @@ private:
     std::uint32_t epilogue_operand = none;
     std::uint32_t gradient = none;
     std::uint32_t correct = none;
+    std::vector<std::uint32_t> more;
     /// For elementwise: see instruction.
     std::vector<element_step> program;
     std::size_t temporaries = 0;
@@ -48,6 +49,9 @@ private:
     template <class F>
     void each_written(F f) const {
       for (auto id : {output, gradient, correct})
+        if (id != none)
+          f(id);
+      for (auto id : more)
         if (id != none)
           f(id);
     }
@@ -89,6 +93,7 @@ private:
   void emit_steps();
   void emit(std::uint32_t id);
   void emit_softmax(std::uint32_t id);
+  void emit_attention(std::uint32_t id);
   void fuse_product(std::uint32_t id);
   void choose_chains();
   bool is_elementwise(std::uint32_t id) const;

@@ -14,6 +14,10 @@ bool is_softmax_loss(operation op) {
   return traits_of(op).kind == operation_kind::softmax_loss;
 }
 
+bool is_attention(operation op) {
+  return traits_of(op).kind == operation_kind::attention;
+}
+
 } // namespace
 
 /// The only node that reads `id`, or none if there are several, or if it is read after the run.
@@ -41,6 +45,10 @@ void planner::emit(std::uint32_t id) {
   const auto& n = at(id);
   if (is_softmax_loss(n.op)) {
     emit_softmax(id);
+    return;
+  }
+  if (is_attention(n.op)) {
+    emit_attention(id);
     return;
   }
   if (chained_[id])
@@ -100,6 +108,33 @@ void planner::emit_softmax(std::uint32_t id) {
     auto& result = at(other).op == operation::softmax_cross_entropy ? s.output
       : at(other).op == operation::softmax_correct                  ? s.correct
                                                                     : s.gradient;
+    if (result != none)
+      continue; // another node with the same result gets its own step
+    result = other;
+    emitted_[other] = true;
+  }
+  steps_.push_back(std::move(s));
+}
+
+/// One step computes attention and its statistics. Another one computes the gradients of all
+/// operands.
+void planner::emit_attention(std::uint32_t id) {
+  const auto is_gradient = [&](std::uint32_t x) {
+    return at(x).op == operation::attention_gradient;
+  };
+  step s;
+  s.op = is_gradient(id) ? operation::attention_gradient : operation::attention;
+  s.source = id;
+  s.inputs = at(id).inputs;
+  s.more = {none, none};
+  for (auto other = id; other < needed_.size(); ++other) {
+    const auto& n = at(other);
+    if (!needed_[other] || emitted_[other] || !is_attention(n.op)
+        || is_gradient(other) != is_gradient(id) || n.inputs != s.inputs
+        || n.attention != at(id).attention || n.factor != at(id).factor)
+      continue;
+    const auto position = is_gradient(other) ? n.index : n.op == operation::attention ? 0 : 1;
+    auto& result = position == 0 ? s.output : s.more[position - 1];
     if (result != none)
       continue; // another node with the same result gets its own step
     result = other;

@@ -189,6 +189,8 @@ void planner::write_instructions() {
     x.epilogue_operand = place(s.epilogue_operand);
     x.gradient = place(s.gradient);
     x.correct = place(s.correct);
+    for (auto id : s.more)
+      x.more.push_back(place(id));
     const auto& n = at(s.source);
     x.transpose_a = n.transpose_a;
     x.transpose_b = n.transpose_b;
@@ -198,6 +200,7 @@ void planner::write_instructions() {
     x.window = n.window;
     x.axes = n.axes;
     x.cell = n.cell;
+    x.attention = n.attention;
     plan_.instructions_.push_back(std::move(x));
   }
   plan_.loss_ = place(loss_);

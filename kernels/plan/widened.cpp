@@ -21,6 +21,8 @@ public:
       replace(*input, around_.before);
     for (auto* output : {&replaced.output, &replaced.gradient, &replaced.correct})
       replace(*output, around_.after);
+    for (auto& output : replaced.more)
+      replace(output, around_.after);
     result_.instructions.push_back(std::move(replaced));
     result_.around.push_back(std::move(around_));
     result_.arena_elements = std::max(result_.arena_elements, end_);

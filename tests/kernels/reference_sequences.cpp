@@ -45,6 +45,114 @@ void each(const index& extents, const std::function<void(const index&)>& f) {
   }
 }
 
+/// Element (row, column) of a head in a tensor (batch, time, columns) or (batch, heads, time,
+/// width).
+std::size_t place_in_head(const index& extents, const attention_operands& how,
+                          const attention_operands::part& part, std::size_t sample,
+                          std::size_t head, std::size_t row, std::size_t column) {
+  if (extents.size() == 4)
+    return ((sample * extents[1] + head) * extents[2] + row) * extents[3] + column;
+  const auto first = part.column + head * static_cast<std::size_t>(how.width);
+  return (sample * extents[1] + row) * extents[2] + first + column;
+}
+
+/// One head of attention as full matrices, from the definition.
+struct attention_head {
+  std::vector<values> q, k, v, shares;
+  values statistics;
+
+  attention_head(const graph& g, const node& n, const std::vector<values>& x, std::size_t first,
+                 std::size_t batch, std::size_t sample, std::size_t head) {
+    const auto& how = n.attention;
+    const auto read = [&](const attention_operands::part& part) {
+      const auto extents = extents_of(g.at(n.inputs[first + part.operand]).shape, batch);
+      std::vector<values> result(extents[extents.size() - 2]);
+      for (std::size_t r = 0; r < result.size(); ++r)
+        for (std::size_t c = 0; c < static_cast<std::size_t>(how.width); ++c)
+          result[r].push_back(
+            x[first + part.operand][place_in_head(extents, how, part, sample, head, r, c)]);
+      return result;
+    };
+    q = read(how.queries);
+    k = read(how.keys);
+    v = read(how.values);
+    for (std::size_t i = 0; i < q.size(); ++i) {
+      values row(k.size());
+      double total = 0;
+      for (std::size_t j = 0; j < (how.causal ? i + 1 : k.size()); ++j) {
+        for (std::size_t c = 0; c < q[i].size(); ++c)
+          row[j] += n.factor * q[i][c] * k[j][c];
+        row[j] = std::exp(row[j]);
+        total += row[j];
+      }
+      for (auto& share : row)
+        share /= total;
+      shares.push_back(row);
+      statistics.push_back(std::log(total));
+    }
+  }
+};
+
+values attention(const graph& g, const node& n, const std::vector<values>& x, std::size_t batch) {
+  const auto to = extents_of(n.shape, batch);
+  values out(n.shape.elements(batch));
+  const auto heads = static_cast<std::size_t>(n.attention.heads);
+  for (std::size_t b = 0; b < batch; ++b)
+    for (std::size_t h = 0; h < heads; ++h) {
+      const attention_head one(g, n, x, 0, batch, b, h);
+      for (std::size_t i = 0; i < one.q.size(); ++i) {
+        if (n.op == operation::attention_statistics) {
+          out[(b * heads + h) * one.q.size() + i] = one.statistics[i];
+          continue;
+        }
+        for (std::size_t j = 0; j < one.k.size(); ++j)
+          for (std::size_t c = 0; c < one.v[j].size(); ++c)
+            out[place_in_head(to, n.attention, {}, b, h, i, c)] += one.shares[i][j] * one.v[j][c];
+      }
+    }
+  return out;
+}
+
+/// From the Jacobian of softmax: d score = share (d share - sum of share d share).
+values attention_gradient(const graph& g, const node& n, const std::vector<values>& x,
+                          std::size_t batch) {
+  const auto& how = n.attention;
+  const auto of_y = extents_of(g.at(n.inputs[1]).shape, batch);
+  const auto to = extents_of(n.shape, batch);
+  values out(n.shape.elements(batch));
+  for (std::size_t b = 0; b < batch; ++b)
+    for (std::size_t h = 0; h < static_cast<std::size_t>(how.heads); ++h) {
+      const attention_head one(g, n, x, 3, batch, b, h);
+      for (std::size_t i = 0; i < one.q.size(); ++i) {
+        const auto width = one.q[i].size();
+        const auto dy = [&](std::size_t c) {
+          return x[0][place_in_head(of_y, how, {}, b, h, i, c)];
+        };
+        const auto add = [&](const attention_operands::part& part, std::size_t row, std::size_t c,
+                             double term) {
+          if (part.operand == n.index)
+            out[place_in_head(to, how, part, b, h, row, c)] += term;
+        };
+        values slopes(one.k.size());
+        double mean = 0;
+        for (std::size_t j = 0; j < slopes.size(); ++j) {
+          for (std::size_t c = 0; c < width; ++c) {
+            slopes[j] += dy(c) * one.v[j][c];
+            add(how.values, j, c, one.shares[i][j] * dy(c));
+          }
+          mean += one.shares[i][j] * slopes[j];
+        }
+        for (std::size_t j = 0; j < slopes.size(); ++j)
+          for (std::size_t c = 0; c < width; ++c) {
+            const auto slope = one.shares[i][j] * (slopes[j] - mean) * n.factor;
+            add(how.queries, i, c, slope * one.k[j][c]);
+            add(how.keys, j, c, slope * one.q[i][c]);
+          }
+      }
+    }
+  return out;
+}
+
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
@@ -247,6 +355,11 @@ std::vector<double> sequence_value(const graph& g, const node& n,
       out[target] = 1 / total;
     });
     return out;
+  case operation::attention:
+  case operation::attention_statistics:
+    return attention(g, n, x, batch);
+  case operation::attention_gradient:
+    return attention_gradient(g, n, x, batch);
   case operation::recurrent:
     return recurrent(g, n, x, batch);
   case operation::stop_gradient:

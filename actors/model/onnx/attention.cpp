@@ -2,6 +2,7 @@
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 
 #include <cmath>
 #include <limits>
@@ -93,6 +94,32 @@ onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
   return result;
 }
 
+/// True if the graph's attention does the same (kernels/graph/sequence_operations.hpp).
+bool is_plain(onnx_node& node, const onnx_value& q, const onnx_value& k, const onnx_value& v) {
+  for (const auto* x : {&q, &k, &v})
+    if (!x->has_batch() || x->batch_at != 0 || !x->merged.empty() || x->rank() != q.rank())
+      return false;
+  if (node.has_input(3) || node.real("softcap", 0) != 0)
+    return false;
+  const auto q_dims = q.dims();
+  const auto k_dims = k.dims();
+  const auto heads = [&](const std::vector<std::int64_t>& dims, const char* attribute) {
+    return dims.size() == 4 ? dims[1] : node.integer(attribute, 0);
+  };
+  return v.dims() == k_dims && q_dims.back() == k_dims.back()
+    && heads(q_dims, "q_num_heads") == heads(k_dims, "kv_num_heads")
+    && (node.integer("is_causal", 0) == 0 || q_dims == k_dims);
+}
+
+/// The graph's attention keeps no matrix of scores.
+expression plain_attention(onnx_node& node, std::int64_t heads) {
+  const auto q = node.tensor(0);
+  const auto width = q.shape().last() / (q.shape().rank() == 4 ? 1 : heads);
+  const auto factor = node.real("scale", 1 / std::sqrt(static_cast<double>(width)));
+  const bool causal = node.integer("is_causal", 0) != 0;
+  return troupe::attention(q, node.tensor(1), node.tensor(2), heads, factor, causal);
+}
+
 void attention(onnx_node& node) {
   const auto given = node.input(0);
   auto heads = node.integer("q_num_heads", 0);
@@ -106,6 +133,10 @@ void attention(onnx_node& node) {
   node.ignore("softmax_precision");
   const auto q = heads_of(node, 0, heads);
   heads = q.dims()[1];
+  if (is_plain(node, given, node.input(1), node.input(2))) {
+    node.set(plain_attention(node, heads));
+    return;
+  }
   const auto k = shared(node, heads_of(node, 1, shared_heads), heads);
   const auto v = shared(node, heads_of(node, 2, shared_heads), heads);
   const auto factor = node.real("scale", 1 / std::sqrt(static_cast<double>(q.dims()[3])));

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace troupe {
@@ -186,6 +185,9 @@ struct onnx_export_rows {
       refused(op::normalize_rows_gradient, no_operator),
       {op::multiply_rows, "Mul"},
       by<&to::causal_softmax>(op::causal_softmax),
+      by<&to::attention>(op::attention),
+      refused(op::attention_statistics, no_operator),
+      refused(op::attention_gradient, no_operator),
       refused(op::recurrent, "ONNX has it only with a projection of the inputs by a matrix"),
       refused(op::recurrent_gradient, no_operator),
       by<&to::reshaped>(op::reshape),
@@ -315,18 +317,6 @@ std::string onnx_exporter::normalized(const node& n, const std::string& gain,
   if (!bias.empty())
     inputs.push_back(bias);
   return add("LayerNormalization", inputs, {integer("axis", -1), real("epsilon", n.factor)});
-}
-
-// Softmax after all elements above the diagonal are set to -infinity.
-std::string onnx_exporter::causal_softmax(const node& n) {
-  const auto time = n.shape.last();
-  const auto extent = static_cast<std::size_t>(time);
-  std::vector<double> mask(extent * extent, 0);
-  for (std::size_t i = 0; i < extent; ++i)
-    for (std::size_t j = i + 1; j < extent; ++j)
-      mask[i * extent + j] = -std::numeric_limits<double>::infinity();
-  const auto constant = numbers(mask, {time, time});
-  return add("Softmax", {add("Add", {value(n.inputs[0]), constant})}, {integer("axis", -1)});
 }
 
 } // namespace troupe

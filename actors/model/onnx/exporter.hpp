@@ -94,7 +94,6 @@ private:
   std::string biased(const node& n);
   /// A sum over these axes.
   std::string reduced(const node& n, const std::vector<std::int64_t>& axes);
-  std::string causal_softmax(const node& n);
   std::string normalize_rows(const node& n) { return normalized(n, "", ""); }
   std::string normalized(const node& n, const std::string& gain, const std::string& bias);
   // export_images.cpp
@@ -109,6 +108,11 @@ private:
   void absorb_batch_norm(const node& n);
   /// One value per channel, so that it can be combined with a tensor of this rank.
   std::string per_channel(std::uint32_t id, std::size_t rank);
+  // export_attention.cpp
+  std::string attention(const node& n);
+  std::string causal_softmax(const node& n);
+  /// Softmax over (..., time, time) up to the diagonal.
+  std::string masked_softmax(const std::string& x, std::int64_t time);
   // export_movement.cpp
   std::string reshaped(const node& n);
   std::string transposed(const node& n);

@@ -54,6 +54,13 @@ struct operands {
   }
 };
 
+/// The product, added to itself.
+std::vector<float> twice(const operands& x) {
+  auto c = x.product();
+  cpu::gemm<float>(x.m, x.n, x.k, x.left, x.right, c.data(), x.n, x.scratch.get(), true);
+  return c;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_CASE(parts_are_those_of_the_whole) {
@@ -129,6 +136,15 @@ BOOST_AUTO_TEST_CASE(packed_operands) {
   std::vector<float> c(x.m * x.n);
   cpu::gemm_packed<float>(x.m, x.n, x.k, x.left, panels.get(), c.data(), x.n);
   BOOST_TEST((c == x.product()));
+  cpu::gemm_packed<float>(x.m, x.n, x.k, x.left, panels.get(), c.data(), x.n, true);
+  BOOST_TEST((c == twice(x)));
+  // Only the first columns.
+  const auto n = 2 * cpu::gemm_columns;
+  std::vector<float> part(x.m * x.n, 7);
+  cpu::gemm_packed<float>(x.m, n, x.k, x.left, panels.get(), part.data(), x.n);
+  const auto whole = x.product();
+  for (std::size_t i = 0; i < part.size(); ++i)
+    BOOST_TEST(part[i] == (i % x.n < n ? whole[i] : 7));
 }
 
 // Rows that overlap in an image, compared with explicit matrices.

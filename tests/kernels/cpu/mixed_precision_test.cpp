@@ -184,6 +184,11 @@ const std::vector<operation_case>& operation_cases() {
        const auto x = reshape(narrow_rows(g), {shape::batch, 3, 4});
        return batched_matmul(softmax(batched_matmul(x, x, false, true)), x);
      }},
+    {"attention in one pass",
+     [](graph& g) {
+       const auto x = reshape(narrow_rows(g), {shape::batch, 3, 4});
+       return causal_attention(x, x, x, 2);
+     }},
     {"conv2d", image},
     {"conv2d, bias and tanh",
      [](graph& g) { return tanh(add_channel_bias(image(g), g.variable("b", {6}))); }},

@@ -34,6 +34,8 @@ bool is_planned(operation op) {
     return false;
   case operation_kind::softmax_loss:
     return op == operation::softmax_cross_entropy;
+  case operation_kind::attention:
+    return op != operation::attention_statistics;
   default:
     return true;
   }

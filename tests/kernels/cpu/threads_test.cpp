@@ -243,4 +243,16 @@ BOOST_AUTO_TEST_CASE(attention) {
   });
 }
 
+// Many heads, several blocks of queries, and keys of another tensor.
+BOOST_AUTO_TEST_CASE(attention_of_many_heads) {
+  check_threads([](expression images, expression) {
+    const auto x = reshape(images, {batch, 50, 36});
+    const auto q = dense_layer(x, "q", 36);
+    const auto kv = slice(dense_layer(x, "kv", 72), 1, 0, 37);
+    const auto keys = slice(kv, 2, 0, 36);
+    const auto y = multi_head_attention(q, keys, slice(kv, 2, 36, 72), 6, false);
+    return dense_layer(reshape(y, {batch, 1800}), "dense_1", 10);
+  });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

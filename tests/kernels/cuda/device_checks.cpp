@@ -273,6 +273,11 @@ void check_attention(cuda::device& gpu) {
   const auto q = dense(x, g.variable("q", {8, 8}));
   const auto k = dense(x, g.variable("k", {8, 8}));
   check_on(gpu, g, causal_attention(q, k, x, 2), 10 * tolerance);
+  const auto qkv = dense(x, g.variable("qkv", {24, 8}));
+  const auto part = [&](std::int64_t i) { return slice(qkv, 2, 8 * i, 8 * (i + 1)); };
+  check_on(gpu, g, multi_head_attention(part(0), part(1), part(2), 2, false), 10 * tolerance);
+  const auto by_head = reshape(x, {shape::batch, 2, 12, 4});
+  check_on(gpu, g, attention(by_head, by_head, tanh(by_head), 2, 0.4, true), 10 * tolerance);
 }
 
 void check_recurrence(cuda::device& gpu) {

@@ -6,6 +6,9 @@
 #include "kernels/cuda/movement.hpp"
 #include "kernels/cuda/normalization.hpp"
 #include "kernels/cuda/reductions.hpp"
+#include "kernels/graph/operation_traits.hpp"
+#include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/narrow.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
@@ -288,6 +291,26 @@ BOOST_AUTO_TEST_CASE(softmax_and_losses) {
     }
   check_sums<float>("causal_softmax", {2 * 33 * 33}, 2 * 33 * 33,
                     [&](const arrays& x, float* out) { softmax({}, 2 * 33, 33, 33, x[0], out); });
+}
+
+BOOST_AUTO_TEST_CASE(attention_without_conversions) {
+  model m;
+  const auto x = m.g.placeholder("x", {shape::batch, 5, 8});
+  const auto qkv = dense_layer(x, "qkv", 24);
+  const auto part = [&](std::int64_t i) { return slice(qkv, 2, 8 * i, 8 * (i + 1)); };
+  m.loss = sum(causal_attention(part(0), part(1), part(2), 2));
+  auto options = gpu_plan_options();
+  options.precision = dtype::bfloat16;
+  const auto what = m.plan_for(options, 5);
+  const widened_instructions code{*what, is_native};
+  std::size_t steps = 0;
+  for (std::size_t i = 0; i < code.instructions.size(); ++i)
+    if (traits_of(code.instructions[i].op).kind == operation_kind::attention) {
+      ++steps;
+      BOOST_TEST((code.instructions[i].inputs.back().type == dtype::bfloat16));
+      BOOST_TEST(code.around[i].before.size() + code.around[i].after.size() == 0U);
+    }
+  BOOST_TEST(steps == 2U);
 }
 
 BOOST_AUTO_TEST_CASE(a_network_without_conversions) {

@@ -1,5 +1,6 @@
 #include "kernels/graph/sequence_operations.hpp"
 
+#include "kernels/cpu/executor.hpp"
 #include "kernels/cpu/graph_session.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/gradients.hpp"
@@ -12,7 +13,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
+#include <utility>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -176,6 +180,111 @@ BOOST_AUTO_TEST_CASE(attention) {
   auto more_k = t.make({batch, 7, 6});
   auto more_v = t.make({batch, 7, 6});
   check_both(t.g, multi_head_attention(q, more_k, more_v, 3, false), 2e-5);
+}
+
+/// Compares attention and its gradient with the same in simpler operations, computed in double.
+void check_attention(graph& g, expression y, std::size_t rows) {
+  std::vector<expression> operands;
+  for (auto id : y.node().inputs)
+    operands.emplace_back(g, id);
+  const node of = y.node(); // a copy, because appending nodes moves the original
+  const auto composed = composed_attention(of, operands);
+  const auto values = random_leaves(g, rows);
+  const auto expected = execute<double>(g, values, to_scalar(composed), {composed}, true);
+  const auto largest = [](const std::vector<double>& x) {
+    double result = 0;
+    for (auto v : x)
+      result = std::max(result, std::fabs(v));
+    return result;
+  };
+  const auto compare = [&](const executed& found, double rtol) {
+    const auto& fetch = expected.fetches[0];
+    check_close(found.fetches[0], fetch, rtol, rtol * largest(fetch), y.name());
+    check_close(found.gradient, expected.gradient, 10 * rtol,
+                10 * rtol * largest(expected.gradient), "gradient of " + y.name());
+  };
+  compare(execute<double>(g, values, to_scalar(y), {y}, true), 1e-12);
+  compare(execute<float>(g, values, to_scalar(y), {y}, true), 2e-5);
+}
+
+// Lengths around the blocks of the CPU's kernel: 32 queries, chunks of 32 keys, 256 keys.
+BOOST_AUTO_TEST_CASE(attention_over_several_blocks) {
+  for (const std::int64_t time : {1, 2, 31, 32, 33, 67, 255, 256, 289, 520})
+    for (const bool causal : {false, true}) {
+      graph g;
+      const auto x = g.placeholder("x", {batch, time, 3});
+      const auto qkv = dense(x, g.variable("w", {18, 3}));
+      const auto part = [&](std::int64_t i) { return slice(qkv, 2, 6 * i, 6 * (i + 1)); };
+      check_attention(g, multi_head_attention(part(0), part(1), part(2), 2, causal), 2);
+    }
+  for (const auto& [queries, keys] : {std::pair{1, 300}, {300, 1}, {35, 289}, {70, 31}}) {
+    tensors t;
+    const auto q = t.make({batch, 2, queries, 17});
+    const auto k = t.make({batch, 2, keys, 17});
+    check_attention(t.g, troupe::attention(q, k, tanh(k), 2, -0.3, false), 3);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(attention_and_its_gradients) {
+  for (const bool causal : {false, true}) {
+    tensors t;
+    const auto qkv = t.make({batch, 5, 12});
+    const auto part = [&](std::int64_t i) { return slice(qkv, 2, 4 * i, 4 * (i + 1)); };
+    check_both(t.g, multi_head_attention(part(0), part(1), part(2), 2, causal), 2e-5);
+    const auto q = t.make({batch, 2, 5, 3});
+    const auto v = t.make({batch, 2, 5, 3});
+    const auto y = troupe::attention(q, q, v, 2, -0.5, causal);
+    check_both(t.g, y, 2e-5);
+    check_forward(t.g, attention_statistics(y));
+    for (const std::size_t operand : {0, 1, 2})
+      check_forward(t.g, attention_gradient(tanh(v), y, operand), 2e-5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(second_derivatives_of_attention) {
+  for (const bool causal : {false, true}) {
+    tensors t;
+    const auto x = t.make({batch, 3, 6});
+    const auto part = [&](std::int64_t i) { return slice(x, 2, 2 * i, 2 * (i + 1)); };
+    const auto y = multi_head_attention(part(0), part(1), part(2), 1, causal);
+    const std::vector<expression> by{x};
+    check_gradient(t.g, to_scalar(gradients(to_scalar(y), by)[0]), 1e-3);
+  }
+}
+
+// One product gives queries, keys and values: no slice is copied, and one step computes the
+// gradient of all three.
+BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
+  const auto planned = [](const std::function<expression(expression)>& build) {
+    graph g;
+    const auto x = g.placeholder("x", {batch, 6, 4});
+    auto options = cpu_plan_options();
+    options.loss = sum(build(dense(x, g.variable("w", {12, 4}))));
+    options.gradients = true;
+    std::map<operation, int> result;
+    const plan what(g, options);
+    for (const auto& step : what.instructions())
+      ++result[step.op];
+    return result;
+  };
+  const auto part = [](expression x, std::int64_t i) { return slice(x, 2, 4 * i, 4 * (i + 1)); };
+  auto found =
+    planned([&](expression x) { return causal_attention(part(x, 0), part(x, 1), part(x, 2), 2); });
+  BOOST_TEST(found[operation::attention] == 1);
+  BOOST_TEST(found[operation::attention_gradient] == 1);
+  BOOST_TEST(found[operation::slice] + found[operation::place] + found[operation::transpose] == 0);
+  // A part is missing, so it is cut out.
+  found = planned([&](expression x) {
+    const auto keys = part(x, 1);
+    return causal_attention(part(x, 0), keys, keys, 2);
+  });
+  BOOST_TEST(found[operation::attention] == 1);
+  BOOST_TEST(found[operation::attention_gradient] == 1);
+  BOOST_TEST(found[operation::slice] == 2);
+  // Heads that are too wide for a GPU are composed.
+  graph g;
+  const auto wide = g.placeholder("wide", {batch, 3, 129});
+  BOOST_TEST((causal_attention(wide, wide, wide, 1).node().op == operation::reshape));
 }
 
 BOOST_AUTO_TEST_CASE(recurrence) {

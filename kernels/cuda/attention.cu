@@ -1,0 +1,491 @@
+#include "kernels/cuda/attention.hpp"
+
+#include "kernels/cpu/math.hpp"
+#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace troupe::cuda {
+
+namespace {
+
+// A block of threads computes a tile (tile_rows, tile_columns) of products of two matrices of rows,
+// makes shares or their gradients of it, and multiplies these by rows of a third matrix. Thread
+// (ty, tx) has rows ty, ty + along, ..., and columns tx, tx + along, ...
+
+constexpr unsigned tile_rows = 64;
+constexpr unsigned tile_columns = 32;
+/// Columns of a head that are in shared memory at the same time.
+constexpr unsigned slice = 32;
+/// Threads along an edge of a tile.
+constexpr unsigned along = 16;
+static_assert(along * along == block_threads);
+constexpr unsigned own_rows = tile_rows / along;
+constexpr unsigned own_columns = tile_columns / along;
+/// Rows of tiles are padded, so that a warp reads from different banks.
+constexpr unsigned padded = 33;
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// The rows of one head.
+template <class View>
+struct head_view {
+  View x;
+  std::size_t begin, stride;
+  unsigned count, width;
+
+  TROUPE_DEVICE head_view(const View& all, const head_rows& where, std::size_t head,
+                          const attention_layout& size, std::size_t count)
+    : x(all),
+      begin(where.begin + head / size.heads * where.sample + head % size.heads * where.head),
+      stride(where.row), count(static_cast<unsigned>(count)),
+      width(static_cast<unsigned>(size.width)) {}
+
+  TROUPE_DEVICE bool has(unsigned row, unsigned column) const {
+    return row < count && column < width;
+  }
+  TROUPE_DEVICE std::size_t place(unsigned row, unsigned column) const {
+    return begin + row * stride + column;
+  }
+  /// 0 beyond the last row or column.
+  TROUPE_DEVICE float at(unsigned row, unsigned column) const {
+    return has(row, column) ? x.load(place(row, column)) : 0;
+  }
+};
+
+using input_head = head_view<mixed_view>;
+
+/// Elements of shared memory that tiles of a head with up to `columns` * along columns need.
+template <unsigned columns>
+constexpr unsigned shared_elements = tile_rows* padded
+  + std::max((tile_rows + tile_columns) * padded, tile_columns* along* columns);
+
+/// A block of threads at work. `columns`: of a result, per thread.
+template <unsigned columns>
+struct tile_work {
+  const thread& t;
+  unsigned tx, ty;
+  view<float> tile;   // (tile_rows, padded)
+  view<float> left;   // (tile_rows, padded)
+  view<float> right;  // (tile_columns, padded)
+  view<float> values; // (tile_columns, along * columns), in the memory of left and right
+
+  TROUPE_DEVICE explicit tile_work(const thread& t) : t(t) {
+    const auto all = t.shared<float>(shared_elements<columns>);
+    constexpr auto size = tile_rows * padded;
+    tx = t.index() % along;
+    ty = t.index() / along;
+    tile = {all.data, size};
+    left = {all.data + size, size};
+    right = {all.data + 2 * size, tile_columns * padded};
+    values = {all.data + size, tile_columns * along * columns};
+  }
+
+  TROUPE_DEVICE void load(const view<float>& to, unsigned rows, const input_head& x, unsigned row,
+                          unsigned column) const {
+    for (auto i = t.index(); i < rows * slice; i += block_threads)
+      to.store(i / slice * padded + i % slice, x.at(row + i / slice, column + i % slice));
+  }
+
+  /// result = rows of a from `row` on, times transposed rows of b from `column` on.
+  TROUPE_DEVICE void multiply(const input_head& a, unsigned row, const input_head& b,
+                              unsigned column, float (&result)[own_rows][own_columns]) const {
+    for (auto& x : result)
+      for (auto& y : x)
+        y = 0;
+    for (unsigned first = 0; first < a.width; first += slice) {
+      t.barrier(); // all threads have read what was in this memory
+      load(left, tile_rows, a, row, first);
+      load(right, tile_columns, b, column, first);
+      t.barrier();
+      for (unsigned p = 0; p < slice; ++p) {
+        float x[own_rows];
+        float y[own_columns];
+        for (unsigned i = 0; i < own_rows; ++i)
+          x[i] = left.load((ty + i * along) * padded + p);
+        for (unsigned j = 0; j < own_columns; ++j)
+          y[j] = right.load((tx + j * along) * padded + p);
+        for (unsigned i = 0; i < own_rows; ++i)
+          for (unsigned j = 0; j < own_columns; ++j)
+            result[i][j] = std::fma(x[i], y[j], result[i][j]);
+      }
+    }
+  }
+
+  TROUPE_DEVICE void store(const float (&x)[own_rows][own_columns]) const {
+    for (unsigned i = 0; i < own_rows; ++i)
+      for (unsigned j = 0; j < own_columns; ++j)
+        tile.store((ty + i * along) * padded + tx + j * along, x[i][j]);
+  }
+
+  /// sums += the tile that was stored, times the rows of x from `row` on.
+  TROUPE_DEVICE void add_product(const input_head& x, unsigned row,
+                                 float (&sums)[own_rows][columns]) const {
+    constexpr auto width = along * columns;
+    t.barrier(); // the tile is complete, and all threads have read the tiles before it
+    for (auto i = t.index(); i < tile_columns * width; i += block_threads)
+      values.store(i, x.at(row + i / width, i % width));
+    t.barrier();
+    for (unsigned p = 0; p < tile_columns; ++p) {
+      float a[own_rows];
+      float b[columns];
+      for (unsigned i = 0; i < own_rows; ++i)
+        a[i] = tile.load((ty + i * along) * padded + p);
+      for (unsigned j = 0; j < columns; ++j)
+        b[j] = values.load(p * width + tx + j * along);
+      for (unsigned i = 0; i < own_rows; ++i)
+        for (unsigned j = 0; j < columns; ++j)
+          sums[i][j] = std::fma(a[i], b[j], sums[i][j]);
+    }
+  }
+
+  /// The sum, or the maximum, over the threads of a row.
+  TROUPE_DEVICE float row_sum(float x) const {
+    for (unsigned mask = along / 2; mask > 0; mask /= 2)
+      x += t.shuffle_xor(x, mask);
+    return x;
+  }
+  TROUPE_DEVICE float row_maximum(float x) const {
+    for (unsigned mask = along / 2; mask > 0; mask /= 2) {
+      const float other = t.shuffle_xor(x, mask);
+      x = other > x ? other : x;
+    }
+    return x;
+  }
+
+  TROUPE_DEVICE void write(const head_view<mixed_target>& out, unsigned row,
+                           const float (&x)[own_rows][columns]) const {
+    for (unsigned i = 0; i < own_rows; ++i)
+      for (unsigned j = 0; j < columns; ++j)
+        if (out.has(row + ty + i * along, tx + j * along))
+          out.x.store(out.place(row + ty + i * along, tx + j * along), x[i][j]);
+  }
+};
+
+/// The arguments of all kernels.
+struct operands {
+  attention_layout size;
+  mixed_view q, k, v;
+
+  TROUPE_DEVICE unsigned queries() const { return static_cast<unsigned>(size.queries); }
+  TROUPE_DEVICE unsigned keys() const { return static_cast<unsigned>(size.keys); }
+  TROUPE_DEVICE bool sees(unsigned query, unsigned key) const {
+    return query < queries() && key < keys() && (!size.causal || key <= query);
+  }
+  /// The end of the keys that the queries from `row` on see.
+  TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
+    return size.causal ? std::min(row + tile_rows, keys()) : keys();
+  }
+  TROUPE_DEVICE input_head q_of(std::size_t head) const {
+    return {q, size.q, head, size, size.queries};
+  }
+  TROUPE_DEVICE input_head k_of(std::size_t head) const {
+    return {k, size.k, head, size, size.keys};
+  }
+  TROUPE_DEVICE input_head v_of(std::size_t head) const {
+    return {v, size.v, head, size, size.keys};
+  }
+  /// Of the result or its gradient.
+  TROUPE_DEVICE input_head y_of(const mixed_view& x, std::size_t head) const {
+    return {x, size.y, head, size, size.queries};
+  }
+};
+
+template <unsigned columns>
+struct attention_kernel {
+  operands x;
+  mixed_target y;
+  view<float> statistics; // (batch, heads, queries)
+  std::size_t blocks_per_head;
+
+  /// Changes products into exponentials, and scales earlier sums if a larger product was found.
+  TROUPE_DEVICE void to_exponentials(const tile_work<columns>& work, unsigned row, unsigned column,
+                                     float (&products)[own_rows][own_columns],
+                                     float (&largest)[own_rows], float (&totals)[own_rows],
+                                     float (&sums)[own_rows][columns]) const {
+    const auto factor = static_cast<float>(x.size.factor);
+    for (unsigned i = 0; i < own_rows; ++i) {
+      const auto query = row + work.ty + i * along;
+      float found = largest[i];
+      for (unsigned j = 0; j < own_columns; ++j) {
+        auto& p = products[i][j];
+        p = x.sees(query, column + work.tx + j * along) ? p * factor : -infinity;
+        found = p > found ? p : found;
+      }
+      found = work.row_maximum(found);
+      const float shift = found == -infinity ? 0 : found;
+      float total = 0;
+      for (unsigned j = 0; j < own_columns; ++j) {
+        products[i][j] = cpu::exp(products[i][j] - shift);
+        total += products[i][j];
+      }
+      const float shrink = cpu::exp(largest[i] - shift);
+      totals[i] = totals[i] * shrink + work.row_sum(total);
+      for (auto& sum : sums[i])
+        sum *= shrink;
+      largest[i] = found;
+    }
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const tile_work<columns> work(t);
+    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
+    for (auto task = t.block(); task < tasks; task += t.blocks()) {
+      const auto head = task / blocks_per_head;
+      const auto row = static_cast<unsigned>(task % blocks_per_head) * tile_rows;
+      const auto q = x.q_of(head);
+      const auto k = x.k_of(head);
+      const auto v = x.v_of(head);
+      float sums[own_rows][columns] = {};
+      float largest[own_rows];
+      float totals[own_rows] = {};
+      for (auto& one : largest)
+        one = -infinity;
+      for (unsigned column = 0; column < x.end_of_keys(row); column += tile_columns) {
+        float products[own_rows][own_columns];
+        work.multiply(q, row, k, column, products);
+        to_exponentials(work, row, column, products, largest, totals, sums);
+        work.store(products);
+        work.add_product(v, column, sums);
+      }
+      for (unsigned i = 0; i < own_rows; ++i) {
+        const auto query = row + work.ty + i * along;
+        for (auto& sum : sums[i])
+          sum /= totals[i];
+        if (statistics.data != nullptr && work.tx == 0 && query < x.queries())
+          statistics.store(head * x.size.queries + query, largest[i] + cpu::log(totals[i]));
+      }
+      if (y.data != nullptr)
+        work.write({y, x.size.y, head, x.size, x.size.queries}, row, sums);
+    }
+  }
+};
+
+/// The gradient of a score of a query for a key, from its share.
+TROUPE_DEVICE float slope_of(float share, float d_share, float product, float factor) {
+  return share * (d_share - product) * factor;
+}
+
+template <unsigned columns>
+struct query_gradient_kernel {
+  using many_registers = void;
+  operands x;
+  mixed_view dy, y;
+  view<const float> statistics; // (batch, heads, queries)
+  view<float> products;         // (batch, heads, queries): sum of dy y
+  mixed_target dq;
+  std::size_t blocks_per_head;
+
+  /// Sums of dy y of the thread's rows.
+  TROUPE_DEVICE void multiply_results(const tile_work<columns>& work, std::size_t head,
+                                      unsigned row, float (&product)[own_rows]) const {
+    const auto dy_of = x.y_of(dy, head);
+    const auto y_of = x.y_of(y, head);
+    for (unsigned i = 0; i < own_rows; ++i) {
+      const auto query = row + work.ty + i * along;
+      float sum = 0;
+      for (unsigned c = work.tx; c < dy_of.width; c += along)
+        sum = std::fma(dy_of.at(query, c), y_of.at(query, c), sum);
+      product[i] = work.row_sum(sum);
+      if (work.tx == 0 && query < x.queries())
+        products.store(head * x.size.queries + query, product[i]);
+    }
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const tile_work<columns> work(t);
+    const auto factor = static_cast<float>(x.size.factor);
+    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
+    for (auto task = t.block(); task < tasks; task += t.blocks()) {
+      const auto head = task / blocks_per_head;
+      const auto row = static_cast<unsigned>(task % blocks_per_head) * tile_rows;
+      float product[own_rows];
+      multiply_results(work, head, row, product);
+      if (dq.data == nullptr)
+        continue;
+      float shift[own_rows];
+      for (unsigned i = 0; i < own_rows; ++i) {
+        const auto query = row + work.ty + i * along;
+        shift[i] = query < x.queries() ? statistics.load(head * x.size.queries + query) : 0;
+      }
+      const auto k = x.k_of(head);
+      float sums[own_rows][columns] = {};
+      for (unsigned column = 0; column < x.end_of_keys(row); column += tile_columns) {
+        float shares[own_rows][own_columns];
+        float slopes[own_rows][own_columns];
+        work.multiply(x.q_of(head), row, k, column, shares);
+        work.multiply(x.y_of(dy, head), row, x.v_of(head), column, slopes);
+        for (unsigned i = 0; i < own_rows; ++i)
+          for (unsigned j = 0; j < own_columns; ++j) {
+            const bool seen = x.sees(row + work.ty + i * along, column + work.tx + j * along);
+            const float share = cpu::exp(shares[i][j] * factor - shift[i]);
+            slopes[i][j] = seen ? slope_of(share, slopes[i][j], product[i], factor) : 0;
+          }
+        work.store(slopes);
+        work.add_product(k, column, sums);
+      }
+      work.write({dq, x.size.q, head, x.size, x.size.queries}, row, sums);
+    }
+  }
+};
+
+/// Here, the rows of a tile are keys and its columns are queries.
+template <unsigned columns>
+struct key_gradient_kernel {
+  using many_registers = void;
+  operands x;
+  mixed_view dy;
+  view<const float> statistics; // (batch, heads, queries)
+  view<const float> products;   // (batch, heads, queries)
+  mixed_target dk, dv;
+  std::size_t blocks_per_head;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const tile_work<columns> work(t);
+    const auto factor = static_cast<float>(x.size.factor);
+    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
+    for (auto task = t.block(); task < tasks; task += t.blocks()) {
+      const auto head = task / blocks_per_head;
+      const auto row = static_cast<unsigned>(task % blocks_per_head) * tile_rows;
+      const auto q = x.q_of(head);
+      const auto k = x.k_of(head);
+      const auto v = x.v_of(head);
+      const auto dy_of = x.y_of(dy, head);
+      float k_sums[own_rows][columns] = {};
+      float v_sums[own_rows][columns] = {};
+      for (auto column = x.size.causal ? row : 0; column < x.queries(); column += tile_columns) {
+        float shares[own_rows][own_columns];
+        float slopes[own_rows][own_columns];
+        work.multiply(k, row, q, column, shares);
+        for (unsigned j = 0; j < own_columns; ++j) {
+          const auto query = column + work.tx + j * along;
+          const float shift =
+            query < x.queries() ? statistics.load(head * x.size.queries + query) : 0;
+          for (unsigned i = 0; i < own_rows; ++i)
+            shares[i][j] = x.sees(query, row + work.ty + i * along)
+              ? cpu::exp(shares[i][j] * factor - shift)
+              : 0;
+        }
+        work.store(shares);
+        work.add_product(dy_of, column, v_sums);
+        work.multiply(v, row, dy_of, column, slopes);
+        for (unsigned j = 0; j < own_columns; ++j) {
+          const auto query = column + work.tx + j * along;
+          const float product =
+            query < x.queries() ? products.load(head * x.size.queries + query) : 0;
+          for (unsigned i = 0; i < own_rows; ++i)
+            slopes[i][j] = x.sees(query, row + work.ty + i * along)
+              ? slope_of(shares[i][j], slopes[i][j], product, factor)
+              : 0;
+        }
+        work.store(slopes);
+        work.add_product(q, column, k_sums);
+      }
+      if (dk.data != nullptr)
+        work.write({dk, x.size.k, head, x.size, x.size.keys}, row, k_sums);
+      if (dv.data != nullptr)
+        work.write({dv, x.size.v, head, x.size, x.size.keys}, row, v_sums);
+    }
+  }
+};
+
+std::size_t elements_of(const attention_layout& size, const head_rows& where) {
+  return size.batch * where.sample;
+}
+
+mixed_view view_of(const mixed_input& x, std::size_t n) {
+  return {x.data, n, x.type};
+}
+
+mixed_target target_of(const mixed_output& x, std::size_t n) {
+  return {x.data, n, x.type};
+}
+
+operands operands_of(const attention_layout& size, const attention_inputs& x) {
+  return {size, view_of(x.q, elements_of(size, size.q)), view_of(x.k, elements_of(size, size.k)),
+          view_of(x.v, elements_of(size, size.v))};
+}
+
+std::size_t blocks_of(std::size_t rows) {
+  return (rows + tile_rows - 1) / tile_rows;
+}
+
+template <unsigned columns>
+launch_size launch_for(const attention_layout& size, std::size_t blocks_per_head) {
+  return {blocks_for(size.batch * size.heads * blocks_per_head, 1),
+          shared_elements<columns> * sizeof(float)};
+}
+
+/// A number of columns per thread, which the compiler knows.
+template <unsigned n>
+struct columns_per_thread {
+  static constexpr unsigned value = n;
+};
+
+/// Calls f(columns_per_thread) for the narrowest kernel that heads of this width fit into.
+template <class F>
+void with_columns(std::size_t width, F f) {
+  if (width <= std::size_t{2} * along)
+    f(columns_per_thread<2>{});
+  else if (width <= std::size_t{4} * along)
+    f(columns_per_thread<4>{});
+  else if (width <= std::size_t{8} * along)
+    f(columns_per_thread<8>{});
+  else
+    throw std::invalid_argument("attention: heads of " + std::to_string(width)
+                                + " columns are wider than 128");
+}
+
+} // namespace
+
+void attention(stream where, const attention_layout& size, const attention_inputs& x,
+               mixed_output y, float* statistics) {
+  const auto per_head = blocks_of(size.queries);
+  with_columns(size.width, [&](auto columns) {
+    constexpr auto n = decltype(columns)::value;
+    launch(where, "attention", launch_for<n>(size, per_head),
+           attention_kernel<n>{operands_of(size, x),
+                               target_of(y, elements_of(size, size.y)),
+                               {statistics, size.batch * size.heads * size.queries},
+                               per_head});
+  });
+}
+
+void attention_gradient(stream where, const attention_layout& size, const attention_inputs& x,
+                        mixed_input dy, mixed_input y, const float* statistics, float* products,
+                        const attention_gradients& out) {
+  const auto rows = size.batch * size.heads * size.queries;
+  const auto all = operands_of(size, x);
+  const auto dy_view = view_of(dy, elements_of(size, size.y));
+  const auto y_view = view_of(y, elements_of(size, size.y));
+  with_columns(size.width, [&](auto columns) {
+    constexpr auto n = decltype(columns)::value;
+    const auto by_query = blocks_of(size.queries);
+    launch(where, "query_gradient", launch_for<n>(size, by_query),
+           query_gradient_kernel<n>{all,
+                                    dy_view,
+                                    y_view,
+                                    {statistics, rows},
+                                    {products, rows},
+                                    target_of(out.q, elements_of(size, size.q)),
+                                    by_query});
+    if (out.k.data == nullptr && out.v.data == nullptr)
+      return;
+    const auto by_key = blocks_of(size.keys);
+    launch(where, "key_gradient", launch_for<n>(size, by_key),
+           key_gradient_kernel<n>{all,
+                                  dy_view,
+                                  {statistics, rows},
+                                  {products, rows},
+                                  target_of(out.k, elements_of(size, size.k)),
+                                  target_of(out.v, elements_of(size, size.v)),
+                                  by_key});
+  });
+}
+
+} // namespace troupe::cuda

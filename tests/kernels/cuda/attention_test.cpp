@@ -1,0 +1,286 @@
+#include "kernels/cuda/attention.hpp"
+
+#include "kernels/cpu/attention.hpp"
+#include "tests/kernels/cuda/narrow.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Shares are exponentials of scores, so their relative error is the absolute error of a score: a
+/// few units of 2^-24 for each product that is added.
+double share_tolerance(const attention_layout& size) {
+  return std::max(2e-6, 6e-8 * static_cast<double>(size.width));
+}
+
+/// (batch, time, 3 heads * width): queries, keys and values of self-attention in one tensor.
+attention_layout packed_layout(std::size_t heads, std::size_t time, std::size_t width,
+                               bool causal) {
+  attention_layout result;
+  result.batch = 2;
+  result.heads = heads;
+  result.width = width;
+  result.queries = result.keys = time;
+  result.causal = causal;
+  result.factor = 0.8;
+  const auto columns = heads * width;
+  const auto part = [&](std::size_t i) {
+    return head_rows{i * columns, time * 3 * columns, width, 3 * columns};
+  };
+  result.q = part(0);
+  result.k = part(1);
+  result.v = part(2);
+  result.y = {0, time * columns, width, columns};
+  return result;
+}
+
+/// (batch, heads, time, width), each tensor apart.
+attention_layout head_layout(std::size_t heads, std::size_t queries, std::size_t keys,
+                             std::size_t width) {
+  attention_layout result;
+  result.batch = 2;
+  result.heads = heads;
+  result.width = width;
+  result.queries = queries;
+  result.keys = keys;
+  result.factor = -0.6;
+  result.q = result.y = {0, heads * queries * width, queries * width, width};
+  result.k = result.v = {0, heads * keys * width, keys * width, width};
+  return result;
+}
+
+/// The arrays of a layout, and their results in double.
+struct attention_trial {
+  attention_layout size;
+  std::vector<float> q, k, v, dy;
+  std::vector<double> y, statistics, dq, dk, dv;
+
+  attention_trial(const attention_layout& layout, bool packed) : size(layout) {
+    q = random_floats(elements(size.q), "q");
+    k = packed ? q : random_floats(elements(size.k), "k");
+    v = packed ? q : random_floats(elements(size.v), "v");
+    dy = random_floats(elements(size.y), "dy");
+    compute();
+  }
+
+  std::size_t elements(const head_rows& x) const { return size.batch * x.sample; }
+  range all() const { return {0, size.batch * size.heads}; }
+  std::size_t rows() const { return size.batch * size.heads * size.queries; }
+
+  void compute() {
+    compute_results();
+    compute_gradients();
+  }
+  void compute_results() {
+    y.assign(dy.size(), 0);
+    statistics.assign(rows(), 0);
+    with_inputs([&](const cpu::attention_inputs<double>& x, double* scratch) {
+      cpu::attention(size, all(), x, y.data(), statistics.data(), scratch);
+    });
+  }
+  /// Reads the results.
+  void compute_gradients() {
+    dq.assign(q.size(), 0);
+    dk.assign(k.size(), 0);
+    dv.assign(v.size(), 0);
+    with_inputs([&](const cpu::attention_inputs<double>& x, double* scratch) {
+      cpu::attention_gradient(size, all(), x, as_doubles(dy).data(), y.data(), statistics.data(),
+                              {dq.data(), dk.data(), dv.data()}, scratch);
+    });
+  }
+  /// All gradients of a packed layout: each one has its own columns of one tensor.
+  std::vector<double> packed_gradients() const {
+    std::vector<double> result(dq.size());
+    for (std::size_t i = 0; i < result.size(); ++i)
+      result[i] = dq[i] + dk[i] + dv[i];
+    return result;
+  }
+
+private:
+  template <class F>
+  void with_inputs(F f) const {
+    const auto wide_q = as_doubles(q);
+    const auto wide_k = as_doubles(k);
+    const auto wide_v = as_doubles(v);
+    const auto bytes = cpu::attention_scratch_elements<double>(size) * sizeof(double);
+    const std::unique_ptr<double[], void (*)(double*)> scratch(
+      static_cast<double*>(::operator new (bytes, std::align_val_t{64})),
+      [](double* p) { ::operator delete (p, std::align_val_t{64}); });
+    f({wide_q.data(), wide_k.data(), wide_v.data()}, scratch.get());
+  }
+};
+
+/// The results of a GPU, in this type. In a packed layout, dq has all gradients.
+struct gpu_results {
+  std::vector<float> y, statistics, dq, dk, dv;
+};
+
+/// An array of elements of any type.
+class device_elements {
+public:
+  device_elements(dtype type, const std::vector<float>& x) : type_(type) {
+    if (type == dtype::float32)
+      wide_ = std::make_unique<device_array<float>>(x);
+    else
+      narrow_ = std::make_unique<device_array<std::uint16_t>>(narrowed(type, x));
+  }
+  device_elements(dtype type, std::size_t n) : type_(type) {
+    if (type == dtype::float32)
+      wide_ = std::make_unique<device_array<float>>(n);
+    else
+      narrow_ = std::make_unique<device_array<std::uint16_t>>(n);
+  }
+  cuda::mixed_input in() const { return {data(), type_}; }
+  cuda::mixed_output out() const { return {data(), type_}; }
+  std::vector<float> values() const {
+    return wide_ ? wide_->values() : widened_all(type_, narrow_->values());
+  }
+
+private:
+  void* data() const { return wide_ ? static_cast<void*>(wide_->data()) : narrow_->data(); }
+  dtype type_;
+  std::unique_ptr<device_array<float>> wide_;
+  std::unique_ptr<device_array<std::uint16_t>> narrow_;
+};
+
+gpu_results run_on_gpu(const attention_trial& x, dtype type, bool packed) {
+  const device_elements q(type, x.q);
+  const device_elements k(type, x.k);
+  const device_elements v(type, x.v);
+  const device_elements dy(type, x.dy);
+  const device_elements y(type, x.dy.size());
+  const device_elements dq(type, x.q.size());
+  const device_elements dk(type, x.k.size());
+  const device_elements dv(type, x.v.size());
+  const device_array<float> statistics(x.rows());
+  const device_array<float> products(x.rows());
+  const cuda::attention_inputs in = packed ? cuda::attention_inputs{q.in(), q.in(), q.in()}
+                                           : cuda::attention_inputs{q.in(), k.in(), v.in()};
+  cuda::attention({}, x.size, in, y.out(), statistics.data());
+  const cuda::attention_gradients out = packed
+    ? cuda::attention_gradients{dq.out(), dq.out(), dq.out()}
+    : cuda::attention_gradients{dq.out(), dk.out(), dv.out()};
+  cuda::attention_gradient({}, x.size, in, dy.in(), y.in(), statistics.data(), products.data(),
+                           out);
+  return {y.values(), statistics.values(), dq.values(), packed ? dq.values() : dk.values(),
+          packed ? dq.values() : dv.values()};
+}
+
+void check_layout(const attention_layout& layout, bool packed) {
+  const attention_trial x(layout, packed);
+  const auto tolerance = share_tolerance(layout);
+  std::vector<float> first[2];
+  in_all_orders([&] {
+    const auto found = run_on_gpu(x, dtype::float32, packed);
+    check_close(found.y, x.y, tolerance, 5 * tolerance, "result");
+    check_close(found.statistics, x.statistics, tolerance, 5 * tolerance, "statistics");
+    if (packed) {
+      check_close(found.dq, x.packed_gradients(), tolerance, 20 * tolerance, "gradients");
+    } else {
+      check_close(found.dq, x.dq, tolerance, 20 * tolerance, "d queries");
+      check_close(found.dk, x.dk, tolerance, 20 * tolerance, "d keys");
+      check_close(found.dv, x.dv, tolerance, 20 * tolerance, "d values");
+    }
+    if (first[0].empty()) {
+      first[0] = found.y;
+      first[1] = found.dq;
+    }
+    BOOST_TEST(same_bits(found.y, first[0]));
+    BOOST_TEST(same_bits(found.dq, first[1]));
+  });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_attention)
+
+// Tiles have 64 rows and 32 columns.
+BOOST_AUTO_TEST_CASE(lengths_around_tiles) {
+  for (const std::size_t time : {1, 2, 31, 32, 33, 63, 64, 65, 97, 160})
+    for (const bool causal : {false, true})
+      BOOST_TEST_CONTEXT(time << (causal ? " positions, causal" : " positions"))
+  check_layout(packed_layout(time > 64 ? 1 : 2, time, 5, causal), true);
+}
+
+BOOST_AUTO_TEST_CASE(other_numbers_of_keys) {
+  for (const auto& [queries, keys] :
+       std::vector<std::pair<std::size_t, std::size_t>>{{1, 70}, {70, 1}, {33, 64}, {65, 31}})
+    check_layout(head_layout(2, queries, keys, 4), false);
+}
+
+// A kernel for each width; heads that do not fill it, and the widest one.
+BOOST_AUTO_TEST_CASE(widths_of_heads) {
+  for (const std::size_t width : {1, 31, 32, 33, 64, 65, 128})
+    BOOST_TEST_CONTEXT(width << " columns")
+  check_layout(packed_layout(1, 34, width, true), true);
+  const device_array<float> x(129);
+  auto layout = head_layout(1, 1, 1, 129);
+  layout.batch = 1;
+  BOOST_CHECK_THROW(cuda::attention({}, layout, {x.data(), x.data(), x.data()}, x.data(), nullptr),
+                    std::invalid_argument);
+}
+
+// Sums are in float32, whatever the type of the operands. Each result is rounded once.
+BOOST_AUTO_TEST_CASE(types_of_16_bits) {
+  for (const auto type : narrow_types)
+    for (const bool causal : {false, true}) {
+      attention_trial x(packed_layout(2, 70, 6, causal), true);
+      for (auto* values : {&x.q, &x.k, &x.v, &x.dy})
+        *values = widened_all(type, narrowed(type, *values));
+      x.compute();
+      const auto narrow = run_on_gpu(x, type, true);
+      const auto wide = run_on_gpu(x, dtype::float32, true);
+      BOOST_TEST(same_bits(narrow.y, widened_all(type, narrowed(type, wide.y))));
+      BOOST_TEST(same_bits(narrow.statistics, wide.statistics));
+      // The gradient reads the result that was rounded.
+      x.y = as_doubles(narrow.y);
+      x.compute_gradients();
+      const double rounding = type == dtype::bfloat16 ? 1.0 / 256 : 1.0 / 2048;
+      check_close(narrow.dq, x.packed_gradients(), rounding + share_tolerance(x.size),
+                  20 * share_tolerance(x.size), "gradients");
+    }
+}
+
+BOOST_AUTO_TEST_CASE(results_that_are_not_needed) {
+  const attention_trial x(head_layout(1, 40, 35, 3), false);
+  const auto tolerance = share_tolerance(x.size);
+  const device_array<float> q(x.q);
+  const device_array<float> k(x.k);
+  const device_array<float> v(x.v);
+  const device_array<float> dy(x.dy);
+  const device_array<float> y(x.dy.size());
+  const device_array<float> statistics(x.rows());
+  const device_array<float> products(x.rows());
+  const cuda::attention_inputs in{q.data(), k.data(), v.data()};
+  cuda::attention({}, x.size, in, static_cast<float*>(nullptr), statistics.data());
+  check_close(statistics.values(), x.statistics, tolerance, 5 * tolerance, "statistics");
+  cuda::attention({}, x.size, in, y.data(), nullptr);
+  check_close(y.values(), x.y, tolerance, 5 * tolerance, "result");
+  const device_array<float> dk(x.k.size());
+  cuda::attention_gradient({}, x.size, in, dy.data(), y.data(), statistics.data(), products.data(),
+                           {{}, dk.data(), {}});
+  check_close(dk.values(), x.dk, tolerance, 20 * tolerance, "d keys");
+  const device_array<float> dq(x.q.size());
+  const auto before = launches();
+  cuda::attention_gradient({}, x.size, in, dy.data(), y.data(), statistics.data(), products.data(),
+                           {dq.data(), {}, {}});
+  BOOST_TEST(launches() - before == 1U);
+  check_close(dq.values(), x.dq, tolerance, 20 * tolerance, "d queries");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
