@@ -5,7 +5,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef F_SEAL_FUTURE_WRITE // Linux 5.1, which is younger than some headers
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 namespace troupe {
+
+namespace {
+
+/// From now on, the file can neither be mapped for writing nor be written to, and no part of it can
+/// be freed. Mappings that exist stay writable. Returns false before Linux 5.1.
+bool keep_others_from_writing(int file) noexcept {
+  return ::fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
+}
+
+/// The seals that open() requires. Every file that troupe creates on this system has them.
+int usual_seals() noexcept {
+  static const bool future_write = [] {
+    const int file = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const bool known = file >= 0 && keep_others_from_writing(file);
+    if (file >= 0)
+      ::close(file);
+    return known;
+  }();
+  return F_SEAL_SHRINK | (future_write ? F_SEAL_FUTURE_WRITE : 0);
+}
+
+} // namespace
 
 shared_memory& shared_memory::operator=(shared_memory other) noexcept {
   std::swap(data_, other.data_);
@@ -24,10 +50,8 @@ shared_memory::~shared_memory() {
 shared_memory shared_memory::create(std::size_t bytes) noexcept {
   shared_memory result;
   result.file_ = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // If the system lacks memory, fallocate() fails. Without it, the first write would kill the
-  // process.
-  if (result.file_ < 0 || ::fallocate(result.file_, 0, 0, static_cast<off_t>(bytes)) != 0
-      || ::fcntl(result.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+  // If memory is short, fallocate() fails. Without this call, a later write would kill the process.
+  if (result.file_ < 0 || ::fallocate(result.file_, 0, 0, static_cast<off_t>(bytes)) != 0)
     return {};
   auto* data =
     ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, result.file_, 0);
@@ -35,6 +59,10 @@ shared_memory shared_memory::create(std::size_t bytes) noexcept {
     return {};
   result.data_ = static_cast<std::byte*>(data);
   result.size_ = bytes;
+  // Not before: a sealed file cannot be mapped for writing.
+  keep_others_from_writing(result.file_);
+  if (::fcntl(result.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return {};
   return result;
 }
 
@@ -43,10 +71,11 @@ shared_memory shared_memory::open(int file, std::size_t bytes) noexcept {
   owner.file_ = file;
   struct stat status {};
   const int seals = ::fcntl(file, F_GET_SEALS);
-  if (bytes == 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(file, &status) != 0
+  const int wanted = usual_seals();
+  if (bytes == 0 || seals < 0 || (seals & wanted) != wanted || ::fstat(file, &status) != 0
       || static_cast<std::size_t>(status.st_size) < bytes)
     return {};
-  // Mapping a file without pages of its own would allocate them here, at the cost of this process.
+  // A file may lack pages. Mapping it would allocate them, at the cost of this process.
   constexpr std::size_t block_bytes = 512;
   if (static_cast<std::size_t>(status.st_blocks) * block_bytes < bytes)
     return {};

@@ -20,8 +20,8 @@ public:
   static shared_memory create(std::size_t bytes) noexcept;
 
   /// Maps memory of another process for reading. Takes ownership of the descriptor. Empty if the
-  /// file has fewer than `bytes` bytes, or if it can shrink: reading a shrunk file would kill this
-  /// process.
+  /// file has fewer than `bytes` bytes or lacks pages, if others than its owner can write to it, or
+  /// if it can shrink: reading a shrunk file would kill this process.
   static shared_memory open(int file, std::size_t bytes) noexcept;
 
   explicit operator bool() const noexcept { return data_ != nullptr; }

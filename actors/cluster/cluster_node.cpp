@@ -41,8 +41,8 @@ constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
 /// exchange no payloads before they know the job.
 constexpr std::size_t least_payload = std::size_t{64} << 20;
 
-/// Time for an answer to Join. The answer may wait while the link's connection is broken: until one
-/// end suspects it, and until it is restored.
+/// Time for an answer to Join. If the link's connection breaks, the answer is late: first, one end
+/// must notice, and then the connection must be restored.
 constexpr std::chrono::milliseconds join_patience = 2 * stream_channel::first_suspicion;
 
 /// A stopping node waits this long for others.
@@ -322,10 +322,11 @@ void cluster_node::on_link_up(const link_up& x) {
     return;
   }
   dialling_.erase(x.peer);
-  // A second start of a task does not replace the first one: its messages are answered, but its
-  // join is refused.
-  if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation)
+  // A second start of a task does not replace the first one. It may ask to join, which is refused.
+  if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation) {
+    x.session->park();
     return;
+  }
   const auto address = addresses_.find(x.peer);
   spdlog::debug("link to {}{} is up", to_string(x.peer),
                 address == addresses_.end() ? ", which dialled," : " at " + address->second);
@@ -334,8 +335,7 @@ void cluster_node::on_link_up(const link_up& x) {
     anon_send(i->second.handle, end_link{});
   drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
   links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
-  x.session->limit(options_.links.window);
-  x.session->accept(options_.links.transfer.max_bytes);
+  x.session->limit(options_.links.limits());
   monitor(links_[x.peer].handle);
   flush_waiting();
 }
@@ -638,19 +638,21 @@ void cluster_node::on_joined(const proto::Joined& x) {
 }
 
 // A few copies of all weights and states can be in transit to a peer: the state of a checkpoint,
-// gradients, and weights. No message of the built-in protocols has a payload larger than all weights.
+// gradients, and weights. No message of the built-in protocols has a payload larger than all
+// weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);
   auto& limits = options_.links;
   limits.suspect_after = std::chrono::milliseconds{context.job.runtime().suspect_after_ms()};
+  limits.grace = std::chrono::milliseconds{context.job.runtime().link_grace_ms()};
   limits.window =
     std::min<std::uint64_t>(limits.window, std::max<std::uint64_t>(least_window, 16 * bytes));
-  limits.transfer.max_bytes = std::min(most_payload_, std::max<std::size_t>(least_payload, 16 * bytes));
+  limits.transfer.max_bytes =
+    std::min(most_payload_, std::max<std::size_t>(least_payload, 16 * bytes));
   for (auto& [peer, x] : links_) {
     // The peer may send payloads before the link handles the message.
-    x.session->accept(limits.transfer.max_bytes);
-    anon_send(x.handle,
-              change_limits{limits.suspect_after, limits.window, limits.transfer.max_bytes});
+    x.session->limit(limits.limits());
+    anon_send(x.handle, change_limits{limits.suspect_after, limits.limits()});
   }
 }
 

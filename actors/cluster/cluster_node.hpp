@@ -102,10 +102,10 @@ using node_shell = node_actor::extend<
 /// Nodes may start in any order. A node dials until it succeeds or the join time-out passes, and
 /// reports which nodes it waits for.
 ///
-/// Other processes reach it through the framework's own protocol: any program that connects to its
-/// port. It accepts Hello and Probe from everyone, within limits. It accepts all other messages
-/// only from actors of its own process, such as the ports of its links. Nothing but its own code
-/// ends it: send it crash_node.
+/// Any program that connects to the node's port can send messages to this actor, by the framework's
+/// own protocol. It accepts Hello and Probe from everyone, within limits. It accepts all other
+/// messages only from actors of its own process, such as the ports of its links. It ignores exit
+/// messages; an actor of this process can end it with crash_node.
 class cluster_node : public guarded<node_shell::base>, private protocol_host {
 public:
   using super = guarded<node_shell::base>;

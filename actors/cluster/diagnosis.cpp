@@ -80,6 +80,15 @@ private:
     }
   }
 
+  /// The problem with the second connection; empty if there is none.
+  static std::string lack_of(const Reach& r) {
+    if (r.channel_port() == 0 || r.channel_problem() == Reach::REACHED)
+      return "";
+    return "no second connection (port " + std::to_string(r.channel_port()) + ": "
+      + (r.channel_problem() == Reach::TIMED_OUT ? "no answer within seconds" : r.channel_detail())
+      + ')';
+  }
+
   std::string seen_from_here(std::size_t i) {
     const auto& r = x_.here[i];
     auto problem = problem_of(r, i);
@@ -128,6 +137,8 @@ private:
       result.is = pair_finding::state::reached;
       result.problem.clear();
     }
+    if (there && result.is == pair_finding::state::reached)
+      result.problem = lack_of(*there);
     return result;
   }
 
@@ -162,6 +173,11 @@ private:
       if (r.hosted_size() > 0 && !holds(r.hosted(), process))
         return names_of(r.hosted())
           + " answers there. Start each task on its own host, with the same cluster file on all";
+      if (const auto lack = lack_of(r); !lack.empty())
+        return lack
+          + ". Messages then share the first connection, which is slower, and the run loses the "
+            "task if it breaks. Start the task with --channel-port=N, and open port N in the "
+            "firewall";
       return "";
     case Reach::UNKNOWN_PORT:
       return "";

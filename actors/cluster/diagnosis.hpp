@@ -33,7 +33,8 @@ struct pair_finding {
   bool needed = false;
   /// For example "10.0.0.7:7000"; empty if not tried.
   std::string resolved;
-  /// The problem, or the reason why the result is unknown.
+  /// The problem, or the reason why the result is unknown. If the process can be reached, but not
+  /// at its port for second connections: that.
   std::string problem;
 };
 

@@ -35,6 +35,7 @@ constexpr std::size_t basp_header_bytes = 32;
 constexpr std::size_t longest_handshake = 4096;
 constexpr std::string_view framework_name = "generic-caf-app";
 constexpr std::string_view identity_start = "troupe/";
+constexpr std::string_view channel_start = "channel=";
 constexpr char identity_end = ';';
 
 /// Largest number of connections to try at the same time.
@@ -149,7 +150,7 @@ void understand(const std::string& handshake, proto::Reach& x) {
   const auto end = handshake.find(identity_end, start);
   if (start == std::string::npos || end == std::string::npos)
     return; // The node is part of another program, which need not introduce itself.
-  // "troupe/0.1.0 coordinator/0 worker/0;"
+  // "troupe/0.1.0 coordinator/0 worker/0 channel=41234;"
   std::string_view rest{handshake.data() + start + identity_start.size(),
                         end - start - identity_start.size()};
   const auto next = [&rest] {
@@ -160,6 +161,11 @@ void understand(const std::string& handshake, proto::Reach& x) {
   x.set_version(next());
   while (!rest.empty()) {
     const auto word = next();
+    if (word.starts_with(channel_start)) {
+      x.set_channel_port(
+        static_cast<std::uint16_t>(std::strtoul(word.c_str() + channel_start.size(), nullptr, 10)));
+      continue;
+    }
     const auto slash = word.find('/');
     auto& task = *x.add_hosted();
     task.set_job(word.substr(0, slash));
@@ -179,6 +185,21 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
+/// Tries the second port of a node that answers at this address.
+void probe_channel(addrinfo to, std::chrono::milliseconds limit, proto::Reach& x) {
+  sockaddr_storage address{};
+  std::memcpy(&address, to.ai_addr, to.ai_addrlen);
+  const auto port = htons(static_cast<std::uint16_t>(x.channel_port()));
+  if (to.ai_family == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = port;
+  else
+    reinterpret_cast<sockaddr_in&>(address).sin_port = port;
+  to.ai_addr = reinterpret_cast<sockaddr*>(&address);
+  const int error = connect_to(to, steady_clock::now() + limit);
+  x.set_channel_problem(error == 0 ? proto::Reach::REACHED : problem_of(error));
+  x.set_channel_detail(error == 0 ? "" : std::generic_category().message(error));
+}
+
 /// Tries one address of a name. Returns true if something answers there.
 bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds limit,
                proto::Reach& x) {
@@ -190,6 +211,8 @@ bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds
     socket.get() < 0 ? errno : connect_to(socket.get(), to.ai_addr, to.ai_addrlen, deadline);
   if (error == 0) {
     understand(read_handshake(socket.get(), deadline), x);
+    if (x.channel_port() != 0)
+      probe_channel(to, limit, x);
     return true;
   }
   x.set_problem(problem_of(error));
@@ -201,11 +224,13 @@ bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds
 
 } // namespace
 
-std::string identity_of(std::span<const task_name> tasks) {
+std::string identity_of(std::span<const task_name> tasks, std::uint16_t channel_port) {
   std::string result{identity_start};
   result += version();
   for (auto& x : tasks)
     result += ' ' + to_string(x);
+  if (channel_port != 0)
+    (result += ' ').append(channel_start) += std::to_string(channel_port);
   return result + identity_end;
 }
 

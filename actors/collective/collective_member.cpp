@@ -292,7 +292,7 @@ void collective_member::blame(errc code, std::size_t rank, const std::string& wh
     why.waited = std::chrono::floor<std::chrono::milliseconds>(clock().now() - moved_);
     why.text += rank_text(options_.rank) + " of " + std::to_string(options_.ranks)
       + " waits in all-reduce " + std::to_string(number_) + ", step " + std::to_string(why.step)
-      + " of " + std::to_string(steps_of(schedule(), options_.ranks)) + ", since "
+      + " of " + std::to_string(steps_of(schedule(), options_.ranks)) + ", for "
       + std::to_string(why.waited.count()) + " ms)";
   } else {
     why.text += "found by " + rank_text(options_.rank) + " of " + std::to_string(options_.ranks)

@@ -129,7 +129,7 @@ void coordinator::report_waiting() {
          + plural(static_cast<std::size_t>(join_timeout().count() / 1000), "second") + ": missing "
          + members_.missing() + ". Start them with `troupe node`, with the same cluster file");
   } else if (waited >= next_notice_) {
-    notice("waiting for " + members_.missing() + " since "
+    notice("waiting for " + members_.missing() + " for "
            + plural(static_cast<std::size_t>(waited.count()), "second"));
     next_notice_ = waited + std::chrono::seconds{5};
   }

@@ -102,9 +102,10 @@ private:
   std::atomic<std::chrono::steady_clock::time_point> due_ = never;
 };
 
-channel_host::channel_host(caf::actor_system& sys, channel_host_options options)
-  : sys_(sys), options_(std::move(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-    bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+channel_host::channel_host(caf::actor_system& sys, channel_host_options options,
+                           file_descriptor listener)
+  : sys_(sys), options_(std::move(options)), remote_(std::move(listener)),
+    epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
     spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), timer_(std::make_shared<timer>()) {
   if (!epoll_ || !bell_)
     fail_with("epoll");
@@ -117,7 +118,8 @@ channel_host::channel_host(caf::actor_system& sys, channel_host_options options)
   }
   if (!options_.address.empty()) {
     auto port = options_.port;
-    remote_ = listen_on(options_.address, port);
+    if (!remote_)
+      remote_ = listen_on(options_.address, port);
     offer_.set_port(port);
     watch(remote_.get(), EPOLLIN, [this](auto) { on_connection(remote_.get(), false); });
   }
@@ -310,7 +312,8 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
   stream_options how;
   how.lends = same_host;
   how.resumes = !same_host;
-  how.max_bytes = options_.max_bytes;
+  how.limits.max_bytes = options_.max_bytes;
+  how.limits.grace = options_.grace;
   how.wake = [timer = timer_] { timer->set(tick); };
   how.wake_later = [timer = timer_] { timer->set(long_tick); };
   return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
@@ -438,7 +441,7 @@ void channel_host::on_cut(const channel_ptr& channel) {
   // If a connection breaks before both sides have agreed where to continue, the channel counts as
   // cut since the first break.
   if (where.give_up == time_point{})
-    where.give_up = std::chrono::steady_clock::now() + options_.grace;
+    where.give_up = std::chrono::steady_clock::now() + keep->grace();
   spdlog::debug("the connection to {} broke", where.address);
   try {
     in_background([this, keep, where, cuts = keep->cuts()] {
@@ -529,7 +532,7 @@ void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& 
     problem = "its port answers, but it did not come back";
   else
     problem = "it did not come back within "
-      + std::to_string(std::chrono::duration<double>(options_.grace).count()) + " s";
+      + std::to_string(std::chrono::duration<double>(channel->grace()).count()) + " s";
   post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
 }
 

@@ -17,13 +17,13 @@ struct channel_host_options {
   /// If true, peers on this host connect through a Unix socket and share memory. Otherwise they use
   /// TCP, like all others.
   bool local = true;
-  /// See stream_options.
+  /// See stream_options::limits.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// How long a peer may take to accept a connection.
   std::chrono::milliseconds connect_timeout{2'000};
-  /// How long a connection between hosts may stay broken before its channel is given up. If the
-  /// peer is the side that connects again, and its port still accepts connections, it gets
-  /// stream_channel::unnoticed_for() in addition.
+  /// How long a connection between hosts may stay broken before its channel is given up, unless
+  /// stream_channel::limit() sets another time. If the peer is the side that connects again, and
+  /// its port still accepts connections, it gets stream_channel::unnoticed_for() in addition.
   std::chrono::milliseconds grace{5'000};
   /// If the peer's port refuses connections for this long, its process has ended. A shorter refusal
   /// may come from a firewall or proxy that restarts.
@@ -44,7 +44,8 @@ struct channel_host_options {
 class channel_host final : public channel_maker {
 public:
   /// Throws std::system_error if it cannot listen.
-  channel_host(caf::actor_system& sys, channel_host_options options);
+  /// @param listener a socket that already listens for peers on other hosts, at `options.port`
+  channel_host(caf::actor_system& sys, channel_host_options options, file_descriptor listener = {});
 
   /// Calls stop().
   ~channel_host() override;

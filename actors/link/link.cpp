@@ -106,7 +106,7 @@ caf::behavior link::make_behavior() {
     });
   monitor(owner_);
   session_ = std::make_shared<link_session>(system(), local_, ctrl());
-  session_->accept(options_.transfer.max_bytes);
+  session_->limit(options_.limits());
   delayed_send(this, introduction_time, introduction_limit{});
   greet();
   return {
@@ -330,10 +330,8 @@ channel_maker::on_channel link::channel_listener() {
 
 void link::on_limits(const change_limits& x) {
   options_.suspect_after = x.suspect_after;
-  options_.window = x.window;
-  options_.transfer.max_bytes = x.max_bytes;
-  session_->limit(x.window);
-  session_->accept(x.max_bytes);
+  options_.window = x.channel.window;
+  options_.transfer.max_bytes = x.channel.max_bytes;
 }
 
 void link::on_channel_settled(const channel_settled& x) {
@@ -341,10 +339,11 @@ void link::on_channel_settled(const channel_settled& x) {
   if (!x.problem.empty()) {
     spdlog::debug("no channel to {}: {}", to_string(peer_task_), x.problem);
     if (options_.channels && owner_)
-      send(owner_, link_notice{"no second connection to " + to_string(peer_task_) + " (" + x.problem
-                               + "): its messages use the first one, which is slower and is not "
-                                 "restored if it breaks; open the port of --channel-port in the "
-                                 "firewall"});
+      send(owner_,
+           link_notice{"no second connection to " + to_string(peer_task_) + " (" + x.problem
+                       + "): its messages use the first one, which is slower and is not "
+                         "restored if it breaks; open the port of --channel-port in the "
+                         "firewall"});
     send(caf::actor_cast<caf::actor>(peer_), proto::ChannelRefused{});
   }
   announce_up();

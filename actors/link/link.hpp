@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/link/channel_limits.hpp"
 #include "actors/link/channel_maker.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/link/link_secret.hpp"
@@ -58,9 +59,7 @@ inline constexpr std::chrono::seconds time_to_become_peer{3};
 /// Changes these link_options.
 struct change_limits {
   std::chrono::milliseconds suspect_after;
-  std::uint64_t window = 0;
-  /// See transfer_limits.
-  std::size_t max_bytes = 0;
+  channel_limits channel;
 };
 
 } // namespace troupe
@@ -84,15 +83,19 @@ struct link_options {
   std::chrono::hours request_limit{24};
   /// A peer counts as lost if its channel has carried nothing from it for this long. If the peer is
   /// on another host, it counts as lost only if, in addition, the connection cannot be restored
-  /// within channel_host_options::grace.
+  /// within `grace`.
   std::chrono::milliseconds suspect_after = stream_channel::first_suspicion;
   /// Limit for bytes that wait for the peer: not sent, not acknowledged, or lent to it. The link
   /// ends if more bytes wait, unless they are all from one message.
   std::uint64_t window = std::uint64_t{1} << 36;
+  /// See channel_limits. Without a value: channel_host_options::grace.
+  std::optional<std::chrono::milliseconds> grace;
   /// The cluster's secret. Both ends of a link must prove that they know it. Empty: none.
   std::string secret;
   /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
   std::shared_ptr<channel_maker> channels;
+
+  channel_limits limits() const { return {window, transfer.max_bytes, grace}; }
 };
 
 /// One end of the connection between two nodes. First, it introduces its node to the other one. It

@@ -20,10 +20,8 @@ bool link_session::use(std::shared_ptr<stream_channel> channel) {
   const std::lock_guard guard{mutex_};
   if (!closed_)
     channel_ = std::move(channel);
-  if (channel_ && window_)
-    channel_->limit(*window_);
-  if (channel_ && accepts_)
-    channel_->accept(*accepts_);
+  if (channel_ && limits_)
+    channel_->limit(*limits_);
   return !closed_;
 }
 
@@ -42,18 +40,11 @@ bool link_session::lends() const {
   return channel_ && channel_->lends();
 }
 
-void link_session::limit(std::uint64_t window) {
+void link_session::limit(const channel_limits& x) {
   const std::lock_guard guard{mutex_};
-  window_ = window;
+  limits_ = x;
   if (channel_)
-    channel_->limit(window);
-}
-
-void link_session::accept(std::uint64_t most_bytes) {
-  const std::lock_guard guard{mutex_};
-  accepts_ = most_bytes;
-  if (channel_)
-    channel_->accept(most_bytes);
+    channel_->limit(x);
 }
 
 void link_session::introduce(const link_peer& peer) {
@@ -161,6 +152,11 @@ std::string link_session::problem_of(const endpoint& to, const std::optional<lin
   }
   if (!peer)
     return "a node that has not introduced itself sent a message to " + to_string(to);
+  const bool joins =
+    to.service == proto::COORDINATOR && !content.empty() && content.match_element<proto::Join>(0);
+  if (parked_ && !joins)
+    return "another start of " + to_string(peer->task)
+      + " is connected; this one sent a message to " + to_string(to);
   auto why = refusal(*peer, to, content);
   if (why.empty() && only && !speaks_for(*peer, *only))
     why = "a message that only " + to_string(only->task) + " may send there";

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/link/channel_limits.hpp"
 #include "actors/link/directory.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
@@ -59,10 +60,11 @@ public:
   std::uint64_t refused() const noexcept { return refused_; }
 
   /// See stream_channel::limit().
-  void limit(std::uint64_t window);
+  void limit(const channel_limits& x);
 
-  /// See stream_channel::accept().
-  void accept(std::uint64_t most_bytes);
+  /// The peer is a second start of a task whose first start still has a link here. From now on, it
+  /// may only ask to join; the answer says why it may not.
+  void park() noexcept { parked_ = true; }
 
   /// See stream_channel::keep_alive(). True without a channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
@@ -104,8 +106,8 @@ private:
   mutable std::mutex mutex_;
   bool closed_ = false;
   std::optional<link_peer> peer_;
-  std::optional<std::uint64_t> window_;
-  std::optional<std::uint64_t> accepts_;
+  std::optional<channel_limits> limits_;
+  std::atomic<bool> parked_ = false;
   /// Null after close().
   caf::strong_actor_ptr link_;
   /// If null, the link sends the messages.

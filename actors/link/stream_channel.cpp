@@ -71,8 +71,8 @@ bool has_payload(const caf::message& x) {
 stream_channel::stream_channel(caf::actor_system& sys, file_descriptor socket,
                                stream_options options)
   : sys_(sys), socket_(std::move(socket)), options_(std::move(options)),
-    same_host_(options_.lends || has_equal_ends(socket_.get())), window_(options_.window),
-    accepts_(options_.max_bytes), reader_(staging_bytes) {}
+    same_host_(options_.lends || has_equal_ends(socket_.get())), limits_(options_.limits),
+    accepts_(limits_.max_bytes), reader_(staging_bytes) {}
 
 stream_channel::~stream_channel() = default;
 
@@ -127,16 +127,25 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
 
 // The thread that watches the socket ends the channel.
 bool stream_channel::overflows(const payload& body, std::size_t head) {
-  if (waiting_ == 0 || waiting_ + body.size() + head <= window_)
+  if (waiting_ == 0 || waiting_ + body.size() + head <= limits_.window)
     return false;
   overflowed_ = true;
   options_.wake();
   return true;
 }
 
-void stream_channel::limit(std::uint64_t window) {
+void stream_channel::limit(const channel_limits& x) {
   const std::lock_guard guard{mutex_};
-  window_ = window;
+  const auto before = limits_.grace;
+  limits_ = x;
+  if (!x.grace)
+    limits_.grace = before;
+  accepts_ = x.max_bytes;
+}
+
+std::chrono::milliseconds stream_channel::grace() const {
+  const std::lock_guard guard{mutex_};
+  return limits_.grace.value_or(std::chrono::milliseconds{0});
 }
 
 std::uint64_t stream_channel::waiting() const {

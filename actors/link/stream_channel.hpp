@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/link/channel_limits.hpp"
 #include "actors/link/loan_table.hpp"
 #include "actors/link/record_reader.hpp"
 #include "actors/link/sent_together.hpp"
@@ -39,11 +40,9 @@ struct stream_options {
   /// True if the connection may break although the peer has not ended (TCP). Messages that the peer
   /// has not acknowledged are then kept, and sent again over the next connection.
   bool resumes = false;
-  /// Limit for the total shared memory that the peer may announce, and, until accept() is called, for
-  /// the size of a payload.
-  std::uint64_t max_bytes = std::uint64_t{1} << 36;
-  /// See stream_channel::limit().
-  std::uint64_t window = std::uint64_t{1} << 36;
+  /// The limits before the first call of limit(). max_bytes also limits the shared memory that the
+  /// peer may announce in total; limit() does not change this.
+  channel_limits limits{.grace = std::chrono::seconds{5}};
   /// Asks for a call of on_tick() soon, from any thread.
   std::function<void()> wake;
   /// Asks for such a call a little later. Null: the same as `wake`.
@@ -56,8 +55,8 @@ struct stream_options {
 /// this memory until the receiver has released it or has ended.
 ///
 /// If memory is lent over a socket, the socket stays open until neither side holds memory of the
-/// other, even if the link has already ended. The end of the socket proves that the peer no longer
-/// reads.
+/// other, even if the link has already ended. If the peer's side of the socket closes, the peer no
+/// longer reads.
 ///
 /// A socket between hosts may break. The channel is then *cut*: messages wait until resume() gives
 /// it another socket. All messages that had not arrived then arrive over this socket.
@@ -69,7 +68,7 @@ public:
   /// Payloads of at least this many bytes are not copied into a record.
   static constexpr std::size_t large = std::size_t{16} << 10;
 
-  /// The time for keep_alive() until both ends know the job's.
+  /// The time for keep_alive() until both ends know that of the job (runtime.suspect_after_ms).
   static constexpr std::chrono::milliseconds first_suspicion{10'000};
 
   struct events {
@@ -94,13 +93,11 @@ public:
   /// Returns an error if the message cannot be sent at all.
   caf::error send(proto::Frame frame, caf::message content);
 
-  /// Limits the bytes that may wait: not written, not acknowledged, or lent to the peer. The
-  /// channel fails at the message that exceeds the limit, unless nothing else waits. Thread-safe.
-  void limit(std::uint64_t window);
+  /// Thread-safe.
+  void limit(const channel_limits& x);
 
-  /// Limits the size of a payload that the peer may send. Memory is allocated as soon as a payload is
-  /// announced. The channel fails at an announcement that exceeds the limit. Thread-safe.
-  void accept(std::uint64_t most_bytes) noexcept { accepts_ = most_bytes; }
+  /// See channel_limits. Thread-safe.
+  std::chrono::milliseconds grace() const;
 
   /// True if the peer runs on this host, so that no network limits the channel.
   bool on_this_host() const noexcept { return same_host_; }
@@ -252,8 +249,8 @@ private:
   /// Number of bytes written of the first record in the queue.
   std::size_t written_ = 0;
   bool broken_ = false;
-  std::uint64_t window_;
-  /// Read by the reading thread without the mutex.
+  channel_limits limits_;
+  /// limits_.max_bytes, for the reading thread, which does not take the mutex.
   std::atomic<std::uint64_t> accepts_;
   std::uint64_t waiting_ = 0;
   /// True if a message was left out because too many bytes wait. Nothing follows it.

@@ -134,8 +134,8 @@ void stream_channel::give_up(const std::string& reason) {
   fail(reason);
 }
 
-// Too many bytes wait. Records that are not written are dropped, with their loans. The peer may still
-// read other loans: the socket then stays open until it has returned them or has ended.
+// Too many bytes wait. Records that are not written are dropped, with their loans. The peer may
+// still read other loans: the socket then stays open until it has returned them or has ended.
 bool stream_channel::end_overflow() {
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;
@@ -144,7 +144,7 @@ bool stream_channel::end_overflow() {
     const std::lock_guard guard{mutex_};
     if (!overflowed_ || broken_ || std::exchange(overflow_ended_, true))
       return false;
-    window = window_;
+    window = limits_.window;
     const std::size_t begun = written_ > 0 ? 1 : 0;
     for (std::size_t i = begun; i < queue_.size(); ++i)
       lent_.erase(queue_[i].loan);

@@ -91,7 +91,7 @@ void stream_channel::keep_loans() {
 
 payload stream_channel::borrow(const proto::Loan& x) {
   std::string problem;
-  auto memory = opened_.open(x, descriptors_, options_.max_bytes, problem);
+  auto memory = opened_.open(x, descriptors_, options_.limits.max_bytes, problem);
   if (!memory) {
     mistrust(problem);
     return {};

@@ -139,7 +139,7 @@ void stream_channel::parse() {
     }
     const bool listens = events_.received != nullptr;
     const record_limits allowed{!listens, !listens && !greeting_.token().empty(),
-                                options_.max_bytes};
+                                options_.limits.max_bytes};
     record_reader::record x;
     const auto found = reader_.next(allowed, x);
     if (found == record_reader::result::none)
@@ -276,8 +276,8 @@ void stream_channel::deliver(payload body) {
   events_.received(frame_, std::exchange(content_, caf::message{}));
 }
 
-/// From now on, everything is ignored. If the peer reads memory of this process, the socket stays open
-/// until the peer closes it; otherwise it can be closed at once.
+/// From now on, everything is ignored. If the peer reads memory of this process, the socket stays
+/// open until the peer closes it; otherwise it can be closed at once.
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};

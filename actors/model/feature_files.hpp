@@ -36,8 +36,8 @@ public:
 /// name of the features; or a folder of pictures. Plain files are mapped, so they may be larger
 /// than the memory.
 ///
-/// Features are scaled, and missing values replaced, as in training. Labels are ignored in a
-/// table or a LIBSVM file, and so are the folders of pictures.
+/// Features are scaled, and missing values replaced, as in training. Labels in a table or
+/// a LIBSVM file are ignored. So are the classes that subfolders of pictures stand for.
 /// @param facts the training data
 /// @throws input_error that names the file or field: data without such a format (digits, text);
 /// records of another shape than in training; missing columns; an unknown category; the errors

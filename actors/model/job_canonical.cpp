@@ -22,13 +22,14 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that may differ between nodes.
-constexpr std::array<std::string_view, 18> not_hashed{"name",
+constexpr std::array<std::string_view, 19> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
                                                       "runtime.request_timeout_ms",
                                                       "runtime.join_timeout_ms",
                                                       "runtime.suspect_after_ms",
+                                                      "runtime.link_grace_ms",
                                                       "runtime.threads",
                                                       "runtime.check_kernels",
                                                       "checkpoint.every_steps",

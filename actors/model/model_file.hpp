@@ -72,8 +72,8 @@ model_contents read_model(std::span<const std::byte> bytes, const layout& parame
 
 /// Reads some tensors of such a file into the flat parameter vector. All other values do not
 /// change.
-/// @throws input_error that names `name`: a pattern that fits no tensor of the model, tensors of
-/// another shape (each of them), or no tensor at all fits.
+/// @throws input_error that names `name` if a pattern fits no tensor of the model, if tensors have
+/// another shape (it lists all of them), or if no tensor fits at all.
 tensors_left read_tensors(std::span<const std::byte> bytes, const layout& parameters,
                           const tensor_choice& choice, std::span<float> weights,
                           std::string_view name);

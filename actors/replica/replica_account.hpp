@@ -54,8 +54,8 @@ public:
     return tally_of(counts, rank_).steps;
   }
 
-  /// Takes the sums of own_counts() and own_samples() over all ranks. They must fit. Counts that
-  /// this rank made after its part of the exchange remain for the next exchange.
+  /// Takes the sums of own_counts() and own_samples() over all ranks. fits() must be true for them.
+  /// Counts that this rank made after its part of the exchange remain for the next exchange.
   void exchanged(std::span<const float> counts, std::uint64_t samples, std::uint64_t own);
 
   /// All counts must have been exchanged.

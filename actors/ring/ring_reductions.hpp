@@ -15,8 +15,8 @@ namespace troupe {
 struct reduction_id {
   /// Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// 1 if this is the second reduction of the step's buckets, without gradients that are not
-  /// finite.
+  /// 1 for the second reduction of a step's buckets, which leaves out gradients with NaN or
+  /// infinity.
   std::uint32_t attempt = 0;
   std::uint32_t bucket = 0;
 

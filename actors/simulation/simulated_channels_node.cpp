@@ -209,7 +209,7 @@ void simulated_channels::node::on_cut(const channel_ptr& channel) {
     return;
   auto& where = x->second;
   if (where.give_up == time_point{})
-    where.give_up = now() + channel_host_options{}.grace;
+    where.give_up = now() + channel->grace();
   if (where.ours)
     connect_again_later(channel, channel->cuts(), first_wait);
   else if (all_.nodes_[where.peer]->crashed())

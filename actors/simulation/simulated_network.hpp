@@ -75,6 +75,9 @@ public:
   /// From now on, messages between the nodes are lost, and neither node notices.
   void partition(sim_node a, sim_node b) { partitions_.insert(std::minmax(a, b)); }
 
+  /// Undoes partition().
+  void heal(sim_node a, sim_node b) { partitions_.erase(std::minmax(a, b)); }
+
   /// All other nodes lose their connections to this node, and it loses its connections to them.
   void isolate(sim_node node);
 

@@ -8,7 +8,7 @@ std::string to_string(const ring_failure& x) {
     + std::to_string(x.step);
   if (!x.bucket)
     return head + ", while it waited for no other rank";
-  return head + "; it has waited for bucket " + std::to_string(*x.bucket) + " since "
+  return head + "; it has waited for bucket " + std::to_string(*x.bucket) + " for "
     + std::to_string(x.waited.count()) + " ms";
 }
 

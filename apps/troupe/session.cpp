@@ -111,26 +111,41 @@ void allow_many_files() {
   }
 }
 
-/// The channels of links; null if links do not use channels.
-std::shared_ptr<channel_host> make_channels(caf::actor_system& sys,
-                                            const session_options& options) {
-  if (options.transport == "basp")
-    return nullptr;
+/// What the channels of links need. The port must be known before the actor system begins, because
+/// the node's first message names it.
+struct channel_plan {
+  channel_host_options how;
+  /// Without a value, links do not use channels.
+  file_descriptor listener;
+};
+
+channel_plan plan_channels(const session_options& options) {
+  channel_plan result;
+  if (options.listen.empty() || options.transport == "basp")
+    return result;
   const auto host = address_of(options).host;
   allow_many_files();
-  channel_host_options how;
+  auto& how = result.how;
   // Other hosts may know this host by a name that is not one of its own addresses.
   how.address = is_loopback(host) ? host : any_address;
   how.port = options.channel_port;
   how.local = options.transport == "auto";
   how.max_bytes = options.node.links.transfer.max_bytes;
   try {
-    return std::make_shared<channel_host>(sys, how);
+    result.listener = listen_on(how.address, how.port);
   } catch (const std::system_error& error) {
     throw input_error{
       std::string{error.what()}
       + ": choose another --channel-port, or use --transport=basp, which needs none"};
   }
+  return result;
+}
+
+/// Null if links do not use channels.
+std::shared_ptr<channel_host> make_channels(caf::actor_system& sys, channel_plan plan) {
+  if (!plan.listener)
+    return nullptr;
+  return std::make_shared<channel_host>(sys, std::move(plan.how), std::move(plan.listener));
 }
 
 /// Channels must be stopped before the actor system ends.
@@ -184,17 +199,19 @@ run_summary run_session(session_options options) {
   configure(cfg);
   tune(cfg);
   const bool networked = !options.listen.empty();
+  auto plan = plan_channels(options);
   if (networked) {
     cfg.load<caf::io::middleman>();
-    cfg.set("middleman.app-identifiers",
-            std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks)});
+    cfg.set(
+      "middleman.app-identifiers",
+      std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks, plan.how.port)});
   }
   std::optional<watchdog> guard;
   // These outlive the system, because its actors write to them.
   std::promise<run_summary> ended;
   std::atomic<bool> training = false;
   caf::actor_system sys{cfg};
-  const channels_end sockets{networked ? make_channels(sys, options) : nullptr};
+  const channels_end sockets{make_channels(sys, std::move(plan))};
   if (networked) {
     options.node.net = std::make_shared<basp_transport>(sys);
     options.node.links.channels = sockets.channels;

@@ -10,16 +10,17 @@ namespace troupe::cpu {
 // Formulas: kernels/graph/sequence_operations.hpp. T: float, double.
 //
 // Attention in blocks of queries and keys (FlashAttention: Dao et al., 2022, arXiv 2205.14135). The
-// shares of a block stay in the cache. A row that has more keys than a block keeps its maximum and
-// the sum of its exponentials, and scales the earlier part of its result (Milakov and Gimelshein,
-// 2018, arXiv 1805.02867). Products are those of gemm.hpp. Blocks depend only on the numbers of
-// queries and keys, so the bits of the result do too.
+// attention probabilities of a block, called shares here, stay in the cache. If a row of queries
+// has several blocks of keys, its running maximum and sum of exponentials are kept, and its result
+// so far is scaled again (Milakov and Gimelshein, 2018, arXiv 1805.02867). Products are those of
+// gemm.hpp. Where a block begins depends only on the numbers of queries and keys and on `causal`,
+// so any number of threads computes the same bits.
 
 /// Elements of scratch space of a thread, aligned to 64 bytes.
 template <class T>
 std::size_t attention_scratch_elements(const attention_layout& size);
 
-/// The operands of heads; element 0 of a tensor (attention_layout).
+/// Pointers to element 0 of the tensors. attention_layout says where each head begins.
 template <class T>
 struct attention_inputs {
   const T* q = nullptr;

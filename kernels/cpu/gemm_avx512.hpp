@@ -4,8 +4,8 @@
 
 namespace troupe::cpu {
 
-// Products of floats with vectors of 64 bytes. Internal to gemm.cpp. Call them only if
-// has_wide_vectors().
+// Matrix products of floats, computed in vector registers of 64 bytes. Internal to gemm.cpp. Call
+// them only if has_wide_vectors().
 
 bool has_wide_vectors() noexcept;
 std::size_t wide_scratch_elements() noexcept;

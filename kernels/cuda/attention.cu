@@ -15,9 +15,10 @@ namespace troupe::cuda {
 
 namespace {
 
-// A block of threads computes a tile (tile_rows, tile_columns) of products of two matrices of rows,
-// makes shares or their gradients of it, and multiplies these by rows of a third matrix. Thread
-// (ty, tx) has rows ty, ty + along, ..., and columns tx, tx + along, ...
+// A block of threads computes a tile (tile_rows, tile_columns) of a b^T, such as scores. It turns
+// the tile into attention probabilities ("shares"), or into gradients of scores, and multiplies it
+// by rows of a third matrix. Thread (ty, tx) has rows ty, ty + along, ..., and columns tx, tx +
+// along, ...
 
 constexpr unsigned tile_rows = 64;
 constexpr unsigned tile_columns = 32;
@@ -65,7 +66,7 @@ template <unsigned columns>
 constexpr unsigned shared_elements = tile_rows* padded
   + std::max((tile_rows + tile_columns) * padded, tile_columns* along* columns);
 
-/// A block of threads at work. `columns`: of a result, per thread.
+/// A block of threads at work. Each thread computes `columns` columns of the result.
 template <unsigned columns>
 struct tile_work {
   const thread& t;
@@ -167,7 +168,7 @@ struct tile_work {
   }
 };
 
-/// The arguments of all kernels.
+/// The arguments that all kernels have in common.
 struct operands {
   attention_layout size;
   mixed_view q, k, v;
@@ -177,7 +178,7 @@ struct operands {
   TROUPE_DEVICE bool sees(unsigned query, unsigned key) const {
     return query < queries() && key < keys() && (!size.causal || key <= query);
   }
-  /// The end of the keys that the queries from `row` on see.
+  /// One past the last key that a query of the tile at `row` sees.
   TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
     return size.causal ? std::min(row + tile_rows, keys()) : keys();
   }

@@ -19,7 +19,8 @@ namespace troupe {
 
 namespace {
 
-/// Kernels of GPUs hold the results of a head in registers. Wider heads are composed.
+/// Kernels of GPUs hold the results of a head in registers. For wider heads, compose() uses
+/// separate products and a softmax.
 constexpr std::int64_t widest_head = 128;
 
 /// (batch, time, heads * width) as (batch, heads, time, width).
@@ -49,9 +50,9 @@ bool heads_fit(const shape& q, const shape& k, const shape& v, std::int64_t head
   return rank == 3 ? q.last() % heads == 0 : q[1] == heads && k[1] == heads;
 }
 
-/// Finds tensors of which queries, keys and values are slices along the last axis that cover all of
-/// it, such as the result of one product for all three. Attention reads such a tensor itself, and
-/// its gradient is written as a whole: no slice is copied.
+/// Finds tensors that queries, keys and values cover completely, as slices along the last axis: for
+/// example the result of one product for all three. Attention reads such a tensor itself, and its
+/// gradient is written as a whole: no slice is copied.
 struct operand_search {
   std::array<expression, 3> parts;
   attention_operands where;
@@ -61,7 +62,7 @@ struct operand_search {
     return x.node().op == operation::slice && x.shape().rank() == 3 && x.node().axes[0] == 2;
   }
   static expression source(expression x) { return {x.owner(), x.node().inputs[0]}; }
-  /// True if x is one of slices that cover their source without overlap.
+  /// True if the slices of x's source cover it without overlap.
   bool is_covered(expression x) const {
     std::set<std::size_t> begins;
     std::int64_t width = 0;
@@ -70,7 +71,7 @@ struct operand_search {
         begins.insert(other.node().axes[1]);
         width += other.shape().last();
       }
-    // All slices are equally wide, and each of them begins at another one's end.
+    // All slices have the same width, so each of them begins at a multiple of it.
     for (auto begin : begins)
       if (begin % static_cast<std::size_t>(x.shape().last()) != 0)
         return false;
@@ -118,7 +119,7 @@ expression attention(expression q, expression k, expression v, std::int64_t head
            describe(q) + ", " + describe(k) + " and " + describe(v) + " in " + std::to_string(heads)
              + " heads do not fit: expected three tensors (batch, time, heads * n) or (batch, "
                "heads, time, n)"
-             + (causal ? " of the same time" : ""));
+             + (causal ? " with the same number of time steps" : ""));
   const auto rank = dims.rank();
   const auto width = rank == 4 ? dims.last() : dims.last() / heads;
   if (width < 1 || width > widest_head || dims[rank - 2] < 1 || k.shape()[rank - 2] < 1)
@@ -183,7 +184,7 @@ expression multi_head_attention(expression q, expression k, expression v, std::i
     throw input_error("multi_head_attention: " + describe(q) + ", " + describe(k) + " and "
                       + describe(v) + " in " + std::to_string(heads)
                       + " heads: expected three tensors (batch, time, heads * n)"
-                      + (causal ? " of the same time" : ""));
+                      + (causal ? " with the same number of time steps" : ""));
   const auto width = static_cast<double>(dims.last() / heads);
   return attention(q, k, v, heads, 1 / std::sqrt(width), causal);
 }

@@ -78,9 +78,9 @@ expression rms_norm(expression x, expression gain, double epsilon = 1e-6);
 /// For each row i of the square matrices (..., T, T): softmax over its elements j <= i, and 0 after
 /// them.
 expression causal_softmax(expression x);
-/// softmax(factor q k^T) v in each head (Vaswani et al., 2017), without storing the matrix of
-/// shares: shares are computed in blocks, and again for the gradient (FlashAttention: Dao et al.,
-/// 2022, arXiv 2205.14135). q (batch, T, heads * n), k and v (batch, S, heads * n) to (batch, T,
+/// softmax(factor q k^T) v in each head (Vaswani et al., 2017), without storing the softmax: it is
+/// computed in blocks, and again for the gradient (FlashAttention: Dao et al., 2022, arXiv
+/// 2205.14135). q (batch, T, heads * n), k and v (batch, S, heads * n) to (batch, T,
 /// heads * n); or (batch, heads, T, n) and (batch, heads, S, n) to (batch, heads, T, n). If it is
 /// causal, S is T, and row i of q sees rows up to i.
 expression attention(expression q, expression k, expression v, std::int64_t heads, double factor,

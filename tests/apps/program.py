@@ -23,6 +23,9 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("TROUPE_PROGRAM", str(SOURCE / "build/release/apps/troupe"))
 # A node that claims to have another version.
 OTHER_VERSION = os.environ.get("TROUPE_OTHER_VERSION", str(SOURCE / "build/release/tests/apps/other_version"))
+# After the first process of a run ends, all others must end within this time (seconds). It is longer for instrumented
+# programs, which are slow.
+END_DEADLINE = float(os.environ.get("TROUPE_END_DEADLINE", "2"))
 os.environ.setdefault("TROUPE_DATA", str(SOURCE / "../shared/data"))
 DATA = pathlib.Path(os.environ["TROUPE_DATA"])
 

@@ -42,7 +42,9 @@ std::deque<file_descriptor> descriptors_of(std::uint8_t kinds) {
     const int file = result.back().get();
     fuzz::require(::ftruncate(file, file_bytes) == 0, "the target has memory");
     if ((kinds & 3) == 1)
-      fuzz::require(::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) == 0, "the target can seal");
+      fuzz::require(::fallocate(file, 0, 0, file_bytes) == 0
+                      && ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE) == 0,
+                    "the target can seal memory");
   }
   return result;
 }

@@ -19,8 +19,8 @@ void start_ring_worker(const worker_site& site);
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
                                 const std::vector<std::size_t>& sums = {}, bool adds_later = false);
 
-/// Sizes of the sums over the batches of all workers that layers of the job need in a step
-/// (batch_norm.sync). Empty if there are no sums or no other workers.
+/// In a step, some layers need sums over the batches of all workers (batch_norm.sync). Returns the
+/// sizes of these sums; empty if there are none, or no other workers.
 std::vector<std::size_t> sums_of_step(const worker_site& site);
 
 /// Introduces the right neighbour to a rank. Then it calls `then`: from now on, collectives may

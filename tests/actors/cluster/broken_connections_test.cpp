@@ -228,6 +228,36 @@ BOOST_AUTO_TEST_CASE(an_end_that_stays_away_is_given_up) {
     }
 }
 
+// The job says how long a connection may stay broken.
+BOOST_AUTO_TEST_CASE(an_end_that_comes_back_in_time) {
+  constexpr auto away = 8s;
+  for (const auto& changes : in_step)
+    for (const auto grace : {2s, 20s})
+      BOOST_TEST_CONTEXT(changes.back() << ", grace of " << grace.count() << " s") {
+        auto all = changes;
+        all.push_back("runtime.link_grace_ms=" + std::to_string(grace / 1ms));
+        all.push_back("runtime.request_timeout_ms=60000");
+        const auto undisturbed = simulate(options_with(all));
+        simulation run{options_with(all)};
+        const auto each_other = [&run](auto f) {
+          for (sim_node other = 0; other < run.worker_node(1); ++other)
+            f(other, run.worker_node(1));
+        };
+        run.at(3ms, [&] { each_other([&](auto a, auto b) { run.network().partition(a, b); }); });
+        run.at(3ms + away, [&] { each_other([&](auto a, auto b) { run.network().heal(a, b); }); });
+        const auto result = run.run();
+        if (grace > away) {
+          check_ledger(result, undisturbed);
+          BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
+          BOOST_TEST((result.virtual_time > away));
+        } else {
+          BOOST_TEST(result.summary.failure.find("worker/1") != std::string::npos,
+                     result.summary.failure);
+          BOOST_TEST((result.virtual_time < away));
+        }
+      }
+}
+
 BOOST_AUTO_TEST_CASE(a_worker_crashes) {
   for (std::uint64_t seed = 1; seed <= tries(40); ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {

@@ -147,6 +147,23 @@ BOOST_AUTO_TEST_CASE(advice_for_each_problem) {
   check(proto::Reach::FOREIGN, "", "a program that is not a troupe node listens there");
 }
 
+// Training works without the second connection, but it is slower.
+BOOST_AUTO_TEST_CASE(a_second_connection_that_does_not_get_through) {
+  const auto cluster = cluster_of(servers);
+  auto x = healthy(cluster);
+  auto& node = x.here[position(cluster, "ps/0")];
+  node.set_channel_port(7100);
+  BOOST_TEST(diagnose(cluster, x, "1.0", name).advice.empty());
+  node.set_channel_problem(proto::Reach::TIMED_OUT);
+  const auto found = diagnose(cluster, x, "1.0", name);
+  BOOST_TEST(found.well);
+  BOOST_TEST_REQUIRE(found.advice.size() == 1U);
+  BOOST_TEST(contains(advice_of(found),
+                      "ps/0 at b:1: no second connection (port 7100: no answer "
+                      "within seconds). Messages then share the first"));
+  BOOST_TEST(contains(advice_of(found), "--channel-port=N"));
+}
+
 BOOST_AUTO_TEST_CASE(loopback_addresses_are_this_host) {
   const auto cluster = cluster_of(R"("coordinator": ["127.0.0.1:1"], "worker": ["localhost:2"])");
   const auto found = with(cluster, "coordinator/0", proto::Reach::REFUSED);

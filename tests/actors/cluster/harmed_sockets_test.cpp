@@ -40,7 +40,8 @@ proto::Job job_with(const std::string& protocol, std::uint64_t samples) {
   return example_job("digits_mlp",
                      {protocol, "data.digits={train: " + std::to_string(samples) + " test: 2}",
                       "data.batch=4", "epochs=1", "model.layer[0].dense.units=16",
-                      "runtime.suspect_after_ms=200"});
+                      "runtime.suspect_after_ms=200",
+                      "runtime.link_grace_ms=" + std::to_string(patience_limit / 1ms)});
 }
 
 /// Channels by TCP. Peers reach them through a proxy.

@@ -96,6 +96,32 @@ BOOST_AUTO_TEST_CASE(a_node_introduces_itself) {
   BOOST_TEST(x.resolved().starts_with("127.0.0.1:"));
 }
 
+BOOST_AUTO_TEST_CASE(the_second_port_of_a_node) {
+  const std::array tasks{task_name{job_kind::ps, 0}};
+  const server second{""};
+  const auto x = probed_server(handshake("generic-caf-app" + identity_of(tasks, second.port)));
+  BOOST_TEST(x.problem() == proto::Reach::REACHED);
+  BOOST_TEST(x.hosted_size() == 1);
+  BOOST_TEST(x.channel_port() == second.port);
+  BOOST_TEST(x.channel_problem() == proto::Reach::REACHED);
+}
+
+// A firewall may let only the first port through.
+BOOST_AUTO_TEST_CASE(a_second_port_that_is_closed) {
+  const std::array tasks{task_name{job_kind::ps, 0}};
+  std::uint16_t port = 0;
+  {
+    const server gone{""};
+    port = gone.port;
+  }
+  const auto x = probed_server(handshake("generic-caf-app" + identity_of(tasks, port)));
+  BOOST_TEST(x.problem() == proto::Reach::REACHED);
+  BOOST_TEST(x.hosted_size() == 1);
+  BOOST_TEST(x.channel_port() == port);
+  BOOST_TEST(x.channel_problem() == proto::Reach::REFUSED);
+  BOOST_TEST(x.channel_detail() == "Connection refused");
+}
+
 BOOST_AUTO_TEST_CASE(a_node_of_another_program) {
   const auto x = probed_server(handshake("generic-caf-app"));
   BOOST_TEST(x.problem() == proto::Reach::REACHED);

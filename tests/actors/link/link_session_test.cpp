@@ -135,6 +135,26 @@ BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   BOOST_TEST(!heard_from({coordinator_task, 6}));
 }
 
+// A second start of a task that is still connected learns why it may not join, and nothing else.
+BOOST_FIXTURE_TEST_CASE(a_second_start_of_a_task, fixture) {
+  const endpoint coordinator{coordinator_task, proto::COORDINATOR};
+  local->add(coordinator, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()));
+  local->add(ring, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()), link_peer{worker});
+  session->introduce(worker);
+  session->park();
+  segment();
+  BOOST_TEST(!arrived());
+  BOOST_TEST(contains(notice(), "another start of worker/1 is connected"));
+  proto::Join join;
+  *join.mutable_task() = to_proto(worker.task);
+  join.set_incarnation(worker.incarnation);
+  receive(proto::Frame::REQUEST, coordinator, caf::make_message(join));
+  BOOST_TEST(arrived());
+  receive(proto::Frame::ONE_WAY, coordinator, caf::make_message(proto::Failure{}));
+  BOOST_TEST(!arrived());
+  BOOST_TEST(session->refused() == 2U);
+}
+
 BOOST_FIXTURE_TEST_CASE(nobody_of_that_name, fixture) {
   session->introduce({coordinator_task, 5});
   receive(proto::Frame::REQUEST, {{job_kind::ps, 8}, proto::NODE},

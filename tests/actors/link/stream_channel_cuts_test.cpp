@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   const auto sockets = breaking::new_pair();
   end_point a{system.system(), sockets[0], false, 1 << 30, true};
   a.listen();
-  a.channel->limit(1 << 20);
+  a.channel->limit({.window = 1 << 20});
   std::vector<char> read(1 << 16);
   const auto data = patterned(100'000);
   for (std::uint64_t i = 1; i <= 1'000; ++i) {
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
 // Messages that were left out while the connection was broken must not be missing afterwards.
 BOOST_AUTO_TEST_CASE(too_much_for_a_broken_connection) {
   breaking x;
-  x.a->channel->limit(1 << 20);
+  x.a->channel->limit({.window = 1 << 20});
   x.a->send(1, patterned(100));
   x.run_once();
   x.cut();

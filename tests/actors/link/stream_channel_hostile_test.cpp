@@ -139,6 +139,8 @@ void send_loan(int socket, codec& system, const proto::Loan& loan, int descripto
   BOOST_REQUIRE(::sendmsg(socket, &message, 0) == static_cast<ssize_t>(bytes.size()));
 }
 
+constexpr int usual_seals = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
+
 file_descriptor memory_file(std::size_t bytes, int seals, bool with_pages = true) {
   file_descriptor result{::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   const auto size = static_cast<off_t>(bytes);
@@ -152,8 +154,9 @@ file_descriptor memory_file(std::size_t bytes, int seals, bool with_pages = true
 } // namespace
 
 BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
-  const auto sealed = memory_file(8192, F_SEAL_SHRINK);
-  const auto shrinks = memory_file(8192, F_SEAL_GROW);
+  const auto sealed = memory_file(8192, usual_seals);
+  const auto shrinks = memory_file(8192, F_SEAL_GROW | F_SEAL_FUTURE_WRITE);
+  const auto writable = memory_file(8192, F_SEAL_SHRINK);
   const file_descriptor pipe_like{::dup(0)};
   struct sample {
     std::uint64_t memory_bytes;
@@ -172,6 +175,7 @@ BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
     {8193, true, 0, 10, sealed.get(), false},
     {0, true, 0, 10, sealed.get(), false},
     {8192, true, 0, 10, shrinks.get(), false},
+    {8192, true, 0, 10, writable.get(), false},
     {8192, true, 0, 10, pipe_like.get(), false},
     {8192, true, 0, 10, -1, false},
     {8192, false, 0, 10, -1, false},
@@ -194,11 +198,12 @@ BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
   BOOST_TEST(open_files() == before);
 }
 
-// Memory for a payload is allocated as soon as it is announced, so what may be announced is limited.
+// Memory for a payload is allocated as soon as it is announced, so what may be announced is
+// limited.
 BOOST_AUTO_TEST_CASE(a_payload_that_is_too_large) {
   for (const std::uint64_t bytes : {std::uint64_t{20'001}, std::uint64_t{1} << 35}) {
     connection x{false};
-    x.b->channel->accept(20'000);
+    x.b->channel->limit({.max_bytes = 20'000});
     const auto announcement = record(proto::MESSAGE, bytes, "");
     BOOST_REQUIRE(::write(x.sockets[0], announcement.data(), announcement.size())
                   == static_cast<ssize_t>(announcement.size()));
@@ -210,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_payload_that_is_too_large) {
 
 // The kernel would allocate its pages when this process maps them.
 BOOST_AUTO_TEST_CASE(memory_without_pages) {
-  const auto sparse = memory_file(1 << 20, F_SEAL_SHRINK, false);
+  const auto sparse = memory_file(1 << 20, usual_seals, false);
   connection x{true};
   proto::Loan loan;
   loan.set_number(1);
@@ -226,7 +231,7 @@ BOOST_AUTO_TEST_CASE(memory_without_pages) {
 
 // More memory than the peer may share in total, and descriptors that were not announced.
 BOOST_AUTO_TEST_CASE(too_much) {
-  const auto sealed = memory_file(8192, F_SEAL_SHRINK);
+  const auto sealed = memory_file(8192, usual_seals);
   connection x{true, 20'000};
   for (std::uint64_t i = 1; i <= 3; ++i) {
     proto::Loan loan;

@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_peer) {
   for (const bool lends : {false, true})
     BOOST_TEST_CONTEXT((lends ? "lends" : "writes")) {
       connection x{lends};
-      x.a->channel->limit(4 << 20);
+      x.a->channel->limit({.window = 4 << 20});
       const auto before = resident_bytes();
       for (std::uint64_t i = 1; i <= 10'000; ++i) {
         x.a->send(i, patterned(100'000));
@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_peer) {
 // Memory that a peer was lent can be used again when the peer has ended, even after an overflow.
 BOOST_AUTO_TEST_CASE(a_stopped_peer_that_is_killed) {
   connection x{true};
-  x.a->channel->limit(1 << 20);
+  x.a->channel->limit({.window = 1 << 20});
   const auto lent = patterned(100'000);
   for (std::uint64_t i = 1; i <= 20; ++i)
     x.a->send(i, lent);
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_peer_that_is_killed) {
 
 BOOST_AUTO_TEST_CASE(one_message_may_exceed_the_window) {
   connection x{false};
-  x.a->channel->limit(1 << 20);
+  x.a->channel->limit({.window = 1 << 20});
   for (std::uint64_t i = 1; i <= 3; ++i) {
     x.a->send(i, patterned(3 << 20));
     for (int k = 0; k < 10; ++k)

@@ -49,7 +49,7 @@ struct end_point {
     stream_options how;
     how.lends = lends;
     how.resumes = resumes;
-    how.max_bytes = max_bytes;
+    how.limits.max_bytes = max_bytes;
     how.wake = [this] { ++ticks_wanted; };
     channel = std::make_shared<stream_channel>(sys, file_descriptor{socket}, how);
   }

@@ -53,8 +53,9 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
   const auto hash = job_hash(digits_job());
   for (const char* same :
        {"name=other", "output=/tmp/x", "runtime.join_timeout_ms=1", "runtime.suspect_after_ms=300",
-        "runtime.request_timeout_ms=1", "runtime.threads=2", "runtime.check_kernels=true",
-        "device[0]=/job:worker/task:*/device:GPU:0", "soft_placement=true", "elastic.max_losses=9",
+        "runtime.request_timeout_ms=1", "runtime.link_grace_ms=1", "runtime.threads=2",
+        "runtime.check_kernels=true", "device[0]=/job:worker/task:*/device:GPU:0",
+        "soft_placement=true", "elastic.max_losses=9",
         // written with explicit defaults
         "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
         "optimizer.weight_decay=0", "model.layer[0].name=dense_1", "model.layer[0].dense.bias=true",

@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(the_text_of_a_lost_rank) {
   ring_failure x{{job_kind::worker, 2}, 1, 0, 3, 7, 4, 412ms};
   BOOST_TEST(
     to_string(x)
-    == "rank 0 of 3 lost rank 1 (worker/2) in step 7; it has waited for bucket 4 since 412 ms");
+    == "rank 0 of 3 lost rank 1 (worker/2) in step 7; it has waited for bucket 4 for 412 ms");
   x.bucket.reset();
   BOOST_TEST(to_string(x)
              == "rank 0 of 3 lost rank 1 (worker/2) in step 7, while it waited for no other rank");

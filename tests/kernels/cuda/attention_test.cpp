@@ -49,7 +49,7 @@ attention_layout packed_layout(std::size_t heads, std::size_t time, std::size_t 
   return result;
 }
 
-/// (batch, heads, time, width), each tensor apart.
+/// Tensors (batch, heads, time, width).
 attention_layout head_layout(std::size_t heads, std::size_t queries, std::size_t keys,
                              std::size_t width) {
   attention_layout result;
@@ -125,7 +125,7 @@ private:
   }
 };
 
-/// The results of a GPU, in this type. In a packed layout, dq has all gradients.
+/// The results of a GPU, as float32. In a packed layout, dq has all gradients.
 struct gpu_results {
   std::vector<float> y, statistics, dq, dk, dv;
 };

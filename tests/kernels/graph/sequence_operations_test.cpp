@@ -366,7 +366,7 @@ BOOST_AUTO_TEST_CASE(misfits) {
   refused([&] { causal_softmax(x); }, "square matrices");
   refused([&] { causal_attention(x, x, x, 4); }, "4 heads");
   auto y = t.make({batch, 3, 6});
-  refused([&] { causal_attention(x, y, y, 2); }, "of the same time");
+  refused([&] { causal_attention(x, y, y, 2); }, "the same number of time steps");
   refused([&] { multi_head_attention(x, y, x, 2, false); }, "three tensors");
   refused([&] { reverse(x, 0); }, "is the batch");
   refused([&] { blend(x, 0, {{{0, 1}}}); }, "is the batch");
