@@ -280,7 +280,10 @@ void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello&
   if (newcomers_.size() >= max_newcomers
       || std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
     return;
-  link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation};
+  task_name task;
+  const auto known = from_proto(x.task(), task) ? links_.find(task) : links_.end();
+  const bool second = known != links_.end() && known->second.incarnation != x.incarnation();
+  link::accept_from how{peer, x, options_.tasks.front(), options_.incarnation, second};
   admit({peer,
          caf::actor_cast<caf::actor>(system().spawn<link>(caf::actor_cast<caf::actor>(this), local_,
                                                           std::move(how), options_.links)),

@@ -38,6 +38,8 @@ constexpr std::string_view identity_start = "troupe/";
 constexpr std::string_view channel_start = "channel=";
 constexpr char identity_end = ';';
 
+constexpr std::chrono::seconds second_port_limit{1};
+
 /// Largest number of connections to try at the same time.
 constexpr std::size_t most_at_once = 16;
 
@@ -185,8 +187,9 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
-/// Tries the second port of a node that answers at this address.
-void probe_channel(addrinfo to, std::chrono::milliseconds limit, proto::Reach& x) {
+/// Tries the second port of a node that answers at this address. The node has just answered, so it
+/// gets little time: many nodes are tried, and who asks for the result does not wait for ever.
+void probe_channel(addrinfo to, proto::Reach& x) {
   sockaddr_storage address{};
   std::memcpy(&address, to.ai_addr, to.ai_addrlen);
   const auto port = htons(static_cast<std::uint16_t>(x.channel_port()));
@@ -195,7 +198,7 @@ void probe_channel(addrinfo to, std::chrono::milliseconds limit, proto::Reach& x
   else
     reinterpret_cast<sockaddr_in&>(address).sin_port = port;
   to.ai_addr = reinterpret_cast<sockaddr*>(&address);
-  const int error = connect_to(to, steady_clock::now() + limit);
+  const int error = connect_to(to, steady_clock::now() + second_port_limit);
   x.set_channel_problem(error == 0 ? proto::Reach::REACHED : problem_of(error));
   x.set_channel_detail(error == 0 ? "" : std::generic_category().message(error));
 }
@@ -212,7 +215,7 @@ bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds
   if (error == 0) {
     understand(read_handshake(socket.get(), deadline), x);
     if (x.channel_port() != 0)
-      probe_channel(to, limit, x);
+      probe_channel(to, x);
     return true;
   }
   x.set_problem(problem_of(error));

@@ -16,7 +16,8 @@ std::string identity_of(std::span<const task_name> tasks, std::uint16_t channel_
 
 /// Resolves `x.address`, connects to it and reads the peer's first message. If the peer listens for
 /// second connections, it also connects to that port. Stores the results in `x`. Does not disturb
-/// the peer. Blocks at most for the limit plus the time of the system's resolver.
+/// the peer. Blocks at most for the limit, a second for the other port, and the time of the
+/// system's resolver.
 void probe(proto::Reach& x, std::chrono::milliseconds limit = std::chrono::seconds{3});
 
 /// Probes many addresses at the same time.

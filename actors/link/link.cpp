@@ -191,6 +191,9 @@ proto::Welcome link::make_welcome() const {
 // The peer is known: it may use the link.
 void link::welcome() {
   auto x = make_welcome();
+  // Before the peer can send anything over a channel.
+  if (std::get<accept_from>(how_).parked)
+    session_->park();
   introduce(std::get<accept_from>(how_).hello.incarnation());
   if (options_.channels) {
     offer_ = options_.channels->offer(channel_listener());

@@ -134,6 +134,8 @@ public:
     proto::Hello hello;
     task_name self_task;
     std::uint64_t incarnation;
+    /// See link_session::park().
+    bool parked = false;
   };
 
   link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> local, dial_to how,

@@ -221,6 +221,14 @@ void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   problems.require(runtime.suspect_after_ms() >= 100, "runtime.suspect_after_ms",
                    std::to_string(runtime.suspect_after_ms())
                      + "; expected at least 100: processes pause, and nodes are then lost");
+  // A request is tried three times (patience). Without an answer, the run fails.
+  const auto answered_within = 3 * std::uint64_t{runtime.request_timeout_ms()};
+  problems.require(!runtime.has_link_grace_ms() || runtime.link_grace_ms() < answered_within,
+                   "runtime.link_grace_ms",
+                   std::to_string(runtime.link_grace_ms()) + "; expected less than "
+                     + std::to_string(answered_within)
+                     + ", because a run fails if a request has no answer after three times "
+                       "runtime.request_timeout_ms; raise that, too");
   problems.require(runtime.join_timeout_ms() >= 1, "runtime.join_timeout_ms",
                    "expected at least 1");
   problems.require(runtime.threads() >= 1 && runtime.threads() <= most_threads, "runtime.threads",

@@ -147,6 +147,7 @@ struct row_statistics {
 template <class T>
 void to_shares(const attention_layout& size, const share_block& b, T* scores,
                row_statistics<T>& rows, const head_matrix<T>& y) {
+  constexpr T infinity = std::numeric_limits<T>::infinity();
   const auto factor = static_cast<T>(size.factor);
   for (std::size_t r = 0; r < b.rows; ++r) {
     T* const x = scores + r * block_columns;
@@ -155,12 +156,14 @@ void to_shares(const attention_layout& size, const share_block& b, T* scores,
     if (n == 0)
       continue;
     scale_row(n, factor, x);
-    const T before = b.column > 0 ? rows.largest[r] : -std::numeric_limits<T>::infinity();
+    const T before = b.column > 0 ? rows.largest[r] : -infinity;
     const T found = maximum(n, x);
     const T largest = before > found ? before : found;
-    T sum = exponentials(n, x, largest, x);
+    // If all scores so far are -infinity, their exponentials are 0, and not NaN.
+    const T shift = largest == -infinity ? T(0) : largest;
+    T sum = exponentials(n, x, shift, x);
     if (b.column > 0) {
-      const T shrink = cpu::exp(before - largest);
+      const T shrink = cpu::exp(before - shift);
       sum += shrink * rows.sum[r];
       if (y.data != nullptr)
         scale_row(size.width, shrink, y.row(b.row + r));

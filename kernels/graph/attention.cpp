@@ -59,7 +59,8 @@ struct operand_search {
   std::vector<expression> all;
 
   static bool is_part(expression x) {
-    return x.node().op == operation::slice && x.shape().rank() == 3 && x.node().axes[0] == 2;
+    return x.node().op == operation::slice && x.shape().rank() == 3 && x.node().axes[0] == 2
+      && x.shape().last() < source(x).shape().last();
   }
   static expression source(expression x) { return {x.owner(), x.node().inputs[0]}; }
   /// True if the slices of x's source cover it without overlap.

@@ -5,15 +5,22 @@
 #include "kernels/graph/reverse_mode.hpp"
 #include "kernels/graph/sparse_operations.hpp"
 
+#include <algorithm>
+#include <array>
 #include <numbers>
+#include <utility>
 
 namespace troupe {
 
 reverse_mode::reverse_mode(expression y, std::span<const expression> xs, expression seed)
   : graph_(y.owner()), wanted_(y.id() + 1, false), gradient_(y.id() + 1) {
   for (auto x : xs)
-    if (x.id() < wanted_.size())
+    if (x.id() < wanted_.size()) {
       wanted_[x.id()] = true;
+      find_bypasses(x, y.id() + 1);
+    }
+  for (const auto& x : bypasses_)
+    wanted_[x.attention] = true;
   for (std::uint32_t id = 0; id < wanted_.size(); ++id)
     for (auto input : graph_.at(id).inputs)
       wanted_[id] = wanted_[id] || wanted_[input];
@@ -25,14 +32,74 @@ reverse_mode::reverse_mode(expression y, std::span<const expression> xs, express
 }
 
 expression reverse_mode::of(expression x) {
-  if (x.id() < gradient_.size() && gradient_[x.id()])
+  const bool found = x.id() < gradient_.size() && gradient_[x.id()];
+  const auto more = bypassed_.find(x.id());
+  if (found && more != bypassed_.end())
+    return add(*gradient_[x.id()], more->second);
+  if (found)
     return *gradient_[x.id()];
-  return graph_.constant(0, x.shape());
+  return more != bypassed_.end() ? more->second : graph_.constant(0, x.shape());
+}
+
+void reverse_mode::find_bypasses(expression x, std::uint32_t end) {
+  const auto& part = x.node();
+  if (part.op != operation::slice || part.shape.rank() != 3 || part.axes[0] != 2)
+    return;
+  const auto source = part.inputs[0];
+  for (auto id = x.id() + 1; id < end; ++id) {
+    const auto& n = graph_.at(id);
+    if (n.op != operation::attention && n.op != operation::attention_gradient)
+      continue;
+    // An attention_gradient reads its result, statistics and gradient first.
+    const std::size_t first = n.op == operation::attention ? 0 : 3;
+    const auto& how = n.attention;
+    const bool reads = std::ranges::any_of(
+      std::array{how.queries, how.keys, how.values}, [&](const attention_operands::part& y) {
+        return n.inputs[first + y.operand] == source && y.column == part.axes[1]
+          && how.heads * how.width == part.shape.last();
+      });
+    if (reads)
+      bypasses_.push_back({x.id(), id, source});
+  }
 }
 
 void reverse_mode::visit(std::uint32_t id) {
+  if (std::ranges::find(bypasses_, id, &bypass::attention) != bypasses_.end()) {
+    visit_bypassing(id);
+    return;
+  }
   const node n = graph_.at(id); // a copy, because appending nodes moves the original
   traits_of(n.op).gradient({*this, n, {graph_, id}, *gradient_[id]});
+}
+
+// Computes the gradients of the sources of slices, and takes the columns of the slices.
+void reverse_mode::visit_bypassing(std::uint32_t id) {
+  std::map<std::uint32_t, std::pair<bool, std::optional<expression>>> before; // by source
+  for (const auto& x : bypasses_)
+    if (x.attention == id && !before.contains(x.source)) {
+      before[x.source] = {wanted_[x.source], std::exchange(gradient_[x.source], std::nullopt)};
+      wanted_[x.source] = true;
+    }
+  const node n = graph_.at(id);
+  traits_of(n.op).gradient({*this, n, {graph_, id}, *gradient_[id]});
+  for (const auto& x : bypasses_) {
+    if (x.attention != id || !gradient_[x.source])
+      continue;
+    const expression part{graph_, x.slice};
+    const auto begin = static_cast<std::int64_t>(part.node().axes[1]);
+    const auto own = slice(*gradient_[x.source], 2, begin, begin + part.shape().last());
+    const auto [i, first] = bypassed_.emplace(x.slice, own);
+    if (!first)
+      i->second = add(i->second, own);
+  }
+  for (auto& [source, was] : before) {
+    wanted_[source] = was.first;
+    auto& total = gradient_[source];
+    if (!was.first)
+      total = was.second;
+    else if (was.second)
+      total = total ? add(*was.second, *total) : *was.second;
+  }
 }
 
 void gradient_step::refuse(const std::string& what) const {

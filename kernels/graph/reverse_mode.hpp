@@ -4,6 +4,8 @@
 #include "kernels/graph/operations.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,12 +27,24 @@ public:
 
 private:
   friend struct gradient_step;
+  /// An attention that reads columns of a tensor itself, instead of this slice of the tensor.
+  struct bypass {
+    std::uint32_t slice;
+    std::uint32_t attention;
+    std::uint32_t source;
+  };
+  void find_bypasses(expression x, std::uint32_t end);
   void visit(std::uint32_t id);
+  void visit_bypassing(std::uint32_t id);
 
   graph& graph_;
   /// The nodes that depend on some x. Only these get a gradient.
   std::vector<bool> wanted_;
   std::vector<std::optional<expression>> gradient_;
+  std::vector<bypass> bypasses_;
+  /// By slice: the part of its gradient from attentions that bypass it. It is part of the gradient
+  /// of the source, too, so it does not pass through the slice.
+  std::map<std::uint32_t, expression> bypassed_;
 };
 
 /// The arguments of a gradient rule: a node, its value y, and g, the gradient with respect to y. A

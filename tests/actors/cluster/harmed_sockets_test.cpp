@@ -41,6 +41,7 @@ proto::Job job_with(const std::string& protocol, std::uint64_t samples) {
                      {protocol, "data.digits={train: " + std::to_string(samples) + " test: 2}",
                       "data.batch=4", "epochs=1", "model.layer[0].dense.units=16",
                       "runtime.suspect_after_ms=200",
+                      "runtime.request_timeout_ms=" + std::to_string(patience_limit / 1ms),
                       "runtime.link_grace_ms=" + std::to_string(patience_limit / 1ms)});
 }
 

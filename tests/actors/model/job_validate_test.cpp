@@ -170,6 +170,9 @@ BOOST_AUTO_TEST_CASE(training) {
   BOOST_TEST(contains(problems({"runtime.request_timeout_ms=0"}), "runtime.request_timeout_ms"));
   BOOST_TEST(contains(problems({"runtime.join_timeout_ms=0"}), "runtime.join_timeout_ms"));
   BOOST_TEST(contains(problems({"runtime.suspect_after_ms=99"}), "runtime.suspect_after_ms"));
+  BOOST_TEST(contains(problems({"runtime.link_grace_ms=30000"}),
+                      "runtime.link_grace_ms: 30000; expected less than 30000"));
+  BOOST_TEST(!contains(problems({"runtime.link_grace_ms=29999"}), "runtime.link_grace_ms"));
   for (const char* threads : {"runtime.threads=0", "runtime.threads=1025"})
     BOOST_TEST(contains(problems({threads}), "runtime.threads: expected a number of threads"));
 }

@@ -241,6 +241,59 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradients) {
   }
 }
 
+// Attention reads the tensor that the parts are cut out of. Gradients by the parts are right
+// anyway.
+BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
+  for (const bool causal : {false, true}) {
+    graph g;
+    const auto x = g.placeholder("x", {batch, 5, 4});
+    const auto qkv = dense(x, g.variable("w", {12, 4}));
+    std::vector<expression> parts;
+    for (std::int64_t i = 0; i < 3; ++i)
+      parts.push_back(slice(qkv, 2, 4 * i, 4 * (i + 1)));
+    const auto y = multi_head_attention(parts[0], parts[1], parts[2], 2, causal);
+    BOOST_TEST_REQUIRE((y.node().op == operation::attention));
+    BOOST_TEST(y.node().inputs.size() == 1U);
+    // A part has another reader, too.
+    const auto loss = add(to_scalar(y), to_scalar(tanh(parts[1])));
+    const std::vector<expression> by{parts[0], parts[1], parts[2], qkv};
+    auto found = gradients(loss, by);
+    const auto whole = found.back();
+    found.pop_back();
+    const auto gathered = concat(found, 2);
+    const auto apart = gradients(loss, {parts.data(), 3});
+    const auto values = random_leaves(g, 2);
+    const auto results =
+      execute<double>(g, values, loss, {gathered, whole, concat(apart, 2)}, false);
+    check_close(results.fetches[0], results.fetches[1], 1e-12, 1e-14, "parts and whole");
+    check_close(results.fetches[2], results.fetches[1], 1e-12, 1e-14, "parts alone");
+    // Once more: each part's share of the second derivative.
+    const auto sloped = to_scalar(whole);
+    const auto again = gradients(sloped, by);
+    const auto second = execute<double>(
+      g, values, loss, {concat({again[0], again[1], again[2]}, 2), again[3]}, false);
+    check_close(second.fetches[0], second.fetches[1], 1e-12, 1e-14, "second derivatives");
+  }
+}
+
+// Keys of -infinity hide positions. All keys of the first block may be hidden.
+BOOST_AUTO_TEST_CASE(attention_with_hidden_keys) {
+  constexpr std::int64_t time = 300;
+  graph g;
+  const auto q = g.placeholder("q", {batch, 1, time, 2});
+  const auto k = g.placeholder("k", {batch, 1, time, 2});
+  const auto v = g.placeholder("v", {batch, 1, time, 2});
+  const auto y = troupe::attention(q, k, v, 1, 1, false);
+  auto values = random_leaves(g, 1);
+  for (std::size_t i = 0; i < time; ++i) {
+    values.feeds[0][2 * i] = 1;
+    values.feeds[1][2 * i] = i < 290 ? -std::numeric_limits<double>::infinity() : 0;
+  }
+  const auto composed = composed_attention(y.node(), {q, k, v});
+  const auto results = execute<double>(g, values, to_scalar(y), {y, composed}, false);
+  check_close(results.fetches[0], results.fetches[1], 1e-12, 1e-12, "attention");
+}
+
 BOOST_AUTO_TEST_CASE(second_derivatives_of_attention) {
   for (const bool causal : {false, true}) {
     tensors t;
