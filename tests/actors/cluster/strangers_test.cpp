@@ -286,6 +286,62 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
     }
 }
 
+namespace {
+
+/// Another start of a worker. It sends its state to the coordinator as soon as it has a link.
+class second_start : public caf::event_based_actor {
+public:
+  second_start(caf::actor_config& cfg, task_name task) : caf::event_based_actor(cfg), task_(task) {}
+
+  caf::behavior make_behavior() override {
+    set_default_handler(caf::drop);
+    return {[this](const proto::Welcome&) {
+      proto::Frame frame;
+      frame.set_kind(proto::Frame::ONE_WAY);
+      *frame.mutable_to() = to_proto(endpoint{coordinator_task, proto::COORDINATOR});
+      proto::TaskStatus status;
+      *status.mutable_task() = to_proto(task_);
+      send(caf::actor_cast<caf::actor>(current_sender()), frame, caf::make_message(status));
+    }};
+  }
+
+private:
+  task_name task_;
+};
+
+} // namespace
+
+// Its message would be legal if the first start were not connected.
+BOOST_AUTO_TEST_CASE(second_starts_of_a_task) {
+  cluster x{true};
+  const process other;
+  const task_name task{job_kind::worker, 0};
+  proto::Hello hello;
+  hello.set_wire_version(wire_version);
+  *hello.mutable_task() = to_proto(task);
+  hello.set_incarnation(7);
+  x.begin();
+  std::vector<caf::actor> started;
+  const auto node = other.sys->middleman().remote_actor("127.0.0.1", x.nodes[0]->port);
+  BOOST_TEST_REQUIRE(!!node);
+  const auto refused = [&] {
+    return contains(x.nodes[0]->all_notices(), "another start of worker/0 is connected");
+  };
+  while (!refused() && x.end.wait_for(2ms) != std::future_status::ready) {
+    started.push_back(other.sys->spawn<second_start>(task));
+    caf::actor_cast<caf::strong_actor_ptr>(*node)->enqueue(
+      caf::make_mailbox_element(caf::actor_cast<caf::strong_actor_ptr>(started.back()),
+                                caf::make_message_id(), {}, hello),
+      nullptr);
+  }
+  BOOST_TEST(refused());
+  const auto summary = x.result();
+  BOOST_TEST(summary.failure == "");
+  BOOST_TEST(summary.weights_sha256 == undisturbed());
+  for (auto& y : started)
+    caf::anon_send_exit(y, caf::exit_reason::user_shutdown);
+}
+
 BOOST_AUTO_TEST_CASE(many_hellos) {
   cluster x{true};
   stranger other;
@@ -431,7 +487,7 @@ private:
     caf::binary_serializer body{codec_, payload};
     BOOST_TEST_REQUIRE(!body(const_cast<Ts&>(xs)...));
     // The sender has a number, so that it can be answered.
-    caf::io::basp::header x{type, flags, static_cast<std::uint32_t>(payload.size()),
+    caf::io::basp::header x{type, flags,   static_cast<std::uint32_t>(payload.size()),
                             id,   sender_, to};
     if (type == caf::io::basp::message_type::client_handshake)
       x.source_actor = caf::invalid_actor_id;
@@ -519,8 +575,8 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   BOOST_TEST(spawned == 0);
 }
 
-// In the framework's protocol, a message can name any sender. Then it seems to come from an actor of
-// the process that receives it.
+// In the framework's protocol, a message can name any sender. Then it seems to come from an actor
+// of the process that receives it.
 BOOST_AUTO_TEST_CASE(orders_in_the_name_of_an_actor_of_the_node) {
   for (const bool channels : {true, false}) {
     cluster x{channels};
