@@ -1,9 +1,9 @@
 #include "kernels/graph/gradients.hpp"
 
 #include "kernels/error.hpp"
-#include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/reverse_mode.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 #include "kernels/graph/sparse_operations.hpp"
 
 #include <algorithm>
