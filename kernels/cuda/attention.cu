@@ -93,6 +93,15 @@ struct tile_work {
       to.store(i / slice * padded + i % slice, x.at(row + i / slice, column + i % slice));
   }
 
+  /// sums += the outer product of a and b.
+  template <unsigned n>
+  static TROUPE_DEVICE void add_outer(const float (&a)[own_rows], const float (&b)[n],
+                                      float (&sums)[own_rows][n]) {
+    for (unsigned i = 0; i < own_rows; ++i)
+      for (unsigned j = 0; j < n; ++j)
+        sums[i][j] = std::fma(a[i], b[j], sums[i][j]);
+  }
+
   /// result = rows of a from `row` on, times transposed rows of b from `column` on.
   TROUPE_DEVICE void multiply(const input_head& a, unsigned row, const input_head& b,
                               unsigned column, float (&result)[own_rows][own_columns]) const {
@@ -111,9 +120,7 @@ struct tile_work {
           x[i] = left.load((ty + i * along) * padded + p);
         for (unsigned j = 0; j < own_columns; ++j)
           y[j] = right.load((tx + j * along) * padded + p);
-        for (unsigned i = 0; i < own_rows; ++i)
-          for (unsigned j = 0; j < own_columns; ++j)
-            result[i][j] = std::fma(x[i], y[j], result[i][j]);
+        add_outer(x, y, result);
       }
     }
   }
@@ -139,9 +146,7 @@ struct tile_work {
         a[i] = tile.load((ty + i * along) * padded + p);
       for (unsigned j = 0; j < columns; ++j)
         b[j] = values.load(p * width + tx + j * along);
-      for (unsigned i = 0; i < own_rows; ++i)
-        for (unsigned j = 0; j < columns; ++j)
-          sums[i][j] = std::fma(a[i], b[j], sums[i][j]);
+      add_outer(a, b, sums);
     }
   }
 
