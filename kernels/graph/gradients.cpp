@@ -51,8 +51,7 @@ void reverse_mode::find_bypasses(expression x, std::uint32_t end) {
     const auto& n = graph_.at(id);
     if (n.op != operation::attention && n.op != operation::attention_gradient)
       continue;
-    // An attention_gradient reads its result, statistics and gradient first.
-    const std::size_t first = n.op == operation::attention ? 0 : 3;
+    const auto first = first_attention_operand(n.op);
     const auto& how = n.attention;
     const bool reads = std::ranges::any_of(
       std::array{how.queries, how.keys, how.values}, [&](const attention_operands::part& y) {

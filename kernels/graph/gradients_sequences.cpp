@@ -88,7 +88,7 @@ void attention(const gradient_step& s) {
 /// From its formula in simpler operations. The saved result and the statistics are functions of the
 /// operands, so they get no gradient of their own.
 void attention_gradient(const gradient_step& s) {
-  constexpr std::size_t first = 3; // dy, the result and the statistics come before the operands
+  constexpr auto first = first_attention_operand(operation::attention_gradient);
   std::vector<expression> by;
   for (auto i = first; i < s.node.inputs.size(); ++i)
     by.push_back(stop_gradient(s.x(i)));

@@ -2,6 +2,7 @@
 
 #include "kernels/graph/graph.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -91,6 +92,11 @@ expression attention_statistics(expression of);
 /// For gradients(). d sum(y * dy) / d (an operand of the node `of` of attention(), whose result is
 /// y), with the shape of the operand.
 expression attention_gradient(expression dy, expression of, std::size_t operand);
+/// The number of the first operand of attention among the inputs of such a node. An
+/// attention_gradient reads dy, the result and the statistics before the operands.
+constexpr std::size_t first_attention_operand(operation op) noexcept {
+  return op == operation::attention_gradient ? 3 : 0;
+}
 /// For gradients(). The same as a node of attention() with these operands, in simpler operations.
 expression composed_attention(const node& of, const std::vector<expression>& operands);
 /// Attention with `heads` heads (Vaswani et al., 2017): q (batch, T, heads * d), k and v (batch, S,

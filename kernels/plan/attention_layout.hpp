@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/graph/sequence_operations.hpp"
 #include "kernels/plan/instruction.hpp"
 
 #include <cstddef>
@@ -39,7 +40,7 @@ struct attention_layout {
 
   /// The number of the first operand among the inputs of the instruction.
   static std::size_t first_operand(const instruction& x) noexcept {
-    return x.op == operation::attention_gradient ? 3 : 0;
+    return first_attention_operand(x.op);
   }
 };
 
