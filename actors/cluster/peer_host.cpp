@@ -13,6 +13,13 @@
 
 namespace troupe {
 
+namespace {
+
+/// Waking two threads takes about as long.
+constexpr std::chrono::microseconds wait_for_next{100};
+
+} // namespace
+
 peer_host::peer_host(caf::actor_system& sys, peer_host_options options) : self_(sys) {
   if (!sys.has_middleman())
     throw input_error{"processes need the framework's network module: call "
@@ -65,6 +72,10 @@ caf::expected<peers_connected> peer_host::connect() {
     .receive([&](peers_connected& x) { result = std::move(x); },
              [&](caf::error& error) { result = std::move(error); });
   return result;
+}
+
+bool peer_host::read_until(function_ref<bool()> done) {
+  return channels_ ? channels_->read_until(done, wait_for_next) : done();
 }
 
 } // namespace troupe

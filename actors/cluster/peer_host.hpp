@@ -2,6 +2,7 @@
 
 #include "actors/cluster/peer_node.hpp"
 #include "actors/link/channel_host.hpp"
+#include "kernels/function_ref.hpp"
 
 namespace troupe {
 
@@ -35,6 +36,11 @@ public:
 
   /// See connect_peers.
   caf::expected<peers_connected> connect();
+
+  /// For a thread that waits for a message from a peer and sleeps otherwise: see
+  /// channel_host::read_until. It gives up soon.
+  /// @return done()
+  bool read_until(function_ref<bool()> done);
 
 private:
   caf::scoped_actor self_;

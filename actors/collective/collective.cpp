@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -29,12 +31,19 @@ void check(const collective_options& options, std::size_t ranks) {
                       + std::to_string(shortest_collective_deadline.count())};
 }
 
-// A group of threads has no addresses.
+std::string_view host_of(std::string_view address) {
+  return address.substr(0, address.rfind(':'));
+}
+
+std::size_t ranks_on(std::string_view host, const collective_options& options) {
+  return static_cast<std::size_t>(
+    std::ranges::count(options.addresses, host, [](auto& x) { return host_of(x); }));
+}
+
 bool on_one_host(const collective_options& options) {
-  std::set<std::string> hosts;
-  for (const auto& address : options.addresses)
-    hosts.insert(address.substr(0, address.rfind(':')));
-  return options.share_memory && hosts.size() <= 1;
+  const auto& all = options.addresses;
+  const bool threads = all.empty();
+  return threads || (options.share_memory && ranks_on(host_of(all[0]), options) == all.size());
 }
 
 collective_member_actor spawn_member(caf::actor_system& sys, const collective_options& options,
@@ -109,6 +118,8 @@ public:
                                   : peer_host_options::transport::tcp;
     how.deadline = options.deadline;
     host_.emplace(self_->system(), std::move(how));
+    has_core_ = ranks_on(host_of(options.addresses[rank_]), options)
+      <= std::max(std::thread::hardware_concurrency(), 1U);
     const auto found = host_->connect();
     if (!found)
       rethrow(found.error());
@@ -123,10 +134,12 @@ public:
     payload result;
     auto request = [&] {
       std::optional<receivers_run_here> here;
-      if (values.size() <= small_piece)
+      if (host_ || values.size() <= small_piece)
         here.emplace();
       return self_->request(member_, caf::infinite, troupe::all_reduce{std::move(values), kind});
     }();
+    if (host_ && has_core_)
+      host_->read_until([this] { return self_->has_next_message(); });
     request.receive([&](const all_reduced& x) { result = x.sum; },
                     [](const caf::error& error) { rethrow(error); });
     return result;
@@ -142,6 +155,8 @@ private:
   }
 
   std::optional<peer_host> host_;
+  /// True if all ranks of this host can compute at the same time.
+  bool has_core_ = false;
   caf::scoped_actor self_;
 };
 

@@ -9,7 +9,6 @@
 #include <array>
 #include <atomic>
 #include <fstream>
-#include <random>
 #include <ranges>
 #include <system_error>
 
@@ -34,9 +33,6 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 /// returns wait longer.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 constexpr std::chrono::nanoseconds long_tick{5'000'000};
-
-/// Longest pause before the next attempt to connect to a port that refuses connections.
-constexpr int refusal_pause = 100;
 
 /// Identifies the host since it booted; empty if unknown.
 std::string boot_id() {
@@ -133,6 +129,7 @@ channel_host::~channel_host() {
 }
 
 void channel_host::stop() {
+  turn_.close();
   {
     const std::lock_guard guard{mutex_};
     stopping_ = true;
@@ -168,10 +165,10 @@ void channel_host::stop() {
 // -- the thread ---------------------------------------------------------------------------------
 
 void channel_host::run() {
-  std::array<epoll_event, 32> events{};
   bool stops = false;
   time_point last{};
   for (;;) {
+    turn_.wait();
     // After all handlers: one of them may have silenced the bell that stop() rang.
     if (!stops) {
       const std::lock_guard guard{mutex_};
@@ -181,13 +178,34 @@ void channel_host::run() {
     // Gives peers time to receive the last messages.
     if (stops && (std::chrono::steady_clock::now() >= last || all_idle()))
       return;
-    const int n =
-      ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), stops ? 10 : -1);
-    for (int i = 0; i < n; ++i)
-      // An earlier event may have closed the file of this event. Then no handler is left for it.
-      if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
-        guarded([&] { (*std::shared_ptr{x->second})(events[i].events); });
+    handle_events(stops ? 10 : -1);
   }
+}
+
+bool channel_host::handle_events(int timeout) {
+  std::array<epoll_event, 32> events;
+  const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+  for (int i = 0; i < n; ++i)
+    // An earlier event may have closed the file of this event. Then no handler is left for it.
+    if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
+      guarded([&] { (*std::shared_ptr{x->second})(events[i].events); });
+  return n > 0;
+}
+
+bool channel_host::read_until(function_ref<bool()> done, std::chrono::nanoseconds patience) {
+  if (!turn_.take([this] { ring(bell_.get()); }))
+    return done();
+  auto last = std::chrono::steady_clock::now();
+  bool is_done = done();
+  while (!is_done && std::chrono::steady_clock::now() - last < patience) {
+    if (handle_events(0))
+      last = std::chrono::steady_clock::now();
+    else
+      std::this_thread::yield(); // Others may need this core, even the one that answers.
+    is_done = done();
+  }
+  turn_.give_back(!is_done);
+  return is_done;
 }
 
 // Channels without a socket, because it broke, are only in routes_.
@@ -271,29 +289,6 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
     else
       post([then, problem] { then(nullptr, problem); });
   });
-}
-
-void channel_host::in_background(std::function<void()> task) {
-  const std::lock_guard guard{mutex_};
-  if (stopped_)
-    return;
-  std::thread{[this, task = std::move(task)]() mutable {
-    task();
-    task = nullptr; // Objects that the task holds must not outlive stop().
-    const std::lock_guard guard{mutex_};
-    --background_;
-    changed_.notify_all();
-  }}.detach();
-  ++background_;
-}
-
-// Waits while this cut of the channel lasts. Returns false if it is over, or if the host has
-// stopped.
-bool channel_host::pause(std::chrono::milliseconds time, const channel_ptr& channel,
-                         std::uint64_t cuts) {
-  std::unique_lock guard{mutex_};
-  return !changed_.wait_for(guard, time,
-                            [&] { return stopped_ || !channel->cut() || channel->cuts() != cuts; });
 }
 
 void channel_host::connected(file_descriptor socket, const route& where, const on_channel& then) {
@@ -430,132 +425,6 @@ void channel_host::drop(const channel_ptr& channel) {
   channels_.erase(channel->socket());
   forget(channel->socket());
   channel->release_socket();
-}
-
-// -- connections that break ---------------------------------------------------------------------
-
-void channel_host::on_cut(const channel_ptr& channel) {
-  const auto keep = channel; // A copy, because the handler that holds this reference is removed.
-  drop(keep);
-  auto& where = routes_[keep];
-  // If a connection breaks before both sides have agreed where to continue, the channel counts as
-  // cut since the first break.
-  if (where.give_up == time_point{})
-    where.give_up = std::chrono::steady_clock::now() + keep->grace();
-  spdlog::debug("the connection to {} broke", where.address);
-  try {
-    in_background([this, keep, where, cuts = keep->cuts()] {
-      if (where.ours)
-        connect_again(keep, where, cuts);
-      else
-        ask_whether_it_runs(keep, where, cuts);
-    });
-  } catch (const std::system_error& error) {
-    give_up(keep, keep->cuts(), error.what());
-  }
-}
-
-// Runs in the background. Waits longer each time, with jitter, so that many peers of one host do
-// not connect at the same time.
-void channel_host::connect_again(const channel_ptr& channel, const route& where,
-                                 std::uint64_t cuts) {
-  std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
-  std::string problem = "it did not answer";
-  constexpr auto never = time_point::max();
-  auto refused_since = never;
-  for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait}, channel, cuts);
-       wait = std::min(2 * wait, refused_since == never ? 500 : refusal_pause)) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      where.give_up - std::chrono::steady_clock::now());
-    if (left.count() <= 0)
-      break;
-    bool refused = false;
-    auto socket = connect_to(where.address, where.port, std::min(left, options_.connect_timeout),
-                             problem, refused);
-    if (socket) {
-      post([this, channel, socket = std::make_shared<file_descriptor>(std::move(socket))] {
-        resume(channel, std::move(*socket), nullptr);
-      });
-      return;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    refused_since = refused ? std::min(refused_since, now) : never;
-    if (refused && now - refused_since >= options_.refused_for) {
-      problem = "its process has ended";
-      break;
-    }
-  }
-  post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
-}
-
-// A refused connection shows that a process has ended only if an earlier attempt succeeded.
-// Otherwise, a firewall may have refused it.
-void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const route& where) {
-  routes_[channel] = where;
-  if (where.port == 0)
-    return;
-  in_background([this, channel, where] {
-    std::string problem;
-    bool refused = false;
-    if (connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
-      post([this, channel] {
-        if (const auto x = routes_.find(channel); x != routes_.end())
-          x->second.reachable = true;
-      });
-  });
-}
-
-// Runs in the background. If the peer has not ended, it connects again on its own, once it notices
-// that the connection broke: perhaps only this side has seen it.
-void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& where,
-                                       std::uint64_t cuts) {
-  std::string problem;
-  bool refused = false;
-  auto until = where.give_up;
-  const auto began = std::chrono::steady_clock::now();
-  while (where.reachable) {
-    refused = false;
-    if (connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
-      until += channel->unnoticed_for();
-    if (!refused || std::chrono::steady_clock::now() - began >= options_.refused_for)
-      break;
-    if (!pause(std::chrono::milliseconds{refusal_pause}, channel, cuts))
-      return;
-  }
-  if (refused)
-    problem = "its process has ended";
-  else if (!pause(std::chrono::duration_cast<std::chrono::milliseconds>(
-                    until - std::chrono::steady_clock::now()),
-                  channel, cuts))
-    return;
-  else if (until != where.give_up)
-    problem = "its port answers, but it did not come back";
-  else
-    problem = "it did not come back within "
-      + std::to_string(std::chrono::duration<double>(channel->grace()).count()) + " s";
-  post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
-}
-
-void channel_host::resume(const channel_ptr& channel, file_descriptor socket,
-                          const proto::Greeting* greeting) {
-  const auto x = routes_.find(channel);
-  if (x == routes_.end())
-    return;
-  channel->resume(std::move(socket), greeting, x->second.token);
-  spdlog::debug("the connection to {} continues", x->second.address);
-  {
-    const std::lock_guard guard{mutex_};
-    changed_.notify_all();
-  }
-  serve(channel);
-}
-
-void channel_host::give_up(const channel_ptr& channel, std::uint64_t cuts,
-                           const std::string& reason) {
-  if (!channel->cut() || channel->cuts() != cuts)
-    return;
-  routes_.erase(channel);
-  channel->give_up(reason);
 }
 
 void channel_host::on_tick() {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "actors/link/channel_maker.hpp"
+#include "actors/link/reader_turn.hpp"
+#include "kernels/function_ref.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -37,8 +39,9 @@ struct channel_host_options {
 };
 
 /// The connections that carry the messages of all links of a process, with one thread that waits
-/// for all of them. Peers on this host connect through an abstract Unix socket, which a container
-/// shares only with containers in its network namespace. Other peers use TCP.
+/// for all of them, unless a thread that waits for a message does so (read_until). Peers on this
+/// host connect through an abstract Unix socket, which a container shares only with containers in
+/// its network namespace. Other peers use TCP.
 ///
 /// Thread-safe.
 class channel_host final : public channel_maker {
@@ -56,6 +59,14 @@ public:
   /// Ends all connections. After this, nothing is called any more. Do not call it on the thread of
   /// this object.
   void stop();
+
+  /// For a thread that waits for a message: handles what arrives on all connections, in place of
+  /// this object's own thread, until done() is true. Gives up if nothing arrives for `patience`,
+  /// and at once if another thread does the same. Never sleeps, so it occupies a core while it
+  /// waits. The thread must not hold a mutex that a receiver of a message could lock; it must not
+  /// be the thread of this object.
+  /// @return done()
+  bool read_until(function_ref<bool()> done, std::chrono::nanoseconds patience);
 
   proto::ChannelOffer offer(on_channel then) override;
   void withdraw(const proto::ChannelOffer& offer) override;
@@ -83,6 +94,9 @@ private:
   };
 
   void run();
+  /// Waits for events for this many milliseconds (-1: without a limit) and handles them. Returns
+  /// false if there were none.
+  bool handle_events(int timeout);
   bool all_idle() const;
   void post(std::function<void()> task);
   void run_tasks();
@@ -129,7 +143,8 @@ private:
   /// Number of background threads, because connecting and resolving names take time.
   int background_ = 0;
 
-  // This and the members below are only for the thread of this object.
+  /// Who may use the members below.
+  reader_turn turn_;
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;

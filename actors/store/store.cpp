@@ -235,6 +235,8 @@ void store_client::state::settle(std::size_t s) {
   if (x.failure)
     throw store_error{*x.failure};
   const auto& first = x.unanswered.front();
+  if (host_)
+    host_->read_until([&] { return inbox_->has(first.request); });
   const auto answer = inbox_->take(first.request, first.since + options_.deadline);
   if (!answer)
     fail(s, errc::timed_out, "does not answer");

@@ -38,7 +38,8 @@
 // holds them, the server needs other memory for its next update.
 //
 // Threads. Only one thread at a time may use a store_client; a program with many threads makes a
-// client for each. Any thread may make and destroy a store_host. Do not use either from an actor
+// client for each. In wait(), the thread polls for messages, and sleeps only after 100 microseconds
+// without one. Any thread may make and destroy a store_host. Do not use either from an actor
 // that shares its thread with others, because calls block.
 
 namespace troupe {

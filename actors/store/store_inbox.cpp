@@ -19,6 +19,12 @@ std::uint64_t store_inbox::ask(const caf::strong_actor_ptr& receiver, caf::messa
   return number;
 }
 
+bool store_inbox::has(std::uint64_t number) {
+  const std::lock_guard guard{mutex_};
+  const auto place = answers_.find(number);
+  return place == answers_.end() || place->second.has_value();
+}
+
 std::optional<caf::message> store_inbox::take(std::uint64_t number, clock::time_point deadline) {
   std::unique_lock lock{mutex_};
   const auto place = answers_.find(number);

@@ -25,6 +25,9 @@ public:
   /// Sends a request, and returns its number for take() or forget().
   std::uint64_t ask(const caf::strong_actor_ptr& receiver, caf::message request);
 
+  /// True if take() would return at once.
+  bool has(std::uint64_t number);
+
   /// Waits for the answer, which may be an error. Returns nothing if none arrives before
   /// `deadline`.
   std::optional<caf::message> take(std::uint64_t number, clock::time_point deadline);

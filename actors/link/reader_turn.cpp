@@ -1,0 +1,48 @@
+#include "actors/link/reader_turn.hpp"
+
+namespace troupe {
+
+void reader_turn::wait() {
+  std::unique_lock lock{mutex_};
+  if (!lent_)
+    return;
+  owner_reads_ = false;
+  changed_.notify_all();
+  while (lent_) {
+    const auto before = takes_;
+    const bool given_back = changed_.wait_for(lock, absence, [this] { return !lent_; });
+    if (!given_back && takes_ == before && !other_reads_)
+      lent_ = false;
+  }
+  owner_reads_ = true;
+}
+
+void reader_turn::close() {
+  std::unique_lock lock{mutex_};
+  closed_ = true;
+  changed_.wait(lock, [this] { return !other_reads_; });
+}
+
+bool reader_turn::take(function_ref<void()> interrupt) {
+  std::unique_lock lock{mutex_};
+  if (other_reads_ || closed_)
+    return false;
+  other_reads_ = true;
+  ++takes_;
+  lent_ = true;
+  if (owner_reads_)
+    interrupt();
+  changed_.wait(lock, [this] { return !owner_reads_; });
+  return true;
+}
+
+void reader_turn::give_back(bool now) {
+  const std::lock_guard guard{mutex_};
+  other_reads_ = false;
+  if (now || closed_)
+    lent_ = false;
+  if (!lent_)
+    changed_.notify_all();
+}
+
+} // namespace troupe

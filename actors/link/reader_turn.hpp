@@ -1,0 +1,56 @@
+#pragma once
+
+#include "kernels/function_ref.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace troupe {
+
+/// Decides which thread reads the sockets of a process. Usually their owner does, a thread that
+/// does nothing else. A thread that waits for a message may read in its place, so that the message
+/// need not wake two threads, one after the other. (Such threads are the leaders of the pattern
+/// "leader/followers": Schmidt, Stal, Rohnert, Buschmann 2000, Pattern-Oriented Software
+/// Architecture 2.)
+///
+/// A thread that reads once will soon read again, so the owner takes its time to come back.
+/// Thread-safe.
+class reader_turn {
+public:
+  /// The owner reads again after nobody else has begun to read for this long.
+  static constexpr std::chrono::milliseconds absence{1};
+
+  // -- for the owner
+
+  /// Returns when it is the owner's turn: at once, unless another thread has taken it. The owner
+  /// calls it again and again, until after close().
+  void wait();
+
+  // -- for other threads; not for the owner
+
+  /// From now on, take() fails. Waits for a thread that reads instead of the owner.
+  void close();
+
+  /// Waits until the owner stands aside. Returns false if another thread reads instead of the
+  /// owner, or after close(). Otherwise, give_back() must follow.
+  /// @param interrupt makes the owner call wait(); called with the mutex of this object held
+  bool take(function_ref<void()> interrupt);
+
+  /// @param now the owner comes back at once
+  void give_back(bool now);
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  /// The owner must stand aside.
+  bool lent_ = false;
+  bool owner_reads_ = true;
+  bool other_reads_ = false;
+  /// Number of calls of take() that succeeded.
+  std::uint64_t takes_ = 0;
+};
+
+} // namespace troupe
