@@ -533,7 +533,7 @@ void cluster_node::end_links() {
 }
 
 /// True if this node joins again when it loses the coordinator: in an elastic run, or before it has
-/// joined.
+/// joined. Once it has lost the coordinator: until `join_timeout` has passed since then.
 bool cluster_node::returns() const {
   return left_at_ ? clock().now() - *left_at_ < options_.join_timeout
                   : !context_ || context_->job.has_elastic();

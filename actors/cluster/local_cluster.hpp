@@ -8,10 +8,11 @@ namespace troupe {
 /// ps-1.
 std::vector<task_name> tasks_of(std::uint32_t workers, std::uint32_t ps);
 
-/// A whole cluster in one node, for `sys.spawn<cluster_node>(...)` followed by a `begin_node`. All
-/// actors run in one actor system, share the data in memory, and exchange payloads without copies.
-/// Needs `setup.context` and `setup.data` of a valid job, and `setup.files` if there is an output.
-/// It fills in `setup.tasks`.
+/// The options of a node that runs a whole cluster, for `sys.spawn<cluster_node>(...)` followed by
+/// a `begin_node`. All actors run in one actor system, share the data in memory, and exchange
+/// payloads without copies. Needs `setup.context` and `setup.data` of a valid job, and
+/// `setup.files` if there is an output. In the result, the tasks of this cluster replace
+/// `setup.tasks`.
 ///
 /// The caller may set `observer` and `on_end` in the result. A program that only wants to train
 /// uses `spawn_training` (training.hpp), which does all of this and checks the input.

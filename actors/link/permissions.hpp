@@ -40,8 +40,7 @@ struct permission {
 /// are allowed, except to a node or the coordinator: they belong to the program's own protocol.
 std::span<const permission> permissions() noexcept;
 
-/// The reason why a peer may not send this message to this service; empty if it may. One look-up in
-/// a hash table.
+/// The reason why a peer may not send this message to this service; empty if it may.
 std::string refusal(const link_peer& peer, const endpoint& to, const caf::message& content);
 
 } // namespace troupe

@@ -163,8 +163,8 @@ private:
     return features;
   }
 
-  /// Skipped if an input was not found: otherwise, a layer with a misspelt name would also be
-  /// reported as unread.
+  /// Skipped if an input was not found, or if the list was cut short: otherwise, a layer with a
+  /// misspelt name would also be reported as unread.
   void check_readers() {
     if (lost_ || stopped_)
       return;

@@ -84,23 +84,25 @@ struct ps_synchronizer_options {
 /// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
 /// before the others. Weights are pulled again until all have the same version.
 ///
-/// With `pull_ahead` n, the worker asks for the weights of a step n steps early: when the
-/// computation of the n-th step before it begins. The first n steps use weights that it asked for
-/// when the first one began, or before. After a rejection, or if the worker has no other batch,
-/// this starts again, because the weights would be older than necessary. These pulls are for whole
-/// ranges, because the batch is not known yet.
+/// With `pull_ahead` n, the worker asks for the weights of step s when the computation of step s -
+/// n begins. The first n steps all use the weights that it asked for when the first one began.
+/// After a rejection, or if the worker has no other batch, this starts again, because the weights
+/// would be older than necessary. These pulls are for whole ranges, because the batch is not known
+/// yet.
 ///
-/// Otherwise, if no worker waits for others, the worker pulls the weights of its next step together
-/// with the commit of this one. The reader answers once the gradient is decided, so this saves a
-/// round trip and does not change the weights of a single worker. Shards that share memory with
-/// this process (shares_memory) send these weights before they answer the commit. If one has not,
-/// the worker pulls as soon as it has the answer.
+/// Without `pull_ahead`, if no worker waits for others, the worker pulls the weights of its next
+/// step together with the commit of this one, unless it pulls only rows, writes the weights itself,
+/// or has no next batch. The reader answers once the gradient is decided, so this saves a round
+/// trip and does not change the weights of a single worker. Shards that share memory with this
+/// process (shares_memory) send these weights before they answer the commit. If one has not, the
+/// worker pulls as soon as it has the answer.
 ///
 /// With `pull_ahead`, a worker may acquire a step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
 /// the next early pull go to the shards after that decision.
 ///
-/// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it. The shard
+/// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it, except
+/// to shards of which only rows travel. The shard
 /// sends a piece of the next weights as soon as it has this piece of all workers' gradients, so a
 /// connection carries gradients and weights at the same time. If all pieces have arrived when the
 /// worker acquires the next step, nothing is pulled. In step, shards that share memory with this

@@ -66,8 +66,8 @@ public:
   virtual bool chooses() const noexcept { return false; }
   /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// A worker is lost. Called on shard 0. Returns true if the worker's gradient for the next update
-  /// does not count. It counts if other shards may already know that it does.
+  /// A worker is lost. Called on shard 0. Takes the worker's gradient out of the next update,
+  /// unless other shards may already know that it counts. Returns true if one was taken out.
   virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
   /// A worker is lost. Called on shards other than 0. The worker's gradients count up to this
   /// sequence number, if they have arrived.

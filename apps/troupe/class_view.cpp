@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// In a random split, the count of a class differs from its expected value by more than this number
-/// of standard deviations less than once in a million cases.
+/// In a random split, fewer than one count in a million is farther from its expected value than
+/// this many standard deviations, unless the class is rare.
 constexpr double deviations = 5;
 /// Shares that differ by a smaller factor do not deserve a warning.
 constexpr double factor = 1.5;

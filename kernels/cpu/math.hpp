@@ -109,8 +109,8 @@ TROUPE_HOST_DEVICE inline float log(float x) {
   return x < HUGE_VALF ? y : x;
 }
 
-/// Absolute error below 3e-7; NaN stays NaN. An odd rational function on |x| < 4; beyond this, erf
-/// is 1 in float (coefficients of Eigen's generic_fast_erf_float).
+/// Absolute error below 4.5e-7; NaN stays NaN. An odd rational function on |x| <= 4; beyond this,
+/// the result is 1 or -1, as at 4 and -4 (coefficients of Eigen's generic_fast_erf_float).
 TROUPE_HOST_DEVICE inline float erf(float x) {
   const float a = x > 4 ? 4 : (x < -4 ? -4 : x);
   const float z = a * a;
@@ -133,12 +133,14 @@ TROUPE_HOST_DEVICE inline float erf(float x) {
 /// / (a + 2) with (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q) for 0 <= a <= 9.5; the relative error is
 /// below 2^-26. The variable is that of Shepherd and Laframboise, 1981 (Mathematics of Computation
 /// 36); the coefficients are a fit of our own.
-/// Always inlined: a file that is compiled for AVX-512 must not define a function that others may use.
+/// Always inlined: a file that is compiled for AVX-512 must not define a function that others may
+/// use.
 template <class F>
 #ifndef __CUDACC__
 [[gnu::always_inline]]
 #endif
-TROUPE_HOST_DEVICE inline void erfc_coefficients(F next) {
+TROUPE_HOST_DEVICE inline void
+erfc_coefficients(F next) {
   next(-4.136663857e-4F);
   next(-1.249643305e-3F);
   next(1.319394858e-3F);

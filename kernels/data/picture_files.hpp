@@ -23,8 +23,8 @@ struct picture_folder {
 
 /// Lists a folder.
 /// @param classes the classes that may occur; empty: the classes in the folder.
-/// @throws input_error that names the folder: it cannot be read, it has no pictures, or a class
-/// that `classes` lacks.
+/// @throws input_error that names the folder, if it cannot be read, has no pictures, or has a class
+/// that is not in `classes`.
 picture_folder list_pictures(const std::filesystem::path& path,
                              const std::vector<std::string>& classes = {});
 

@@ -24,8 +24,8 @@ struct column_moments {
   double scale = 1;
 };
 
-/// The mean and the standard deviation (population, divisor n) of a column over some rows; the
-/// scale of a constant column is 1.
+/// The mean and the standard deviation (population, divisor n) of a column over some rows. The
+/// scale is 1 if the deviation is not finite or at most 1e-12 of the mean's absolute value.
 /// @param values (rows, width), row-major
 /// @param column below width
 /// @param rows the rows to use: at least one

@@ -149,8 +149,8 @@ struct window {
   /// For convolutions.
   std::int64_t dilation_y = 1;
   std::int64_t dilation_x = 1;
-  /// For pooling: a last window that lies partly outside counts, too, unless all of it is in the
-  /// padding (PyTorch's ceil_mode).
+  /// For pooling: a last window that extends beyond the padded image counts, too, unless it begins
+  /// in the padding at the end (PyTorch's ceil_mode).
   bool ceil_mode = false;
 
   /// Rows and columns of the image from the first to the last one under the kernel.

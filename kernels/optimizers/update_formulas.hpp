@@ -14,7 +14,8 @@
 
 namespace troupe {
 
-/// Scalars of an update, in the type of its elements. Scalars that the rule does not use are 0.
+/// Scalars of an update, in the type of its elements. Those that the rule does not use have no
+/// effect.
 template <class T>
 struct update_factors {
   T rate;

@@ -25,21 +25,22 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept;
 /// points back, these updates went past the minimum along the path. Because updates are stale, the
 /// next ones would overshoot again, and farther. Let
 ///
-/// - W be the number of workers, and T the running mean of the staleness;
+/// - W be the number of workers, and T the running mean of 1 + the staleness;
 /// - b be the slope at the beginning of the path, and a at its end (proto::Slopes: running means
 ///   over a fifth of a round, but at least 3 gradients);
 /// - share = a / (|a| + |b|). It is about 0 if the weights stop at the minimum along the path, 1/2
 ///   if they move twice as far, and -1/2 if the slope did not change at all.
 ///
-/// If the share is above 0.6, the rate falls by at most 0.8 / T per gradient. Otherwise it rises,
-/// but not above the job's rate: by 0.05 / T per gradient if the share is at least 0, and by up to
-/// 0.15 / T if it is negative. The rate starts at W^-0.5 of the job's rate. Only the guard lowers
-/// it below 1 / W of the job's rate. At 1 / W, all gradients of a round together move the weights
+/// The damping is a factor on the job's rate; 1 is none. If the share is above 0.6, the rate falls
+/// by at most the fraction 0.8 / T of itself per gradient. Otherwise it rises, but not above the
+/// job's rate: by the fraction 0.05 / T per gradient if the share is at least 0, and by up to 0.15
+/// / T if it is negative. The rate starts at W^-0.5 of the job's rate. Only the guard lowers it
+/// below 1 / W of the job's rate. At 1 / W, all gradients of a round together move the weights
 /// about as far as one gradient would at the job's rate.
 ///
 /// A guard handles rates that are too high even for one worker. It acts if the running mean of the
 /// loss exceeds its minimum by more than half of the first loss, for more than 4 T gradients in a
-/// row. It then halves the damping and the damping's upper limit.
+/// row. It then halves the factor on the rate, and the factor's upper limit.
 ///
 /// The limit, the damping and the guard are not from a paper. Hypergradients (Baydin et al. 2018,
 /// arXiv 1703.04782) use the sign of the same product.

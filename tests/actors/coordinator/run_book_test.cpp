@@ -143,8 +143,8 @@ BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
   BOOST_TEST(x.samples() == 100U);
 }
 
-// One of two shards has applied one batch more than the other. Its samples count as trained, and
-// are lost at the other shard.
+// One of two shards has applied one batch more than the other. The batch's samples count as
+// trained, and are lost at the other shard.
 BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   auto x = book();
   x.begin(2, std::nullopt, start);

@@ -6,8 +6,8 @@
 namespace troupe::test {
 
 // A library with the name and functions of cublasLt that computes on the host. It checks its
-// arguments like cublasLt, as far as its documentation says how. Products with `refused` columns
-// have no algorithm.
+// arguments as far as cublasLt's documentation describes the checks. It has no algorithm for
+// products with `refused_columns` columns.
 
 inline constexpr std::uint64_t refused_columns = 13;
 

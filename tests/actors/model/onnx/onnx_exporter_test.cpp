@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(merged_parameters) {
 }
 
 // PyTorch's exporter writes a group normalization as InstanceNormalization with a scale of 1 and a
-// shift of 0, and all group normalizations with equal groups share these two tensors.
+// shift of 0, and all group normalizations with the same number of groups share these two tensors.
 BOOST_AUTO_TEST_CASE(two_group_normalizations) {
   small_model m;
   m.weight("one", {2}, 2);
