@@ -1,8 +1,10 @@
 #include "kernels/cuda/attention.hpp"
 
 #include "kernels/cpu/math.hpp"
+#include "kernels/cuda/attention_operands.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
+#include "kernels/cuda/narrow_attention.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -26,40 +28,15 @@ constexpr unsigned tile_columns = 32;
 constexpr unsigned slice = 32;
 /// Threads along an edge of a tile.
 constexpr unsigned along = 16;
-static_assert(along * along == block_threads);
+static_assert(along * along == block_threads && along == attention_columns);
 constexpr unsigned own_rows = tile_rows / along;
 constexpr unsigned own_columns = tile_columns / along;
 /// Rows of tiles are padded, so that a warp reads from different banks.
 constexpr unsigned padded = 33;
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float infinity = attention_infinity;
 
-/// The rows of one head.
-template <class View>
-struct head_view {
-  View x;
-  std::size_t begin, stride;
-  unsigned count, width;
-
-  TROUPE_DEVICE head_view(const View& all, const head_rows& where, std::size_t head,
-                          const attention_layout& size, std::size_t count)
-    : x(all),
-      begin(where.begin + head / size.heads * where.sample + head % size.heads * where.head),
-      stride(where.row), count(static_cast<unsigned>(count)),
-      width(static_cast<unsigned>(size.width)) {}
-
-  TROUPE_DEVICE bool has(unsigned row, unsigned column) const {
-    return row < count && column < width;
-  }
-  TROUPE_DEVICE std::size_t place(unsigned row, unsigned column) const {
-    return begin + row * stride + column;
-  }
-  /// 0 beyond the last row or column.
-  TROUPE_DEVICE float at(unsigned row, unsigned column) const {
-    return has(row, column) ? x.load(place(row, column)) : 0;
-  }
-};
-
-using input_head = head_view<mixed_view>;
+using operands = attention_operands<mixed_view>;
+using input_head = operands::head;
 
 /// Elements of shared memory that tiles of a head with up to `columns` * along columns need.
 template <unsigned columns>
@@ -173,35 +150,6 @@ struct tile_work {
   }
 };
 
-/// The arguments that all kernels have in common.
-struct operands {
-  attention_layout size;
-  mixed_view q, k, v;
-
-  TROUPE_DEVICE unsigned queries() const { return static_cast<unsigned>(size.queries); }
-  TROUPE_DEVICE unsigned keys() const { return static_cast<unsigned>(size.keys); }
-  TROUPE_DEVICE bool sees(unsigned query, unsigned key) const {
-    return query < queries() && key < keys() && (!size.causal || key <= query);
-  }
-  /// One past the last key that a query of the tile at `row` sees.
-  TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
-    return size.causal ? std::min(row + tile_rows, keys()) : keys();
-  }
-  TROUPE_DEVICE input_head q_of(std::size_t head) const {
-    return {q, size.q, head, size, size.queries};
-  }
-  TROUPE_DEVICE input_head k_of(std::size_t head) const {
-    return {k, size.k, head, size, size.keys};
-  }
-  TROUPE_DEVICE input_head v_of(std::size_t head) const {
-    return {v, size.v, head, size, size.keys};
-  }
-  /// Of the result or its gradient.
-  TROUPE_DEVICE input_head y_of(const mixed_view& x, std::size_t head) const {
-    return {x, size.y, head, size, size.queries};
-  }
-};
-
 template <unsigned columns>
 struct attention_kernel {
   operands x;
@@ -252,7 +200,7 @@ struct attention_kernel {
       float totals[own_rows] = {};
       for (auto& one : largest)
         one = -infinity;
-      for (unsigned column = 0; column < x.end_of_keys(row); column += tile_columns) {
+      for (unsigned column = 0; column < x.end_of_keys<tile_rows>(row); column += tile_columns) {
         float products[own_rows][own_columns];
         work.multiply(q, row, k, column, products);
         to_exponentials(work, row, column, products, largest, totals, sums);
@@ -271,11 +219,6 @@ struct attention_kernel {
     }
   }
 };
-
-/// The gradient of a score of a query for a key, from its share.
-TROUPE_DEVICE float slope_of(float share, float d_share, float product, float factor) {
-  return share * (d_share - product) * factor;
-}
 
 template <unsigned columns>
 struct query_gradient_kernel {
@@ -321,7 +264,7 @@ struct query_gradient_kernel {
       }
       const auto k = x.k_of(head);
       float sums[own_rows][columns] = {};
-      for (unsigned column = 0; column < x.end_of_keys(row); column += tile_columns) {
+      for (unsigned column = 0; column < x.end_of_keys<tile_rows>(row); column += tile_columns) {
         float shares[own_rows][own_columns];
         float slopes[own_rows][own_columns];
         work.multiply(x.q_of(head), row, k, column, shares);
@@ -400,10 +343,6 @@ struct key_gradient_kernel {
   }
 };
 
-std::size_t elements_of(const attention_layout& size, const head_rows& where) {
-  return size.batch * where.sample;
-}
-
 mixed_view view_of(const mixed_input& x, std::size_t n) {
   return {x.data, n, x.type};
 }
@@ -427,30 +366,14 @@ launch_size launch_for(const attention_layout& size, std::size_t blocks_per_head
           shared_elements<columns> * sizeof(float)};
 }
 
-/// A number of columns per thread, which the compiler knows.
-template <unsigned n>
-struct columns_per_thread {
-  static constexpr unsigned value = n;
-};
-
-/// Calls f(columns_per_thread) for the narrowest kernel that heads of this width fit into.
-template <class F>
-void with_columns(std::size_t width, F f) {
-  if (width <= std::size_t{2} * along)
-    f(columns_per_thread<2>{});
-  else if (width <= std::size_t{4} * along)
-    f(columns_per_thread<4>{});
-  else if (width <= std::size_t{8} * along)
-    f(columns_per_thread<8>{});
-  else
-    throw std::invalid_argument("attention: heads of " + std::to_string(width)
-                                + " columns are wider than 128");
-}
-
 } // namespace
 
 void attention(stream where, const attention_layout& size, const attention_inputs& x,
                mixed_output y, float* statistics) {
+  if (fits_tensor_cores(x, {}, {y})) {
+    narrow_attention(where, size, x, y, statistics);
+    return;
+  }
   const auto per_head = blocks_of(size.queries);
   with_columns(size.width, [&](auto columns) {
     constexpr auto n = decltype(columns)::value;
@@ -465,6 +388,10 @@ void attention(stream where, const attention_layout& size, const attention_input
 void attention_gradient(stream where, const attention_layout& size, const attention_inputs& x,
                         mixed_input dy, mixed_input y, const float* statistics, float* products,
                         const attention_gradients& out) {
+  if (fits_tensor_cores(x, {dy}, {out.q, out.k, out.v})) {
+    narrow_attention_gradient(where, size, x, dy, y, statistics, products, out);
+    return;
+  }
   const auto rows = size.batch * size.heads * size.queries;
   const auto all = operands_of(size, x);
   const auto dy_view = view_of(dy, elements_of(size, size.y));

@@ -10,6 +10,7 @@ namespace troupe::cuda {
 
 // Formulas: kernels/graph/sequence_operations.hpp. Heads are at most 128 wide. Pointers are to
 // element 0 of a tensor; attention_layout says where its heads are. Each tensor has its own type.
+// If all have the same type of 16 bits, tensor cores multiply (narrow_attention.hpp).
 
 struct attention_inputs {
   mixed_input q;
@@ -30,7 +31,8 @@ struct attention_gradients {
 };
 
 /// Two launches: one pass over the keys for each block of queries (q), then one over the queries
-/// for each block of keys (k and v). `products` (batch, heads, queries) is work space.
+/// for each block of keys (k and v; two launches for wide heads of 16 bits). `products` (batch,
+/// heads, queries) is work space.
 void attention_gradient(stream where, const attention_layout& size, const attention_inputs& x,
                         mixed_input dy, mixed_input y, const float* statistics, float* products,
                         const attention_gradients& out);

@@ -15,10 +15,10 @@ using cpu::images;
 // the images. `out`: sizes of the operation's result (for gradients: of dy).
 //
 // Convolutions are products of matrices. Tiles of the operands are gathered from the images when
-// they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Sums are added up in
-// float32, for elements of 16 bits, too. All operands have one type, except for the bias, the
-// operand of `last`, and gradients of weights. Every image has fewer
-// than 2^32 elements, and so does a product of samples and positions.
+// they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Elements of 16 bits are
+// multiplied by tensor cores. Sums are added up in float32. All operands have one type, except for
+// the bias, the operand of `last`, and gradients of weights. Every image has fewer than 2^32
+// elements, and so does a product of samples and positions.
 
 /// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, then `last`.
 void conv2d(stream where, const images& in, const images& out, const window& how, mixed_input x,

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #ifndef __CUDACC__
+#include <array>
 #include <cstring>
 #include <functional>
 #include <source_location>
@@ -23,8 +24,11 @@
 
 #ifdef __CUDACC__
 #define TROUPE_DEVICE __device__ __forceinline__
+/// Before a loop over an array in registers: the compiler must know each index.
+#define TROUPE_UNROLL _Pragma("unroll")
 #else
 #define TROUPE_DEVICE inline
+#define TROUPE_UNROLL
 #endif
 
 namespace troupe::cuda {
@@ -146,6 +150,14 @@ const place& here() noexcept;
 void check_read(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void barrier(const std::source_location& where);
+/// What a lane passes on to the others of its warp.
+using lane_words = std::array<std::uint64_t, 4>;
+using warp_words = std::array<lane_words, warp_threads>;
+/// The name of a product of tiles (kernels/cuda/tensor_core.hpp).
+inline constexpr const char* a_product = "a product";
+/// Waits until all lanes of the warp call this at the same line, and returns what each of them
+/// passed on. The result is valid until this lane's next call. `what`: a name for errors.
+const warp_words& meet(const lane_words& mine, const char* what, const std::source_location& where);
 /// Passes on the value of this lane, and returns the value of lane ^ mask.
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
 void* shared(std::size_t bytes);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <stdexcept>
+#include <type_traits>
 
 // Views of floating-point numbers whose type is known only at run time. All threads take the same
 // branch.
@@ -72,23 +73,35 @@ struct read_elements {
   std::size_t n = 0;
 };
 
-/// Calls f(view of the result, view of each input), to launch a kernel that is compiled for their
-/// type. Throws std::invalid_argument unless they all have one type.
+/// Calls f(view of the result, view<const T> of each input), to launch a kernel that is compiled
+/// for their type T. Throws std::invalid_argument unless they all have one type.
 template <class F, class... Inputs>
-void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
+void with_elements(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
   if (((inputs.x.type != out.type) || ...))
     throw std::invalid_argument("a kernel got operands of different types");
-  const auto narrow = [&]<class T>(T) {
-    f(narrow_target<T>{static_cast<T*>(out.data), n},
-      narrow_view<T>{static_cast<const T*>(inputs.x.data), inputs.n}...);
+  const auto call = [&]<class T>(T, auto to) {
+    f(to, view<const T>{static_cast<const T*>(inputs.x.data), inputs.n}...);
   };
   if (out.type == dtype::bfloat16)
-    narrow(bfloat16{});
+    call(bfloat16{}, narrow_target<bfloat16>{static_cast<bfloat16*>(out.data), n});
   else if (out.type == dtype::float16)
-    narrow(float16{});
+    call(float16{}, narrow_target<float16>{static_cast<float16*>(out.data), n});
   else
-    f(view<float>{static_cast<float*>(out.data), n},
-      view<const float>{static_cast<const float*>(inputs.x.data), inputs.n}...);
+    call(float{}, view<float>{static_cast<float*>(out.data), n});
+}
+
+/// The same for a kernel that computes in float32: elements of 16 bits are widened when they are
+/// loaded.
+template <class F, class... Inputs>
+void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
+  const auto widening = []<class T>(const view<const T>& x) {
+    if constexpr (std::is_same_v<T, float>)
+      return x;
+    else
+      return narrow_view<T>{x.data, x.size};
+  };
+  with_elements(
+    out, n, [&](auto to, const auto&... from) { f(to, widening(from)...); }, inputs...);
 }
 
 /// The same for a kernel whose only operand of these types is an input.

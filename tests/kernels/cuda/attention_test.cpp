@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -171,30 +172,61 @@ gpu_results run_on_gpu(const attention_trial& x, dtype type, bool packed) {
   const device_array<float> products(x.rows());
   const cuda::attention_inputs in = packed ? cuda::attention_inputs{q.in(), q.in(), q.in()}
                                            : cuda::attention_inputs{q.in(), k.in(), v.in()};
+  auto products_before = tensor_products();
+  const auto check_tensor_cores = [&] {
+    BOOST_TEST((tensor_products() > products_before) == is_narrow(type));
+    products_before = tensor_products();
+  };
   cuda::attention({}, x.size, in, y.out(), statistics.data());
+  check_tensor_cores();
   const cuda::attention_gradients out = packed
     ? cuda::attention_gradients{dq.out(), dq.out(), dq.out()}
     : cuda::attention_gradients{dq.out(), dk.out(), dv.out()};
   cuda::attention_gradient({}, x.size, in, dy.in(), y.in(), statistics.data(), products.data(),
                            out);
+  check_tensor_cores();
   return {y.values(), statistics.values(), dq.values(), packed ? dq.values() : dk.values(),
           packed ? dq.values() : dv.values()};
 }
 
-void check_layout(const attention_layout& layout, bool packed) {
-  const attention_trial x(layout, packed);
+/// Tensor cores read operands of 16 bits, among them shares and the gradients of scores.
+double rounding_of(dtype type) {
+  return type == dtype::float32 ? 0 : type == dtype::bfloat16 ? 1.0 / 512 : 1.0 / 4096;
+}
+
+void check_layout(const attention_layout& layout, bool packed, dtype type = dtype::float32) {
+  attention_trial x(layout, packed);
+  if (is_narrow(type)) {
+    for (auto* values : {&x.q, &x.k, &x.v, &x.dy})
+      *values = widened_all(type, narrowed(type, *values));
+    x.compute();
+  }
   const auto tolerance = share_tolerance(layout);
+  // A result is rounded once more.
+  const auto relative = tolerance + 2 * rounding_of(type);
   std::vector<float> first[2];
   in_all_orders([&] {
-    const auto found = run_on_gpu(x, dtype::float32, packed);
-    check_close(found.y, x.y, tolerance, 5 * tolerance, "result");
+    const auto found = run_on_gpu(x, type, packed);
+    check_close(found.y, x.y, relative, 5 * tolerance + 2 * rounding_of(type), "result");
     check_close(found.statistics, x.statistics, tolerance, 5 * tolerance, "statistics");
+    // The gradient reads the result that was rounded.
+    if (is_narrow(type)) {
+      x.y = as_doubles(found.y);
+      x.compute_gradients();
+    }
+    const auto check_gradient = [&](const std::vector<float>& y, const std::vector<double>& dy,
+                                    const char* name) {
+      double largest = 0;
+      for (const auto one : dy)
+        largest = std::max(largest, std::fabs(one));
+      check_close(y, dy, relative, 20 * tolerance + 2 * rounding_of(type) * largest, name);
+    };
     if (packed) {
-      check_close(found.dq, x.packed_gradients(), tolerance, 20 * tolerance, "gradients");
+      check_gradient(found.dq, x.packed_gradients(), "gradients");
     } else {
-      check_close(found.dq, x.dq, tolerance, 20 * tolerance, "d queries");
-      check_close(found.dk, x.dk, tolerance, 20 * tolerance, "d keys");
-      check_close(found.dv, x.dv, tolerance, 20 * tolerance, "d values");
+      check_gradient(found.dq, x.dq, "d queries");
+      check_gradient(found.dk, x.dk, "d keys");
+      check_gradient(found.dv, x.dv, "d values");
     }
     if (first[0].empty()) {
       first[0] = found.y;
@@ -235,25 +267,38 @@ BOOST_AUTO_TEST_CASE(widths_of_heads) {
                     std::invalid_argument);
 }
 
-// Sums are in float32, whatever the type of the operands. Each result is rounded once.
-BOOST_AUTO_TEST_CASE(types_of_16_bits) {
+// With tensor cores, tiles have 128 rows, 16 for each warp, and steps have 64.
+BOOST_AUTO_TEST_CASE(lengths_around_tiles_of_16_bits) {
+  for (const std::size_t time : {1, 16, 17, 64, 65, 128, 129, 200})
+    for (const bool causal : {false, true})
+      BOOST_TEST_CONTEXT(time << (causal ? " positions, causal" : " positions"))
+  check_layout(packed_layout(time > 17 ? 1 : 2, time, 6, causal), true, dtype::bfloat16);
+}
+
+// Rows of widths that are multiples of 8 are loaded 8 elements at a time.
+BOOST_AUTO_TEST_CASE(other_shapes_of_16_bits) {
   for (const auto type : narrow_types)
-    for (const bool causal : {false, true}) {
-      attention_trial x(packed_layout(2, 70, 6, causal), true);
-      for (auto* values : {&x.q, &x.k, &x.v, &x.dy})
-        *values = widened_all(type, narrowed(type, *values));
-      x.compute();
-      const auto narrow = run_on_gpu(x, type, true);
-      const auto wide = run_on_gpu(x, dtype::float32, true);
-      BOOST_TEST(same_bits(narrow.y, widened_all(type, narrowed(type, wide.y))));
-      BOOST_TEST(same_bits(narrow.statistics, wide.statistics));
-      // The gradient reads the result that was rounded.
-      x.y = as_doubles(narrow.y);
-      x.compute_gradients();
-      const double rounding = type == dtype::bfloat16 ? 1.0 / 256 : 1.0 / 2048;
-      check_close(narrow.dq, x.packed_gradients(), rounding + share_tolerance(x.size),
-                  20 * share_tolerance(x.size), "gradients");
+    BOOST_TEST_CONTEXT(to_string(type)) {
+      for (const auto& [queries, keys] :
+           std::vector<std::pair<std::size_t, std::size_t>>{{1, 130}, {130, 1}, {65, 31}})
+        check_layout(head_layout(1, queries, keys, 4), false, type);
+      for (const std::size_t width : {8, 31, 40, 127, 128})
+        check_layout(packed_layout(1, 34, width, true), true, type);
     }
+}
+
+// Operands of different types are computed in float32.
+BOOST_AUTO_TEST_CASE(operands_of_two_types) {
+  const attention_trial x(head_layout(1, 40, 35, 3), false);
+  const device_elements q(dtype::bfloat16, x.q);
+  const device_elements wide_q(dtype::float32, q.values());
+  const device_elements k(dtype::float32, x.k);
+  const device_elements v(dtype::float32, x.v);
+  const device_elements y(dtype::float32, x.dy.size());
+  const device_elements expected(dtype::float32, x.dy.size());
+  cuda::attention({}, x.size, {q.in(), k.in(), v.in()}, y.out(), nullptr);
+  cuda::attention({}, x.size, {wide_q.in(), k.in(), v.in()}, expected.out(), nullptr);
+  BOOST_TEST(same_bits(y.values(), expected.values()));
 }
 
 BOOST_AUTO_TEST_CASE(results_that_are_not_needed) {

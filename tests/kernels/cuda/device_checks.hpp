@@ -104,6 +104,8 @@ struct model {
 void build_classifier(model& m);
 /// Convolutions, batch normalization, both kinds of pooling: (batch, 3, 10, 9) to 4 classes.
 void build_network(model& m);
+/// Causal attention: (batch, 20, 16) to 4 classes.
+void build_sequences(model& m);
 
 struct results {
   run_result result;

@@ -175,6 +175,9 @@ BOOST_AUTO_TEST_CASE(types_of_16_bits) {
   model network;
   build_network(network);
   check_mixed(*gpu, network, 4);
+  model sequences;
+  build_sequences(sequences);
+  check_mixed(*gpu, sequences, 4);
 }
 
 // Each set of feeds is used often enough to be recorded.

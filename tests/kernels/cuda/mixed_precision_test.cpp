@@ -171,6 +171,13 @@ BOOST_AUTO_TEST_CASE(attention) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(causal_attention_of_sequences) {
+  model m;
+  build_sequences(m);
+  simulated_device gpu{1};
+  check_mixed(gpu, m, 4);
+}
+
 // The first step of all is one launch for any number of layers.
 BOOST_AUTO_TEST_CASE(weights_are_cast_in_one_launch) {
   std::size_t before = 0;

@@ -31,7 +31,8 @@ using namespace troupe::cuda;
 using namespace troupe::test;
 
 // Kernels that read and write 16 bits compute what their float32 form computes from the same
-// numbers, bit for bit, rounded once. Other tests compare the float32 form with a reference.
+// numbers, bit for bit, rounded once. Other tests compare the float32 form with a reference. The
+// simulator adds up products of tensor cores in the order of the float32 form; a GPU does not.
 
 namespace {
 
@@ -96,6 +97,20 @@ void check_sums(const std::string& name, const std::vector<std::size_t>& inputs,
         BOOST_TEST(out.values() == expected.values(), boost::test_tools::per_element());
       }
     });
+  }
+}
+
+/// A launch multiplies by tensor cores if its operands have 16 bits, and only then.
+void check_tensor_cores(const narrow_launch& x) {
+  for (const auto type : narrow_types) {
+    const inputs_of in(x, type, "x");
+    const device_array<float> wide(x.n);
+    const device_array<std::uint16_t> narrow(x.n);
+    const auto before = tensor_products();
+    x.run(in.wide_inputs, wide.data());
+    BOOST_TEST(tensor_products() == before);
+    x.run(in.narrow_inputs, {narrow.data(), type});
+    BOOST_TEST(tensor_products() > before);
   }
 }
 
@@ -247,6 +262,48 @@ BOOST_AUTO_TEST_CASE(convolutions) {
         conv2d_weight_gradient({}, in, out, grouped, x[0], x[1], space.data(), y);
       });
     }
+}
+
+// More than one tile (64, 128) of the result, and several steps of 16 terms.
+BOOST_AUTO_TEST_CASE(convolutions_larger_than_a_tile) {
+  const images in{2, 5, 12, 9};
+  const window how{3, 3, 1, 1, 1, 1};
+  const auto out = result_of(in, 70, how);
+  const std::size_t w = 70 * 5 * 9;
+  check_narrow("conv2d", {{elements(in), w}, elements(out), [&](const arrays& x, mixed_output y) {
+                            conv2d({}, in, out, how, x[0], x[1], nullptr, {}, y);
+                          }});
+  check_narrow("conv2d_input_gradient",
+               {{elements(out), w}, elements(in), [&](const arrays& x, mixed_output y) {
+                  conv2d_input_gradient({}, in, out, how, x[0], x[1], nullptr, {}, y);
+                }});
+  const images few{2, 16, 12, 9};
+  const auto results = result_of(few, 70, how);
+  const std::size_t weights = 70 * 16 * 9;
+  check_sums<float>("conv2d_weight_gradient", {elements(few), elements(results)}, weights,
+                    [&](const arrays& x, float* y) {
+                      const device_array<double> space(weight_gradient_parts(few, results, how)
+                                                       * weights);
+                      conv2d_weight_gradient({}, few, results, how, x[0], x[1], space.data(), y);
+                    });
+}
+
+BOOST_AUTO_TEST_CASE(tensor_cores_multiply_16_bits) {
+  const images size{1, 2, 5, 5};
+  const window how{1, 1, 1, 1};
+  const auto n = elements(size);
+  check_tensor_cores({{n, 4}, n, [&](const arrays& x, mixed_output y) {
+                        conv2d({}, size, size, how, x[0], x[1], nullptr, {}, y);
+                      }});
+  check_tensor_cores({{n, 4}, n, [&](const arrays& x, mixed_output y) {
+                        conv2d_input_gradient({}, size, size, how, x[0], x[1], nullptr, {}, y);
+                      }});
+  check_tensor_cores(
+    {{n, n}, 4, [&](const arrays& x, mixed_output) {
+       const device_array<double> space(weight_gradient_parts(size, size, how) * 4);
+       const device_array<float> y(4);
+       conv2d_weight_gradient({}, size, size, how, x[0], x[1], space.data(), y.data());
+     }});
 }
 
 BOOST_AUTO_TEST_CASE(operands_of_different_types) {

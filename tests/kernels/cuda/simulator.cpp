@@ -35,7 +35,7 @@ namespace {
 using namespace cuda;
 namespace context = boost::context::detail;
 
-enum class state : std::uint8_t { ready, at_barrier, at_shuffle, done };
+enum class state : std::uint8_t { ready, at_barrier, in_warp, done };
 
 constexpr std::size_t stack_bytes = std::size_t{64} * 1024;
 
@@ -46,8 +46,9 @@ struct fiber {
   simulation::place place;
   state now = state::done;
   std::source_location where;
-  std::uint64_t value = 0;
-  unsigned mask = 0;
+  /// What the fiber waits for.
+  const char* what = "";
+  simulation::lane_words words{};
 #if defined(__SANITIZE_ADDRESS__)
   void* fake_stack = nullptr;
 #endif
@@ -61,10 +62,13 @@ public:
   void run(const char* name, const launch_size& size, function_ref<void()> kernel);
   void order(thread_order x) { order_ = x; }
   std::size_t launches() const { return launches_; }
+  std::size_t products() const { return products_; }
 
   const simulation::place& here() const { return current_->place; }
   void check(bool writes, const void* data, std::size_t i, std::size_t size, std::size_t element);
-  void barrier(const std::source_location& where) { wait(state::at_barrier, where); }
+  void barrier(const std::source_location& where) { wait(state::at_barrier, "a barrier", where); }
+  const simulation::warp_words& meet(const simulation::lane_words& mine, const char* what,
+                                     const std::source_location& where);
   std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
   void* shared(std::size_t bytes);
   [[noreturn]] void fail(const std::string& text) const;
@@ -77,13 +81,15 @@ private:
   void run_block(std::size_t block);
   void abandon();
   void resume(fiber& x);
-  void wait(state why, const std::source_location& where);
-  bool release_shuffles();
+  void wait(state why, const char* what, const std::source_location& where);
+  bool release_warps();
   bool release_barrier();
   void release(std::span<fiber> all, state why);
   moment now() const;
 
   std::array<fiber, block_threads> fibers_;
+  /// What the lanes of each warp passed on when they last met.
+  std::array<simulation::warp_words, block_warps> words_{};
   fiber* current_ = nullptr;
   context::fcontext_t scheduler_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
@@ -95,6 +101,7 @@ private:
 #endif
   thread_order order_ = thread_order::forward;
   std::size_t launches_ = 0;
+  std::size_t products_ = 0;
   const char* name_ = "";
   launch_size size_;
   function_ref<void()> kernel_;
@@ -203,9 +210,10 @@ void simulator::resume(fiber& x) {
 }
 
 /// Returns to the scheduler until all threads have arrived.
-void simulator::wait(state why, const std::source_location& where) {
+void simulator::wait(state why, const char* what, const std::source_location& where) {
   auto& self = *current_;
   self.now = why;
+  self.what = what;
   self.where = where;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&self.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
@@ -219,21 +227,27 @@ void simulator::wait(state why, const std::source_location& where) {
 #endif
 }
 
+const simulation::warp_words& simulator::meet(const simulation::lane_words& mine, const char* what,
+                                              const std::source_location& where) {
+  current_->words = mine;
+  wait(state::in_warp, what, where);
+  return words_[here().index / warp_threads];
+}
+
 std::uint64_t simulator::exchange(std::uint64_t value, unsigned mask,
                                   const std::source_location& where) {
-  auto& self = *current_;
-  self.value = value;
-  self.mask = mask;
-  wait(state::at_shuffle, where);
-  return self.value;
+  const auto& lanes = meet({value, mask}, "a shuffle", where);
+  if (mask != lanes[0][1] || mask >= warp_threads)
+    fail("lanes of a warp shuffle by different masks");
+  return lanes[(here().index % warp_threads) ^ mask][0];
 }
 
 // -- blocks
 
 /// All threads wait at the same line. Now they may continue.
 void simulator::release(std::span<fiber> all, state why) {
-  const std::string what = why == state::at_barrier ? "a barrier" : "a shuffle";
   const auto& first = *std::ranges::find(all, why, &fiber::now);
+  const std::string what = first.what;
   const auto line = std::to_string(first.where.line());
   for (auto& x : all) {
     current_ = &x;
@@ -241,7 +255,7 @@ void simulator::release(std::span<fiber> all, state why) {
       fail("does not reach " + what + " at line " + line + ", in which other threads wait");
     if (x.where.line() != first.where.line()
         || std::string_view(x.where.file_name()) != first.where.file_name())
-      fail("waits in " + what + " at line " + std::to_string(x.where.line())
+      fail("waits in " + std::string(x.what) + " at line " + std::to_string(x.where.line())
            + ", other threads at line " + line);
   }
   for (auto& x : all)
@@ -249,22 +263,18 @@ void simulator::release(std::span<fiber> all, state why) {
   current_ = nullptr;
 }
 
-bool simulator::release_shuffles() {
+bool simulator::release_warps() {
   bool released = false;
   for (std::size_t first = 0; first < block_threads; first += warp_threads) {
     const std::span warp{&fibers_[first], warp_threads};
-    const auto waits = [](const fiber& x) { return x.now == state::at_shuffle; };
+    const auto waits = [](const fiber& x) { return x.now == state::in_warp; };
     if (std::ranges::none_of(warp, waits))
       continue;
-    release(warp, state::at_shuffle);
-    std::array<std::uint64_t, warp_threads> values{};
-    std::ranges::transform(warp, values.begin(), &fiber::value);
-    for (auto& x : warp) {
-      if (x.mask != warp[0].mask || x.mask >= warp_threads)
-        fail("lanes of a warp shuffle by different masks");
-      x.value = values[(x.place.index % warp_threads) ^ x.mask];
-    }
+    release(warp, state::in_warp);
+    std::ranges::transform(warp, words_[first / warp_threads].begin(), &fiber::words);
     released = true;
+    if (std::string_view(warp[0].what) == simulation::a_product)
+      ++products_;
   }
   return released;
 }
@@ -304,7 +314,7 @@ void simulator::run_block(std::size_t block) {
     for (const auto i : threads)
       if (!error_ && fibers_[i].now == state::ready)
         resume(fibers_[i]);
-  } while (!error_ && (release_shuffles() || release_barrier()));
+  } while (!error_ && (release_warps() || release_barrier()));
   if (error_)
     std::rethrow_exception(error_);
 }
@@ -355,6 +365,11 @@ void set_most_blocks(std::size_t blocks) {
 std::size_t launches() noexcept {
   const std::scoped_lock alone{one_at_a_time()};
   return the_simulator().launches();
+}
+
+std::size_t tensor_products() noexcept {
+  const std::scoped_lock alone{one_at_a_time()};
+  return the_simulator().products();
 }
 
 void* allocate_simulated(std::size_t bytes) {
@@ -415,6 +430,10 @@ void check_write(const void* data, std::size_t i, std::size_t size, std::size_t 
 }
 void barrier(const std::source_location& where) {
   the_simulator().barrier(where);
+}
+const warp_words& meet(const lane_words& mine, const char* what,
+                       const std::source_location& where) {
+  return the_simulator().meet(mine, what, where);
 }
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where) {
   return the_simulator().exchange(value, mask, where);

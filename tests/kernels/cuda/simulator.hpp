@@ -13,14 +13,16 @@ namespace troupe::test {
 
 // Runs kernels on the CPU. Each thread of a block is a fiber (Boost.Context) that runs until it
 // waits for others. So barriers and shuffles really synchronize, and a kernel that lacks a
-// necessary barrier computes a wrong result. Blocks run one after another.
+// necessary barrier computes a wrong result. Products of a warp (kernels/cuda/tensor_core.hpp) are
+// computed like shuffles: all lanes pass on their parts. Blocks run one after another.
 //
 // A simulation_error names the kernel, the block, the thread and the fault:
 // - an access outside a view or its allocation, or to host memory;
 // - a read of memory that was never written;
 // - a race: two threads access an element, at least one of them writes, and no barrier separates
 //   them, or they are in different blocks of a launch;
-// - a barrier or shuffle that only some threads reach, or that threads reach at different lines;
+// - a barrier, shuffle or product that only some threads reach, or that threads reach at different
+//   lines;
 // - an address that is not a multiple of the size of its element;
 // - a launch with more blocks or shared memory than every GPU takes.
 //
@@ -44,6 +46,8 @@ void set_most_blocks(std::size_t blocks);
 
 /// The kernels launched so far.
 std::size_t launches() noexcept;
+/// The products of tiles that warps have computed so far (kernels/cuda/tensor_core.hpp).
+std::size_t tensor_products() noexcept;
 
 /// Calls f once for each order: with as many blocks as on a GPU, with one, and with a few.
 template <class F>

@@ -1,5 +1,7 @@
 #include "tests/kernels/cuda/simulator.hpp"
 
+#include "tests/kernels/cuda/faults.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <numeric>
@@ -11,27 +13,6 @@
 using namespace troupe;
 using namespace troupe::cuda;
 using namespace troupe::test;
-
-namespace {
-
-/// The text of the error when `f` is launched, or "(no error)".
-template <class F>
-std::string fault_of(F f, std::size_t blocks = 1, std::size_t shared_bytes = 0) {
-  try {
-    launch({}, "faulty", {blocks, shared_bytes}, f);
-  } catch (const simulation_error& e) {
-    return e.what();
-  }
-  return "(no error)";
-}
-
-bool contains(const std::string& text, const char* part) {
-  BOOST_TEST_CONTEXT(text << " should contain " << part)
-  BOOST_TEST((text.find(part) != std::string::npos));
-  return text.find(part) != std::string::npos;
-}
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(simulator)
 

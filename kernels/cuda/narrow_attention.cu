@@ -1,0 +1,128 @@
+#include "kernels/cuda/narrow_attention.hpp"
+
+#include "kernels/cpu/math.hpp"
+#include "kernels/cuda/attention_operands.hpp"
+#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
+#include "kernels/cuda/narrow_attention_work.hpp"
+#include "kernels/cuda/tensor_core.hpp"
+
+#include <cstddef>
+
+namespace troupe::cuda {
+
+namespace {
+
+template <class T, unsigned columns>
+struct narrow_attention_kernel {
+  using work_of_block = narrow_work<T, columns>;
+  attention_operands<view<const T>> x;
+  narrow_target<T> y;
+  view<float> statistics; // (batch, heads, queries)
+  std::size_t blocks_per_head;
+
+  /// Changes products into exponentials, and scales earlier sums if a larger product was found. The
+  /// totals are those of this lane's columns.
+  TROUPE_DEVICE void to_exponentials(const work_of_block& work, unsigned row, unsigned column,
+                                     sum_tile (&products)[narrow_step_tiles], float (&largest)[2],
+                                     float (&totals)[2], sum_tile (&sums)[columns]) const {
+    const auto factor = static_cast<float>(x.size.factor);
+    float found[2] = {largest[0], largest[1]};
+    TROUPE_UNROLL
+    for (unsigned n = 0; n < narrow_step_tiles; ++n)
+      TROUPE_UNROLL
+    for (unsigned i = 0; i < sum_tile::size; ++i) {
+      auto& p = products[n].x[i];
+      const bool seen = x.sees(row + sum_tile::row(work.t.lane(), i),
+                               column + n * tensor_edge + sum_tile::column(work.t.lane(), i));
+      p = seen ? p * factor : -attention_infinity;
+      found[sum_tile::half(i)] = p > found[sum_tile::half(i)] ? p : found[sum_tile::half(i)];
+    }
+    float shift[2];
+    float shrink[2];
+    TROUPE_UNROLL
+    for (unsigned r = 0; r < 2; ++r) {
+      found[r] = work.row_maximum(found[r]);
+      shift[r] = found[r] == -attention_infinity ? 0 : found[r];
+      shrink[r] = cpu::exp(largest[r] - shift[r]);
+      largest[r] = found[r];
+      totals[r] *= shrink[r];
+    }
+    TROUPE_UNROLL
+    for (unsigned n = 0; n < narrow_step_tiles; ++n)
+      TROUPE_UNROLL
+    for (unsigned i = 0; i < sum_tile::size; ++i) {
+      auto& p = products[n].x[i];
+      p = cpu::exp(p - shift[sum_tile::half(i)]);
+      totals[sum_tile::half(i)] += p;
+    }
+    TROUPE_UNROLL
+    for (auto& sum : sums)
+      TROUPE_UNROLL
+    for (unsigned i = 0; i < sum_tile::size; ++i)
+      sum.x[i] *= shrink[sum_tile::half(i)];
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const work_of_block work(t);
+    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
+    for (auto task = t.block(); task < tasks; task += t.blocks()) {
+      const auto head = task / blocks_per_head;
+      const auto row = static_cast<unsigned>(task % blocks_per_head) * narrow_block_rows;
+      const auto own_row = work.own_row(row);
+      left_tile<T> queries[columns];
+      work.load_own(x.q_of(head), row, queries);
+      sum_tile sums[columns] = {};
+      float largest[2] = {-attention_infinity, -attention_infinity};
+      float totals[2] = {};
+      const auto own_end = own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
+      for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
+           column += narrow_step_rows) {
+        work.load_step(x.k_of(head), x.v_of(head), column);
+        if (column >= own_end) // no query of this warp sees these keys
+          continue;
+        sum_tile products[narrow_step_tiles];
+        TROUPE_UNROLL
+        for (unsigned n = 0; n < narrow_step_tiles; ++n)
+          products[n] = work.multiply(queries, work.first, n);
+        to_exponentials(work, own_row, column, products, largest, totals, sums);
+        TROUPE_UNROLL
+        for (unsigned n = 0; n < narrow_step_tiles; ++n)
+          work.add(products[n], work.second, n, sums);
+      }
+      TROUPE_UNROLL
+      for (unsigned r = 0; r < 2; ++r)
+        totals[r] = work.row_sum(totals[r]);
+      TROUPE_UNROLL
+      for (auto& sum : sums)
+        TROUPE_UNROLL
+      for (unsigned i = 0; i < sum_tile::size; ++i)
+        sum.x[i] /= totals[sum_tile::half(i)];
+      if (statistics.data != nullptr && t.lane() % 4 == 0)
+        TROUPE_UNROLL
+      for (unsigned r = 0; r < 2; ++r)
+        if (const auto query = own_row + sum_tile::row(t.lane(), 2 * r); query < x.queries())
+          statistics.store(head * x.size.queries + query, largest[r] + cpu::log(totals[r]));
+      if (y.data != nullptr)
+        work.write({y, x.size.y, head, x.size, x.size.queries}, row, sums);
+    }
+  }
+};
+
+} // namespace
+
+void narrow_attention(stream where, const attention_layout& size, const attention_inputs& x,
+                      mixed_output y, float* statistics) {
+  const auto per_head = narrow_blocks_of(size.queries);
+  with_narrow_kernel(x.q.type, size.width, [&]<class T>(T, auto columns) {
+    using kernel = narrow_attention_kernel<T, decltype(columns)::value>;
+    launch(where, "attention",
+           {blocks_for(size.batch * size.heads * per_head, 1), kernel::work_of_block::shared_bytes},
+           kernel{narrow_operands_of<T>(size, x),
+                  narrow_target_of<T>(y, elements_of(size, size.y)),
+                  {statistics, size.batch * size.heads * size.queries},
+                  per_head});
+  });
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,214 @@
+#include "kernels/cpu/math.hpp"
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/attention_operands.hpp"
+#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed.hpp"
+#include "kernels/cuda/mixed_view.hpp"
+#include "kernels/cuda/narrow_attention.hpp"
+#include "kernels/cuda/narrow_attention_work.hpp"
+#include "kernels/cuda/tensor_core.hpp"
+#include "kernels/narrow_float.hpp"
+
+#include <cmath>
+#include <cstddef>
+
+namespace troupe::cuda {
+
+namespace {
+
+template <class T, unsigned columns>
+struct narrow_query_gradient_kernel {
+  using many_registers = void;
+  using work_of_block = narrow_work<T, columns>;
+  attention_operands<view<const T>> x;
+  view<const T> dy;
+  mixed_view y;
+  view<const float> statistics; // (batch, heads, queries)
+  view<float> products;         // (batch, heads, queries): sum of dy y
+  narrow_target<T> dq;
+  std::size_t blocks_per_head;
+
+  /// Sums of dy y of this warp's rows. This lane gets those of its two rows.
+  TROUPE_DEVICE void multiply_results(const thread& t, std::size_t head, unsigned row,
+                                      float (&own)[2]) const {
+    const auto dy_of = x.y_of(dy, head);
+    const auto y_of = x.y_of(y, head);
+    for (unsigned r = 0; r < tensor_edge; ++r) {
+      float sum = 0;
+      for (unsigned c = t.lane(); c < dy_of.width; c += warp_threads)
+        sum = std::fma(widened(dy_of.at(row + r, c)), y_of.at(row + r, c), sum);
+      sum = warp_sum(t, sum);
+      if (t.lane() == 0 && row + r < x.queries())
+        products.store(head * x.size.queries + row + r, sum);
+      TROUPE_UNROLL
+      for (unsigned h = 0; h < 2; ++h)
+        own[h] = sum_tile::row(t.lane(), 2 * h) == r ? sum : own[h];
+    }
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const work_of_block work(t);
+    const auto factor = static_cast<float>(x.size.factor);
+    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
+    for (auto task = t.block(); task < tasks; task += t.blocks()) {
+      const auto head = task / blocks_per_head;
+      const auto row = static_cast<unsigned>(task % blocks_per_head) * narrow_block_rows;
+      const auto own_row = work.own_row(row);
+      float product[2] = {};
+      multiply_results(t, head, own_row, product);
+      if (dq.data == nullptr)
+        continue;
+      float shift[2];
+      TROUPE_UNROLL
+      for (unsigned h = 0; h < 2; ++h) {
+        const auto query = own_row + sum_tile::row(t.lane(), 2 * h);
+        shift[h] = query < x.queries() ? statistics.load(head * x.size.queries + query) : 0;
+      }
+      left_tile<T> queries[columns];
+      left_tile<T> gradients[columns];
+      work.load_own(x.q_of(head), row, queries);
+      work.load_own(x.y_of(dy, head), row, gradients);
+      sum_tile sums[columns] = {};
+      const auto own_end = own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
+      for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
+           column += narrow_step_rows) {
+        work.load_step(x.k_of(head), x.v_of(head), column);
+        if (column >= own_end) // no query of this warp sees these keys
+          continue;
+        TROUPE_UNROLL
+        for (unsigned n = 0; n < narrow_step_tiles; ++n) {
+          const auto scores = work.multiply(queries, work.first, n);
+          auto slopes = work.multiply(gradients, work.second, n);
+          TROUPE_UNROLL
+          for (unsigned i = 0; i < sum_tile::size; ++i) {
+            const auto h = sum_tile::half(i);
+            const bool seen = x.sees(own_row + sum_tile::row(t.lane(), i),
+                                     column + n * tensor_edge + sum_tile::column(t.lane(), i));
+            const float share = cpu::exp(scores.x[i] * factor - shift[h]);
+            slopes.x[i] = seen ? slope_of(share, slopes.x[i], product[h], factor) : 0;
+          }
+          work.add(slopes, work.first, n, sums);
+        }
+      }
+      work.write({dq, x.size.q, head, x.size, x.size.queries}, row, sums);
+    }
+  }
+};
+
+/// Here, the rows of a tile are keys and its columns are queries. Wide heads take two launches, one
+/// for each result: a thread has too few registers for both sums.
+template <class T, unsigned columns, bool for_keys, bool for_values>
+struct narrow_key_gradient_kernel {
+  using many_registers = void;
+  using work_of_block = narrow_work<T, columns>;
+  attention_operands<view<const T>> x;
+  view<const T> dy;
+  view<const float> statistics; // (batch, heads, queries)
+  view<const float> products;   // (batch, heads, queries)
+  narrow_target<T> dk, dv;
+  std::size_t blocks_per_head;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const work_of_block work(t);
+    const auto factor = static_cast<float>(x.size.factor);
+    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
+    for (auto task = t.block(); task < tasks; task += t.blocks()) {
+      const auto head = task / blocks_per_head;
+      const auto row = static_cast<unsigned>(task % blocks_per_head) * narrow_block_rows;
+      const auto own_row = work.own_row(row);
+      left_tile<T> keys[columns];
+      left_tile<T> values[columns];
+      work.load_own(x.k_of(head), row, keys);
+      if constexpr (for_keys)
+        work.load_own(x.v_of(head), row, values);
+      sum_tile k_sums[columns] = {};
+      sum_tile v_sums[columns] = {};
+      for (auto column = x.size.causal ? row : 0; column < x.queries();
+           column += narrow_step_rows) {
+        work.load_step(x.q_of(head), x.y_of(dy, head), column);
+        // No query sees the keys of this warp.
+        if (own_row >= x.keys() || (x.size.causal && column + narrow_step_rows <= own_row))
+          continue;
+        TROUPE_UNROLL
+        for (unsigned n = 0; n < narrow_step_tiles; ++n) {
+          const auto first = column + n * tensor_edge;
+          const auto query = [&](unsigned i) { return first + sum_tile::column(t.lane(), i); };
+          const auto sees = [&](unsigned i) {
+            return x.sees(query(i), own_row + sum_tile::row(t.lane(), i));
+          };
+          const auto of_query = [&](const view<const float>& from, unsigned i) {
+            return query(i) < x.queries() ? from.load(head * x.size.queries + query(i)) : 0;
+          };
+          auto shares = work.multiply(keys, work.first, n);
+          TROUPE_UNROLL
+          for (unsigned i = 0; i < sum_tile::size; ++i)
+            shares.x[i] = sees(i) ? cpu::exp(shares.x[i] * factor - of_query(statistics, i)) : 0;
+          if constexpr (for_values)
+            work.add(shares, work.second, n, v_sums);
+          if constexpr (for_keys) {
+            auto slopes = work.multiply(values, work.second, n);
+            TROUPE_UNROLL
+            for (unsigned i = 0; i < sum_tile::size; ++i)
+              slopes.x[i] =
+                sees(i) ? slope_of(shares.x[i], slopes.x[i], of_query(products, i), factor) : 0;
+            work.add(slopes, work.first, n, k_sums);
+          }
+        }
+      }
+      if (for_keys && dk.data != nullptr)
+        work.write({dk, x.size.k, head, x.size, x.size.keys}, row, k_sums);
+      if (for_values && dv.data != nullptr)
+        work.write({dv, x.size.v, head, x.size, x.size.keys}, row, v_sums);
+    }
+  }
+};
+
+} // namespace
+
+void narrow_attention_gradient(stream where, const attention_layout& size,
+                               const attention_inputs& x, mixed_input dy, mixed_input y,
+                               const float* statistics, float* products,
+                               const attention_gradients& out) {
+  const auto rows = size.batch * size.heads * size.queries;
+  const auto results = elements_of(size, size.y);
+  with_narrow_kernel(x.q.type, size.width, [&]<class T>(T, auto columns) {
+    using query_kernel = narrow_query_gradient_kernel<T, decltype(columns)::value>;
+    constexpr auto shared_bytes = query_kernel::work_of_block::shared_bytes;
+    const auto all = narrow_operands_of<T>(size, x);
+    const view<const T> gradient{static_cast<const T*>(dy.data), results};
+    const auto by_query = narrow_blocks_of(size.queries);
+    launch(where, "query_gradient",
+           {blocks_for(size.batch * size.heads * by_query, 1), shared_bytes},
+           query_kernel{all,
+                        gradient,
+                        {y.data, results, y.type},
+                        {statistics, rows},
+                        {products, rows},
+                        narrow_target_of<T>(out.q, elements_of(size, size.q)),
+                        by_query});
+    if (out.k.data == nullptr && out.v.data == nullptr)
+      return;
+    const auto by_key = narrow_blocks_of(size.keys);
+    const auto launch_keys = [&]<bool for_keys, bool for_values>() {
+      launch(where, "key_gradient", {blocks_for(size.batch * size.heads * by_key, 1), shared_bytes},
+             narrow_key_gradient_kernel<T, decltype(columns)::value, for_keys, for_values>{
+               all,
+               gradient,
+               {statistics, rows},
+               {products, rows},
+               narrow_target_of<T>(out.k, elements_of(size, size.k)),
+               narrow_target_of<T>(out.v, elements_of(size, size.v)),
+               by_key});
+    };
+    if constexpr (decltype(columns)::value <= 4) {
+      launch_keys.template operator()<true, true>();
+    } else {
+      if (out.k.data != nullptr)
+        launch_keys.template operator()<true, false>();
+      if (out.v.data != nullptr)
+        launch_keys.template operator()<false, true>();
+    }
+  });
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,201 @@
+#pragma once
+
+#include "kernels/cuda/kernel.hpp"
+#include "kernels/narrow_float.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#ifndef __CUDACC__
+#include <bit>
+#include <cmath>
+#include <source_location>
+#endif
+
+// Tensor cores: a warp multiplies tiles of 16 bits, and adds the products to float32.
+//
+// A tile is spread over the lanes of a warp as the instruction mma.m16n8k16 wants it (PTX ISA,
+// section "Matrix Fragments for mma.m16n8k16 with floating point type"). Each register of an
+// operand has two elements of a quarter (8, 8) of the tile. The wrapper takes two such instructions
+// for a product, so all tiles are (16, 16). All lanes of a warp must call these functions together.
+//
+// The products are exact. The simulator adds them up as fused multiply-adds do, one after the
+// other. A GPU adds several at once, and cuts off bits instead of rounding (Fasi et al. 2021,
+// "Numerical behavior of NVIDIA tensor cores"), so its last bits differ.
+
+namespace troupe::cuda {
+
+/// The edge of a tile.
+inline constexpr unsigned tensor_edge = 16;
+/// Rows of tiles in shared memory begin at multiples of this many elements. An odd multiple gives
+/// the rows of a quarter different banks.
+inline constexpr unsigned tensor_row = 8;
+
+/// A lane's part of a left operand: rows lane / 4 and 8 more, columns 2 (lane % 4) and 1, 8, 9
+/// more.
+template <class T>
+struct left_tile {
+  std::uint32_t pairs[4];
+};
+
+/// A lane's part of a right operand: column lane / 4 and 8 more, rows 2 (lane % 4) and 1, 8, 9
+/// more.
+template <class T>
+struct right_tile {
+  std::uint32_t pairs[4];
+};
+
+/// A lane's part of a sum of products.
+struct sum_tile {
+  static constexpr unsigned size = 8;
+  float x[size];
+
+  /// A lane has elements of two rows. Which of them x[i] is in.
+  static TROUPE_DEVICE unsigned half(unsigned i) { return i / 2 % 2; }
+  /// The place of x[i] in the tile.
+  static TROUPE_DEVICE unsigned row(unsigned lane, unsigned i) { return lane / 4 + half(i) * 8; }
+  static TROUPE_DEVICE unsigned column(unsigned lane, unsigned i) {
+    return lane % 4 * 2 + i % 2 + i / 4 * 8;
+  }
+};
+
+/// Elements of shared memory from `begin` on, in rows of `stride` elements. The first element of
+/// each row is at a multiple of tensor_row elements, and of 16 bytes.
+template <class T>
+struct tile_memory {
+  view<T> elements;
+  unsigned begin, stride;
+
+  /// From this element on.
+  TROUPE_DEVICE tile_memory at(unsigned row, unsigned column) const {
+    return {elements, begin + row * stride + column, stride};
+  }
+  TROUPE_DEVICE void store(unsigned row, unsigned column, T x) const {
+    elements.store(begin + row * stride + column, x);
+  }
+};
+
+/// Loads the quarters of a tile. The quarters of memory are numbered along columns (0 and 1 are
+/// above each other), or along rows.
+template <bool transposed, bool along_columns, class T>
+TROUPE_DEVICE void load_quarters(const thread& t, const tile_memory<T>& from,
+                                 std::uint32_t (&pairs)[4]) {
+  static_assert(sizeof(T) == 2);
+  const auto quarter = [&](unsigned i) {
+    return along_columns ? from.at(i % 2 * 8, i / 2 * 8) : from.at(i / 2 * 8, i % 2 * 8);
+  };
+  // A lane gives the address of one row.
+  const auto row = quarter(t.lane() / 8).at(t.lane() % 8, 0);
+#ifdef __CUDACC__
+  const auto address =
+    static_cast<std::uint32_t>(__cvta_generic_to_shared(row.elements.data + row.begin));
+  if constexpr (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                 : "r"(address)
+                 : "memory");
+#else
+  simulation::check_read(row.elements.data + row.begin, 0, 1, tensor_row * sizeof(T));
+  const auto across = t.lane() / 4;
+  const auto first = t.lane() % 4 * 2;
+  for (unsigned i = 0; i < 4; ++i) {
+    pairs[i] = 0;
+    for (unsigned j = 0; j < 2; ++j) {
+      const auto x =
+        transposed ? quarter(i).at(first + j, across) : quarter(i).at(across, first + j);
+      pairs[i] |= std::uint32_t{x.elements.load(x.begin).bits} << 16 * j;
+    }
+  }
+#endif
+}
+
+/// Memory has the rows of the operand.
+template <class T>
+TROUPE_DEVICE left_tile<T> load_left(const thread& t, const tile_memory<T>& from) {
+  left_tile<T> result;
+  load_quarters<false, true>(t, from, result.pairs);
+  return result;
+}
+
+/// Memory has the rows of the operand.
+template <class T>
+TROUPE_DEVICE right_tile<T> load_right(const thread& t, const tile_memory<T>& from) {
+  right_tile<T> result;
+  load_quarters<true, true>(t, from, result.pairs);
+  return result;
+}
+
+/// Memory has the columns of the operand.
+template <class T>
+TROUPE_DEVICE right_tile<T> load_right_transposed(const thread& t, const tile_memory<T>& from) {
+  right_tile<T> result;
+  load_quarters<false, false>(t, from, result.pairs);
+  return result;
+}
+
+/// The sum, rounded, as the left operand of another product. Lanes keep their elements.
+template <class T>
+TROUPE_DEVICE left_tile<T> rounded_left(const sum_tile& sum) {
+  left_tile<T> result;
+  for (unsigned i = 0; i < 4; ++i)
+    result.pairs[i] =
+      rounded_to<T>(sum.x[2 * i]).bits | std::uint32_t{rounded_to<T>(sum.x[2 * i + 1]).bits} << 16;
+  return result;
+}
+
+/// sum += a b.
+#ifdef __CUDACC__
+template <class T>
+TROUPE_DEVICE void add_product(const thread&, const left_tile<T>& a, const right_tile<T>& b,
+                               sum_tile& sum) {
+  for (unsigned half = 0; half < 2; ++half) {
+    float* const x = sum.x + 4 * half;
+    const std::uint32_t* const y = b.pairs + 2 * half;
+    if constexpr (std::is_same_v<T, bfloat16>)
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                   : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
+                   : "r"(a.pairs[0]), "r"(a.pairs[1]), "r"(a.pairs[2]), "r"(a.pairs[3]), "r"(y[0]),
+                     "r"(y[1]));
+    else
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                   : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
+                   : "r"(a.pairs[0]), "r"(a.pairs[1]), "r"(a.pairs[2]), "r"(a.pairs[3]), "r"(y[0]),
+                     "r"(y[1]));
+  }
+}
+#else
+template <class T>
+void add_product(const thread& t, const left_tile<T>& a, const right_tile<T>& b, sum_tile& sum,
+                 const std::source_location& where = std::source_location::current()) {
+  const auto words = [](const std::uint32_t* pairs) {
+    return pairs[0] | std::uint64_t{pairs[1]} << 32;
+  };
+  const auto& lanes =
+    simulation::meet({words(a.pairs), words(a.pairs + 2), words(b.pairs), words(b.pairs + 2)},
+                     simulation::a_product, where);
+  // Element `place` of the line (a row of a, a column of b) that starts at register `first`.
+  const auto element = [&](unsigned line, unsigned first, unsigned step, unsigned place) {
+    const auto& lane = lanes[line % 8 * 4 + place % 8 / 2];
+    const auto pair = first + place / 8 * step;
+    return widened(
+      T{static_cast<std::uint16_t>(lane[pair / 2] >> (pair % 2 * 32 + place % 2 * 16))});
+  };
+  for (unsigned i = 0; i < sum_tile::size; ++i) {
+    const auto row = sum_tile::row(t.lane(), i);
+    const auto column = sum_tile::column(t.lane(), i);
+    for (unsigned k = 0; k < tensor_edge; ++k)
+      sum.x[i] =
+        std::fma(element(row, row / 8, 2, k), element(column, 4 + column / 8 * 2, 1, k), sum.x[i]);
+  }
+}
+#endif
+
+} // namespace troupe::cuda

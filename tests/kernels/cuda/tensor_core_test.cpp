@@ -1,0 +1,177 @@
+#include "kernels/cuda/tensor_core.hpp"
+
+#include "kernels/narrow_float.hpp"
+#include "tests/kernels/cuda/faults.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/numeric.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::cuda;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::size_t tile_size = std::size_t{tensor_edge} * tensor_edge;
+constexpr unsigned stride = tensor_edge + tensor_row;
+
+template <class T>
+std::vector<T> rounded_all(const std::vector<float>& x) {
+  std::vector<T> result(x.size());
+  std::ranges::transform(x, result.begin(), rounded_to<T>);
+  return result;
+}
+
+/// Each warp multiplies its tiles: c += a b, then d = c b, with c rounded.
+template <class T>
+struct product_kernel {
+  view<const T> a, b;     // (warps, 16, 16)
+  view<float> c, d;       // (warps, 16, 16)
+  bool columns_in_memory; // of b, in shared memory
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto memory = t.shared<T>(2 * block_warps * tensor_edge * stride);
+    const auto begin = t.warp() * tensor_edge * stride;
+    const tile_memory<T> left{memory, begin, stride};
+    const tile_memory<T> right{memory, block_warps * tensor_edge * stride + begin, stride};
+    const auto first = t.warp() * tile_size;
+    for (auto i = t.lane(); i < tile_size; i += warp_threads) {
+      const auto row = i / tensor_edge;
+      const auto column = i % tensor_edge;
+      left.store(row, column, a.load(first + i));
+      right.store(columns_in_memory ? column : row, columns_in_memory ? row : column,
+                  b.load(first + i));
+    }
+    t.barrier();
+    const auto y = columns_in_memory ? load_right_transposed(t, right) : load_right(t, right);
+    const auto place = [&](unsigned i) {
+      return first + sum_tile::row(t.lane(), i) * tensor_edge + sum_tile::column(t.lane(), i);
+    };
+    sum_tile sum{};
+    for (unsigned i = 0; i < sum_tile::size; ++i)
+      sum.x[i] = c.load(place(i));
+    add_product(t, load_left(t, left), y, sum);
+    sum_tile next{};
+    add_product(t, rounded_left<T>(sum), y, next);
+    for (unsigned i = 0; i < sum_tile::size; ++i) {
+      c.store(place(i), sum.x[i]);
+      d.store(place(i), next.x[i]);
+    }
+  }
+};
+
+constexpr std::size_t shared_bytes = std::size_t{2} * block_warps * tensor_edge * stride * 2;
+
+/// c + a b for tiles of all warps.
+template <class T>
+std::vector<double> expected_sums(const std::vector<T>& a, const std::vector<T>& b,
+                                  std::vector<double> c) {
+  for (std::size_t i = 0; i < c.size(); ++i)
+    for (std::size_t k = 0; k < tensor_edge; ++k) {
+      const auto tile = i / tile_size * tile_size;
+      c[i] += double{widened(a[i / tensor_edge * tensor_edge + k])}
+        * double{widened(b[tile + k * tensor_edge + i % tensor_edge])};
+    }
+  return c;
+}
+
+template <class T>
+void check_products() {
+  const auto n = block_warps * tile_size;
+  const auto a = rounded_all<T>(random_floats(n, "a"));
+  const auto b = rounded_all<T>(random_floats(n, "b"));
+  const auto c = random_floats(n, "c");
+  const auto sums = expected_sums(a, b, as_doubles(c));
+  const device_array<T> device_a(a);
+  const device_array<T> device_b(b);
+  in_all_orders([&] {
+    for (const bool columns_in_memory : {false, true}) {
+      const device_array<float> device_c(c);
+      const device_array<float> device_d(n);
+      launch({}, "products", {1, shared_bytes},
+             product_kernel<T>{{device_a.data(), n},
+                               {device_b.data(), n},
+                               {device_c.data(), n},
+                               {device_d.data(), n},
+                               columns_in_memory});
+      const auto found = device_c.values();
+      check_close(found, sums, 1e-6, 1e-5, "sums");
+      check_close(device_d.values(),
+                  expected_sums(rounded_all<T>(found), b, std::vector<double>(n)), 1e-6, 1e-5,
+                  "products of the rounded sums");
+    }
+  });
+}
+
+/// A tile of ones that the first warp may load.
+tile_memory<bfloat16> ones(const thread& t, unsigned begin = 0, unsigned row = stride) {
+  const auto memory = t.shared<bfloat16>(2 * tensor_edge * stride);
+  for (auto i = t.index(); i < memory.size; i += block_threads)
+    memory.store(i, rounded_to<bfloat16>(1));
+  t.barrier();
+  return {memory, begin, row};
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_tensor_cores)
+
+BOOST_AUTO_TEST_CASE(products_of_both_types) {
+  check_products<bfloat16>();
+  check_products<float16>();
+}
+
+// A lane that does not take part stops a GPU, or makes its result undefined.
+BOOST_AUTO_TEST_CASE(products_need_all_lanes) {
+  contains(fault_of(
+             [](const thread& t) {
+               const auto tile = ones(t);
+               const auto a = load_left(t, tile);
+               const auto b = load_right(t, tile);
+               sum_tile sum{};
+               if (t.index() != 37)
+                 add_product(t, a, b, sum);
+             },
+             1, shared_bytes),
+           "thread 37: does not reach a product at line");
+  contains(fault_of(
+             [](const thread& t) {
+               const auto tile = ones(t);
+               const auto a = load_left(t, tile);
+               const auto b = load_right(t, tile);
+               sum_tile sum{};
+               if (t.lane() == 0)
+                 t.shuffle_xor(1, 1);
+               else
+                 add_product(t, a, b, sum);
+             },
+             1, shared_bytes),
+           "waits in a product at line");
+  BOOST_TEST(fault_of(
+               [](const thread& t) {
+                 const auto tile = ones(t);
+                 const auto a = load_left(t, tile);
+                 const auto b = load_right(t, tile);
+                 sum_tile sum{};
+                 if (t.warp() != 1)
+                   add_product(t, a, b, sum);
+               },
+               1, shared_bytes)
+             == "(no error)");
+}
+
+BOOST_AUTO_TEST_CASE(rows_of_tiles_are_aligned) {
+  const auto* const text = "elements of 16 bytes at an address that is not a multiple of this";
+  contains(fault_of([](const thread& t) { load_left(t, ones(t, 4)); }, 1, shared_bytes), text);
+  contains(
+    fault_of([](const thread& t) { load_right(t, ones(t, 0, stride + 1)); }, 1, shared_bytes),
+    text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
