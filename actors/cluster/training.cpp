@@ -26,7 +26,7 @@ coordinator_setup make_setup(const training_options& options) {
   check_workers(job, options.workers, own);
   divide_batch(job, options.workers);
   coordinator_setup result;
-  result.data = own_data ? given_data(job, options.data) : build_data(job);
+  result.data = own_data ? given_data(job, options.data) : build_training_data(job);
   result.data.fingerprint = fingerprint_if_readable(result.data);
   result.context = make_job_context(job, shape_of(*result.data.train), own,
                                     metadata_of(result.data), result.data.fingerprint);

@@ -104,6 +104,11 @@ job_data build_data(const proto::Job& job) {
   auto result = normalize(job.data(), build_source(job));
   check_augment(job.data(), result);
   check_targets(job.model(), result);
+  return result;
+}
+
+job_data build_training_data(const proto::Job& job) {
+  auto result = build_data(job);
   check_batch(job, result);
   return result;
 }

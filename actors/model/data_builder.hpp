@@ -4,8 +4,8 @@
 #include "kernels/data/normalized.hpp"
 #include "kernels/data/table.hpp"
 #include "kernels/formats/characters.hpp"
-#include "messages/proto/job.pb.h"
 #include "messages/proto/data.pb.h"
+#include "messages/proto/job.pb.h"
 
 #include <map>
 #include <memory>
@@ -53,9 +53,13 @@ struct job_data {
 /// may call it; all nodes get the same records with the same numbers.
 /// @throws input_error naming the field, file and record: a missing, truncated or mislabelled file,
 /// an unset variable, different numbers of images and labels, a label outside the classes (the
-/// units of the last layer), a split larger than the data, a batch larger than the training data,
-/// unequal widths of training and test files.
+/// units of the last layer), a split larger than the data, unequal widths of training and test
+/// files.
 job_data build_data(const proto::Job& job);
+
+/// The same, for a job that trains. Also throws input_error if a batch is larger than the training
+/// data.
+job_data build_training_data(const proto::Job& job);
 
 /// Checks the data that an embedding program supplies for a job, and returns it. If `test` is null,
 /// the training records are used for testing.

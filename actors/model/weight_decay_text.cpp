@@ -1,8 +1,10 @@
 #include "actors/model/weight_decay_text.hpp"
 
 #include "actors/model/job_context.hpp"
+#include "kernels/graph/layout.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdio>
 #include <string_view>
 
@@ -63,6 +65,12 @@ bool no_intercept(const proto::Job& job) {
     && csv.categories().empty();
 }
 
+/// 0 for a tensor that is not trained.
+double decay_of(const job_context& context, std::size_t tensor) {
+  const bool trained = context.parameters().entries()[tensor].kind == parameter_kind::trainable;
+  return trained ? context.rule_of(tensor).rule.weight_decay : 0;
+}
+
 std::string number(double x) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.6g", x);
@@ -75,13 +83,12 @@ std::string weight_decay_text(const job_context& context) {
   const auto& job = context.job;
   if (!one_dense_layer(job.model()) || !decays_in_loss(job))
     return {};
-  const double decay = context.rule_of(0).rule.weight_decay;
-  if (!(decay > 0))
+  const auto& tensors = context.parameters().entries();
+  const double decay = decay_of(context, 0);
+  if (!(decay > 0) || context.rule_of(0).rule.l1 > 0)
     return {};
   const auto peer = estimator_of(context, decay);
-  const auto& tensors = context.parameters().entries();
-  const bool penalized =
-    tensors.size() > 1 && context.rule_of(1).rule.weight_decay > 0 && !no_intercept(job);
+  const bool penalized = tensors.size() > 1 && decay_of(context, 1) > 0 && !no_intercept(job);
   std::string result;
   if (peer.same) {
     result = "weight_decay is " + std::string{peer.parameter} + " = " + number(peer.value)

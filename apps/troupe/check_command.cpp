@@ -481,7 +481,7 @@ int run(const check_command& x) {
   std::string problem;
   auto shape = std::optional<data_shape>{};
   try {
-    data = build_data(job);
+    data = build_training_data(job);
     shape = shape_of(*data->train);
   } catch (const input_error& error) {
     problem = with_line_numbers(error.what(), x.job, x.overrides);

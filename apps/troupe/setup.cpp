@@ -118,7 +118,7 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   check_workers(job, workers);
   divide_batch(job, workers);
   coordinator_setup result;
-  result.data = build_data(job);
+  result.data = build_training_data(job);
   result.data.fingerprint = fingerprint_of(result.data);
   result.context = make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data),
                                     result.data.fingerprint);

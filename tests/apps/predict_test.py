@@ -233,6 +233,13 @@ class Features(TestCase):
         self.assertRegex(process.output, r"records +6\n")
         self.assertEqual(len((said / "p.csv").read_text().splitlines()), 7)
 
+    def test_fewer_records_than_a_batch(self):
+        table = self.write("many.csv", "a,b,y\n" + "".join(f"{i},{i % 3},{2 * i}\n" for i in range(20)))
+        few = self.write("few.csv", "a,b,y\n1,2,3\n4,5,6\n7,8,9\n")
+        self.train(f'csv {{ path: "{table}" target: "y" }} batch: 16',
+                   "model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR } ")
+        self.assertEqual(len(self.predict("--set", f"data.csv.path={few}")), 3)
+
     def test_other_data_and_arguments(self):
         self.train("digits { train: 64 test: 10 } batch: 16",
                    MODEL.replace("units: 3", "units: 10"))

@@ -125,7 +125,7 @@ void slice(onnx_node& node) {
       continue;
     }
     if (how.step != 1)
-      node.refuse("a step is " + std::to_string(how.step)
+      node.refuse("a step is " + std::to_string(x.steps[i])
                   + "; expected 1, or -1 over the whole axis");
     v = sliced(node, v, axis, how.begin, how.end);
   }

@@ -178,6 +178,23 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   }
 }
 
+// scikit-learn's estimators have no L1 penalty, and a bias that is not trained does not decay.
+BOOST_AUTO_TEST_CASE(comparisons_that_do_not_hold) {
+  const table data;
+  const auto text = [&](const std::vector<std::string>& changes) {
+    auto all = changes;
+    all.emplace_back("optimizer.weight_decay=0.1");
+    const auto job = data.job(all);
+    return weight_decay_text(*make_job_context(job, shape_of(*build_data(job).train)));
+  };
+  BOOST_TEST(text({}).find("intercept") != std::string::npos);
+  const auto frozen = text({"model.freeze=*.bias"});
+  BOOST_TEST(frozen.find("Ridge") != std::string::npos);
+  BOOST_TEST(frozen.find("intercept") == std::string::npos);
+  BOOST_TEST(text({"model.freeze=*.weight"}) == "");
+  BOOST_TEST(text({"optimizer.l1=0.1"}) == "");
+}
+
 BOOST_AUTO_TEST_CASE(sparse_records_are_records) {
   const table data;
   BOOST_TEST(solve(data.job(), true) == solve(data.job()), boost::test_tools::per_element());

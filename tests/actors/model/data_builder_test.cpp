@@ -56,7 +56,7 @@ struct idx_files {
     auto changed = job;
     for (const auto* text : overrides)
       apply_override(changed, text);
-    return error_of([&] { build_data(changed); });
+    return error_of([&] { build_training_data(changed); });
   }
 };
 

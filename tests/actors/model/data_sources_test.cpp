@@ -65,7 +65,7 @@ std::vector<float> features_of(const dataset& x, std::uint64_t record) {
 }
 
 std::string error(const proto::Job& job) {
-  return error_of([&] { build_data(job); });
+  return error_of([&] { build_training_data(job); });
 }
 
 } // namespace
