@@ -1,5 +1,6 @@
 #include "messages/problems.hpp"
 
+#include "messages/loss_scale_state.hpp"
 #include "messages/names.hpp"
 
 #include <algorithm>
@@ -48,6 +49,13 @@ std::string counts_problem(std::initializer_list<std::pair<const char*, std::uin
   return "";
 }
 
+template <class Message>
+std::string scale_problem(const Message& x) {
+  return !x.has_loss_scale() || from_proto(x.loss_scale()).valid()
+    ? ""
+    : "a loss scale of " + std::to_string(x.loss_scale().value());
+}
+
 std::string decided_problem(const google::protobuf::RepeatedPtrField<proto::Decided>& all) {
   for (auto& x : all)
     if (auto problem = counts_problem({{"applied gradients", x.applied()},
@@ -59,6 +67,8 @@ std::string decided_problem(const google::protobuf::RepeatedPtrField<proto::Deci
                                        {"batch", x.batch()},
                                        {"updates", x.updates()}});
         !problem.empty())
+      return problem;
+    else if (problem = scale_problem(x); !problem.empty())
       return problem;
   return "";
 }
@@ -85,6 +95,8 @@ std::string problem_of(const proto::Commit& x, std::uint64_t most_samples) {
   if (x.samples() > most_samples)
     return std::to_string(x.samples()) + " samples in a batch of at most "
       + std::to_string(most_samples);
+  if (auto problem = scale_problem(x); !problem.empty())
+    return problem;
   if (x.quarantine())
     return "";
   if (!not_negative(x.gradient_norm()))
@@ -207,7 +219,7 @@ std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation) {
       return to_string(task) + " is a member twice";
     here = here || (task == self && y.incarnation() == incarnation);
   }
-  return here ? "" : to_string(self) + ", as started here, is not a member";
+  return here ? scale_problem(x) : to_string(self) + ", as started here, is not a member";
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include "messages/buffer.hpp"
 #include "messages/caf_shim.hpp"
 #include "messages/counters.hpp"
+#include "messages/loss_scale_state.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -87,6 +88,8 @@ struct commit {
   double squared_norm = 0;
   /// The worker has no other batch to train yet: its next `acquire` may take long.
   bool pauses = false;
+  /// The worker's loss scale after this gradient, if it has one.
+  std::optional<loss_scale_state> loss_scale = std::nullopt;
 
   /// Loss and gradient are finite. If not, no part of the gradient may be applied anywhere.
   bool finite() const noexcept { return std::isfinite(loss_sum) && std::isfinite(squared_norm); }

@@ -159,6 +159,14 @@ best_evaluation parse_best(const field_reader& in) {
           in.number<std::uint32_t>("since"), in.count("newest")};
 }
 
+loss_scale_state parse_scale(const field_reader& in) {
+  const loss_scale_state result{in.number<std::uint64_t>("value"),
+                                in.number<std::uint32_t>("batches")};
+  if (!result.valid())
+    in.fail("value", "expected a power of two, at most 2^60");
+  return result;
+}
+
 std::vector<checkpoint_mark> parse_marks(const field_reader& in) {
   std::vector<checkpoint_mark> result;
   for (auto& x : in.list("marks")) {
@@ -168,6 +176,8 @@ std::vector<checkpoint_mark> parse_marks(const field_reader& in) {
                       mark.count("lease"), mark.count("batch")});
     if (mark.has("updates"))
       result.back().updates = mark.count("updates");
+    if (mark.has("loss_scale"))
+      result.back().loss_scale = parse_scale(mark.object("loss_scale"));
   }
   return result;
 }
@@ -182,6 +192,18 @@ std::vector<checkpoint_file> parse_files(const field_reader& in) {
 }
 
 } // namespace
+
+std::optional<loss_scale_state> resumed_scale(std::span<const checkpoint_mark> marks,
+                                              std::uint32_t worker) {
+  std::optional<loss_scale_state> result;
+  for (const auto& x : marks) {
+    if (x.worker == worker && x.loss_scale)
+      return x.loss_scale;
+    if (x.loss_scale && (!result || x.loss_scale->value > result->value))
+      result = loss_scale_state{x.loss_scale->value, 0};
+  }
+  return result;
+}
 
 std::string checkpoint_name(std::uint64_t step) {
   auto digits = std::to_string(step);
@@ -212,6 +234,9 @@ std::string to_json(const checkpoint_manifest& x) {
                      {"batch", m.batch}});
     if (m.updates)
       marks.back()["updates"] = *m.updates;
+    if (m.loss_scale)
+      marks.back()["loss_scale"] = {{"value", m.loss_scale->value},
+                                    {"batches", m.loss_scale->batches}};
   }
   auto files = object::array();
   for (auto& f : x.files)

@@ -3,6 +3,7 @@
 #include "actors/checkpoint/best_evaluation.hpp"
 #include "actors/leases/lease_book.hpp"
 #include "actors/model/job_context.hpp"
+#include "messages/loss_scale_state.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,8 @@ struct checkpoint_mark {
   std::uint64_t batch = 0;
   /// See proto::Decided::updates. Checkpoints of earlier versions of troupe do not have it.
   std::optional<std::uint64_t> updates = {};
+  /// After this gradient, if the job has loss scales.
+  std::optional<loss_scale_state> loss_scale = {};
 
   bool operator==(const checkpoint_mark&) const = default;
 };
@@ -62,6 +65,12 @@ struct checkpoint_manifest {
   std::vector<checkpoint_mark> marks;
   std::vector<checkpoint_file> files;
 };
+
+/// The loss scale with which a worker of a resumed run begins: the one in its mark. If it has none,
+/// because the run has more workers than before, the largest in any mark: a scale that is too large
+/// is halved at once, but one that is too small grows slowly. Nothing if no mark has a scale.
+std::optional<loss_scale_state> resumed_scale(std::span<const checkpoint_mark> marks,
+                                              std::uint32_t worker);
 
 /// "step-00000050".
 std::string checkpoint_name(std::uint64_t step);

@@ -202,7 +202,7 @@ private:
   testing_device testing_device_of(std::shared_ptr<const job_context> context,
                                    const task_name& task) const;
   void start_shard(const task_name& task);
-  void start_worker(const task_name& task);
+  void start_worker(const task_name& task, const std::optional<loss_scale_state>& scale);
   void start_evaluator(const task_name& task);
   void on_evaluator_ready(const evaluator_ready& x);
   task_site site_of(const task_name& task, const coordinator_actor& coordinator);

@@ -65,7 +65,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   else if (task.job == job_kind::evaluator)
     start_evaluator(task);
   else
-    start_worker(task);
+    start_worker(task,
+                 x.has_loss_scale() ? std::optional{from_proto(x.loss_scale())} : std::nullopt);
   return answer;
 }
 
@@ -207,10 +208,11 @@ void cluster_node::on_evaluator_ready(const evaluator_ready& x) {
 
 // -- workers ------------------------------------------------------------------------------------
 
-void cluster_node::start_worker(const task_name& task) {
+void cluster_node::start_worker(const task_name& task,
+                                const std::optional<loss_scale_state>& scale) {
   reach_as<coordinator_actor>(
-    {coordinator_task, proto::COORDINATOR}, [this, task](coordinator_actor x) {
-      worker_site site{site_of(task, x), {}};
+    {coordinator_task, proto::COORDINATOR}, [this, task, scale](coordinator_actor x) {
+      worker_site site{site_of(task, x), {}, scale};
       tell_fallback(task, x);
       worker_options how;
       how.view = view_.number;
@@ -248,9 +250,9 @@ void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchr
   };
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);
-  parts.trainer =
-    spawn_task<trainer>(true, context_, std::move(device), parts.synchronizer,
-                        caf::actor_cast<trainer_listener>(site.worker), std::move(sums));
+  parts.trainer = spawn_task<trainer>(true, context_, std::move(device), parts.synchronizer,
+                                      caf::actor_cast<trainer_listener>(site.worker),
+                                      std::move(sums), site.loss_scale);
   parts.input = spawn_task<input_reader>(true, context_, options_.source,
                                          caf::actor_cast<input_listener>(site.worker));
   send(site.worker, std::move(parts));

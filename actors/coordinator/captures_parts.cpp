@@ -136,6 +136,8 @@ void captures::next_checkpoint() {
       {worker.task.index, worker.incarnation, least.sequence(), least.lease(), least.batch()});
     if (least.has_updates())
       marks.back().updates = least.updates();
+    if (least.has_loss_scale())
+      marks.back().loss_scale = from_proto(least.loss_scale());
   }
   ask(
     this, run_, requests(),

@@ -177,6 +177,8 @@ private:
   troupe::view view_;
   std::map<task_name, node_actor> nodes_;
   std::size_t views_opened_ = 0;
+  /// Those of the checkpoint from which the run continues.
+  std::vector<checkpoint_mark> resumed_marks_;
   std::shared_ptr<cluster_handles> handles_;
   std::size_t unreached_ = 0;
   /// Monitored actors: workers and shards, and the nodes of all tasks.

@@ -1,3 +1,4 @@
+#include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "actors/coordinator/coordinator.hpp"
 #include "actors/model/problem_list.hpp"
 #include "actors/model/replica_state.hpp"
@@ -187,7 +188,11 @@ void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     // Longer than a node's own limit, so that the node can report which peer is missing.
     const auto limit = join_timeout() + std::min<std::chrono::milliseconds>(join_timeout(), 3s);
-    request(node, limit, to_proto(view_, task))
+    auto order = to_proto(view_, task);
+    if (const auto scale = resumed_scale(resumed_marks_, task.index);
+        scale && task.job == job_kind::worker)
+      *order.mutable_loss_scale() = to_proto(*scale);
+    request(node, limit, std::move(order))
       .then(
         [this, task](const proto::ViewReady&) {
           spdlog::trace("{} is ready for view {}", to_string(task), view_.number);

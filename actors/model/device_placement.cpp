@@ -43,6 +43,22 @@ std::optional<job_kind> job_of(std::string_view name) {
   return std::nullopt;
 }
 
+/// Reads "GPU:1". `fail` throws.
+template <class Fail>
+device_name read_device(std::string_view rest, const Fail& fail) {
+  device_name result;
+  result.gpu = take(rest, "GPU:");
+  if (!result.gpu && !take(rest, "CPU:"))
+    fail("has no device of a known kind");
+  const auto index = take_number(rest);
+  if (!index || !rest.empty())
+    fail("does not end with the number of a device");
+  result.index = index.value_or(0);
+  if (!result.gpu && result.index > 0)
+    fail("names a second CPU; all processors of a host are CPU:0");
+  return result;
+}
+
 } // namespace
 
 std::string to_string(const device_name& x) {
@@ -73,16 +89,16 @@ device_entry parse_device(const std::string& text) {
   const bool single = *kind == job_kind::coordinator || *kind == job_kind::evaluator;
   if (single && result.task.value_or(0) > 0)
     return fail("names a second " + std::string{job} + "; there is only task:0");
-  result.device.gpu = take(rest, "/device:GPU:");
-  if (!result.device.gpu && !take(rest, "/device:CPU:"))
+  if (!take(rest, "/device:"))
     return fail("has no device of a known kind");
-  const auto index = take_number(rest);
-  if (!index || !rest.empty())
-    return fail("does not end with the number of a device");
-  result.device.index = *index;
-  if (!result.device.gpu && *index > 0)
-    return fail("names a second CPU; all processors of a host are CPU:0");
+  result.device = read_device(rest, fail);
   return result;
+}
+
+device_name parse_device_name(const std::string& text) {
+  return read_device(text, [&](const std::string& what) {
+    throw input_error("\"" + text + "\" " + what + "; expected GPU:N or CPU:0");
+  });
 }
 
 device_name device_of(const proto::Job& job, const task_name& task) {

@@ -23,6 +23,9 @@ struct device_name {
 /// "CPU:0" or "GPU:1".
 std::string to_string(const device_name& x);
 
+/// Reads "GPU:1" or "CPU:0". Throws input_error for other forms.
+device_name parse_device_name(const std::string& text);
+
 /// An entry of Job.device: these tasks compute on this device.
 struct device_entry {
   job_kind job = job_kind::worker;

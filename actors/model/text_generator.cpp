@@ -9,25 +9,24 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
-namespace {
-
-std::shared_ptr<const plan> output_plan(const job_context& context) {
+std::shared_ptr<const plan> text_generator::plan_of(const job_context& context,
+                                                    const fusion_table& fusion) {
   const auto& data = context.data;
   if (data.features != feature_kind::tokens || data.labels_per_record != data.feature_width()
       || context.job.model().loss() != proto::SOFTMAX_CROSS_ENTROPY)
     throw input_error("only a model that predicts the next character at each position (data.text, "
                       "SOFTMAX_CROSS_ENTROPY) can generate text, but the records here are "
                       + to_string(static_cast<const record_shape&>(data)));
-  auto options = cpu_plan_options();
+  plan_options options;
+  options.fusion = &fusion;
   options.max_rows = 1;
   options.fetches = {context.model.output};
   return std::make_shared<plan>(*context.model.graph, options);
 }
-
-} // namespace
 
 std::int32_t draw_token(std::span<const float> logits, double temperature, double uniform) {
   const auto best = std::ranges::max_element(logits);
@@ -50,15 +49,20 @@ std::int32_t draw_token(std::span<const float> logits, double temperature, doubl
 }
 
 text_generator::text_generator(const job_context& context)
-  : record_(context.data), executor_(output_plan(context)),
+  : text_generator(
+    context, make_cpu_executor(plan_of(context, cpu_fusion()), context.job.runtime().threads())) {}
+
+text_generator::text_generator(const job_context& context, std::unique_ptr<device_executor> on)
+  : record_(context.data), executor_(std::move(on)),
     pointers_(context.parameters().entries().size()) {}
 
 std::vector<std::int32_t> text_generator::run(std::span<const float> weights,
                                               std::span<const std::int32_t> prompt,
                                               const options& how) {
-  const auto& entries = executor_.what().parameters().entries();
+  const auto& entries = executor_->what().parameters().entries();
   for (std::size_t i = 0; i < pointers_.size(); ++i)
     pointers_[i] = weights.data() + entries[i].offset;
+  new_weights_ = true;
   refuse_to_look_ahead(prompt);
   random_stream stream{how.seed, "text"};
   std::vector<std::int32_t> text{prompt.begin(), prompt.end()};
@@ -90,10 +94,11 @@ std::span<const float> text_generator::logits_after(std::span<const std::int32_t
   const std::array<feed<float>, 2> feeds{feed<float>{tokens.data()}, {}};
   run_arguments<float> arguments;
   arguments.rows = 1;
-  arguments.weights = pointers_;
+  if (std::exchange(new_weights_, false) || !executor_->keeps_weights())
+    arguments.weights = pointers_;
   arguments.feeds = feeds;
-  executor_.run(arguments);
-  const auto logits = executor_.fetched(0);
+  executor_->advance(arguments).value();
+  const auto logits = executor_->fetched(0);
   const auto units = logits.size() / window;
   // A model may have more units than the data has characters.
   return logits.subspan((used - 1) * units, record_.vocabulary);

@@ -1,9 +1,11 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
-#include "kernels/cpu/executor.hpp"
+#include "kernels/devices/device_executor.hpp"
+#include "kernels/plan/plan.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,8 +13,8 @@ namespace troupe {
 
 /// Continues texts. The model predicts the next token at each position of a window of tokens, and
 /// must not look ahead (recurrent layers, causal attention). When the window is full, the oldest
-/// tokens are dropped. The same weights, prompt and seed give the same text. Not thread-safe: one
-/// run at a time.
+/// tokens are dropped. On one kind of device, the same weights, prompt and seed give the same
+/// text. Not thread-safe: one run at a time.
 class text_generator {
 public:
   struct options {
@@ -24,11 +26,19 @@ public:
     std::uint64_t seed = 1;
   };
 
+  /// On the CPU. Throws input_error like plan_of.
+  explicit text_generator(const job_context& context);
+  /// On another device.
+  /// @param on an executor of plan_of(context, fusion table of the device)
+  text_generator(const job_context& context, std::unique_ptr<device_executor> on);
+
+  /// The plan that a generator runs.
   /// @throws input_error if the data of the job is not tokens with a label at each position, or the
   /// loss is not SOFTMAX_CROSS_ENTROPY.
-  explicit text_generator(const job_context& context);
+  static std::shared_ptr<const plan> plan_of(const job_context& context,
+                                             const fusion_table& fusion);
 
-  /// Returns the tokens that follow the prompt.
+  /// Returns the tokens that follow the prompt. A GPU throws device_error if it fails.
   /// @param weights the flat parameter vector
   /// @param prompt at least one token, each below the vocabulary
   /// @throws input_error if the model looks ahead: its logits for the prompt depend on later tokens
@@ -41,8 +51,10 @@ private:
   std::span<const float> logits_after(std::span<const std::int32_t> text, std::int32_t later = 0);
 
   record_shape record_;
-  executor<float> executor_;
+  std::unique_ptr<device_executor> executor_;
   std::vector<const float*> pointers_;
+  /// True until the executor has the weights of this run.
+  bool new_weights_ = true;
 };
 
 /// The token that `uniform`, from [0, 1), selects for these logits. For `temperature`, see

@@ -48,7 +48,8 @@ std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id)
 }
 
 void gradient_journal::record(const proto::GradientId& id, const proto::Pushed& answer,
-                              std::uint64_t lease, std::uint64_t batch) {
+                              std::uint64_t lease, std::uint64_t batch,
+                              const proto::LossScaleState* scale) {
   auto& state = incarnations_[{id.worker(), id.incarnation()}];
   state.note(id.sequence());
   state.answers[id.sequence() % window] = {id.sequence(), answer};
@@ -57,6 +58,8 @@ void gradient_journal::record(const proto::GradientId& id, const proto::Pushed& 
     decided.set_sequence(id.sequence());
     decided.set_lease(lease);
     decided.set_batch(batch);
+    if (scale != nullptr)
+      *decided.mutable_loss_scale() = *scale;
   };
   switch (answer.outcome()) {
   case proto::QUARANTINED:

@@ -26,8 +26,14 @@ public:
 
   /// Records a decision (APPLIED, REJECTED_STALE, LATE_DROPPED, LATE_REQUEUED, QUARANTINED or LOST)
   /// and the gradient's lease.
+  /// @param scale the worker's loss scale after the gradient; null if it has none
   void record(const proto::GradientId& id, const proto::Pushed& answer, std::uint64_t lease,
-              std::uint64_t batch);
+              std::uint64_t batch, const proto::LossScaleState* scale = nullptr);
+
+  /// The same for the gradient of this commit.
+  void record(const proto::Commit& x, const proto::Pushed& answer) {
+    record(x.id(), answer, x.lease(), x.batch(), x.has_loss_scale() ? &x.loss_scale() : nullptr);
+  }
 
   /// From now on, no gradient of this incarnation may be applied.
   void fence(std::uint32_t worker, std::uint64_t incarnation);

@@ -285,7 +285,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   answer.set_outcome(proto::QUARANTINED);
   answer.set_version(versions_->version());
   quarantined_samples_ += x.samples();
-  journal_.record(x.id(), answer, x.lease(), x.batch());
+  journal_.record(x, answer);
   policy_->left_out(x);
   send_next_weights(x);
   notify_reader(x.id());
@@ -317,7 +317,7 @@ std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) 
   answer.set_outcome(*outcome);
   answer.set_version(versions_->version());
   answer.set_staleness(staleness(x.base_version()));
-  journal_.record(x.id(), answer, x.lease(), x.batch());
+  journal_.record(x, answer);
   deliver(x.id(), answer);
   return answer;
 }

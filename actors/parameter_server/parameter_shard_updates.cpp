@@ -74,7 +74,7 @@ void parameter_shard::answer_workers(const std::vector<contribution>& parts,
     if (const auto pacing = policy_->pacing())
       *answer.mutable_pacing() = *pacing;
     const auto& header = parts[i].header;
-    journal_.record(header.id(), answer, header.lease(), header.batch());
+    journal_.record(header, answer);
     send_next_weights(header);
     deliver(header.id(), answer);
     notify_reader(header.id());

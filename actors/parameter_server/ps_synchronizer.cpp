@@ -208,6 +208,8 @@ void ps_synchronizer::complete_header() {
   header_.set_step(options_.bounded ? clock_ : steps_.value);
   // Its next step may begin much later, so the shard must not send weights for it now.
   header_.set_pauses(!options_.in_step && !options_.bounded && done_->pauses);
+  if (done_->loss_scale)
+    *header_.mutable_loss_scale() = to_proto(*done_->loss_scale);
   if (!done_->finite()) {
     header_.set_quarantine(true);
     return;

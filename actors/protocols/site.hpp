@@ -8,6 +8,7 @@
 #include "actors/view.hpp"
 #include "actors/worker/worker.hpp"
 #include "messages/interfaces.hpp"
+#include "messages/loss_scale_state.hpp"
 
 #include <functional>
 #include <memory>
@@ -121,6 +122,8 @@ std::vector<counted_worker> workers_of(const view& members);
 /// proto::Pull.
 struct worker_site : task_site {
   worker_shell worker;
+  /// If the worker continues from a checkpoint: see trainer.
+  std::optional<loss_scale_state> loss_scale = {};
 
   /// Call this once, now or later. `sums`: this worker's rank of the ring for sums of layers over
   /// the batches of all workers; null if no layer needs such sums.

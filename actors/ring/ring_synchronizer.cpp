@@ -87,6 +87,9 @@ void ring_synchronizer::on_contribute(const contribute& x) {
 void ring_synchronizer::on_commit(const commit& x) {
   if (x.step.value != step_)
     return;
+  loss_scale_.reset();
+  if (x.loss_scale)
+    loss_scale_ = to_proto(*x.loss_scale);
   std::vector<ring_contribution> start;
   const bool staged = round_.commit(x.finite(), start);
   proceed(staged, std::move(start));
@@ -158,7 +161,8 @@ void ring_synchronizer::finish_if_decided() {
   send(worker_, result);
 }
 
-// Each step has one gradient per worker. A rank knows the lease of its own worker only.
+// Each step has one gradient per worker. A rank knows the lease and the loss scale of its own
+// worker only.
 void ring_synchronizer::record(const ring_outcome& x) {
   samples_ += x.samples;
   quarantined_samples_ += x.left_out;
@@ -169,8 +173,11 @@ void ring_synchronizer::record(const ring_outcome& x) {
     id.set_sequence(step_ - first_step_);
     proto::Pushed decision;
     decision.set_outcome(x.quarantined[rank] ? proto::QUARANTINED : proto::APPLIED);
-    const bool own = rank == rank_;
-    journal_.record(id, decision, own ? attributes_.lease : 0, own ? attributes_.batch : 0);
+    if (rank == rank_)
+      journal_.record(id, decision, attributes_.lease, attributes_.batch,
+                      loss_scale_ ? &*loss_scale_ : nullptr);
+    else
+      journal_.record(id, decision, 0, 0);
   }
 }
 

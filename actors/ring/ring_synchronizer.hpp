@@ -98,6 +98,8 @@ private:
   bool under_way_ = false;
   /// The batch of the current step.
   acquire attributes_;
+  /// The worker's loss scale after its newest gradient.
+  std::optional<proto::LossScaleState> loss_scale_;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
   /// Samples of all ranks in this run, trained and left out.

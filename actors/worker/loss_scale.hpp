@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/graph/layout.hpp"
+#include "messages/loss_scale_state.hpp"
 
 #include <cstdint>
 #include <span>
@@ -23,6 +24,15 @@ public:
   /// doubles; 0: never
   loss_scale(float initial, std::uint32_t growth_interval)
     : value_(initial), growth_interval_(growth_interval) {}
+
+  /// Continues from a state of an earlier run.
+  /// @param from must be valid
+  loss_scale(const loss_scale_state& from, std::uint32_t growth_interval)
+    : value_(static_cast<float>(from.value)), growth_interval_(growth_interval),
+      good_(from.batches) {}
+
+  /// Between batches.
+  loss_scale_state state() const noexcept { return {static_cast<std::uint64_t>(value_), good_}; }
 
   /// The loss is multiplied by this.
   float value() const noexcept { return value_; }

@@ -8,8 +8,10 @@ namespace troupe {
 
 namespace {
 
-/// The plan of job_context::training for a GPU. Its buckets are the same.
+/// The plan of job_context::training for a device. Its buckets are the same.
 std::shared_ptr<const plan> training_plan(const job_context& context, const fusion_table& fusion) {
+  if (&fusion == &cpu_fusion())
+    return context.training;
   return std::make_shared<plan>(*context.model.graph, context.training_options(fusion));
 }
 
@@ -30,13 +32,23 @@ void check_plan(const job_context& context, job_kind job, const gpu_set& gpus) {
 
 /// The name of the GPU. Throws if it cannot compute what the task runs.
 std::string open(const job_context& context, job_kind job, std::uint32_t gpu, const gpu_set* gpus) {
-  if (gpus == nullptr)
-    throw device_error("this program was built without code for GPUs. Build it where CUDA's nvcc "
-                       "is installed (TROUPE_CUDA=ON), or use the CPU");
-  const auto name = gpus->name(gpu);
+  const auto name = require_gpus(gpus).name(gpu);
   if (const auto what = plan_of(context, job, gpus->fusion()))
     gpus->check(gpu, *what);
   return name;
+}
+
+/// Makes an executor of `plan_of(context, fusion table of the device)`.
+template <class Plan>
+std::unique_ptr<device_executor> make_executor(const job_context& context,
+                                               const device_name& device, const gpu_set* gpus,
+                                               Plan plan_of, bool tf32 = false) {
+  const auto on_cpu = plan_of(context, cpu_fusion());
+  const auto& runtime = context.job.runtime();
+  if (!device.gpu)
+    return make_cpu_executor(on_cpu, runtime.threads());
+  return require_gpus(gpus).make_executor(device.index, plan_of(context, gpus->fusion()), on_cpu,
+                                          {.tf32 = tf32, .check_kernels = runtime.check_kernels()});
 }
 
 } // namespace
@@ -96,22 +108,18 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
 
 std::unique_ptr<device_executor>
 make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus) {
-  if (device.gpu)
-    return gpus->make_executor(
-      device.index, training_plan(context, gpus->fusion()), context.training,
-      {.tf32 = context.job.tf32(), .check_kernels = context.job.runtime().check_kernels()});
-  return make_cpu_executor(context.training, context.job.runtime().threads());
+  return make_executor(context, device, gpus, training_plan, context.job.tf32());
 }
 
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
                                           const gpu_set* gpus) {
-  if (!device.gpu)
-    return std::make_unique<model_tester>(context);
   return std::make_unique<model_tester>(
-    context,
-    gpus->make_executor(device.index, model_tester::plan_of(context, gpus->fusion()),
-                        model_tester::plan_of(context, cpu_fusion()),
-                        {.check_kernels = context.job.runtime().check_kernels()}));
+    context, make_executor(context, device, gpus, model_tester::plan_of));
+}
+
+text_generator make_generator(const job_context& context, const device_name& device,
+                              const gpu_set* gpus) {
+  return {context, make_executor(context, device, gpus, text_generator::plan_of)};
 }
 
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,

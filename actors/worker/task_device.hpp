@@ -3,6 +3,7 @@
 #include "actors/model/device_placement.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_tester.hpp"
+#include "actors/model/text_generator.hpp"
 #include "kernels/devices/device_executor.hpp"
 #include "messages/names.hpp"
 
@@ -44,6 +45,10 @@ make_training_executor(const job_context& context, const device_name& device, co
 /// Makes the tester of evaluations on this device. Throws device_error or input_error.
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
                                           const gpu_set* gpus);
+
+/// Makes what continues texts on this device. Throws device_error or input_error.
+text_generator make_generator(const job_context& context, const device_name& device,
+                              const gpu_set* gpus);
 
 /// What a task allocates for its GPU; nothing on the CPU, or if the program has no code for GPUs.
 /// Sparse records do not count.

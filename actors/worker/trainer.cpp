@@ -116,11 +116,15 @@ void weight_binding::gather() {
 
 trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                  trainer_device device, synchronizer_actor synchronizer, trainer_listener listener,
-                 ring_node_actor sums)
+                 ring_node_actor sums, const std::optional<loss_scale_state>& scale)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
     listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)) {
   const auto& how = context_->job.loss_scale();
-  if (context_->training->loss_scale_feed())
+  if (!context_->training->loss_scale_feed())
+    return;
+  if (scale)
+    scale_.emplace(*scale, how.growth_interval());
+  else
     scale_.emplace(static_cast<float>(how.initial()), how.growth_interval());
 }
 
@@ -360,6 +364,8 @@ void trainer::finish() {
     done_.not_finite = "the gradient of "
       + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
   }
+  if (scale_)
+    done_.loss_scale = scale_->state();
   const sent_together step;
   hand_over(buckets.size() - 1);
   binding_->clear();

@@ -5,6 +5,7 @@
 #include "actors/worker/input_reader.hpp"
 #include "actors/worker/loss_scale.hpp"
 #include "kernels/devices/device_executor.hpp"
+#include "messages/loss_scale_state.hpp"
 #include "messages/synchronizer.hpp"
 
 #include <functional>
@@ -51,6 +52,8 @@ struct batch_trained {
   double squared_norm = 0;
   /// If the loss or the gradient is not finite: the name of the first tensor that is not finite.
   std::string not_finite;
+  /// The loss scale for the next batch, with float16.
+  std::optional<loss_scale_state> loss_scale = std::nullopt;
 };
 
 /// The trainer begins to wait for other workers in the middle of a batch, or continues.
@@ -142,9 +145,11 @@ public:
   using super = trainer_actor::base;
 
   /// `sums`: this worker's rank of the ring for sums over batches; null if no layer needs other
-  /// workers.
+  /// workers. `scale`: the loss scale of an earlier run, if the job uses one; nothing: that of the
+  /// job.
   trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context, trainer_device device,
-          synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums);
+          synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums,
+          const std::optional<loss_scale_state>& scale);
 
   const char* name() const override { return "troupe.trainer"; }
   /// True while the trainer computes a step.

@@ -295,7 +295,8 @@ void worker::on_trained(const batch_trained& x) {
   trained_ = x;
   sent_ = true;
   const bool more = !leaving_ && (more_in_lease() || leases_.size() > 1);
-  send(parts_.synchronizer, commit{x.step, x.samples, x.loss_sum, x.squared_norm, !more});
+  send(parts_.synchronizer,
+       commit{x.step, x.samples, x.loss_sum, x.squared_norm, !more, x.loss_scale});
   go_ahead();
 }
 

@@ -84,6 +84,8 @@ struct predict_command {
   std::string prompt = "\n";
   double temperature = 1;
   std::uint64_t text_seed = 1;
+  /// Where the model is computed: see parse_device_name.
+  std::string device = "CPU:0";
   std::vector<std::string> overrides;
 };
 

@@ -1,3 +1,4 @@
+#include "actors/model/device_placement.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/bench/command_line.hpp"
 #include "apps/troupe/command_line.hpp"
@@ -213,6 +214,20 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     ->needs(generate);
   sub->add_option("--seed", x.text_seed, "Seed of the drawn characters; default: 1")
     ->needs(generate);
+  sub
+    ->add_option("--device", x.device,
+                 "Where to compute: CPU:0, or a GPU of this host, as in GPU:0")
+    ->check(CLI::Validator{[](const std::string& text) {
+                             try {
+                               troupe::parse_device_name(text);
+                               return std::string{};
+                             } catch (const troupe::input_error& error) {
+                               return std::string{error.what()};
+                             }
+                           },
+                           ""})
+    ->capture_default_str()
+    ->type_name("DEVICE");
   sub->footer(
     "Examples:\n"
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --show=6\n"
@@ -221,7 +236,8 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --features=new.npy "
     "--predictions=predictions.csv\n"
     "  troupe predict --weights=out/weights.safetensors --job=job.textproto --generate=300 "
-    "--prompt=\"ROMEO:\"");
+    "--prompt=\"ROMEO:\"\n"
+    "  troupe predict --weights=out/weights.safetensors --job=job.textproto --device=GPU:0");
   return *sub;
 }
 

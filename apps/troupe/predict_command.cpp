@@ -1,18 +1,21 @@
 #include "apps/troupe/commands.hpp"
 
 #include "actors/model/data_metadata.hpp"
+#include "actors/model/device_placement.hpp"
 #include "actors/model/feature_files.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_tester.hpp"
-#include "actors/model/text_generator.hpp"
 #include "actors/output/text.hpp"
+#include "actors/worker/task_device.hpp"
+#include "apps/troupe/gpus.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/pictures.hpp"
 #include "apps/troupe/prediction_table.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
+#include "kernels/devices/device_error.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 
@@ -158,10 +161,10 @@ void flush_output() {
     throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
 }
 
-/// Memory for the weights file and the weights.
-void check_room(const job_context& context) {
+/// Memory for the weights file, the weights, and the computation.
+void check_room(const job_context& context, const device_name& device) {
   check_memory(memory_problem(2 * context.parameters().size() * sizeof(float)
-                              + model_tester::memory_bytes(context)),
+                              + model_tester::memory_bytes(context, !device.gpu)),
                "predict on a host with more memory");
 }
 
@@ -176,20 +179,20 @@ training_metadata(const proto::Job& job, std::span<const std::byte> file, const 
 }
 
 /// Writes predictions for records without labels, part by part.
-int predict_features(const predict_command& x) {
+int predict_features(const predict_command& x, const device_name& device) {
   auto job = load_job(x.job, x.overrides, "", "");
   job.clear_evaluate(); // Measures need labels.
   const auto file = read_file(x.weights);
   const auto facts = facts_in(training_metadata(job, file, x.weights), x.weights);
   const auto context =
     with_job_lines(x.job, x.overrides, [&] { return make_job_context(job, facts.shape); });
-  check_room(*context);
+  check_room(*context, device);
   const auto model = read_model(file, context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   const prediction_table table{*context, facts.class_names, facts.targets, false};
   const auto features = open_features(job, facts, x.features);
   prediction_file out{x.predictions};
-  model_tester tester{*context};
+  const auto tester = make_tester(*context, device, gpus_here().get());
   std::uint64_t records = 0;
   for (auto part = features->next(); part.records; part = features->next()) {
     if (records == 0)
@@ -198,8 +201,8 @@ int predict_features(const predict_command& x) {
       const auto i = part.records->origin(record);
       return part.files.empty() ? std::to_string(part.first + i) : part.files[i];
     };
-    tester.run(model.weights, *part.records,
-               [&](const tested_records& tested) { out.write(table.lines(tested, name_of)); });
+    tester->run(model.weights, *part.records,
+                [&](const tested_records& tested) { out.write(table.lines(tested, name_of)); });
     records += part.records->size();
   }
   if (records == 0)
@@ -214,27 +217,24 @@ int predict_features(const predict_command& x) {
 }
 
 /// Writes the prompt and its continuation.
-int generate(const predict_command& x, const job_context& context, const job_data& data,
-             std::span<const float> weights) {
+int generate(const predict_command& x, const device_name& device, const job_context& context,
+             const job_data& data, std::span<const float> weights) {
   if (!data.characters)
     throw input_error{"--generate: the job's data is not text (data.text)"};
   if (x.prompt.empty())
     throw input_error{"--prompt: empty; give at least one character"};
   const auto prompt =
     data.characters->encode(decode_utf8(as_byte_span(x.prompt), "--prompt"), "--prompt");
-  const auto tokens =
-    text_generator{context}.run(weights, prompt, {x.generate, x.temperature, x.text_seed});
+  const auto tokens = make_generator(context, device, gpus_here().get())
+                        .run(weights, prompt, {x.generate, x.temperature, x.text_seed});
   fmt::print("{}{}\n", x.prompt, encode_utf8(data.characters->decode(tokens)));
   if (std::fflush(stdout) != 0)
     throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
   return exit_done;
 }
 
-} // namespace
-
-int run(const predict_command& x) {
-  if (!x.features.empty())
-    return predict_features(x);
+/// Tests the weights, or continues a text.
+int predict_tests(const predict_command& x, const device_name& device) {
   std::optional<prediction_file> out;
   if (!x.predictions.empty())
     out.emplace(x.predictions);
@@ -242,11 +242,12 @@ int run(const predict_command& x) {
   auto data = build_data(job);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
-  check_room(*context);
+  check_room(*context, device);
   const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)
-    return generate(x, *context, data, model.weights);
+    return generate(x, device, *context, data, model.weights);
+  const auto tester = make_tester(*context, device, gpus_here().get());
   const auto own_scale = metadata_of(data);
   data = as_trained(std::move(data), model.info.more, x.weights);
   feature_scaling targets{{0}, {1}};
@@ -264,7 +265,7 @@ int run(const predict_command& x) {
     if (pictures)
       pictures->add(tested);
   };
-  const auto result = model_tester{*context}.run(model.weights, *data.test, collect);
+  const auto result = tester->run(model.weights, *data.test, collect);
   if (out)
     out->finish();
   report(x, "weights", fmt::format("{}, version {}", x.weights, model.info.version));
@@ -286,6 +287,18 @@ int run(const predict_command& x) {
     fmt::print(x.predictions == "-" ? stderr : stdout, "{}", pictures->text());
   flush_output();
   return exit_done;
+}
+
+} // namespace
+
+int run(const predict_command& x) {
+  const auto device = parse_device_name(x.device);
+  try {
+    return x.features.empty() ? predict_tests(x, device) : predict_features(x, device);
+  } catch (const device_error& error) {
+    throw device_error{"--device=" + x.device + ": " + error.what()
+                       + ". Without --device, the CPU computes"};
+  }
 }
 
 } // namespace troupe

@@ -36,4 +36,11 @@ std::unique_ptr<device_executor> make_cpu_executor(std::shared_ptr<const plan> w
   return std::make_unique<cpu_executor>(std::move(what), threads);
 }
 
+const gpu_set& require_gpus(const gpu_set* gpus) {
+  if (gpus == nullptr)
+    throw device_error("this program was built without code for GPUs. Build it where CUDA's nvcc "
+                       "is installed (TROUPE_CUDA=ON), or use the CPU");
+  return *gpus;
+}
+
 } // namespace troupe

@@ -101,4 +101,7 @@ public:
   virtual updater_maker open_updaters(std::size_t index) const = 0;
 };
 
+/// These GPUs. Throws device_error if `gpus` is null: the program has no code for GPUs.
+const gpu_set& require_gpus(const gpu_set* gpus);
+
 } // namespace troupe

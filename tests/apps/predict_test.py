@@ -251,6 +251,21 @@ class Features(TestCase):
             self.assert_exit(process, 2)
             self.assertIn(text, process.output)
 
+    def test_devices(self):
+        """Predictions on a GPU are compared with those of the CPU in tests/actors/devices."""
+        x = self.write("x.npy", npy(FLOATS, (6, 2), range(12)))
+        y = self.write("y.npy", npy(WHOLE, (6,), [0, 1, 2] * 2))
+        wanted = self.train(f'npy {{ features: "{x}" labels: "{y}" }} batch: 2')
+        self.assertEqual(self.predict("--device=CPU:0"), wanted)
+        for more in ([], [f"--features={x}"]):
+            # No host has this many GPUs, with a driver or without.
+            said = self.predict("--device=GPU:99", *more, code=2)
+            self.assertRegex(said, "^troupe: --device=GPU:99: .*. Without --device, the CPU computes\n$")
+        for device in ("GPU", "0", "CPU:1", "/job:worker/task:0/device:GPU:0"):
+            said = self.predict(f"--device={device}", code=2)
+            self.assertIn(f'--device: "{device}" ', said)
+            self.assertIn("expected GPU:N or CPU:0", said)
+
 
 if __name__ == "__main__":
     run_tests()

@@ -4,8 +4,8 @@
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
 #include "kernels/cpu/executor.hpp"
-#include "kernels/cpu/graph_session.hpp"
 #include "kernels/cpu/plan_cost.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/graph.hpp"
 #include "tests/fuzz/target.hpp"
 

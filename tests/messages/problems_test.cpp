@@ -128,6 +128,10 @@ BOOST_AUTO_TEST_CASE(counts) {
              == "lease 18446744073709551615, more than any run counts");
   BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_incarnation(huge); }) == "");
   BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->set_updates(huge); }) != "");
+  BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->mutable_loss_scale()->set_value(1); })
+             == "");
+  BOOST_TEST(changed(part, [](auto& x) { x.add_mark()->mutable_loss_scale(); })
+             == "a loss scale of 0");
   BOOST_TEST(problem_of(proto::Restore{}) == "");
   BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_updates(huge); }) != "");
   BOOST_TEST(changed(proto::Restore{}, [](auto& x) { x.set_version(huge); }) != "");
@@ -154,6 +158,10 @@ BOOST_AUTO_TEST_CASE(views) {
   self->set_incarnation(5);
   BOOST_TEST(problem_of(view, 5) == "");
   BOOST_TEST(problem_of(view, 6) != "", "another start of the same task");
+  view.mutable_loss_scale()->set_value(std::uint64_t{1} << 60);
+  BOOST_TEST(problem_of(view, 5) == "");
+  view.mutable_loss_scale()->set_value(3);
+  BOOST_TEST(problem_of(view, 5) == "a loss scale of 3");
   *view.add_member()->mutable_task() = view.task();
   BOOST_TEST(problem_of(view, 5) == "worker/1 is a member twice");
   view.mutable_member(1)->mutable_task()->set_job("what");

@@ -63,6 +63,8 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
   mark->set_lease(trained_.lease);
   mark->set_batch(trained_.batch);
   mark->set_updates(replica_.updates());
+  if (loss_scale_)
+    *mark->mutable_loss_scale() = to_proto(*loss_scale_);
   schedule.began(step_);
   send_capture(this, options_.coordinator, options_.requests, std::move(header),
                captured_state(!to_evaluate), [this, &schedule, step = step_](bool kept) {

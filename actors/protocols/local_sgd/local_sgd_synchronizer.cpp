@@ -113,6 +113,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
     leave_out();
   }
   trained_ = {attributes_.lease, attributes_.batch};
+  loss_scale_ = x.loss_scale;
   ++step_;
   replica_.publish(step_, x.finite() ? 0 : x.samples);
   computing_ = false;

@@ -176,6 +176,8 @@ private:
   acquire attributes_;
   /// The last batch whose gradient this run has applied.
   lease_mark trained_;
+  /// The worker's loss scale after it.
+  std::optional<loss_scale_state> loss_scale_;
   /// If the job clips by norm: the step's gradient by bucket, until the norm is known.
   std::map<std::size_t, payload> unclipped_;
   /// The step that waits for its average.

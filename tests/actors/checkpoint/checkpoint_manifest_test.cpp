@@ -26,7 +26,8 @@ checkpoint_manifest example() {
   x.pacing->set_gradients(~std::uint64_t{0});
   x.pacing->mutable_pacing()->set_damping(1.0 / 3);
   x.best = {0.1, 40, 2, 3, 49};
-  x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3}, {2, 5, 30, 8, 1, 44}};
+  x.marks = {{1, ~std::uint64_t{0}, 49, 7, 3},
+             {2, 5, 30, 8, 1, 44, loss_scale_state{std::uint64_t{1} << 60, 7}}};
   x.files = {{"weights.safetensors", 12, "def"}};
   return x;
 }
@@ -95,6 +96,12 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   auto marks = nlohmann::json::parse(to_json(example())).at("marks");
   marks[1]["updates"] = -1;
   BOOST_TEST(contains(error_with("marks", marks), "marks: updates: expected a whole number"));
+  marks[1].erase("updates");
+  for (const std::uint64_t scale : {0ULL, 3ULL, 1ULL << 61}) {
+    marks[1]["loss_scale"]["value"] = scale;
+    BOOST_TEST(contains(error_with("marks", marks),
+                        "marks: loss_scale: value: expected a power of two, at most 2^60"));
+  }
   BOOST_TEST(contains(error_with("files", nlohmann::json::array({nlohmann::json::object()})),
                       "files: name: missing"));
   BOOST_TEST(contains(error_with("fingerprint", "train {"), "fingerprint: expected hashes"));
@@ -104,6 +111,19 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   // Checkpoints of earlier versions have no fingerprint.
   BOOST_TEST(error_with("fingerprint", nullptr) == "(no error)");
   BOOST_TEST(contains(error_with("format", 2), "version 2, but this troupe reads version 1"));
+}
+
+BOOST_AUTO_TEST_CASE(scales_of_resumed_workers) {
+  const auto scale = [](std::uint64_t value, std::uint32_t batches) {
+    return std::optional{loss_scale_state{value, batches}};
+  };
+  const std::vector<checkpoint_mark> marks{
+    {0, 1, 1, 1, 1, {}, scale(8, 5)}, {1, 1, 1, 1, 1, {}, scale(64, 6)}, {2, 1, 1, 1, 1}};
+  BOOST_TEST((resumed_scale(marks, 0) == scale(8, 5)));
+  BOOST_TEST((resumed_scale(marks, 1) == scale(64, 6)));
+  for (const std::uint32_t other : {2, 3}) // without a gradient in the checkpoint; new
+    BOOST_TEST((resumed_scale(marks, other) == scale(64, 0)));
+  BOOST_TEST(!resumed_scale(std::span{marks}.subspan(2), 2));
 }
 
 BOOST_AUTO_TEST_CASE(ranges_must_make_sense) {

@@ -1,11 +1,13 @@
 // Workers that compute in types of 16 bits.
 
+#include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "actors/worker/loss_scale.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/graph/graph.hpp"
+#include "tests/actors/cluster/resumed_runs.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
 #include "tests/support/example_job.hpp"
@@ -14,6 +16,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -86,6 +89,14 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   // No scale helps this batch, which says nothing about the next one.
   BOOST_TEST(!scale.overflowed());
   BOOST_TEST(scale.value() == 4);
+  // A run that continues counts on.
+  scale.succeeded();
+  scale.succeeded();
+  loss_scale resumed{scale.state(), 3};
+  BOOST_TEST(resumed.value() == 4);
+  resumed.succeeded();
+  BOOST_TEST(resumed.value() == 8);
+  BOOST_TEST((resumed.state() == loss_scale_state{8, 0}));
   loss_scale fixed{16, 0};
   for (int i = 0; i < 100; ++i)
     fixed.succeeded();
@@ -197,6 +208,57 @@ BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
     const auto grown = train(way::simulated, job, 2, 0);
     job.mutable_loss_scale()->set_growth_interval(0);
     BOOST_TEST(train(way::simulated, job, 2, 0).weights_sha256 != grown.weights_sha256);
+  }
+}
+
+// Some gradients of this model are so small that the result depends on the scale, and so on the
+// number of batches since it changed.
+BOOST_AUTO_TEST_CASE(a_resumed_run_continues_with_the_scales) {
+  for (const auto protocol : {proto::RING, proto::SYNC_PS, proto::LOCAL_SGD})
+    for (const std::string interval : {"1", "3"})
+      BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", growth_interval: " << interval) {
+        auto changes = equal_after_every_step(protocol);
+        for (const auto& x :
+             {"protocol=" + proto::Protocol_Name(protocol), std::string{"data.batch=8"},
+              std::string{"precision=FLOAT16"}, std::string{"learning_rate={base: 0.8}"},
+              std::string{"model.layer[0].dense.activation=SIGMOID"},
+              "loss_scale={initial: 1 growth_interval: " + interval + "}"})
+          changes.push_back(x);
+        const auto job = forty_steps(changes);
+        const std::size_t ps = traits_of(job).uses_shards() ? 2 : 0;
+        const site first{simulated(job, 2, ps)};
+        const auto whole = simulate(first.options).summary;
+        BOOST_TEST_REQUIRE(whole.failure == "");
+        for (const std::uint64_t step : {5, 11, 16}) {
+          for (const auto& mark : first.load(step, job)->manifest.marks)
+            BOOST_TEST(mark.loss_scale.value().value > 1U);
+          BOOST_TEST(simulate(going_on(first, job, 2, ps, step)).summary.weights_sha256
+                     == whole.weights_sha256);
+        }
+      }
+}
+
+// Asynchronous workers continue with their scales, too; a new worker begins with the largest one.
+// Without growth, the scales of a resumed run show where they began.
+BOOST_AUTO_TEST_CASE(scales_of_another_number_of_workers) {
+  for (const std::string protocol : {"RING", "ASYNC_PS"}) {
+    auto job = forty_steps(
+      {"protocol=" + protocol, "precision=FLOAT16", "loss_scale={initial: 1 growth_interval: 2}"});
+    const site first{simulated(job, 2, 1)};
+    BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
+    const auto names = first.checkpoints(); // With asynchronous workers, some steps have none.
+    const auto from = checkpoint_step(names.at(names.size() / 2));
+    const auto marks = first.load(from, job)->manifest.marks;
+    BOOST_TEST_REQUIRE(marks.size() == 2U);
+    job.mutable_loss_scale()->set_growth_interval(0);
+    auto how = going_on(first, job, 3, 1, from);
+    how.files = std::make_shared<memory_storage>();
+    const site second{how};
+    BOOST_TEST_REQUIRE(simulate(second.options).summary.failure == "");
+    const auto resumed = second.newest(job)->manifest.marks;
+    BOOST_TEST_REQUIRE(resumed.size() == 3U);
+    for (std::uint32_t i = 0; i < 3; ++i)
+      BOOST_TEST(resumed[i].loss_scale.value().value == resumed_scale(marks, i).value().value);
   }
 }
 

@@ -50,6 +50,14 @@ BOOST_AUTO_TEST_CASE(bad_names) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(devices_without_a_task) {
+  for (const std::string text : {"GPU:0", "GPU:12", "CPU:0"})
+    BOOST_TEST(to_string(parse_device_name(text)) == text);
+  for (const std::string text : {"", "GPU", "gpu:0", "0", "GPU:x", "CPU:1", "/device:GPU:0"})
+    BOOST_TEST(contains(error_of([&] { parse_device_name(text); }), "; expected GPU:N or CPU:0"),
+               text);
+}
+
 BOOST_AUTO_TEST_CASE(the_last_entry_applies) {
   const auto job = example_job(
     "digits_mlp",

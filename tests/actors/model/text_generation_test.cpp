@@ -1,8 +1,8 @@
 #include "actors/model/text_generator.hpp"
 
 #include "actors/model/data_builder.hpp"
-#include "actors/model/job_file.hpp"
 #include "tests/actors/model/example_job.hpp"
+#include "tests/actors/model/text_model.hpp"
 #include "tests/support/input_errors.hpp"
 
 #include <algorithm>
@@ -14,24 +14,9 @@ using namespace troupe::test;
 
 namespace {
 
-/// A model of three characters.
-std::shared_ptr<const job_context> model_of(const std::string& layers) {
-  const auto job = parse_job("model { " + layers
-                               + " loss: SOFTMAX_CROSS_ENTROPY } "
-                                 "data { text { path: \"x\" window: 4 } batch: 1 }",
-                             "job");
-  data_shape data;
-  data.train_records = 1;
-  data.features = feature_kind::tokens;
-  data.dims = {4};
-  data.vocabulary = data.label_width = 3;
-  data.labels_per_record = 4;
-  return make_job_context(job, data);
-}
-
 /// The logits for the next character are a row of its only tensor.
 std::shared_ptr<const job_context> table_model() {
-  return model_of("layer { embedding { width: 3 } }");
+  return text_model("layer { embedding { width: 3 } }");
 }
 
 /// After 0 comes 1, after 1 comes 2, and after 2 either 0 or 1.
@@ -62,8 +47,8 @@ BOOST_AUTO_TEST_CASE(what_follows) {
 // Positions after the text are filled with other characters, and these must not matter.
 BOOST_AUTO_TEST_CASE(models_that_look_ahead) {
   const auto result_of = [](const std::string& layer, std::size_t prompt) {
-    const auto context = model_of("layer { embedding { width: 3 } } layer { " + layer
-                                  + " } layer { dense { units: 3 } }");
+    const auto context = text_model("layer { embedding { width: 3 } } layer { " + layer
+                                    + " } layer { dense { units: 3 } }");
     std::vector<float> weights(context->parameters().size());
     for (std::size_t i = 0; i < weights.size(); ++i)
       weights[i] = static_cast<float>(i % 7) / 7 - 0.4F;

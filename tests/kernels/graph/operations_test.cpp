@@ -1,6 +1,6 @@
 #include "kernels/graph/operations.hpp"
 
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "tests/kernels/numeric.hpp"

@@ -1,7 +1,7 @@
 #include "kernels/graph/sequence_operations.hpp"
 
 #include "kernels/cpu/executor.hpp"
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/image_operations.hpp"

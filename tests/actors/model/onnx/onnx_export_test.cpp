@@ -6,7 +6,7 @@
 #include "actors/model/onnx/exporter.hpp"
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operation_traits.hpp"

@@ -1,6 +1,6 @@
 // Loops and branches of ONNX models, which are unrolled and decided when the model is read.
 
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"

@@ -5,7 +5,7 @@
 #include "actors/model/model_source.hpp"
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"

@@ -4,7 +4,7 @@
 
 #include "actors/model/onnx/constant.hpp"
 #include "actors/model/onnx/importer.hpp"
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "tests/support/folders.hpp"

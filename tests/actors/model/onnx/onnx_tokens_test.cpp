@@ -1,6 +1,6 @@
 // Computations of ONNX models on tokens before they look up rows of a table.
 
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"
 

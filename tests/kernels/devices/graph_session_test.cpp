@@ -1,9 +1,11 @@
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/sparse_operations.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
@@ -99,6 +101,34 @@ BOOST_AUTO_TEST_CASE(whole_numbers) {
   const std::vector<std::int32_t> fed{3, -4};
   BOOST_TEST((s.run({{labels, fed}}, {y})[0] == std::vector<float>{6, -8}),
              boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(sparse_rows_of_features) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 3}, dtype::sparse);
+  const auto t = g.placeholder("t", {shape::batch, 2});
+  const auto y = sparse_matmul(x, g.variable("w", {3, 2}));
+  troupe::graph_session<double> s(g);
+  const std::vector<double> w{1, 2, 3, 4, 5, 6};
+  std::ranges::copy(w, s.variable("w").begin());
+  const std::vector<std::int32_t> starts{0, 2, 2};
+  const std::vector<std::int32_t> columns{0, 2};
+  const std::vector<double> values{10, 1};
+  const sparse_rows<double> rows{starts.data(), columns.data(), values.data()};
+  BOOST_TEST((s.run({{x, rows, 2}}, {y})[0] == std::vector<double>{15, 26, 0, 0}),
+             boost::test_tools::per_element());
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{x, rows, 2}, {t, features}}, {y + t});
+                      }),
+                      "another feed has 2 samples"));
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{x, features}}, {y});
+                      }),
+                      "\"x\" (batch, 3) is sparse; feed it with sparse_rows"));
+  BOOST_TEST(contains(error_of([&] {
+                        s.run({{t, rows, 2}}, {t});
+                      }),
+                      "\"t\" (batch, 2) is not sparse, but was fed with sparse_rows"));
 }
 
 BOOST_AUTO_TEST_CASE(errors) {

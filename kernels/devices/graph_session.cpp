@@ -1,4 +1,4 @@
-#include "kernels/cpu/graph_session.hpp"
+#include "kernels/devices/graph_session.hpp"
 
 #include "kernels/error.hpp"
 #include "kernels/graph/initializers.hpp"
@@ -38,8 +38,15 @@ std::size_t graph_session<T>::rows_of(std::span<const session_feed<T>> feeds) co
         || x.placeholder.node().op != operation::placeholder)
       throw input_error("a feed is not for a placeholder of this graph");
     const auto& n = x.placeholder.node();
-    const auto given = n.type == dtype::int32 ? x.integers.size() : x.values.size();
-    const auto each = n.shape.elements(1);
+    const bool sparse = n.type == dtype::sparse;
+    if (sparse != (x.sparse.starts != nullptr))
+      throw input_error("\"" + n.name + "\" " + to_string(n.shape)
+                        + (sparse ? " is sparse; feed it with sparse_rows"
+                                  : " is not sparse, but was fed with sparse_rows"));
+    const auto given = sparse  ? x.rows
+      : n.type == dtype::int32 ? x.integers.size()
+                               : x.values.size();
+    const auto each = sparse ? 1 : n.shape.elements(1);
     const auto refuse = [&](const std::string& expected) {
       throw input_error("\"" + n.name + "\" " + to_string(n.shape) + " was fed with "
                         + std::to_string(given) + " elements of type "
@@ -59,7 +66,21 @@ std::size_t graph_session<T>::rows_of(std::span<const session_feed<T>> feeds) co
 }
 
 template <class T>
-executor<T>& graph_session<T>::executor_for(std::span<const expression> fetches, std::size_t rows) {
+auto graph_session<T>::make_executor(plan_options options) const -> std::unique_ptr<executor_type> {
+  const auto on_cpu = std::make_shared<const plan>(graph_, options);
+  if constexpr (std::is_same_v<T, float>) {
+    if (gpus_ == nullptr)
+      return make_cpu_executor(on_cpu, 1);
+    options.fusion = &gpus_->fusion();
+    return gpus_->make_executor(index_, std::make_shared<const plan>(graph_, options), on_cpu);
+  } else {
+    return std::make_unique<executor_type>(on_cpu);
+  }
+}
+
+template <class T>
+auto graph_session<T>::executor_for(std::span<const expression> fetches, std::size_t rows)
+  -> executor_type& {
   std::vector<std::uint32_t> key;
   for (const auto x : fetches) {
     if (!x.valid() || &x.owner() != &graph_)
@@ -68,15 +89,15 @@ executor<T>& graph_session<T>::executor_for(std::span<const expression> fetches,
   }
   const auto found = executors_.find(key);
   // An older plan has no place for variables that were added later.
-  if (found != executors_.end() && found->second.what().max_rows() >= rows
-      && found->second.what().parameters().size() == variables_.size())
-    return found->second;
+  if (found != executors_.end() && found->second->what().max_rows() >= rows
+      && found->second->what().parameters().size() == variables_.size())
+    return *found->second;
   auto options = cpu_plan_options();
   options.max_rows = std::bit_ceil(std::max<std::size_t>(rows, 1));
   options.fetches.assign(fetches.begin(), fetches.end());
-  executor<T> made{std::make_shared<plan>(graph_, options)};
+  auto made = make_executor(options);
   ++planned_;
-  return executors_.insert_or_assign(std::move(key), std::move(made)).first->second;
+  return *executors_.insert_or_assign(std::move(key), std::move(made)).first->second;
 }
 
 template <class T>
@@ -91,9 +112,12 @@ std::vector<feed<T>> graph_session<T>::feeds_for(const plan& what,
     // Used for a feed without elements.
     static constexpr T nothing{};
     static constexpr std::int32_t no_integer{};
-    result[n.index] = n.type == dtype::int32
-      ? feed<T>{x.integers.empty() ? &no_integer : x.integers.data()}
-      : feed<T>{x.values.empty() ? &nothing : x.values.data()};
+    if (n.type == dtype::sparse)
+      result[n.index] = x.sparse;
+    else if (n.type == dtype::int32)
+      result[n.index] = x.integers.empty() ? &no_integer : x.integers.data();
+    else
+      result[n.index] = x.values.empty() ? &nothing : x.values.data();
     fed[n.index] = true;
   }
   for (std::size_t i = 0; i < result.size(); ++i)
@@ -117,7 +141,8 @@ std::vector<std::vector<T>> graph_session<T>::run(std::span<const session_feed<T
   arguments.weights = weights;
   arguments.feeds = values;
   arguments.seed = stream_key(seed_, {runs_++});
-  machine.run(arguments);
+  machine.restart(); // after a run that failed
+  machine.advance(arguments).value();
   std::vector<std::vector<T>> result;
   for (std::size_t i = 0; i < fetches.size(); ++i) {
     const auto values_of = machine.fetched(i);
