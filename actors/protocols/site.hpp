@@ -3,6 +3,7 @@
 #include "actors/link/permissions.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/replica/replica_account.hpp"
+#include "actors/replica/replica_home.hpp"
 #include "actors/spawner.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
@@ -121,6 +122,8 @@ std::vector<counted_worker> workers_of(const view& members);
 /// proto::Pull.
 struct worker_site : task_site {
   worker_shell worker;
+  /// If the worker keeps its replica on a GPU (residence_of), its memory there.
+  replica_home replica = {};
 
   /// Call this once, now or later. `sums`: this worker's rank of the ring for sums of layers over
   /// the batches of all workers; null if no layer needs such sums.

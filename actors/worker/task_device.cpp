@@ -1,5 +1,6 @@
 #include "actors/worker/task_device.hpp"
 
+#include "actors/model/replica_state.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
@@ -94,13 +95,30 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
     check_plan(context, job, *gpus);
 }
 
-std::unique_ptr<device_executor>
-make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus) {
-  if (device.gpu)
-    return gpus->make_executor(
-      device.index, training_plan(context, gpus->fusion()), context.training,
-      {.tf32 = context.job.tf32(), .check_kernels = context.job.runtime().check_kernels()});
-  return make_cpu_executor(context.training, context.job.runtime().threads());
+replica_home open_replica(const job_context& context, const task_name& worker,
+                          const device_name& device, std::size_t workers, const gpu_set* gpus) {
+  replica_home result;
+  if (!device.gpu)
+    return result;
+  result.where = residence_of(context, workers);
+  if (result.where == residence::host)
+    return result;
+  result.gpu = gpus->open_replica(device.index);
+  result.device = to_string(worker) + " on " + to_string(device);
+  return result;
+}
+
+std::unique_ptr<device_executor> make_training_executor(const job_context& context,
+                                                        const device_name& device,
+                                                        const gpu_set* gpus,
+                                                        device_replica* replica) {
+  if (!device.gpu)
+    return make_cpu_executor(context.training, context.job.runtime().threads());
+  const auto what = training_plan(context, gpus->fusion());
+  const gpu_options how{.tf32 = context.job.tf32(),
+                        .check_kernels = context.job.runtime().check_kernels()};
+  return replica ? replica->make_executor(what, context.training, how)
+                 : gpus->make_executor(device.index, what, context.training, how);
 }
 
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
@@ -114,12 +132,22 @@ std::unique_ptr<model_tester> make_tester(const job_context& context, const devi
                         {.check_kernels = context.job.runtime().check_kernels()}));
 }
 
-gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,
-                         const gpu_set* gpus) {
+gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
+                         std::size_t ps, const gpu_set* gpus) {
   if (gpus == nullptr || !device_of(context.job, task).gpu)
     return {};
-  if (const auto what = plan_of(context, task.job, gpus->fusion()))
-    return gpus->memory_of(*what);
+  if (const auto what = plan_of(context, task.job, gpus->fusion())) {
+    auto result = gpus->memory_of(*what);
+    const auto where = residence_of(context, workers);
+    if (task.job == job_kind::worker && where != residence::host) {
+      auto sizes = range_updater::sizes_of(context, context.parameters().size(), false);
+      sizes.gradient_there = where == residence::gradients_on_gpu;
+      const auto replica = gpus->memory_of(sizes, true);
+      result.device += replica.device;
+      result.pinned += replica.pinned;
+    }
+    return result;
+  }
   if (!context.protocol.uses_shards())
     return {};
   const auto elements = context.shard(task.index, ps).size();
