@@ -6,6 +6,7 @@
 #include "messages/loss_scale_state.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
+#include "messages/residence.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -61,6 +62,8 @@ struct acquired {
   std::vector<weight_range> ranges;
   /// The last of these messages in the step.
   bool last = true;
+  /// If not `host`, there are no ranges: the worker's GPU holds the newest weights.
+  residence where = residence::host;
 };
 
 /// Gradient of parameters [begin, end), summed over the worker's samples. It is final, and the step
@@ -69,6 +72,8 @@ struct acquired {
 /// contributions of a step cover the vector, each parameter once.
 ///
 /// Zero samples are legal: the worker had no more data and contributes zeros.
+///
+/// With residence::gradients_on_gpu, `gradient` is empty.
 struct contribute {
   step_number step;
   std::uint64_t begin = 0;

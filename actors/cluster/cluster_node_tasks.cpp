@@ -168,7 +168,8 @@ void cluster_node::start_shard(const task_name& task) {
         how.start_shard(site);
       } catch (const device_error& error) {
         const auto bytes =
-          device_memory(*context_, task, view_.of(job_kind::ps).size(), options_.gpus.get()).device;
+          device_memory(*context_, task, 0, view_.of(job_kind::ps).size(), options_.gpus.get())
+            .device;
         task_ready(task,
                    site.device + ": " + error.what()
                      + ". The weights, the optimizer's state and a gradient take "
@@ -212,7 +213,7 @@ void cluster_node::start_worker(const task_name& task,
                                 const std::optional<loss_scale_state>& scale) {
   reach_as<coordinator_actor>(
     {coordinator_task, proto::COORDINATOR}, [this, task, scale](coordinator_actor x) {
-      worker_site site{site_of(task, x), {}, scale};
+      worker_site site{site_of(task, x), {}, scale, {}};
       tell_fallback(task, x);
       worker_options how;
       how.view = view_.number;
@@ -228,7 +229,19 @@ void cluster_node::start_worker(const task_name& task,
       site.worker = spawn_task<worker>(false, std::move(how));
       workers_.push_back(site.worker);
       host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(site.worker));
-      protocol_of(*context_, options_.protocols).start_worker(site);
+      const auto workers = view_.of(job_kind::worker).size();
+      const auto where = devices_[task].device;
+      try {
+        site.replica = open_replica(*context_, task, where, workers, options_.gpus.get());
+        protocol_of(*context_, options_.protocols).start_worker(site);
+      } catch (const device_error& error) {
+        const auto bytes = device_memory(*context_, task, workers, 0, options_.gpus.get()).device;
+        task_ready(task,
+                   to_string(task) + " on " + to_string(where) + ": " + error.what()
+                     + ". The weights, the optimizer's state and batches take "
+                     + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
+        return;
+      }
       start_pulse(task, site.board);
     });
 }
@@ -245,8 +258,9 @@ void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchr
   const auto where = devices_[site.task].device;
   trainer_device device;
   device.name = to_string(site.task) + " on " + to_string(where);
-  device.make_executor = [context = context_, gpus = options_.gpus, where] {
-    return make_training_executor(*context, where, gpus.get());
+  device.make_executor = [context = context_, gpus = options_.gpus, where,
+                          replica = site.replica.gpu] {
+    return make_training_executor(*context, where, gpus.get(), replica.get());
   };
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);

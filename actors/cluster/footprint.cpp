@@ -120,8 +120,13 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       + (index == 0 ? bytes_of(parameters) : 0);
     if (context.job.has_moving_average())
       result.weights += bytes_of(parameters);
+    const auto where =
+      surely_on_gpu(context, task) ? residence_of(context, cluster.workers) : residence::host;
     const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
-    result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
+    if (where == residence::host)
+      result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);
+    if (where == residence::gradients_on_gpu)
+      result.gradients = 0;
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
     // The pieces of a step are not delayed: all of them may be in transit, in both directions.
     if (cluster.separate && !alone)

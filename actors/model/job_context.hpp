@@ -118,9 +118,9 @@ public:
   /// (optimizer::by_tensor). With `moment_apart`, the caller keeps the first moment and passes it
   /// with each update. `on`: makes the updater of the device; empty: the CPU. A GPU may throw
   /// device_error here and in all functions below that are not noexcept; see device_updater::apply
-  /// for the weights.
+  /// for the weights. `gradient_there`: see updater_sizes.
   range_updater(const job_context& context, range where, bool moment_apart = false,
-                const updater_maker& on = {});
+                const updater_maker& on = {}, bool gradient_there = false);
 
   /// What the updater allocates on its device.
   static updater_sizes sizes_of(const job_context& context, std::size_t elements,
@@ -143,7 +143,8 @@ public:
   /// Computes the same update, bit for bit, but out of place: the state does not change until
   /// publish(). With 0 samples, neither the weights nor the state will change. Not available if the
   /// caller keeps the moment.
-  /// @param updated must not overlap `weights`
+  /// @param updated must not overlap `weights`. If the updater's device holds the weights
+  /// (device_replica), both are empty, and so may be the gradient: see range_update
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, const terms& how);
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
@@ -174,6 +175,10 @@ public:
   /// One slot of the optimizer's state, for all elements. Not available for a moment that the
   /// caller keeps. Valid until the next call.
   std::span<const float> state(std::size_t slot) const { return device_->state(kept(slot)); }
+
+  /// Copies the newest weights from and to a device that holds them (device_replica).
+  void read_weights(std::span<float> out) const { device_->read_weights(out); }
+  void write_weights(std::span<const float> values) { device_->write_weights(values); }
 
   /// Continue from another run: after this number of samples and updates; and with that run's state
   /// in a slot, for all elements.

@@ -352,6 +352,7 @@ std::span<const protocol_traits> builtin_traits() {
       .weights = weights_at::workers,
       .in_step = true,
       .sums_over_workers = true,
+      .replica_on_gpu = true,
       .decided_by = "ring member",
       .exchange =
         [](const proto::Job& job) {
@@ -369,6 +370,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "local_sgd",
       .weights = weights_at::workers,
       .in_step = true,
+      .replica_on_gpu = true,
       .decided_by = "worker's replica",
       .exchange = text_of_local_sgd,
       .settings = "local_sgd",

@@ -43,6 +43,8 @@ struct protocol_traits {
   /// True if workers can normalize over the samples of all workers (batch_norm.sync): they are in
   /// step, and get a ring_node for sums (actors/protocols/ring/ring.hpp).
   bool sums_over_workers = false;
+  /// True if a worker on a GPU may keep its replica there (worker_site::replica).
+  bool replica_on_gpu = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;
   /// True if shard 0 needs to know which workers hold no lease (proto::IdleWorkers).

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "messages/residence.hpp"
 
 #include <cstddef>
 #include <string>
@@ -13,6 +14,17 @@ namespace troupe {
 /// True if the workers divide the optimizer's state (ring.shard_optimizer). Each worker then holds
 /// only the state for its part of each bucket.
 bool divides_state(const job_context& context, std::size_t workers);
+
+/// What a worker on a GPU keeps in its memory between steps.
+///
+/// The weights stay there if the protocol permits it (protocol_traits::replica_on_gpu), and if each
+/// worker updates all of them by itself with the bits of the CPU: so not with
+/// `ring.shard_optimizer`, LAMB or a moving average.
+///
+/// The gradients also stay there if no other worker needs them (LOCAL_SGD, or one worker), and if
+/// nothing computes with them on the host: so not with `accumulate`, FLOAT16 or, in RING,
+/// `optimizer.clip_norm`.
+residence residence_of(const job_context& context, std::size_t workers);
 
 /// The parts of the parameters that the workers send for a checkpoint or an evaluation, in
 /// ascending order. Only for protocols whose workers hold the weights. Each worker sends an equal

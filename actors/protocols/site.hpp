@@ -3,6 +3,7 @@
 #include "actors/link/permissions.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/replica/replica_account.hpp"
+#include "actors/replica/replica_home.hpp"
 #include "actors/spawner.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
@@ -124,6 +125,8 @@ struct worker_site : task_site {
   worker_shell worker;
   /// If the worker continues from a checkpoint: see trainer.
   std::optional<loss_scale_state> loss_scale = {};
+  /// If the worker keeps its replica on a GPU (residence_of), its memory there.
+  replica_home replica = {};
 
   /// Call this once, now or later. `sums`: this worker's rank of the ring for sums of layers over
   /// the batches of all workers; null if no layer needs such sums.

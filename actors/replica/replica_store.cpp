@@ -1,6 +1,7 @@
 #include "actors/replica/replica_store.hpp"
 
 #include "actors/model/moving_average.hpp"
+#include "kernels/devices/device_error.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -17,21 +18,26 @@ std::span<T> cut(std::span<T> all, range where) {
 
 } // namespace
 
-replica_store::bucket::bucket(const job_context& context, range where, range own)
-  : where(where), own(own), versions(where.size(), replica_slots), updater(context, own) {
+replica_store::bucket::bucket(const job_context& context, range where, range own,
+                              const replica_home& home)
+  : where(where), own(own), versions(where.size(), replica_slots),
+    updater(context, own, false, home.gpu ? home.gpu->updaters_from(where.begin) : updater_maker{},
+            home.where == residence::gradients_on_gpu) {
   context.initialize(where, versions.initial());
+  if (home.gpu)
+    updater.write_weights(versions.published());
   if (context.job.has_moving_average())
     average.assign(versions.published().begin(), versions.published().end());
   updater.reserve_stage();
 }
 
 replica_store::replica_store(std::shared_ptr<const job_context> context, std::size_t index,
-                             std::size_t count)
-  : context_(std::move(context)) {
+                             std::size_t count, replica_home home)
+  : context_(std::move(context)), home_(std::move(home)) {
   for (const auto& where : context_->buckets()) {
     const auto part = part_of(where.size(), count, index);
     buckets_.push_back(std::make_unique<bucket>(
-      *context_, where, range{where.begin + part.begin, where.begin + part.end}));
+      *context_, where, range{where.begin + part.begin, where.begin + part.end}, home_));
   }
 }
 
@@ -42,10 +48,28 @@ std::optional<std::size_t> replica_store::find(range where) const {
   return static_cast<std::size_t>(i - buckets_.begin());
 }
 
+std::span<const float> replica_store::newest_of(bucket& x) const {
+  if (!x.here) {
+    // There are fewer readers than versions, so only a bug leads here.
+    if (!x.versions.begin())
+      throw device_error("readers hold all copies of the weights in the host's memory");
+    x.updater.read_weights(x.versions.next());
+    x.versions.publish(version_);
+    x.here = true;
+  }
+  return x.versions.published();
+}
+
+std::vector<replica_store::part> replica_store::to_train() {
+  read_ = true;
+  return on_gpu() ? std::vector<part>{} : newest();
+}
+
 std::vector<replica_store::part> replica_store::newest() {
   read_ = true;
   std::vector<part> result;
   for (auto& x : buckets_) {
+    newest_of(*x);
     auto newest = x->versions.newest();
     result.push_back({x->where.begin, newest.version, std::move(newest.data)});
   }
@@ -60,6 +84,8 @@ payload replica_store::gather(range share, Source source) const {
   auto result = payload::floats(share.size());
   const auto out = result.as_mutable_floats();
   for (auto& x : buckets_) {
+    if (intersect(share, x->where).empty())
+      continue;
     const auto [where, values] = source(*x);
     const auto common = intersect(share, where);
     if (!common.empty())
@@ -70,7 +96,7 @@ payload replica_store::gather(range share, Source source) const {
 }
 
 payload replica_store::weights(range where) const {
-  return gather(where, [](const bucket& x) { return std::pair{x.where, x.versions.published()}; });
+  return gather(where, [this](bucket& x) { return std::pair{x.where, newest_of(x)}; });
 }
 
 payload replica_store::evaluated(range where) const {
@@ -99,6 +125,11 @@ std::vector<payload> replica_store::capture(range share, bool with_state) const 
 bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
                           std::uint64_t samples, const range_updater::terms& how) {
   auto& x = *buckets_.at(bucket);
+  if (on_gpu()) {
+    x.updater.stage({}, gradient, samples, {}, how);
+    x.staged = true;
+    return true;
+  }
   if (!x.versions.begin())
     return false;
   const auto published = x.versions.published();
@@ -131,7 +162,10 @@ void replica_store::publish(std::uint64_t version, std::uint64_t left_out) noexc
   assert(staged());
   version_ = version;
   for (auto& x : buckets_) {
-    x->versions.publish(version);
+    if (on_gpu())
+      x->here = false;
+    else
+      x->versions.publish(version);
     if (!x->average.empty())
       average_weights(*context_, x->where, version, x->average, x->versions.published(),
                       x->average);
@@ -154,9 +188,9 @@ bool replica_store::replace(range where, std::span<const float> weights) {
     if (common.empty())
       continue;
     assert(!x->staged);
+    const auto published = newest_of(*x);
     if (!x->versions.begin())
       return false;
-    const auto published = x->versions.published();
     const auto next = x->versions.next();
     if (common != x->where)
       std::ranges::copy(published, next.begin());
@@ -170,6 +204,8 @@ bool replica_store::replace(range where, std::span<const float> weights) {
           tensor.kind == parameter_kind::frozen && !fixed.empty())
         std::ranges::copy(cut(published, here(fixed)), cut(next, here(fixed)).begin());
     x->versions.publish(version_);
+    if (on_gpu())
+      x->updater.write_weights(x->versions.published());
   }
   return true;
 }
@@ -197,6 +233,8 @@ bool replica_store::restore(const proto::Restore& x, const payload& values) {
     else if (bucket->versions.begin()) {
       std::ranges::copy(mine, bucket->versions.next().begin());
       bucket->versions.publish(x.version());
+      if (on_gpu())
+        bucket->updater.write_weights(bucket->versions.published());
       if (x.version() == 0 && !bucket->average.empty())
         bucket->average.assign(mine.begin(), mine.end());
     }

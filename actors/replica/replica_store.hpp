@@ -2,6 +2,7 @@
 
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/version_pool.hpp"
+#include "actors/replica/replica_home.hpp"
 #include "kernels/range.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
@@ -22,6 +23,10 @@ namespace troupe {
 /// weights and states of all buckets the newest ones, all at the same time. `discard` drops them.
 /// `replace` replaces the newest weights by others, such as an average over workers.
 ///
+/// The replica may live on a GPU (replica_home). Its updates then happen there, and the weights are
+/// copied to the host's memory when somebody reads a version for the first time. All functions that
+/// are not noexcept may then throw device_error.
+///
 /// Only one actor may use it. The payloads that it returns may go to other threads.
 class replica_store {
 public:
@@ -33,9 +38,9 @@ public:
   };
 
   /// Starts with the initial weights, version 0. For each bucket, it holds the optimizer state of
-  /// only its own part: part `index` of `count` equal parts.
+  /// only its own part: part `index` of `count` equal parts. On a GPU, `count` is 1.
   explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
-                         std::size_t count = 1);
+                         std::size_t count = 1, replica_home home = {});
 
   /// Bytes of optimizer state for this many parameters. The state is held twice.
   static std::size_t state_bytes(const job_context& context, std::size_t elements) noexcept {
@@ -50,6 +55,8 @@ public:
   /// The bucket with exactly this range, if any.
   std::optional<std::size_t> find(range where) const;
 
+  const replica_home& home() const noexcept { return home_; }
+
   // -- the newest version -------------------------------------------------------------------------
 
   std::uint64_t version() const noexcept { return version_; }
@@ -63,9 +70,12 @@ public:
   /// to stage the next version.
   std::vector<part> newest();
 
+  /// The same for a worker that trains with them: nothing if its GPU holds them.
+  std::vector<part> to_train();
+
   /// The newest weights of a bucket, until the next publish().
   std::span<const float> published(std::size_t bucket) const {
-    return buckets_.at(bucket)->versions.published();
+    return newest_of(*buckets_.at(bucket));
   }
 
   /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
@@ -84,6 +94,7 @@ public:
   /// Updates the bucket's own part from the gradient of that part, summed over the samples. If the
   /// own part is not the whole bucket, `complete` stages the rest. With 0 samples, the weights and
   /// the state stay the same. Staging a bucket again replaces the previous staged version.
+  /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)
   /// @param how not with a moment of the caller
   /// @return false if readers hold all versions of the bucket; nothing is staged then
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
@@ -131,24 +142,32 @@ public:
 
 private:
   struct bucket {
-    bucket(const job_context& context, range where, range own);
+    bucket(const job_context& context, range where, range own, const replica_home& home);
 
     /// The own part, with positions relative to the bucket.
     range inner() const { return {own.begin - where.begin, own.end - where.begin}; }
 
     range where;
     range own;
+    /// On a GPU, it may lack the newest version.
     version_pool versions;
     range_updater updater;
     /// The moving average; empty if the job has none.
     std::vector<float> average;
     bool staged = false;
+    /// False if the newest version is only on the GPU.
+    bool here = true;
   };
+
+  bool on_gpu() const noexcept { return home_.gpu != nullptr; }
+  /// The newest weights of a bucket, copied from the GPU if need be.
+  std::span<const float> newest_of(bucket& x) const;
 
   template <class Source>
   payload gather(range share, Source source) const;
 
   std::shared_ptr<const job_context> context_;
+  replica_home home_;
   /// Pointers, because pools cannot be moved.
   std::vector<std::unique_ptr<bucket>> buckets_;
   std::uint64_t version_ = 0;

@@ -52,10 +52,17 @@ void ring_step::compare(std::vector<ring_contribution>& start) {
 void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
                            std::vector<ring_contribution>& start) {
   const auto bucket = replica_.find(where);
-  if (outcome_ || !bucket || buckets_[*bucket].own
-      || gradient.size() != where.size() * sizeof(float))
+  const auto expected = gradients_on_gpu() ? 0 : where.size() * sizeof(float);
+  if (outcome_ || !bucket || buckets_[*bucket].own || gradient.size() != expected)
     return;
   own_samples_ = samples;
+  if (gradients_on_gpu()) {
+    buckets_[*bucket].own = std::move(gradient);
+    buckets_[*bucket].reduced = true;
+    samples_ = samples;
+    replica_.stage(*bucket, {}, samples); // on a GPU, no reader holds it up
+    return;
+  }
   buckets_[*bucket].own = gradient;
   start.push_back({{step_, 0, static_cast<std::uint32_t>(*bucket)}, samples, std::move(gradient)});
 }
@@ -65,6 +72,11 @@ bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
     return true;
   committed_ = true;
   own_finite_ = finite;
+  if (gradients_on_gpu() && !finite) {
+    finite_ = false;
+    all_samples_ = samples_;
+    return decide();
+  }
   return advance(start);
 }
 

@@ -4,6 +4,7 @@
 #include "actors/replica/replica_check.hpp"
 #include "actors/replica/replica_store.hpp"
 #include "actors/ring/ring_reductions.hpp"
+#include "messages/residence.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -58,7 +59,8 @@ public:
   const std::optional<replica_difference>& difference() const noexcept { return difference_; }
 
   /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions to
-  /// reduce. Ignores a range that is not a bucket or was contributed already.
+  /// reduce. Ignores a range that is not a bucket or was contributed already. If gradients stay on
+  /// a GPU (residence), there are no other ranks: `gradient` is empty, and its update is staged.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
@@ -87,6 +89,7 @@ private:
   /// The number of the collective that shows the ranks that were left out.
   std::uint32_t left_out_number() const;
   bool compares() const;
+  bool gradients_on_gpu() const { return replica_.home().where == residence::gradients_on_gpu; }
   bool take(const reduction& x);
   bool take_part(const reduction& x, std::vector<ring_contribution>& start);
   bool advance(std::vector<ring_contribution>& start);

@@ -1,5 +1,6 @@
 #include "actors/ring/ring_synchronizer.hpp"
 #include "actors/model/replica_state.hpp"
+#include "actors/replica/replica_steps.hpp"
 #include "messages/problems.hpp"
 #include "messages/scheduler.hpp"
 
@@ -28,19 +29,25 @@ ring_place place_of(const job_context& context, std::size_t rank, std::size_t ra
   return result;
 }
 
+std::shared_ptr<replica_store> make_replica(std::shared_ptr<const job_context> context,
+                                            const ring_place& place, replica_home home) {
+  return std::make_shared<replica_store>(std::move(context),
+                                         place.in_halves ? own_segment(place) : 0,
+                                         place.in_halves ? place.ranks : 1, std::move(home));
+}
+
 ring_synchronizer::ring_synchronizer(caf::actor_config& cfg,
                                      std::shared_ptr<const job_context> context,
                                      ring_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker)),
     rank_(rank_of(options_.worker, workers_)), place_(place_of(*context_, rank_, workers_.size())),
-    replica_(context_, place_.in_halves ? own_segment(place_) : 0,
-             place_.in_halves ? place_.ranks : 1),
-    round_(context_, replica_, place_),
+    replica_(*options_.replica), round_(context_, replica_, place_),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
 
 ring_synchronizer::behavior_type ring_synchronizer::make_behavior() {
+  report_device_errors(*this, worker_, replica_.home().device);
   return {
     [this](const acquire& x) { on_acquire(x); },
     [this](const contribute& x) { on_contribute(x); },
@@ -65,11 +72,7 @@ void ring_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   under_way_ = true;
   round_.begin(step_ - first_step_);
-  acquired result;
-  result.step = {step_};
-  for (auto& part : replica_.newest())
-    result.ranges.push_back({part.begin, {part.version}, std::move(part.data)});
-  send(worker_, std::move(result));
+  send(worker_, acquired_from(replica_, {step_}));
   std::vector<ring_contribution> start;
   round_.compare(start);
   proceed(true, std::move(start));
@@ -79,8 +82,7 @@ void ring_synchronizer::on_contribute(const contribute& x) {
   if (x.step.value != step_)
     return;
   std::vector<ring_contribution> start;
-  round_.contribute({x.begin, x.end}, x.samples, x.gradient.slice_floats(x.begin, x.end - x.begin),
-                    start);
+  round_.contribute({x.begin, x.end}, x.samples, gradient_of(x), start);
   proceed(true, std::move(start));
 }
 

@@ -5,6 +5,7 @@
 #include "actors/checkpoint/send_capture.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
+#include "actors/replica/replica_home.hpp"
 #include "actors/replica/replica_store.hpp"
 #include "actors/ring/ring_node.hpp"
 #include "actors/ring/ring_step.hpp"
@@ -18,11 +19,17 @@ namespace troupe {
 /// The place of a rank in a job's ring.
 ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks);
 
+/// The replica of that rank. Throws device_error if the GPU has too little memory.
+std::shared_ptr<replica_store> make_replica(std::shared_ptr<const job_context> context,
+                                            const ring_place& place, replica_home home);
+
 struct ring_synchronizer_options {
   troupe::view view;
   std::uint32_t worker = 0;
   /// The actor that runs this worker's rank of the ring.
   ring_node_actor ring;
+  /// make_replica().
+  std::shared_ptr<replica_store> replica;
   patience requests;
   /// Receives captures for checkpoints and evaluations; null if the job has none.
   coordinator_actor coordinator;
@@ -86,7 +93,7 @@ private:
   std::vector<member> workers_;
   std::size_t rank_;
   ring_place place_;
-  replica_store replica_;
+  replica_store& replica_;
   ring_step round_;
   /// The decisions about all workers' gradients.
   gradient_journal journal_;

@@ -1,5 +1,6 @@
 #include "actors/worker/task_device.hpp"
 
+#include "actors/model/replica_state.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
@@ -106,9 +107,28 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
     check_plan(context, job, *gpus);
 }
 
-std::unique_ptr<device_executor>
-make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus) {
-  return make_executor(context, device, gpus, training_plan, context.job.tf32());
+replica_home open_replica(const job_context& context, const task_name& worker,
+                          const device_name& device, std::size_t workers, const gpu_set* gpus) {
+  replica_home result;
+  if (!device.gpu)
+    return result;
+  result.where = residence_of(context, workers);
+  if (result.where == residence::host)
+    return result;
+  result.gpu = gpus->open_replica(device.index);
+  result.device = to_string(worker) + " on " + to_string(device);
+  return result;
+}
+
+std::unique_ptr<device_executor> make_training_executor(const job_context& context,
+                                                        const device_name& device,
+                                                        const gpu_set* gpus,
+                                                        device_replica* replica) {
+  if (replica == nullptr)
+    return make_executor(context, device, gpus, training_plan, context.job.tf32());
+  const gpu_options how{.tf32 = context.job.tf32(),
+                        .check_kernels = context.job.runtime().check_kernels()};
+  return replica->make_executor(training_plan(context, gpus->fusion()), context.training, how);
 }
 
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
@@ -122,12 +142,22 @@ text_generator make_generator(const job_context& context, const device_name& dev
   return {context, make_executor(context, device, gpus, text_generator::plan_of)};
 }
 
-gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,
-                         const gpu_set* gpus) {
+gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
+                         std::size_t ps, const gpu_set* gpus) {
   if (gpus == nullptr || !device_of(context.job, task).gpu)
     return {};
-  if (const auto what = plan_of(context, task.job, gpus->fusion()))
-    return gpus->memory_of(*what);
+  if (const auto what = plan_of(context, task.job, gpus->fusion())) {
+    auto result = gpus->memory_of(*what);
+    const auto where = residence_of(context, workers);
+    if (task.job == job_kind::worker && where != residence::host) {
+      auto sizes = range_updater::sizes_of(context, context.parameters().size(), false);
+      sizes.gradient_there = where == residence::gradients_on_gpu;
+      const auto replica = gpus->memory_of(sizes, true);
+      result.device += replica.device;
+      result.pinned += replica.pinned;
+    }
+    return result;
+  }
   if (!context.protocol.uses_shards())
     return {};
   const auto elements = context.shard(task.index, ps).size();

@@ -4,7 +4,9 @@
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_tester.hpp"
 #include "actors/model/text_generator.hpp"
+#include "actors/replica/replica_home.hpp"
 #include "kernels/devices/device_executor.hpp"
+#include "kernels/devices/device_replica.hpp"
 #include "messages/names.hpp"
 
 #include <cstddef>
@@ -38,9 +40,18 @@ task_device choose_device(const job_context& context, const task_name& task, con
 void check_devices(const job_context& context, std::size_t workers, std::size_t ps,
                    const std::vector<task_name>& here, const gpu_set* gpus);
 
+/// The memory of the worker's replica, if it stays on this device (residence_of); otherwise that of
+/// the host. Throws device_error.
+/// @param workers number of workers of the cluster
+replica_home open_replica(const job_context& context, const task_name& worker,
+                          const device_name& device, std::size_t workers, const gpu_set* gpus);
+
 /// Makes the executor of a worker's batches on this device. Throws device_error or input_error.
-std::unique_ptr<device_executor>
-make_training_executor(const job_context& context, const device_name& device, const gpu_set* gpus);
+/// @param replica the worker's replica there; null if it is in the host's memory
+std::unique_ptr<device_executor> make_training_executor(const job_context& context,
+                                                        const device_name& device,
+                                                        const gpu_set* gpus,
+                                                        device_replica* replica = nullptr);
 
 /// Makes the tester of evaluations on this device. Throws device_error or input_error.
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
@@ -52,8 +63,8 @@ text_generator make_generator(const job_context& context, const device_name& dev
 
 /// What a task allocates for its GPU; nothing on the CPU, or if the program has no code for GPUs.
 /// Sparse records do not count.
-/// @param ps number of parameter servers of the cluster
-gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t ps,
-                         const gpu_set* gpus);
+/// @param workers, ps numbers of tasks of the cluster
+gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
+                         std::size_t ps, const gpu_set* gpus);
 
 } // namespace troupe

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace troupe {
 
@@ -173,7 +174,10 @@ void trainer::on_train(const train_batch& x) {
   sums_asked_ = 0;
   weights_complete_ = false;
   ran_ = false;
-  gradient_ = payload::floats(context_->parameters().size());
+  taken_ = x.where == residence::host;
+  computing_ = true;
+  where_ = x.where;
+  gradient_ = stays() ? payload{} : payload::floats(context_->parameters().size());
   done_ = {};
   done_.step = x.step;
   done_.samples = batch_.rows;
@@ -255,6 +259,8 @@ void trainer::proceed() {
 }
 
 void trainer::compute() {
+  if (!std::exchange(taken_, true))
+    executor_->take_weights();
   const auto on_bucket = [this](std::size_t bucket) { this->on_bucket(bucket); };
   const auto on_sums = [this](std::span<const double> own) { request_sums(own); };
   const auto next = [&] {
@@ -289,13 +295,14 @@ run_arguments<float> trainer::arguments() {
   result.batch = batch_number(batch_.ticket, at_);
   result.next = announced_;
   result.seed = batch_.batches[at_].seed;
-  // A GPU copies the weights once in a step.
-  if (!ran_ || !executor_->keeps_weights()) {
+  // A GPU copies the weights once in a step, if it does not have them.
+  if (where_ == residence::host && (!ran_ || !executor_->keeps_weights())) {
     result.weights = binding_->pointers();
     result.parts = binding_->parts();
   }
   result.feeds = feeds_;
-  result.gradient = gradient_.as_mutable_floats();
+  if (!stays())
+    result.gradient = gradient_.as_mutable_floats();
   return result;
 }
 
@@ -349,31 +356,47 @@ void trainer::hand_over(std::size_t bucket) {
 
 void trainer::end_batch(const run_result& result) {
   done_.loss_sum += result.loss;
+  if (stays())
+    done_.squared_norm = result.squared_norm;
   if (!std::isfinite(result.loss) && done_.not_finite.empty())
     done_.not_finite = loss_not_finite();
 }
 
 void trainer::finish() {
   const auto& buckets = context_->training->buckets();
-  const auto& parameters = context_->parameters();
-  if (!std::isfinite(done_.loss_sum)) {
-    done_.squared_norm = std::numeric_limits<double>::quiet_NaN();
-    gradient_.as_mutable_floats()[buckets.back().elements.begin] =
-      std::numeric_limits<float>::quiet_NaN();
-  } else if (!std::isfinite(done_.squared_norm)) {
-    done_.not_finite = "the gradient of "
-      + first_not_finite(parameters, {0, parameters.size()}, gradient_.as_floats());
-  }
+  check_gradient();
   if (scale_)
     done_.loss_scale = scale_->state();
   const sent_together step;
-  hand_over(buckets.size() - 1);
+  for (auto i = stays() ? 0 : buckets.size() - 1; i < buckets.size(); ++i)
+    hand_over(i);
   binding_->clear();
   batch_ = {};
   next_.reset();
   gradient_ = {};
+  computing_ = false;
   ++steps_;
   send(listener_, std::move(done_));
+}
+
+/// If the loss is not finite, others see it in the gradient.
+void trainer::check_gradient() {
+  const auto& parameters = context_->parameters();
+  if (!std::isfinite(done_.loss_sum)) {
+    done_.squared_norm = std::numeric_limits<double>::quiet_NaN();
+    if (!stays())
+      gradient_.as_mutable_floats()[context_->training->buckets().back().elements.begin] =
+        std::numeric_limits<float>::quiet_NaN();
+  } else if (!std::isfinite(done_.squared_norm)) {
+    std::vector<float> read;
+    if (stays()) {
+      read.resize(parameters.size());
+      executor_->read_gradient(read);
+    }
+    done_.not_finite = "the gradient of "
+      + first_not_finite(parameters, {0, parameters.size()},
+                         stays() ? std::span<const float>{read} : gradient_.as_floats());
+  }
 }
 
 // The gradient of the first run is lent out, so the second run uses another buffer.
@@ -381,8 +404,10 @@ std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   binding_->gather();
   auto how = arguments();
-  how.weights = binding_->pointers();
-  how.parts = binding_->parts();
+  if (where_ == residence::host) {
+    how.weights = binding_->pointers();
+    how.parts = binding_->parts();
+  }
   how.gradient = spare.as_mutable_floats();
   return executor_->find_not_finite(how);
 }

@@ -6,6 +6,7 @@
 #include "actors/worker/loss_scale.hpp"
 #include "kernels/devices/device_executor.hpp"
 #include "messages/loss_scale_state.hpp"
+#include "messages/residence.hpp"
 #include "messages/synchronizer.hpp"
 
 #include <functional>
@@ -34,6 +35,8 @@ struct train_batch {
   batch_read batch;
   /// If it is already read: a GPU copies it while it computes this one.
   std::optional<next_batch> next = std::nullopt;
+  /// acquired::where.
+  residence where = residence::host;
 };
 
 /// More weights of the current step.
@@ -139,6 +142,10 @@ struct trainer_device {
 /// contributed, so all buckets are contributed at the end of the step. If the gradient of a batch
 /// overflows, the batch is computed again (loss_scale).
 ///
+/// If the weights stay on a GPU (residence), its executor takes them from there. If gradients do,
+/// too, no bucket is copied to the host: the trainer contributes empty ones when the step is
+/// computed, and gets the norm from the GPU.
+///
 /// If its device fails, it reports that it is `broken`, and computes no more.
 class trainer : public trainer_actor::base {
 public:
@@ -153,7 +160,7 @@ public:
 
   const char* name() const override { return "troupe.trainer"; }
   /// True while the trainer computes a step.
-  bool computing() const noexcept { return !gradient_.empty(); }
+  bool computing() const noexcept { return computing_; }
 
 protected:
   behavior_type make_behavior() override;
@@ -180,6 +187,8 @@ private:
   std::vector<feed<float>> feeds_of(const sample_batch& batch) const;
   void announce();
   run_arguments<float> arguments();
+  bool stays() const noexcept { return where_ == residence::gradients_on_gpu; }
+  void check_gradient();
   std::string loss_not_finite();
 
   std::shared_ptr<const job_context> context_;
@@ -198,6 +207,7 @@ private:
   float fed_scale_ = 1;
 
   // -- the current step --
+  bool computing_ = false;
   batch_read batch_;
   /// Index of the current batch in the step.
   std::size_t at_ = 0;
@@ -206,6 +216,10 @@ private:
   /// Those of the batch after the current one.
   std::vector<feed<float>> next_feeds_;
   announced_feeds<float> announced_;
+  residence where_ = residence::host;
+  /// False until the executor has taken the weights that stay on the device.
+  bool taken_ = true;
+  /// Empty if it stays on the device.
   payload gradient_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;

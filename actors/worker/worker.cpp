@@ -271,7 +271,7 @@ void worker::on_acquired(const acquired& x) {
     return;
   } else {
     begun_ = true;
-    send(parts_.trainer, train_batch{x.step, x.ranges, x.last, *data_, next_batch_read()});
+    send(parts_.trainer, train_batch{x.step, x.ranges, x.last, *data_, next_batch_read(), x.where});
   }
   if (x.last)
     enter(phase::computing);

@@ -341,7 +341,7 @@ void print_memory(const job_context& context, const job_data& data, const cluste
     footprint all;
     for (auto& task : x.tasks) {
       all += footprint_of(task, context, data, cluster);
-      all.pinned += device_memory(context, task, cluster.ps, gpus.get()).pinned;
+      all.pinned += device_memory(context, task, cluster.workers, cluster.ps, gpus.get()).pinned;
     }
     std::vector<std::string> cells{x.name};
     for (const auto part : {all.weights, all.optimizer, all.gradients, all.activations, all.batches,
@@ -376,7 +376,7 @@ void print_placement(const std::vector<process>& processes) {
 /// memory they need there.
 /// @param chosen the GPUs of this host that its tasks may use (--devices)
 void print_devices(const job_context& context, const std::vector<process>& processes,
-                   std::size_t ps, const std::vector<std::uint32_t>& chosen) {
+                   const cluster_shape& shape, const std::vector<std::uint32_t>& chosen) {
   if (context.job.device_size() == 0)
     return;
   const auto name = [&](const device_name& x) {
@@ -395,7 +395,8 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       const auto device = device_of(context.job, task);
       if (!device.gpu && task.job != job_kind::worker)
         continue;
-      const auto [bytes, pinned] = device_memory(context, task, ps, gpus.get());
+      const auto [bytes, pinned] =
+        device_memory(context, task, shape.workers, shape.ps, gpus.get());
       const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory, "
           + readable_bytes(pinned) + " page-locked on the host"
                                   : "";
@@ -501,7 +502,7 @@ int run(const check_command& x) {
     if (job.solver() != proto::EXACT)
       print_shards(*context, cluster);
     print_placement(processes);
-    print_devices(*context, processes, cluster.ps, x.devices);
+    print_devices(*context, processes, cluster, x.devices);
     if (data)
       print_memory(*context, *data, cluster, processes, program);
     if (x.plan)

@@ -103,6 +103,9 @@ struct run_result {
   std::size_t correct = 0;
   /// Number of labels that are not ignored.
   std::size_t counted = 0;
+  /// Only if the gradient stays on a GPU: its sum of squares over trainable parameters. NaN if an
+  /// element of it is not finite, also in the part of statistics.
+  double squared_norm = 0;
 };
 
 template <class T>

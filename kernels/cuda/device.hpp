@@ -66,7 +66,9 @@ public:
   /// Sets the mark behind all work that was submitted to the stream so far. An earlier mark of this
   /// event is forgotten.
   virtual void record(stream where) = 0;
-  /// Work that is submitted to the stream from now on begins after the mark. Returns at once.
+  /// Work that is submitted to the stream from now on begins after the mark. Returns at once. The
+  /// stream may belong to another object for the same GPU, and to another thread, as long as nobody
+  /// records the event meanwhile.
   virtual void hold(stream where) = 0;
   /// The host waits for the mark. Throws device_error if a kernel has failed.
   virtual void wait() = 0;

@@ -4,6 +4,7 @@
 #include "kernels/cuda/conversions.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/executor_feeds.hpp"
+#include "kernels/cuda/gradient_norm.hpp"
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/operation_traits.hpp"
@@ -89,6 +90,7 @@ void allocate_space(executor_state& s) {
   s.keys = {s.gpu, sizes.keys};
   s.totals = {s.gpu, sizes.totals};
   s.scalars = {s.gpu, scalar_slots};
+  s.squares = {s.gpu, s.norm_parts.size()};
   for (const auto& x : s.code.instructions)
     if (x.op == operation::dropout)
       s.key_of.emplace(&x, s.key_of.size());
@@ -308,11 +310,16 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
     compute_recorded(s, k);
   const auto& x = s.segments[k];
   const bool last = k + 1 == s.segments.size();
-  if (!last && arguments.gradient.empty())
+  const bool stays = arguments.gradient.empty();
+  if (!last && stays)
     return;
+  if (stays)
+    submit_norm(s);
   x.computed->record(s.stream);
   x.computed->hold(s.copies);
-  if (!arguments.gradient.empty())
+  if (stays)
+    s.squares.fetch(s.copies, 0, s.squares.size());
+  else
     for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {
       const auto part = s.what->buckets()[i].elements;
       s.gradient.fetch(s.copies, part.begin, part.size());
@@ -501,7 +508,8 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
   s.in_flight = false;
   const auto values = s.scalars.host();
   return run_result{values[loss_slot], static_cast<std::size_t>(values[correct_slot]),
-                    s.counted.value_or(static_cast<std::size_t>(values[counted_slot]))};
+                    s.counted.value_or(static_cast<std::size_t>(values[counted_slot])),
+                    arguments.gradient.empty() ? squared_norm_of(s) : 0};
 }
 
 void executor::give_sums(std::span<const double> totals, std::size_t rows) {
@@ -552,8 +560,9 @@ namespace {
 /// Bytes that are allocated twice: of device memory, and pinned.
 std::size_t staged_bytes(const plan& what, const space_sizes& space) {
   const auto floats = what.parameters().size() * (what.has_gradients() ? 2 : 1);
-  return floats * sizeof(float) + (scalar_slots + space.totals) * sizeof(double)
-    + space.keys * sizeof(std::uint64_t) + feed_bytes(what);
+  const auto doubles = scalar_slots + norm_parts_of(what).size() + space.totals;
+  return floats * sizeof(float) + doubles * sizeof(double) + space.keys * sizeof(std::uint64_t)
+    + feed_bytes(what);
 }
 
 } // namespace

@@ -62,10 +62,11 @@ public:
   /// travel through pinned memory, so that all copies run beside the host's work. There are two
   /// differences. If the arguments have no weights, weights() keeps its contents from the last run,
   /// or what was written to it since. If the arguments have no gradient, the gradient stays in
-  /// gradient(), and on_bucket is not called. With on_instruction, nothing is recorded, nor in the
-  /// first run of so many rows. Throws device_error if the device fails, std::invalid_argument if
-  /// the arguments do not fit the plan. An error names the instruction that failed, or, if the host
-  /// notices a failure only later, the instructions that may have (gpu_options::check_kernels).
+  /// gradient(), the result has its norm, and on_bucket is not called: the host waits once. With
+  /// on_instruction, nothing is recorded, nor in the first run of so many rows. Throws device_error
+  /// if the device fails, std::invalid_argument if the arguments do not fit the plan. An error
+  /// names the instruction that failed, or, if the host notices a failure only later, the
+  /// instructions that may have (gpu_options::check_kernels).
   run_result run(const run_arguments<float>& arguments);
 
   /// As troupe::executor::advance, give_sums and restart. It needs all weights when a run begins,

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/executor_state.hpp"
 #include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/gradient_norm.hpp"
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/sparse_feed.hpp"
 #include "kernels/cuda/staged_buffer.hpp"
@@ -79,6 +80,9 @@ struct executor_state {
   /// Work space for one instruction.
   buffer<double> space;
   staged_buffer<double> scalars;
+  /// For a gradient that stays here: the parts of its norm, and their sums of squares.
+  std::vector<norm_part> norm_parts = norm_parts_of(*what);
+  staged_buffer<double> squares;
   /// Sums of the current instruction over the samples of this worker or of all workers.
   staged_buffer<double> totals;
   /// Keys of the dropout masks, in the order of their instructions.

@@ -1,43 +1,16 @@
 #include "kernels/cuda/gpus.hpp"
 
 #include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/gpu_executor.hpp"
+#include "kernels/cuda/gpu_replica.hpp"
 #include "kernels/cuda/updater.hpp"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace troupe::cuda {
 
 namespace {
-
-class gpu_executor final : public device_executor {
-public:
-  gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
-               std::shared_ptr<const plan> on_cpu, const gpu_options& how)
-    : gpu_(std::move(gpu)), run_(*gpu_, std::move(what), how), on_cpu_(std::move(on_cpu)) {}
-
-  std::optional<run_result> advance(const run_arguments<float>& x) override {
-    if (std::ranges::find(x.weights, nullptr) != x.weights.end())
-      return std::nullopt;
-    return run_.advance(x);
-  }
-  void give_sums(std::span<const double> totals, std::size_t rows) override {
-    run_.give_sums(totals, rows);
-  }
-  void restart() noexcept override { run_.restart(); }
-  std::string find_not_finite(const run_arguments<float>& x) override {
-    return troupe::executor<float>(on_cpu_).find_not_finite(x);
-  }
-  std::span<const float> fetched(std::size_t index) override { return run_.fetched(index); }
-  const plan& what() const noexcept override { return run_.what(); }
-  bool keeps_weights() const override { return true; }
-
-private:
-  std::unique_ptr<device> gpu_; // outlives run_
-  executor run_;
-  std::shared_ptr<const plan> on_cpu_;
-};
 
 class opened_gpus final : public gpu_set {
 public:
@@ -60,15 +33,7 @@ public:
                                                  std::shared_ptr<const plan> what,
                                                  std::shared_ptr<const plan> on_cpu,
                                                  const gpu_options& how) const override {
-    auto gpu = open_(index);
-    const auto bytes = executor::memory_bytes(*what);
-    try {
-      return std::make_unique<gpu_executor>(std::move(gpu), std::move(what), std::move(on_cpu),
-                                            how);
-    } catch (const device_error& error) {
-      throw device_error(std::string(error.what()) + ". Batches of this size take "
-                         + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
-    }
+    return std::make_unique<gpu_executor>(open_(index), std::move(what), std::move(on_cpu), how);
   }
   gpu_memory memory_of(const updater_sizes& sizes, bool staged) const override {
     return {updater::memory_bytes(sizes, staged), updater::pinned_bytes(sizes)};
@@ -77,6 +42,9 @@ public:
     return [gpu = std::shared_ptr<device>(open_(index))](const updater_sizes& sizes) {
       return std::make_unique<updater>(gpu, sizes);
     };
+  }
+  std::unique_ptr<device_replica> open_replica(std::size_t index) const override {
+    return std::make_unique<gpu_replica>([open = open_, index] { return open(index); });
   }
 
 private:

@@ -75,6 +75,14 @@ struct squared_difference_term {
   }
 };
 
+struct square_term {
+  view<const float> x;
+  TROUPE_DEVICE double operator()(std::size_t i) const {
+    const auto y = static_cast<double>(x.load(i));
+    return y * y;
+  }
+};
+
 struct binary_correct_term {
   view<const float> logits;
   view<const std::int32_t> labels;
@@ -189,6 +197,10 @@ void sum(stream where, std::size_t n, const double* x, double factor, double* sp
 void squared_error(stream where, std::size_t n, const float* a, const float* b, double factor,
                    double* space, scalar_result out) {
   sum_terms(where, "squared_error", n, squared_difference_term{{a, n}, {b, n}}, factor, space, out);
+}
+
+void sum_of_squares(stream where, std::size_t n, const float* x, double* space, scalar_result out) {
+  sum_terms(where, "sum_of_squares", n, square_term{{x, n}}, 1, space, out);
 }
 
 void binary_correct(stream where, std::size_t n, const float* logits, const std::int32_t* labels,

@@ -29,6 +29,8 @@ void sum(stream where, std::size_t n, const double* x, double factor, double* sp
 /// factor * sum of (a - b)^2, (n) each.
 void squared_error(stream where, std::size_t n, const float* a, const float* b, double factor,
                    double* space, scalar_result out);
+/// sum of x^2 (n).
+void sum_of_squares(stream where, std::size_t n, const float* x, double* space, scalar_result out);
 /// The number of correct samples: the logit is above 0 if the label is 1, and not above 0 if it is
 /// 0.
 void binary_correct(stream where, std::size_t n, const float* logits, const std::int32_t* labels,

@@ -26,7 +26,7 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std:
   gpu_->enter();
   const auto n = sizes.elements;
   weights_ = {*gpu_, n};
-  gradient_ = {*gpu_, n};
+  gradient_ = {*gpu_, sizes.gradient_there ? 0 : n};
   state_ = {*gpu_, sizes.slots * n};
   moment_ = {*gpu_, sizes.moment_apart ? n : 0};
   space_ = {*gpu_, sizes.by_tensor ? sum_space : 0};
@@ -36,6 +36,15 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std:
   fill_zero(gpu_->main_stream(), state_.size(), state_.data());
 }
 
+updater::updater(std::shared_ptr<replica_memory> replica, std::size_t begin,
+                 const updater_sizes& sizes, std::size_t piece)
+  : updater(replica->updates, sizes, piece) {
+  replica_ = std::move(replica);
+  begin_ = begin;
+  part_ = replica_->parts.size();
+  replica_->parts.push_back({begin, sizes.elements, weights_.data()});
+}
+
 updater::~updater() {
   try {
     gpu_->enter(); // also for the members: their memory is freed next
@@ -43,11 +52,14 @@ updater::~updater() {
     gpu_->synchronize(gpu_->copy_stream());
   } catch (const std::exception&) { // of work whose results nobody needs
   }
+  if (replica_) // its executor may still read them
+    for (auto* x : {&weights_, &staged_weights_})
+      replica_->weights.push_back(std::move(*x));
 }
 
 std::size_t updater::memory_bytes(const updater_sizes& sizes, bool staged) {
-  const std::size_t vectors =
-    2 + sizes.slots + (sizes.moment_apart ? 1 : 0) + (staged ? 1 + sizes.slots : 0);
+  const std::size_t vectors = 1 + (sizes.gradient_there ? 0 : 1) + sizes.slots
+    + (sizes.moment_apart ? 1 : 0) + (staged ? 1 + sizes.slots : 0);
   return vectors * sizes.elements * sizeof(float)
     + (sizes.by_tensor ? sum_space : 0) * sizeof(double);
 }
@@ -78,7 +90,8 @@ void updater::copy_in(const range_update& x, const piece& part) {
     send(moment_, x.moment);
 }
 
-void updater::run(const range_update& x, range piece, float* updated, float* state) {
+void updater::run(const range_update& x, range piece, const float* gradient, float* updated,
+                  float* state) {
   const auto where = gpu_->main_stream();
   for (const auto& part : x.parts) {
     const auto both = intersect(part.where, piece);
@@ -88,7 +101,7 @@ void updater::run(const range_update& x, range piece, float* updated, float* sta
       continue;
     update_arguments<float> arguments;
     arguments.weights = {weights_.data() + begin, n};
-    arguments.gradient = {gradient_.data() + begin, n};
+    arguments.gradient = {gradient + begin, n};
     arguments.updated = {updated + begin, n};
     if (part.kind == parameter_kind::frozen) {
       if (updated != weights_.data())
@@ -149,7 +162,7 @@ void updater::deliver(const range_update& x) {
 void updater::update_all(const range_update& x, float* updated, float* state) {
   for (const auto& part : pieces_) {
     copy_in(x, part);
-    run(x, part.where, updated, state);
+    run(x, part.where, gradient_.data(), updated, state);
     copy_out(part, updated);
   }
   deliver(x);
@@ -169,28 +182,64 @@ void updater::stage(const range_update& x) {
   if (sizes_.elements == 0)
     return;
   reserve_stage();
-  bind_weights(x);
+  if (!replica_)
+    bind_weights(x);
   copy(gpu_->main_stream(), state_.size(), state_.data(), staged_state_.data());
+  if (replica_) {
+    update_replica(x);
+    return;
+  }
   update_all(x, staged_weights_.data(), staged_state_.data());
   staged_are_ = x.updated.data();
+}
+
+// The executor's runs have ended on the device (device_replica), so nothing waits for them.
+void updater::update_replica(const range_update& x) {
+  const auto where = gpu_->main_stream();
+  const bool there = x.gradient.empty();
+  for (auto& part : pieces_) {
+    if (!there) {
+      if (std::exchange(part.arriving, false))
+        part.copied->wait();
+      copy_in(x, part);
+      part.copied->record(where);
+      part.arriving = true;
+    }
+    run(x, part.where, there ? replica_->gradient + begin_ : gradient_.data(),
+        staged_weights_.data(), staged_state_.data());
+  }
+  replica_->updated->record(where);
 }
 
 void updater::publish() noexcept {
   std::swap(weights_, staged_weights_);
   std::swap(state_, staged_state_);
   std::swap(weights_are_, staged_are_);
+  if (replica_)
+    replica_->parts[part_].weights = weights_.data();
+}
+
+void updater::read(const float* from, std::span<float> to) {
+  if (to.empty())
+    return;
+  gpu_->enter();
+  const auto where = gpu_->main_stream();
+  gpu_->copy_out(where, to.data(), from, to.size_bytes());
+  gpu_->synchronize(where);
 }
 
 std::span<const float> updater::state(std::size_t slot) {
   read_.resize(sizes_.elements);
-  if (!read_.empty()) {
-    gpu_->enter();
-    const auto where = gpu_->main_stream();
-    gpu_->copy_out(where, read_.data(), state_.data() + slot * sizes_.elements,
-                   sizes_.elements * sizeof(float));
-    gpu_->synchronize(where);
-  }
+  read(state_.data() + slot * sizes_.elements, read_);
   return read_;
+}
+
+void updater::write_weights(std::span<const float> values) {
+  if (values.empty())
+    return;
+  gpu_->enter();
+  gpu_->copy_in(gpu_->main_stream(), weights_.data(), values.data(), values.size_bytes());
+  replica_->updated->record(gpu_->main_stream());
 }
 
 void updater::restore(std::size_t slot, std::span<const float> values) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/replica_memory.hpp"
 #include "kernels/cuda/staged_buffer.hpp"
 #include "kernels/devices/device_updater.hpp"
 #include "kernels/range.hpp"
@@ -17,13 +18,18 @@ namespace troupe::cuda {
 ///
 /// An update runs in pieces. While the results of a piece are copied to the host on a second
 /// stream, the next piece is copied to the device and updated. The host waits once for each piece.
+///
+/// The updater of a replica copies at most the gradient, and does not wait for its updates.
 class updater final : public device_updater {
 public:
   /// Allocates device memory, and pinned memory of the host for a gradient (and a moment); throws
   /// device_error if there is too little.
   /// @param piece number of elements of a piece, about; rules that need whole tensors have only one
   updater(std::shared_ptr<device> where, const updater_sizes& sizes,
-          std::size_t piece = std::size_t{1} << 20);
+          std::size_t piece = default_piece);
+  /// The updater of parameters from `begin` on of this replica. It only stages updates.
+  updater(std::shared_ptr<replica_memory> replica, std::size_t begin, const updater_sizes& sizes,
+          std::size_t piece = default_piece);
   /// Waits for an update that has failed, because its copies use pinned memory.
   ~updater() override;
 
@@ -32,7 +38,8 @@ public:
   static std::size_t memory_bytes(const updater_sizes& sizes, bool staged);
   /// The same for pinned memory.
   static std::size_t pinned_bytes(const updater_sizes& sizes) noexcept {
-    return (sizes.moment_apart ? 2 : 1) * sizes.elements * sizeof(float);
+    return ((sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1)) * sizes.elements
+      * sizeof(float);
   }
 
   void apply(const range_update& x) override;
@@ -42,23 +49,35 @@ public:
   void forget_weights() noexcept override { weights_are_ = nullptr; }
   std::span<const float> state(std::size_t slot) override;
   void restore(std::size_t slot, std::span<const float> values) override;
+  void read_weights(std::span<float> out) override { read(weights_.data(), out); }
+  void write_weights(std::span<const float> values) override;
 
 private:
+  static constexpr std::size_t default_piece = std::size_t{1} << 20;
+
   struct piece {
     range where;
     /// The end of its update, and of the copies to the host.
     std::unique_ptr<event> computed;
     std::unique_ptr<event> copied;
+    /// Of a replica: the gradient is being copied to the device, until `copied`.
+    bool arriving = false;
   };
 
   void bind_weights(const range_update& x);
   void update_all(const range_update& x, float* updated, float* state);
   void copy_in(const range_update& x, const piece& part);
-  void run(const range_update& x, range where, float* updated, float* state);
+  void run(const range_update& x, range where, const float* gradient, float* updated, float* state);
   void copy_out(const piece& part, const float* updated);
   void deliver(const range_update& x);
+  void update_replica(const range_update& x);
+  void read(const float* from, std::span<float> to);
 
   std::shared_ptr<device> gpu_;
+  /// Null: of no replica. Otherwise, the first parameter, and the place among its parts.
+  std::shared_ptr<replica_memory> replica_;
+  std::size_t begin_ = 0;
+  std::size_t part_ = 0;
   updater_sizes sizes_;
   std::vector<piece> pieces_;
   buffer<float> weights_;

@@ -34,6 +34,13 @@ public:
   virtual bool takes_rows(std::size_t) const { return false; }
   /// True if a run without weights (run_arguments::weights) uses those of the run before.
   virtual bool keeps_weights() const { return false; }
+
+  /// Only for the executor of a device_replica. The runs that follow, without weights, use the
+  /// newest weights of the replica. If a run has no gradient (run_arguments::gradient), the
+  /// gradient stays on the device, and the result has its norm (run_result::squared_norm).
+  virtual void take_weights() {}
+  /// Copies that gradient to the host's memory, all elements, and waits.
+  virtual void read_gradient(std::span<float>) {}
 };
 
 /// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.
@@ -56,6 +63,8 @@ struct gpu_options {
   /// error names the instruction. Slow.
   bool check_kernels = false;
 };
+
+class device_replica;
 
 /// The GPUs of this machine, by number from 0. Any thread may call it. Its executors have their own
 /// streams, so any number of them can share a GPU.
@@ -99,6 +108,10 @@ public:
   /// Opens the GPU. The updaters of a maker share a stream: one thread at a time may use them.
   /// Throws device_error if the GPU cannot be used.
   virtual updater_maker open_updaters(std::size_t index) const = 0;
+
+  /// Opens the GPU for a replica, and again when the replica makes its executor. Throws
+  /// device_error if the GPU cannot be used.
+  virtual std::unique_ptr<device_replica> open_replica(std::size_t index) const = 0;
 };
 
 /// These GPUs. Throws device_error if `gpus` is null: the program has no code for GPUs.

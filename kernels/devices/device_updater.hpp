@@ -26,10 +26,12 @@ struct update_part {
 };
 
 /// One update of a range of n parameters. All memory is the host's, and is borrowed for the call.
+/// An updater of a device_replica holds the weights itself, so `weights` and `updated` are empty.
 struct range_update {
-  std::span<const float> weights;  ///< n
-  std::span<const float> gradient; ///< n, summed over samples
-  std::span<float> updated;        ///< n; `weights`, or memory that does not overlap it
+  std::span<const float> weights; ///< n
+  /// n, summed over samples. Empty: the gradient of the device_replica's last run.
+  std::span<const float> gradient;
+  std::span<float> updated; ///< n; `weights`, or memory that does not overlap it
   /// All elements, each in one part, in order.
   std::span<const update_part> parts;
   /// 1 / samples, for statistics; and the factor on the gradient of trainable parameters.
@@ -58,6 +60,8 @@ struct updater_sizes {
   bool moment_apart = false;
   /// See optimizer::by_tensor.
   bool by_tensor = false;
+  /// True if all gradients are those of runs of its device_replica.
+  bool gradient_there = false;
 };
 
 /// Updates a range of parameters on a device, and holds the optimizer's state there, which starts
@@ -90,6 +94,11 @@ public:
   /// The next update reads its weights from the host's memory, even if `weights` is that of the
   /// last `updated`.
   virtual void forget_weights() noexcept {}
+
+  /// Only for an updater of a device_replica: copies the newest weights, all elements, to the host
+  /// or from there, and waits.
+  virtual void read_weights(std::span<float>) {}
+  virtual void write_weights(std::span<const float>) {}
 
   /// A slot of the state, all elements. Valid until the next call.
   virtual std::span<const float> state(std::size_t slot) = 0;

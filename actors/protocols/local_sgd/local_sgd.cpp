@@ -3,11 +3,15 @@
 #include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
 #include "actors/protocols/ring/ring.hpp"
 #include "actors/protocols/site.hpp"
+#include "actors/replica/replica_store.hpp"
+
+#include <memory>
 
 namespace troupe {
 
 void start_local_sgd_worker(const worker_site& site) {
   local_sgd_options how;
+  how.replica = std::make_shared<replica_store>(site.context, 0, 1, site.replica);
   how.view = site.view;
   how.worker = site.task.index;
   how.rank = site.rank();

@@ -1,5 +1,6 @@
 #include "actors/protocols/local_sgd/local_sgd_synchronizer.hpp"
 
+#include "actors/replica/replica_steps.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 #include "messages/problems.hpp"
 
@@ -25,7 +26,8 @@ local_sgd_synchronizer::local_sgd_synchronizer(caf::actor_config& cfg,
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker).size()),
     contribute_(context_->job.local_sgd().behind() == proto::LocalSgd::CONTRIBUTE),
-    fragments_(*context_), replica_(context_), account_(workers_of(options_.view), options_.rank),
+    fragments_(*context_), replica_(*options_.replica),
+    account_(workers_of(options_.view), options_.rank),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {
   if (context_->job.local_sgd().has_outer())
@@ -33,6 +35,7 @@ local_sgd_synchronizer::local_sgd_synchronizer(caf::actor_config& cfg,
 }
 
 local_sgd_synchronizer::behavior_type local_sgd_synchronizer::make_behavior() {
+  report_device_errors(*this, worker_, replica_.home().device);
   return {
     [this](const acquire& x) { on_acquire(x); },
     [this](const contribute& x) { on_contribute(x); },
@@ -65,18 +68,14 @@ void local_sgd_synchronizer::on_acquire(const acquire& x) {
   }
   attributes_ = x;
   computing_ = true;
-  acquired result;
-  result.step = {step_};
-  for (auto& part : replica_.newest())
-    result.ranges.push_back({part.begin, {part.version}, std::move(part.data)});
-  send(worker_, std::move(result));
+  send(worker_, acquired_from(replica_, {step_}));
 }
 
 void local_sgd_synchronizer::on_contribute(const contribute& x) {
   const auto bucket = replica_.find({x.begin, x.end});
   if (x.step.value != step_ || !bucket)
     return;
-  auto gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
+  auto gradient = gradient_of(x);
   if (context_->rule.clip_norm > 0)
     unclipped_[*bucket] = std::move(gradient);
   else if (!replica_.stage(*bucket, gradient.as_floats(), x.samples))

@@ -27,6 +27,7 @@ struct local_sgd_options {
   /// This worker's rank of the ring that adds up the replicas, with the sizes of local_sgd_sizes().
   /// Messages from the left neighbour go through the synchronizer.
   ring_node_actor ring;
+  std::shared_ptr<replica_store> replica;
   patience requests;
   /// Receives captures for checkpoints and evaluations; null if the job has none.
   coordinator_actor coordinator;
@@ -162,7 +163,7 @@ private:
   /// True with local_sgd.behind: CONTRIBUTE.
   bool contribute_;
   weight_fragments fragments_;
-  replica_store replica_;
+  replica_store& replica_;
   /// Absent: the replicas take the mean.
   std::optional<outer_optimizer> outer_;
   replica_account account_;

@@ -65,6 +65,10 @@ void join_ring(const worker_site& site, const ring_node_actor& rank, std::functi
 }
 
 void start_ring_worker(const worker_site& site) {
+  ring_synchronizer_options how;
+  how.replica = make_replica(
+    site.context, place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size()),
+    site.replica);
   std::vector<std::size_t> sizes;
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
@@ -74,7 +78,6 @@ void start_ring_worker(const worker_site& site) {
   const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor();
   const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);
   site.host(proto::RING_NODE, rank, site.left());
-  ring_synchronizer_options how;
   how.view = site.view;
   how.worker = site.task.index;
   how.ring = rank;

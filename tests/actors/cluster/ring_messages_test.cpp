@@ -44,6 +44,7 @@ struct ring_fixture {
     options.view.number = current_view;
     options.view.members = {{{job_kind::worker, 0}, 11, ""}, {{job_kind::worker, 1}, 12, ""}};
     options.ring = ring;
+    options.replica = make_replica(context, place_of(*context, 0, 2), {});
     synchronizer =
       system->spawn<ring_synchronizer>(context, options, caf::actor_cast<worker_actor>(*self));
     (*self)->send(ring,

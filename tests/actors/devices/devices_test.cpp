@@ -54,67 +54,29 @@ BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   }
 }
 
-namespace {
-
-/// What was copied to a GPU.
-struct copies {
-  /// Of announced batches, while it computed others.
-  std::size_t uploads = 0;
-  std::size_t bytes = 0;
-};
-
-class counting_device final : public simulated_device {
-public:
-  explicit counting_device(std::shared_ptr<copies> all)
-    : simulated_device(3), all_(std::move(all)) {}
-  ~counting_device() override { all_->uploads += uploads(); }
-
-  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
-    all_->bytes += bytes;
-    simulated_device::copy_in(where, to, from, bytes);
-  }
-
-private:
-  std::shared_ptr<copies> all_;
-};
-
-/// All copies of a run whose result is that of other GPUs.
-copies copies_of(const proto::Job& job, std::size_t workers) {
-  const auto all = std::make_shared<copies>();
-  const std::shared_ptr<const gpu_set> devices =
-    cuda::make_gpus([all](std::size_t) -> std::unique_ptr<cuda::device> {
-      return std::make_unique<counting_device>(all);
-    });
-  const auto run = train(job, workers, devices);
-  BOOST_TEST(run.summary.failure == "");
-  BOOST_TEST(distance(run.weights, train(job, workers, gpus(1)).weights) == 0);
-  return *all;
-}
-
-} // namespace
-
 // Two feeds of each batch that is read before the one before it begins. The two workers train 24
 // samples in batches of 5 twice: ten batches.
 BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
   for (const std::string protocol : {"RING", "SYNC_PS"})
     for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "accumulate=2"}) {
       const auto uploads =
-        copies_of(job_with(mlp, {"protocol=" + protocol, more, on_gpu}), 2).uploads;
+        traffic_of(job_with(mlp, {"protocol=" + protocol, more, on_gpu}), 2).uploads;
       BOOST_TEST(uploads >= 2U * 2U, protocol << ", " << more << ": " << uploads);
       BOOST_TEST(uploads <= 2U * 10U);
     }
 }
 
-// The same batches. With accumulate, only the first one of a step needs the weights.
+// From a parameter server. The same batches. With accumulate, only the first one of a step needs
+// the weights.
 BOOST_AUTO_TEST_CASE(weights_are_copied_once_in_a_step) {
-  const std::vector<std::string> steps{"protocol=RING", "data.batch=4", on_gpu};
+  const std::vector<std::string> steps{"protocol=SYNC_PS", "data.batch=4", on_gpu};
   auto sums = steps;
   sums.emplace_back("accumulate=3");
   const auto job = job_with(mlp, steps);
   const auto weights = context_of(job)->parameters().size() * sizeof(float);
   // 24 samples twice: twelve batches, which are four steps of three.
-  const auto each = copies_of(job, 1).bytes;
-  const auto first = copies_of(job_with(mlp, sums), 1).bytes;
+  const auto each = traffic_of(job, 1).in;
+  const auto first = traffic_of(job_with(mlp, sums), 1).in;
   BOOST_TEST(each >= first + 8 * weights);
   BOOST_TEST(each < first + 9 * weights);
 }

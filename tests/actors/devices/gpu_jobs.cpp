@@ -1,5 +1,6 @@
 #include "tests/actors/devices/gpu_jobs.hpp"
 
+#include "actors/checkpoint/resume.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/simulation/simulation.hpp"
 #include "kernels/cuda/gpus.hpp"
@@ -96,6 +97,18 @@ outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const 
   return result;
 }
 
+traffic traffic_of(const proto::Job& job, std::size_t workers) {
+  const auto all = std::make_shared<traffic>();
+  const std::shared_ptr<const gpu_set> devices =
+    cuda::make_gpus([all](std::size_t) -> std::unique_ptr<cuda::device> {
+      return std::make_unique<counting_device>(3, all);
+    });
+  const auto run = train(job, workers, devices);
+  BOOST_TEST(run.summary.failure == "");
+  BOOST_TEST(distance(run.weights, train(job, workers, gpus(1)).weights) == 0);
+  return *all;
+}
+
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   BOOST_TEST_REQUIRE(a.size() == b.size());
   double result = 0;
@@ -116,6 +129,13 @@ std::string device_error_of(const std::function<void()>& body) {
 
 std::shared_ptr<const job_context> context_of(const proto::Job& job) {
   return make_job_context(job, shape_of(*build_data(job).train));
+}
+
+std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
+                                       const std::string& name) {
+  const auto folder = checkpoint_folder("out") / name;
+  return std::make_shared<checkpoint>(
+    fit_checkpoint(read_checkpoint(files, folder), *context_of(job)));
 }
 
 } // namespace troupe::test

@@ -1,9 +1,12 @@
 #pragma once
 
+#include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/output/run_report.hpp"
+#include "actors/storage/storage.hpp"
 #include "kernels/devices/device_executor.hpp"
 #include "messages/proto/job.pb.h"
+#include "tests/kernels/cuda/counting_device.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -66,6 +69,9 @@ struct outcome {
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
               std::uint64_t seed = 1, bool evaluator = false);
 
+/// All copies of a run on a GPU, whose result is that of other GPUs.
+traffic traffic_of(const proto::Job& job, std::size_t workers);
+
 /// The largest difference of two elements; NaN if one of them is.
 double distance(const std::vector<float>& a, const std::vector<float>& b);
 
@@ -73,5 +79,9 @@ double distance(const std::vector<float>& a, const std::vector<float>& b);
 std::string device_error_of(const std::function<void()>& body);
 
 std::shared_ptr<const job_context> context_of(const proto::Job& job);
+
+/// The checkpoint of this name among the files of a run of the job.
+std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
+                                       const std::string& name);
 
 } // namespace troupe::test

@@ -32,14 +32,6 @@ const std::vector<std::string> optimizers{
   "optimizer={ kind: ADAMW weight_decay: 0.1 }",
   "optimizer={ kind: LAMB }"};
 
-/// The checkpoint of a run's files at this step.
-std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
-                                       const std::string& name) {
-  const auto folder = checkpoint_folder("out") / name;
-  return std::make_shared<checkpoint>(
-    fit_checkpoint(read_checkpoint(files, folder), *context_of(job)));
-}
-
 } // namespace
 
 // Bit for bit, also with batch normalization (state) and a moving average; except for LAMB, whose
@@ -167,7 +159,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
                         {"protocol=SYNC_PS", "optimizer={kind: ADAM}", shards_on_gpu, on_gpu_too,
                          "device[2]=/job:coordinator/task:0/device:GPU:0"}));
   const auto bytes = [&](job_kind job, std::uint32_t index) {
-    return device_memory(*context, {job, index}, 2, devices.get()).device;
+    return device_memory(*context, {job, index}, 2, 2, devices.get()).device;
   };
   // Weights, gradient and two slots of state, of which updates in pieces need a second copy.
   const auto vectors = context->protocol.in_pieces ? 4 + 3 : 4;
@@ -176,10 +168,10 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
   BOOST_TEST(bytes(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
   BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
   BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
-  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, nullptr).device == 0U);
+  BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, 2, nullptr).device == 0U);
   // For a shard, one copy of its gradient or weights; for a worker, weights and a gradient, too.
   const auto pinned = [&](job_kind job, std::uint32_t index) {
-    return device_memory(*context, {job, index}, 2, devices.get()).pinned;
+    return device_memory(*context, {job, index}, 2, 2, devices.get()).pinned;
   };
   BOOST_TEST(pinned(job_kind::ps, 0) + pinned(job_kind::ps, 1)
              == context->parameters().size() * sizeof(float));

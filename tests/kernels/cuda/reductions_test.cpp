@@ -43,10 +43,12 @@ BOOST_AUTO_TEST_CASE(sums_of_all) {
     double sum = 0;
     double absolute = 1;
     double squares = 0;
+    double squares_of_x = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const auto x = static_cast<double>(a[i]);
       const auto d = x - static_cast<double>(b[i]);
       sum += x;
+      squares_of_x += x * x;
       absolute += std::abs(x);
       squares += d * d;
     }
@@ -65,6 +67,8 @@ BOOST_AUTO_TEST_CASE(sums_of_all) {
     check(0.5 * sum, "sum", [&](auto out) { cuda::sum({}, n, x.data(), 0.5, space.data(), out); });
     check(3 * squares, "squared error",
           [&](auto out) { cuda::squared_error({}, n, x.data(), y.data(), 3, space.data(), out); });
+    check(squares_of_x, "sum of squares",
+          [&](auto out) { cuda::sum_of_squares({}, n, x.data(), space.data(), out); });
     const device_array<double> wide(as_doubles(a));
     check(sum, "sum of doubles",
           [&](auto out) { cuda::sum({}, n, wide.data(), 1, space.data(), out); });

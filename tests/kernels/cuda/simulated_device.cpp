@@ -158,7 +158,8 @@ std::unique_ptr<cuda::event> simulated_device::make_event() {
     simulated_event(simulated_streams& all, std::size_t& waits) : streams(&all), count(&waits) {}
 
     void record(cuda::stream where) override { streams->record(stream_of(where), mark); }
-    void hold(cuda::stream where) override { streams->hold(stream_of(where), mark); }
+    /// The stream may be that of another device.
+    void hold(cuda::stream where) override { stream_of(where).owner->hold(stream_of(where), mark); }
     void wait() override {
       ++*count;
       streams->wait(*mark);

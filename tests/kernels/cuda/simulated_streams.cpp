@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 namespace troupe::test {
@@ -11,6 +12,12 @@ namespace troupe::test {
 namespace {
 
 constexpr int not_copied = 0xa5;
+
+/// Held by each call that runs tasks, or looks at them.
+std::unique_lock<std::recursive_mutex> take_turn() {
+  static std::recursive_mutex result;
+  return std::unique_lock{result};
+}
 
 } // namespace
 
@@ -49,7 +56,7 @@ void simulated_streams::run_next(simulated_stream& x) {
   const auto next = std::move(x.tasks.front());
   x.tasks.pop_front();
   ++x.after[x.index];
-  if (next.until)
+  if (next.until && next.until->owner == this)
     std::ranges::transform(x.after, next.until->after, x.after.begin(),
                            [](auto a, auto b) { return std::max(a, b); });
   if (!next.work)
@@ -63,8 +70,13 @@ bool simulated_streams::run_any() {
   for (auto& x : streams_)
     if (can_run(x))
       ready.push_back(&x);
-  if (ready.empty())
-    return false;
+  if (ready.empty()) {
+    const auto waits = [&](const auto& x) {
+      return !x.tasks.empty() && x.tasks.front().until->owner != this;
+    };
+    const auto other = std::ranges::find_if(streams_, waits);
+    return other != streams_.end() && other->tasks.front().until->owner->run_any();
+  }
   run_next(*ready[order_ ? order_->below(ready.size()) : 0]);
   return true;
 }
@@ -75,6 +87,7 @@ void simulated_streams::check_not_recorded() const {
 }
 
 void simulated_streams::push(simulated_stream& x, simulated_stream::task task) {
+  const auto turn = take_turn();
   check_not_recorded();
   x.tasks.push_back(std::move(task));
   if (!order_)
@@ -106,6 +119,8 @@ std::vector<std::function<void()>> simulated_streams::end_recording(simulated_st
 }
 
 void simulated_streams::record(simulated_stream& x, std::shared_ptr<stream_mark> mark) {
+  const auto turn = take_turn();
+  mark->owner = this;
   const auto count = ++mark->recorded;
   push(x,
        {[&x, mark = std::move(mark), count] {
@@ -120,6 +135,7 @@ void simulated_streams::record_time(simulated_stream& x, std::shared_ptr<std::ui
 }
 
 void simulated_streams::hold(simulated_stream& x, std::shared_ptr<const stream_mark> mark) {
+  const auto turn = take_turn();
   if (mark->recorded == 0)
     throw simulation_error("a stream waits for an event that was never recorded");
   const auto count = mark->recorded;
@@ -127,6 +143,7 @@ void simulated_streams::hold(simulated_stream& x, std::shared_ptr<const stream_m
 }
 
 void simulated_streams::wait(const stream_mark& mark) {
+  const auto turn = take_turn();
   check_not_recorded();
   if (mark.recorded == 0)
     throw simulation_error("the host waits for an event that was never recorded");
@@ -136,6 +153,7 @@ void simulated_streams::wait(const stream_mark& mark) {
 }
 
 void simulated_streams::synchronize(simulated_stream& x) {
+  const auto turn = take_turn();
   check_not_recorded();
   while (!x.tasks.empty())
     run_any();
@@ -143,6 +161,7 @@ void simulated_streams::synchronize(simulated_stream& x) {
 }
 
 void simulated_streams::drain() {
+  const auto turn = take_turn();
   while (run_any()) {
   }
 }
@@ -172,6 +191,7 @@ std::vector<simulated_streams::copy*> simulated_streams::copies_of(const void* m
 
 void simulated_streams::copy_in(simulated_stream& x, void* to, const void* from, std::size_t bytes,
                                 std::function<void()> check) {
+  const auto turn = take_turn();
   const auto* source = from;
   if (order_)
     source = add_copy(x, static_cast<std::byte*>(const_cast<void*>(from)), bytes).before.data();
@@ -185,6 +205,7 @@ void simulated_streams::copy_in(simulated_stream& x, void* to, const void* from,
 
 void simulated_streams::copy_out(simulated_stream& x, void* to, const void* from, std::size_t bytes,
                                  std::function<void()> check) {
+  const auto turn = take_turn();
   auto* target = to;
   std::function<void()> check_order = [] {};
   if (order_) {

@@ -21,6 +21,8 @@ using stream_clock = std::vector<std::uint64_t>;
 
 /// What events refer to.
 struct stream_mark {
+  /// The streams of the device that recorded it last.
+  simulated_streams* owner = nullptr;
   /// How often it was recorded, and how many of these tasks have run.
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
@@ -66,6 +68,9 @@ void submit(cuda::stream where, std::function<void()> work);
 /// With and without a seed, this is a fault: something else than kernels and products while a
 /// stream is recorded. If the host reads pinned memory before it has waited for a copy to it, it
 /// reads only bytes 0xa5, even if the copy has already run.
+///
+/// A stream may wait for a mark of another device. A device whose streams all wait runs the other
+/// device, so two threads may use two such devices: calls of all devices take turns.
 class simulated_streams {
 public:
   simulated_streams(std::size_t streams, std::optional<std::uint64_t> seed);
@@ -119,8 +124,8 @@ private:
   copy& add_copy(const simulated_stream& x, std::byte* host, std::size_t bytes);
   std::vector<copy*> copies_of(const void* memory, std::size_t bytes);
   bool can_run(const simulated_stream& x) const;
-  /// Runs a task of any stream. False if there is none. A stream never waits for a later call, so
-  /// there is always one that can run.
+  /// Runs a task of any stream, or of another device for which all of them wait. False if there is
+  /// none. A stream never waits for a later call, so there is always one that can run.
   bool run_any();
   void run_next(simulated_stream& x);
   /// The host has waited for this.

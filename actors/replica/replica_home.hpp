@@ -1,0 +1,20 @@
+#pragma once
+
+#include "kernels/devices/device_replica.hpp"
+#include "messages/residence.hpp"
+
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// Where a worker keeps its replica between steps.
+struct replica_home {
+  /// Null with residence::host.
+  std::shared_ptr<device_replica> gpu;
+  residence where = residence::host;
+  /// The worker and its device, for errors: "worker/0 on GPU:1".
+  std::string device;
+};
+
+} // namespace troupe

@@ -1,0 +1,73 @@
+#include "kernels/cuda/gpu_executor.hpp"
+
+#include "kernels/cpu/executor.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace troupe::cuda {
+
+gpu_executor::gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
+                           std::shared_ptr<const plan> on_cpu, const gpu_options& how,
+                           std::shared_ptr<replica_memory> replica)
+  : replica_(std::move(replica)), work_(make_work(std::move(gpu), std::move(what), how)),
+    on_cpu_(std::move(on_cpu)) {
+  if (!replica_)
+    return;
+  replica_->runs = work_;
+  replica_->gradient = work_->run.gradient().data();
+}
+
+std::shared_ptr<gpu_executor::work> gpu_executor::make_work(std::unique_ptr<device> gpu,
+                                                            std::shared_ptr<const plan> what,
+                                                            const gpu_options& how) {
+  const auto bytes = executor::memory_bytes(*what);
+  try {
+    return std::make_shared<work>(std::move(gpu), std::move(what), how);
+  } catch (const device_error& error) {
+    throw device_error(std::string(error.what()) + ". Batches of this size take "
+                       + std::to_string(bytes / 1'000'000 + 1) + " MB there in all");
+  }
+}
+
+std::optional<run_result> gpu_executor::advance(const run_arguments<float>& x) {
+  if (std::ranges::find(x.weights, nullptr) != x.weights.end())
+    return std::nullopt;
+  return work_->run.advance(x);
+}
+
+// Before the next updates, the host waits for the run that follows, and so for these copies.
+void gpu_executor::take_weights() {
+  auto& run = work_->run;
+  work_->gpu->enter();
+  replica_->updated->hold(run.where());
+  for (const auto& part : replica_->parts)
+    if (part.size > 0)
+      work_->gpu->copy_inside(run.where(), run.weights().data() + part.begin, part.weights,
+                              part.size * sizeof(float));
+}
+
+void gpu_executor::read(std::span<const float> from, std::span<float> to) {
+  if (from.empty())
+    return;
+  work_->gpu->enter();
+  work_->gpu->copy_out(work_->run.where(), to.data(), from.data(), from.size_bytes());
+  work_->gpu->synchronize(work_->run.where());
+}
+
+std::string gpu_executor::find_not_finite(const run_arguments<float>& x) {
+  auto how = x;
+  std::vector<float> weights;
+  std::vector<const float*> pointers;
+  if (x.weights.empty()) {
+    weights.resize(work_->run.weights().size());
+    read(work_->run.weights(), weights);
+    for (const auto& tensor : what().parameters().entries())
+      pointers.push_back(weights.data() + tensor.offset);
+    how.weights = pointers;
+  }
+  return troupe::executor<float>(on_cpu_).find_not_finite(how);
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/executor.hpp"
+#include "kernels/cuda/replica_memory.hpp"
+#include "kernels/devices/device_executor.hpp"
+#include "kernels/plan/plan.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace troupe::cuda {
+
+/// An executor with its own device object.
+class gpu_executor final : public device_executor {
+public:
+  /// Throws like troupe::cuda::executor, and says how much memory the plan takes.
+  /// @param on_cpu the same computation as a plan for the CPU
+  /// @param replica whose weights it may take; null if there is none
+  gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
+               std::shared_ptr<const plan> on_cpu, const gpu_options& how,
+               std::shared_ptr<replica_memory> replica = {});
+
+  std::optional<run_result> advance(const run_arguments<float>& x) override;
+  void give_sums(std::span<const double> totals, std::size_t rows) override {
+    work_->run.give_sums(totals, rows);
+  }
+  void restart() noexcept override { work_->run.restart(); }
+  std::string find_not_finite(const run_arguments<float>& x) override;
+  std::span<const float> fetched(std::size_t index) override { return work_->run.fetched(index); }
+  const plan& what() const noexcept override { return work_->run.what(); }
+  bool keeps_weights() const override { return true; }
+  void take_weights() override;
+  void read_gradient(std::span<float> out) override { read(work_->run.gradient(), out); }
+
+private:
+  struct work {
+    work(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what, const gpu_options& how)
+      : gpu(std::move(gpu)), run(*this->gpu, std::move(what), how) {}
+
+    std::unique_ptr<device> gpu; // outlives run
+    executor run;
+  };
+
+  static std::shared_ptr<work> make_work(std::unique_ptr<device> gpu,
+                                         std::shared_ptr<const plan> what, const gpu_options& how);
+  void read(std::span<const float> from, std::span<float> to);
+
+  std::shared_ptr<replica_memory> replica_; // outlives work_, which reads its weights
+  /// A replica shares it: its updaters may still read the gradient.
+  std::shared_ptr<work> work_;
+  std::shared_ptr<const plan> on_cpu_;
+};
+
+} // namespace troupe::cuda

@@ -1,0 +1,34 @@
+#include "kernels/cuda/gpu_replica.hpp"
+
+#include "kernels/cuda/gpu_executor.hpp"
+#include "kernels/cuda/updater.hpp"
+
+#include <exception>
+#include <utility>
+
+namespace troupe::cuda {
+
+replica_memory::~replica_memory() {
+  runs = nullptr;
+  try {
+    updates->enter();               // also for the members: their memory is freed next
+  } catch (const std::exception&) { // nobody needs it any more
+  }
+}
+
+gpu_replica::gpu_replica(std::function<std::unique_ptr<device>()> open)
+  : open_(std::move(open)), memory_(std::make_shared<replica_memory>(open_())) {}
+
+updater_maker gpu_replica::updaters_from(std::size_t begin) {
+  return [memory = memory_, begin](const updater_sizes& sizes) {
+    return std::make_unique<updater>(memory, begin, sizes);
+  };
+}
+
+std::unique_ptr<device_executor> gpu_replica::make_executor(std::shared_ptr<const plan> what,
+                                                            std::shared_ptr<const plan> on_cpu,
+                                                            const gpu_options& how) {
+  return std::make_unique<gpu_executor>(open_(), std::move(what), std::move(on_cpu), how, memory_);
+}
+
+} // namespace troupe::cuda

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "tests/kernels/cuda/simulated_device.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace troupe::test {
+
+/// What was copied between devices and the host.
+struct traffic {
+  /// Bytes to the devices, and from there.
+  std::size_t in = 0;
+  std::size_t out = 0;
+  /// Copies of announced batches, while a device computed others.
+  std::size_t uploads = 0;
+};
+
+/// Adds its copies to a count that it shares with other devices: uploads when it ends, bytes at
+/// once.
+class counting_device final : public simulated_device {
+public:
+  counting_device(std::optional<std::uint64_t> order, std::shared_ptr<traffic> all)
+    : simulated_device(order), all_(std::move(all)) {}
+  ~counting_device() override { all_->uploads += uploads(); }
+
+  void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    all_->in += bytes;
+    simulated_device::copy_in(where, to, from, bytes);
+  }
+  void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
+    all_->out += bytes;
+    simulated_device::copy_out(where, to, from, bytes);
+  }
+
+private:
+  std::shared_ptr<traffic> all_;
+};
+
+} // namespace troupe::test

@@ -1,0 +1,84 @@
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/simulator.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace troupe::test {
+
+/// Waits for events, by a stream or by the host.
+struct event_waits {
+  /// The number of the one that is left out; by default none.
+  std::size_t forgotten = ~std::size_t{0};
+  /// Waits so far, with the forgotten one.
+  std::size_t so_far = 0;
+};
+
+/// Forgets one of the waits that it shares with other devices.
+class forgetful_device final : public simulated_device {
+public:
+  forgetful_device(std::uint64_t seed, event_waits& waits)
+    : simulated_device(seed), waits_(&waits) {}
+
+  std::unique_ptr<cuda::event> make_event() override {
+    struct lost final : cuda::event {
+      void record(cuda::stream where) override { inner->record(where); }
+      void hold(cuda::stream where) override {
+        if (waits->so_far++ != waits->forgotten)
+          inner->hold(where);
+      }
+      void wait() override {
+        if (waits->so_far++ != waits->forgotten)
+          inner->wait();
+      }
+      std::unique_ptr<cuda::event> inner;
+      event_waits* waits = nullptr;
+    };
+    auto result = std::make_unique<lost>();
+    result->inner = simulated_device::make_event();
+    result->waits = waits_;
+    return result;
+  }
+  void release(void* memory) noexcept override { free_simulated(memory); }
+  void release_pinned(void*) noexcept override {}
+
+private:
+  event_waits* waits_;
+};
+
+/// True if some order of the streams shows that a wait is missing: run() differs, or finds a fault.
+/// @param run gets a function that makes devices; it may make several
+template <class Run, class Same>
+bool is_missed(std::size_t forgotten, Run run, Same is_right) {
+  constexpr std::uint64_t orders = 100;
+  for (std::uint64_t seed = 0; seed < orders; ++seed)
+    try {
+      event_waits waits{forgotten};
+      if (!is_right(run([&] { return std::make_unique<forgetful_device>(seed, waits); })))
+        return true;
+    } catch (const simulation_error&) {
+      return true;
+    }
+  return false;
+}
+
+/// Checks that a run gives the same without streams as with all waits, of which there are so many,
+/// and that it misses each of them.
+template <class Run, class Same>
+void check_all_are_needed(std::size_t count, Run run, Same same) {
+  const auto expected = run([] { return std::make_unique<simulated_device>(); });
+  const auto is_right = [&](const auto& x) { return same(x, expected); };
+  event_waits waits;
+  BOOST_TEST(is_right(run([&] { return std::make_unique<forgetful_device>(0, waits); })));
+  BOOST_TEST(waits.so_far == count);
+  for (std::size_t i = 0; i < count; ++i)
+    BOOST_TEST(is_missed(i, run, is_right), "nothing shows that wait " << i << " is missing");
+}
+
+} // namespace troupe::test

@@ -1,0 +1,350 @@
+// The weights of a replica stay on a GPU: an executor and two updaters, each with its own device
+// object.
+
+#include "kernels/cuda/gpu_executor.hpp"
+#include "kernels/cuda/replica_memory.hpp"
+#include "kernels/cuda/updater.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
+#include "tests/kernels/cuda/counting_device.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
+#include "tests/kernels/cuda/forgetful_device.hpp"
+#include "tests/kernels/cuda/simulated_device.hpp"
+#include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::size_t rows = 7;
+constexpr std::size_t steps = 4;
+
+optimizer rule() {
+  optimizer result;
+  result.kind = optimizer_kind::adam;
+  return result;
+}
+
+std::vector<update_part> parts_of(std::size_t n) {
+  return {{{0, n}, parameter_kind::trainable, rule(), 0.01, 0}};
+}
+
+range_update update_of(const std::vector<update_part>& parts, std::uint64_t step) {
+  range_update result;
+  result.parts = parts;
+  result.scale = 1.0 / rows;
+  result.step = step;
+  return result;
+}
+
+/// What steps of training give.
+struct trained {
+  std::vector<std::vector<float>> weights; // of all parameters, by step
+  std::vector<double> losses;
+  std::vector<double> norms; // squared
+};
+
+bool same(const trained& a, const trained& b) {
+  return a.losses == b.losses && std::ranges::equal(a.weights, b.weights, same_bits);
+}
+
+/// The model of all tests, and its batches.
+struct example {
+  example() {
+    build_classifier(m);
+    m.draw(rows, 5);
+    what = m.plan_for(cuda::gpu_plan_options(), rows);
+    on_cpu = m.plan_for(cpu_plan_options(), rows);
+    for (const auto& x : m.weights)
+      initial.insert(initial.end(), x.begin(), x.end());
+  }
+
+  run_arguments<float> arguments(std::span<const feed<float>> feeds, std::uint64_t step) const {
+    run_arguments<float> result;
+    result.rows = rows;
+    result.feeds = feeds;
+    result.seed = step;
+    return result;
+  }
+
+  model m;
+  std::shared_ptr<const plan> what, on_cpu;
+  std::vector<float> initial;
+};
+
+/// Weights and gradients travel through the host, and the CPU updates.
+trained by_host(const example& x) {
+  simulated_device gpu;
+  cuda::executor there(gpu, x.what);
+  const auto n = x.initial.size();
+  const auto updates = make_cpu_updater({n, rule().slots(), false, false});
+  const auto parts = parts_of(n);
+  const auto feeds = x.m.feeds();
+  auto weights = x.initial;
+  trained result;
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    std::vector<float> gradient(n);
+    std::vector<const float*> pointers;
+    for (const auto& tensor : x.what->parameters().entries())
+      pointers.push_back(weights.data() + tensor.offset);
+    auto how = x.arguments(feeds, step);
+    how.weights = pointers;
+    how.gradient = gradient;
+    result.losses.push_back(there.run(how).loss);
+    result.norms.push_back(squared_norm(x.what->parameters(), {0, n}, gradient));
+    auto update = update_of(parts, step);
+    update.weights = weights;
+    update.gradient = gradient;
+    update.updated = weights;
+    updates->apply(update);
+    result.weights.push_back(weights);
+  }
+  return result;
+}
+
+/// A replica whose parameters are divided between two updaters.
+struct replica {
+  template <class Make>
+  replica(const example& x, Make make, bool gradient_there)
+    : n(x.initial.size()), memory(std::make_shared<cuda::replica_memory>(make())) {
+    for (const auto& where : split_evenly(n, 2)) {
+      ranges.push_back(where);
+      parts.push_back(parts_of(where.size()));
+      const updater_sizes sizes{where.size(), rule().slots(), false, false, gradient_there};
+      updaters.push_back(std::make_unique<cuda::updater>(memory, where.begin, sizes, piece));
+      updaters.back()->write_weights(std::span{x.initial}.subspan(where.begin, where.size()));
+    }
+    run = std::make_unique<cuda::gpu_executor>(make(), x.what, x.on_cpu, gpu_options{}, memory);
+  }
+
+  /// @param gradient of the host, or empty
+  void stage(std::uint64_t step, std::span<const float> gradient) {
+    for (std::size_t i = 0; i < updaters.size(); ++i) {
+      auto update = update_of(parts[i], step);
+      if (!gradient.empty())
+        update.gradient = gradient.subspan(ranges[i].begin, ranges[i].size());
+      updaters[i]->stage(update);
+    }
+  }
+  void publish() {
+    for (auto& x : updaters)
+      x->publish();
+  }
+  std::vector<float> weights() {
+    std::vector<float> result(n);
+    for (std::size_t i = 0; i < updaters.size(); ++i)
+      updaters[i]->read_weights(std::span{result}.subspan(ranges[i].begin, ranges[i].size()));
+    return result;
+  }
+
+  static constexpr std::size_t piece = 600;
+  std::size_t n;
+  std::shared_ptr<cuda::replica_memory> memory;
+  std::vector<range> ranges;
+  std::vector<std::vector<update_part>> parts;
+  std::vector<std::unique_ptr<cuda::updater>> updaters;
+  std::unique_ptr<cuda::gpu_executor> run;
+};
+
+/// Steps of a replica. Only the last weights are read, because reading waits.
+template <class Make>
+trained by_replica(const example& x, Make make, bool gradient_there) {
+  replica there(x, make, gradient_there);
+  const auto feeds = x.m.feeds();
+  trained result;
+  std::vector<float> gradient(gradient_there ? 0 : there.n);
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    auto how = x.arguments(feeds, step);
+    how.gradient = gradient;
+    there.run->take_weights();
+    const auto end = there.run->advance(how).value();
+    result.losses.push_back(end.loss);
+    result.norms.push_back(end.squared_norm);
+    there.stage(step, gradient);
+    there.publish();
+  }
+  result.weights.push_back(there.weights());
+  return result;
+}
+
+std::size_t pieces_of(std::size_t n) {
+  std::size_t result = 0;
+  for (const auto& where : split_evenly(n, 2))
+    result += (where.size() + replica::piece - 1) / replica::piece;
+  return result;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_replica)
+
+// The same bits, in all orders of streams. The norm is added up in another order.
+BOOST_AUTO_TEST_CASE(a_replica_trains_as_through_the_host) {
+  const example x;
+  const auto expected = by_host(x);
+  with_all_orders([&](std::optional<std::uint64_t> order) {
+    for (const bool gradient_there : {false, true}) {
+      const auto actual = by_replica(
+        x, [&] { return std::make_unique<simulated_device>(order); }, gradient_there);
+      BOOST_TEST(actual.losses == expected.losses, boost::test_tools::per_element());
+      BOOST_TEST(same_bits(actual.weights.back(), expected.weights.back()));
+      for (std::size_t i = 0; gradient_there && i < steps; ++i)
+        BOOST_TEST(std::fabs(actual.norms[i] / expected.norms[i] - 1) <= 1e-12);
+    }
+  });
+}
+
+// A step copies its feeds, and the loss and the norm. It allocates nothing, and waits once.
+BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
+  const example x;
+  const auto feeds = x.m.feeds();
+  with_all_orders([&](std::optional<std::uint64_t> order) {
+    const auto all = std::make_shared<traffic>();
+    std::vector<const simulated_device*> devices;
+    replica there(
+      x,
+      [&] {
+        auto result = std::make_unique<counting_device>(order, all);
+        devices.push_back(result.get());
+        return result;
+      },
+      true);
+    const auto count = [&](auto what) {
+      std::size_t result = 0;
+      for (const auto* const gpu : devices)
+        result += (gpu->*what)();
+      return result;
+    };
+    for (auto& updates : there.updaters)
+      updates->reserve_stage();
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+      *all = {};
+      const auto allocations = count(&simulated_device::allocations);
+      const auto waits = count(&simulated_device::waits);
+      there.run->take_weights();
+      there.run->advance(x.arguments(feeds, step)).value();
+      there.stage(step, {});
+      there.publish();
+      BOOST_TEST(count(&simulated_device::allocations) == allocations);
+      BOOST_TEST(count(&simulated_device::waits) == waits + 1);
+      BOOST_TEST(all->in < rows * 40 * sizeof(float));
+      BOOST_TEST(all->out < 100U);
+    }
+  });
+}
+
+// In each step, the executor's waits for the updates, for its last segment, and of the host. With a
+// gradient of the host, there are two waits per segment, and the host waits for each piece of the
+// gradient before the next one takes its place.
+BOOST_AUTO_TEST_CASE(a_replica_needs_every_wait_for_an_event) {
+  const example x;
+  std::set<std::size_t> ends;
+  for (const auto& bucket : x.what->buckets())
+    ends.insert(bucket.ready_after);
+  for (const bool there : {true, false})
+    check_all_are_needed(
+      there ? steps * 3 : steps * (1 + 2 * ends.size()) + (steps - 1) * pieces_of(x.initial.size()),
+      [&](auto make) { return by_replica(x, make, there); }, same);
+}
+
+// An update that is not published changes nothing. Other weights take the place of those of the
+// GPU.
+BOOST_AUTO_TEST_CASE(updates_that_are_dropped_and_weights_that_are_written) {
+  const example x;
+  const auto feeds = x.m.feeds();
+  with_all_orders([&](std::optional<std::uint64_t> order) {
+    replica there(
+      x, [&] { return std::make_unique<simulated_device>(order); }, true);
+    there.run->take_weights();
+    const auto first = there.run->advance(x.arguments(feeds, 1)).value();
+    there.stage(1, {});
+    BOOST_TEST(same_bits(there.weights(), x.initial));
+    there.run->take_weights();
+    BOOST_TEST(there.run->advance(x.arguments(feeds, 1)).value().loss == first.loss);
+    there.stage(1, {});
+    there.publish();
+    BOOST_TEST(!same_bits(there.weights(), x.initial));
+    for (std::size_t i = 0; i < there.updaters.size(); ++i)
+      there.updaters[i]->write_weights(
+        std::span{x.initial}.subspan(there.ranges[i].begin, there.ranges[i].size()));
+    there.run->take_weights();
+    BOOST_TEST(there.run->advance(x.arguments(feeds, 1)).value().loss == first.loss);
+  });
+}
+
+// The updaters and the executor may end in any order, in the middle of work.
+BOOST_AUTO_TEST_CASE(the_ends_of_a_replica) {
+  const example x;
+  const auto feeds = x.m.feeds();
+  with_all_orders([&](std::optional<std::uint64_t> order) {
+    for (const bool updaters_first : {false, true}) {
+      replica there(
+        x, [&] { return std::make_unique<simulated_device>(order); }, true);
+      there.run->take_weights();
+      there.run->advance(x.arguments(feeds, 1)).value();
+      there.stage(1, {});
+      there.publish();
+      there.run->take_weights();
+      there.memory = nullptr;
+      if (updaters_first)
+        there.updaters.clear();
+      there.run = nullptr;
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
+  example x;
+  const auto feeds = x.m.feeds();
+  replica there(
+    x, [] { return std::make_unique<simulated_device>(); }, true);
+  x.initial.back() = std::numeric_limits<float>::infinity();
+  there.updaters.back()->write_weights(
+    std::span{x.initial}.subspan(there.ranges.back().begin, there.ranges.back().size()));
+  there.run->take_weights();
+  auto how = x.arguments(feeds, 1);
+  BOOST_TEST(std::isnan(there.run->advance(how).value().squared_norm));
+  std::vector<float> gradient(there.n);
+  there.run->read_gradient(gradient);
+  BOOST_TEST(!std::ranges::all_of(gradient, [](float y) { return std::isfinite(y); }));
+  // The weights are those of the GPU.
+  how.gradient = gradient;
+  BOOST_TEST(there.run->find_not_finite(how).starts_with("weights "));
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_a_replica) {
+  const example x;
+  for (const bool gradient_there : {false, true}) {
+    std::vector<const simulated_device*> devices;
+    replica there(
+      x,
+      [&] {
+        auto result = std::make_unique<simulated_device>();
+        devices.push_back(result.get());
+        return result;
+      },
+      gradient_there);
+    for (auto& updates : there.updaters)
+      updates->reserve_stage();
+    const updater_sizes all{there.n, rule().slots(), false, false, gradient_there};
+    BOOST_TEST(devices[0]->allocated_bytes() == cuda::updater::memory_bytes(all, true));
+    BOOST_TEST(devices[0]->pinned_bytes() == cuda::updater::pinned_bytes(all));
+    BOOST_TEST(devices[1]->allocated_bytes() == cuda::executor::memory_bytes(*x.what));
+    BOOST_TEST(devices[1]->pinned_bytes() == cuda::executor::pinned_bytes(*x.what));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
