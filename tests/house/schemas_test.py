@@ -14,12 +14,12 @@ from used_headers_test import Sources
 # (`namespace proto { class Job; }`), or give the part that is needed its own schema, as names.proto.
 MOST = {
     "collective": 20,
-    "data": 180,
+    "data": 185,
     "job": 240,
     "names": 205,
     "pieces": 30,
     "store": 20,
-    "wire": 235,
+    "wire": 240,
 }
 
 
