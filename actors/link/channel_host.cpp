@@ -102,7 +102,8 @@ channel_host::channel_host(caf::actor_system& sys, channel_host_options options,
                            file_descriptor listener)
   : sys_(sys), options_(std::move(options)), remote_(std::move(listener)),
     epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-    spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), timer_(std::make_shared<timer>()) {
+    spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), timer_(std::make_shared<timer>()),
+    turn_(std::make_shared<reader_turn>()) {
   if (!epoll_ || !bell_)
     fail_with("epoll");
   if (options_.local) {
@@ -129,7 +130,7 @@ channel_host::~channel_host() {
 }
 
 void channel_host::stop() {
-  turn_.close();
+  turn_->close();
   {
     const std::lock_guard guard{mutex_};
     stopping_ = true;
@@ -168,7 +169,7 @@ void channel_host::run() {
   bool stops = false;
   time_point last{};
   for (;;) {
-    turn_.wait();
+    turn_->wait();
     // After all handlers: one of them may have silenced the bell that stop() rang.
     if (!stops) {
       const std::lock_guard guard{mutex_};
@@ -193,7 +194,9 @@ bool channel_host::handle_events(int timeout) {
 }
 
 bool channel_host::read_until(function_ref<bool()> done, std::chrono::nanoseconds patience) {
-  if (!turn_.take([this] { ring(bell_.get()); }))
+  if (done())
+    return true;
+  if (!turn_->take([this] { ring(bell_.get()); }))
     return done();
   auto last = std::chrono::steady_clock::now();
   bool is_done = done();
@@ -204,7 +207,7 @@ bool channel_host::read_until(function_ref<bool()> done, std::chrono::nanosecond
       std::this_thread::yield(); // Others may need this core, even the one that answers.
     is_done = done();
   }
-  turn_.give_back(!is_done);
+  turn_->give_back(!is_done);
   return is_done;
 }
 
@@ -223,6 +226,7 @@ void channel_host::post(std::function<void()> task) {
     tasks_.push_back(std::move(task));
   }
   ring(bell_.get());
+  turn_->recall();
 }
 
 void channel_host::run_tasks() {
@@ -311,6 +315,7 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
   how.limits.grace = options_.grace;
   how.wake = [timer = timer_] { timer->set(tick); };
   how.wake_later = [timer = timer_] { timer->set(long_tick); };
+  how.full = [turn = turn_] { turn->recall(); };
   return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
 }
 

@@ -143,8 +143,8 @@ private:
   /// Number of background threads, because connecting and resolving names take time.
   int background_ = 0;
 
-  /// Who may use the members below.
-  reader_turn turn_;
+  /// Who may use the members below. It may outlive this object, because channels use it.
+  std::shared_ptr<reader_turn> turn_;
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;

@@ -10,7 +10,7 @@ void reader_turn::wait() {
   changed_.notify_all();
   while (lent_) {
     const auto before = takes_;
-    const bool given_back = changed_.wait_for(lock, absence, [this] { return !lent_; });
+    const bool given_back = changed_.wait_for(lock, absence_, [this] { return !lent_; });
     if (!given_back && takes_ == before && !other_reads_)
       lent_ = false;
   }
@@ -25,9 +25,12 @@ void reader_turn::close() {
 
 bool reader_turn::take(function_ref<void()> interrupt) {
   std::unique_lock lock{mutex_};
-  if (other_reads_ || closed_)
+  if (other_reads_ || closed_) {
+    recalled_ = true;
     return false;
+  }
   other_reads_ = true;
+  recalled_ = false;
   ++takes_;
   lent_ = true;
   if (owner_reads_)
@@ -39,10 +42,19 @@ bool reader_turn::take(function_ref<void()> interrupt) {
 void reader_turn::give_back(bool now) {
   const std::lock_guard guard{mutex_};
   other_reads_ = false;
-  if (now || closed_)
+  if (now || closed_ || recalled_)
     lent_ = false;
   if (!lent_)
     changed_.notify_all();
+}
+
+void reader_turn::recall() {
+  const std::lock_guard guard{mutex_};
+  recalled_ = true;
+  if (other_reads_ || !lent_)
+    return;
+  lent_ = false;
+  changed_.notify_all();
 }
 
 } // namespace troupe

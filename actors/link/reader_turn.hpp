@@ -19,8 +19,9 @@ namespace troupe {
 /// Thread-safe.
 class reader_turn {
 public:
-  /// The owner reads again after nobody else has begun to read for this long.
-  static constexpr std::chrono::milliseconds absence{1};
+  /// @param absence the owner reads again after nobody else has begun to read for this long
+  explicit reader_turn(std::chrono::milliseconds absence = std::chrono::milliseconds{1}) noexcept
+    : absence_(absence) {}
 
   // -- for the owner
 
@@ -34,14 +35,20 @@ public:
   void close();
 
   /// Waits until the owner stands aside. Returns false if another thread reads instead of the
-  /// owner, or after close(). Otherwise, give_back() must follow.
+  /// owner, which then comes back as soon as that thread has read; also after close(). Otherwise,
+  /// give_back() must follow.
   /// @param interrupt makes the owner call wait(); called with the mutex of this object held
   bool take(function_ref<void()> interrupt);
 
   /// @param now the owner comes back at once
   void give_back(bool now);
 
+  /// The owner comes back at once, or when the thread that now reads gives back its turn: there is
+  /// work for which nobody else waits.
+  void recall();
+
 private:
+  std::chrono::milliseconds absence_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
@@ -49,6 +56,7 @@ private:
   bool lent_ = false;
   bool owner_reads_ = true;
   bool other_reads_ = false;
+  bool recalled_ = false;
   /// Number of calls of take() that succeeded.
   std::uint64_t takes_ = 0;
 };

@@ -256,8 +256,11 @@ void stream_channel::flush() {
     const auto sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR)
       continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (options_.full)
+        options_.full();
       return;
+    }
     if (sent < 0) {
       // The reading thread also notices if the connection ended. Other errors, such as a lack of
       // memory, may be temporary.

@@ -47,6 +47,9 @@ struct stream_options {
   std::function<void()> wake;
   /// Asks for such a call a little later. Null: the same as `wake`.
   std::function<void()> wake_later;
+  /// Called when the socket takes no more data, with a mutex of the channel held: on_writable()
+  /// must follow when it does. Null if a thread waits for that in any case.
+  std::function<void()> full;
 };
 
 /// Exchanges messages between two processes over a socket. A payload goes from the sender's buffer

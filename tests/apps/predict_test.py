@@ -236,7 +236,7 @@ class Features(TestCase):
     def test_fewer_records_than_a_batch(self):
         table = self.write("many.csv", "a,b,y\n" + "".join(f"{i},{i % 3},{2 * i}\n" for i in range(20)))
         few = self.write("few.csv", "a,b,y\n1,2,3\n4,5,6\n7,8,9\n")
-        self.train(f'csv {{ path: "{table}" target: "y" }} batch: 16',
+        self.train(f'csv {{ path: "{table}" features: "a" features: "b" target: "y" }} batch: 16',
                    "model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR } ")
         self.assertEqual(len(self.predict("--set", f"data.csv.path={few}")), 3)
 

@@ -188,10 +188,10 @@ BOOST_AUTO_TEST_CASE(comparisons_that_do_not_hold) {
     return weight_decay_text(*make_job_context(job, shape_of(*build_data(job).train)));
   };
   BOOST_TEST(text({}).find("intercept") != std::string::npos);
-  const auto frozen = text({"model.freeze=*.bias"});
+  const auto frozen = text({"model.freeze[0]=*.bias"});
   BOOST_TEST(frozen.find("Ridge") != std::string::npos);
   BOOST_TEST(frozen.find("intercept") == std::string::npos);
-  BOOST_TEST(text({"model.freeze=*.weight"}) == "");
+  BOOST_TEST(text({"model.freeze[0]=*.weight"}) == "");
   BOOST_TEST(text({"optimizer.l1=0.1"}) == "");
 }
 

@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(the_owner_comes_back) {
   for (const bool now : {true, false}) {
     BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
     const auto before = own.rounds();
-    std::this_thread::sleep_for(10 * reader_turn::absence);
+    std::this_thread::sleep_for(10ms);
     BOOST_TEST(own.rounds() == before); // not while another thread reads
     turn.give_back(now);
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -145,13 +145,38 @@ BOOST_AUTO_TEST_CASE(the_owner_comes_back) {
   }
 }
 
+// Otherwise, this owner would not come back.
+BOOST_AUTO_TEST_CASE(work_for_the_owner) {
+  reader_turn turn{1h};
+  owner own{turn};
+  for (const std::string why : {"recall", "recall while it reads", "refused", "now"}) {
+    BOOST_TEST_CONTEXT(why) {
+      BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
+      const auto before = own.rounds();
+      turn.give_back(false);
+      BOOST_TEST_REQUIRE(turn.take([] {}));
+      if (why == "recall while it reads")
+        turn.recall();
+      if (why == "refused")
+        BOOST_TEST(!turn.take([] {}));
+      BOOST_TEST(own.rounds() == before);
+      turn.give_back(why == "now");
+      if (why == "recall")
+        turn.recall();
+      const auto until = std::chrono::steady_clock::now() + patience;
+      while (own.rounds() == before && std::chrono::steady_clock::now() < until)
+        std::this_thread::yield();
+      BOOST_TEST(own.rounds() > before);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(nobody_takes_a_closed_turn) {
   reader_turn turn;
   owner own{turn};
   BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
   auto closing = std::async(std::launch::async, [&] { turn.close(); });
-  BOOST_TEST(
-    (closing.wait_for(10 * reader_turn::absence) == std::future_status::timeout)); // it is read
+  BOOST_TEST((closing.wait_for(10ms) == std::future_status::timeout)); // it is read
   turn.give_back(false);
   closing.get();
   BOOST_TEST(!turn.take([] {}));

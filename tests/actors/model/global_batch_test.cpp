@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(data_without_workers) {
   BOOST_TEST(build_data(job).train->size() == 50u);
   apply_override(job, "data.global_batch=60");
   divide_batch(job, 1);
-  BOOST_TEST(contains(error_of([&] { build_data(job); }), "data.batch: 60 is more than"));
+  BOOST_TEST(contains(error_of([&] { build_training_data(job); }), "data.batch: 60 is more than"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
