@@ -230,7 +230,8 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_continues_with_the_scales) {
         const auto whole = simulate(first.options).summary;
         BOOST_TEST_REQUIRE(whole.failure == "");
         for (const std::uint64_t step : {5, 11, 16}) {
-          for (const auto& mark : first.load(step, job)->manifest.marks)
+          const auto saved = first.load(step, job);
+          for (const auto& mark : saved->manifest.marks)
             BOOST_TEST(mark.loss_scale.value().value > 1U);
           BOOST_TEST(simulate(going_on(first, job, 2, ps, step)).summary.weights_sha256
                      == whole.weights_sha256);
