@@ -129,41 +129,35 @@ BOOST_AUTO_TEST_CASE(products_of_both_types) {
 
 // A lane that does not take part stops a GPU, or makes its result undefined.
 BOOST_AUTO_TEST_CASE(products_need_all_lanes) {
-  contains(fault_of(
-             [](const thread& t) {
-               const auto tile = ones(t);
-               const auto a = load_left(t, tile);
-               const auto b = load_right(t, tile);
-               sum_tile sum{};
-               if (t.index() != 37)
-                 add_product(t, a, b, sum);
-             },
-             1, shared_bytes),
+  // `act` gets a thread and a function that multiplies.
+  const auto fault = [](auto act) {
+    return fault_of(
+      [act](const thread& t) {
+        const auto tile = ones(t);
+        const auto a = load_left(t, tile);
+        const auto b = load_right(t, tile);
+        sum_tile sum{};
+        act(t, [&] { add_product(t, a, b, sum); });
+      },
+      1, shared_bytes);
+  };
+  contains(fault([](const thread& t, auto multiply) {
+             if (t.index() != 37)
+               multiply();
+           }),
            "thread 37: does not reach a product at line");
-  contains(fault_of(
-             [](const thread& t) {
-               const auto tile = ones(t);
-               const auto a = load_left(t, tile);
-               const auto b = load_right(t, tile);
-               sum_tile sum{};
-               if (t.lane() == 0)
-                 t.shuffle_xor(1, 1);
-               else
-                 add_product(t, a, b, sum);
-             },
-             1, shared_bytes),
+  contains(fault([](const thread& t, auto multiply) {
+             if (t.lane() == 0)
+               t.shuffle_xor(1, 1);
+             else
+               multiply();
+           }),
            "waits in a product at line");
-  BOOST_TEST(fault_of(
-               [](const thread& t) {
-                 const auto tile = ones(t);
-                 const auto a = load_left(t, tile);
-                 const auto b = load_right(t, tile);
-                 sum_tile sum{};
-                 if (t.warp() != 1)
-                   add_product(t, a, b, sum);
-               },
-               1, shared_bytes)
-             == "(no error)");
+  const auto whole_warps = [](const thread& t, auto multiply) {
+    if (t.warp() != 1)
+      multiply();
+  };
+  BOOST_TEST(fault(whole_warps) == "(no error)");
 }
 
 BOOST_AUTO_TEST_CASE(rows_of_tiles_are_aligned) {
