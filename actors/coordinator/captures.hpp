@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/checkpoint/checkpoint_assembly.hpp"
+#include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "actors/checkpoint/checkpoint_writer.hpp"
 #include "actors/coordinator/coordinator_parts.hpp"
 #include "actors/coordinator/epoch_weights.hpp"
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -24,6 +26,9 @@ struct captures_options {
   std::shared_ptr<storage> files;
   /// Version of the weights at the start of this run; 0 unless the run continues from a checkpoint.
   std::uint64_t first_version = 0;
+  /// The marks of that checkpoint. Until a worker's first gradient, its loss scale is that of
+  /// these.
+  std::vector<checkpoint_mark> resumed_marks;
   /// The best evaluation of the run that this one continues.
   best_evaluation best;
   /// May be null.

@@ -138,6 +138,8 @@ void captures::next_checkpoint() {
       marks.back().updates = least.updates();
     if (least.has_loss_scale())
       marks.back().loss_scale = from_proto(least.loss_scale());
+    else if (options_.context->training->loss_scale_feed())
+      marks.back().loss_scale = resumed_scale(options_.resumed_marks, worker.task.index);
   }
   ask(
     this, run_, requests(),

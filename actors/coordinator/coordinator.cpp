@@ -93,9 +93,10 @@ void coordinator::start_parts() {
   capturing.spawner = options_.spawner;
   capturing.device = options_.device;
   capturing.progress = progress_;
-  captures_ = options_.spawner.spawn_light<captures>(system(), std::move(capturing));
   if (options_.resume)
     resumed_marks_ = options_.resume->manifest.marks;
+  capturing.resumed_marks = resumed_marks_;
+  captures_ = options_.spawner.spawn_light<captures>(system(), std::move(capturing));
   const auto before = options_.resume ? options_.resume->manifest.view : 0;
   view_.number = std::max(before, options_.after.last) + 1;
   training_run_options running;

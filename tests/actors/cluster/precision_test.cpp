@@ -260,6 +260,15 @@ BOOST_AUTO_TEST_CASE(scales_of_another_number_of_workers) {
     BOOST_TEST_REQUIRE(resumed.size() == 3U);
     for (std::uint32_t i = 0; i < 3; ++i)
       BOOST_TEST(resumed[i].loss_scale.value().value == resumed_scale(marks, i).value().value);
+    // Also those before the first gradient of a worker.
+    for (const auto& name : second.checkpoints()) {
+      const auto saved = second.load(checkpoint_step(name), job);
+      for (std::uint32_t i = 0; i < 3; ++i)
+        BOOST_TEST(
+          (saved->manifest.marks.at(i).loss_scale
+           && saved->manifest.marks.at(i).loss_scale->value == resumed_scale(marks, i)->value),
+          name << ", worker " << i);
+    }
   }
 }
 
