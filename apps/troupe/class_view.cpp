@@ -1,5 +1,6 @@
 #include "apps/troupe/class_view.hpp"
 
+#include "actors/model/data_split.hpp"
 #include "actors/model/dataset_labels.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/text_table.hpp"
@@ -53,9 +54,11 @@ std::string name_of(const job_data& data, std::size_t which) {
 
 /// The warning about a class in a part; empty if there is none.
 std::string warning_of(const std::string& name, const part& x, std::size_t which,
-                       double share_of_all) {
+                       double share_of_all, std::uint64_t total, std::size_t parts) {
   const auto n = static_cast<double>(x.counts[which]);
   const auto expected = share_of_all * static_cast<double>(x.records);
+  if (n == 0 && total < parts)
+    return fmt::format("class {} has no record in {}: it has only {} in all", name, x.name, total);
   if (n == 0)
     return fmt::format("class {} has no record in {}", name, x.name);
   const bool far = std::abs(n - expected) > deviations * std::sqrt(expected)
@@ -81,6 +84,9 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
   }
   text_table table{std::move(head)};
   std::vector<std::string> warnings;
+  // A class with fewer records than there are parts is missing in one of them, however they are
+  // drawn.
+  bool avoidable = false;
   for (std::size_t c = 0; c < classes; ++c) {
     std::vector<std::string> row{name_of(data, c)};
     std::uint64_t total = 0;
@@ -93,9 +99,12 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
     for (const auto& x : parts)
       if (total > 0 && parts.size() > 1)
         if (auto text = warning_of(name_of(data, c), x, c,
-                                   static_cast<double>(total) / static_cast<double>(all));
-            !text.empty())
+                                   static_cast<double>(total) / static_cast<double>(all), total,
+                                   parts.size());
+            !text.empty()) {
           warnings.push_back(std::move(text));
+          avoidable = avoidable || total >= parts.size();
+        }
     if (total == 0 && parts.size() == 1)
       warnings.push_back(fmt::format("class {} has no record", name_of(data, c)));
   }
@@ -107,10 +116,12 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
   if (warnings.size() > told)
     result.warnings.push_back(
       fmt::format("and {} more classes that are missing or uneven", warnings.size() - told));
-  if (!warnings.empty() && split.has_split() && !split.split().stratify())
-    result.warnings.push_back(
-      "draw the parts at random (data.split.shuffle), or with the same share "
-      "of each class (data.split.stratify)");
+  if (avoidable && split.has_split() && !split.split().stratify())
+    result.warnings.push_back(is_shuffled(split)
+                                ? "draw the parts with the same share of each class "
+                                  "(data.split.stratify)"
+                                : "draw the parts at random (data.split.shuffle), or with the same "
+                                  "share of each class (data.split.stratify)");
   return result;
 }
 

@@ -324,8 +324,14 @@ class Check(Command):
         self.assertRegex(output, r"\n +class +train +test\n +b +1 +1\n +größer +1 +1\n +日本 +1 +0\n")
         lines = [x for x in output.splitlines() if re.match(r" +(class|b|größer|日本) ", x)]
         self.assertEqual({len(x) for x in lines}, {len(lines[0])}, lines)
-        self.assertRegex(output, r"warning +class 日本 has no record in test\n")
+        self.assertRegex(output, r"warning +class 日本 has no record in test: it has only 1 in all\n")
         self.assertNotIn("data.split.stratify", output)
+        # No other way to draw the parts mends that.
+        output, _ = self.check("--set", "data.split={ test: 2 shuffle: true }", "--set", "data.batch=1")
+        self.assertNotIn("data.split.s", output)
+        self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'aab'[min(i // 10, 2)]}\n" for i in range(23)))
+        output, _ = self.check("--set", "data.split={ test: 2 }", "--set", "data.batch=1")
+        self.assertRegex(output, r"warning +draw the parts with the same share of each class \(data.split.stratify\)\n")
 
     def test_advice_about_splits(self):
         # Nothing splits the generated digits.

@@ -24,6 +24,12 @@ foreach(file IN LISTS headers)
   endif()
 endforeach()
 
+# Benchmarks belong to the program, not to the libraries.
+file(GLOB_RECURSE benchmarks "${WORK}/prefix/include/*bench*" "${WORK}/prefix/lib*/*bench*")
+if(benchmarks)
+  message(FATAL_ERROR "benchmarks are installed: ${benchmarks}")
+endif()
+
 # Installed files must not point back to the sources or the build.
 cmake_path(GET SOURCE PARENT_PATH root)
 cmake_path(GET root PARENT_PATH root)

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include <fcntl.h>
@@ -117,12 +119,29 @@ steps reader_steps() {
   };
 }
 
+/// The framework's threads outlive its actor system for a moment. If one of them held a mutex of
+/// AddressSanitizer's allocator during fork(), this mutex would stay locked in the new process.
+void wait_for_ending_threads() {
+  namespace fs = std::filesystem;
+  const auto threads = [] {
+    return std::distance(fs::directory_iterator{"/proc/self/task"}, fs::directory_iterator{});
+  };
+  while (threads() > 1)
+    std::this_thread::sleep_for(1ms);
+}
+
+/// `fork()`, without other threads.
+pid_t fork_alone() {
+  wait_for_ending_threads();
+  return ::fork();
+}
+
 /// A process that makes this number of steps, sends itself a signal, and then makes the remaining
 /// steps.
 class other_process {
 public:
   other_process(const std::array<int, 2>& sockets, bool owns, std::size_t before, int signal)
-    : pid_(::fork()) {
+    : pid_(fork_alone()) {
     ::close(sockets[pid_ == 0 ? 0 : 1]);
     if (pid_ != 0)
       return;
