@@ -10,14 +10,18 @@
 #include "messages/configure.hpp"
 
 #include <caf/io/all.hpp>
+#include <fmt/format.h>
 
 #include <arpa/inet.h>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <future>
+#include <latch>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include <sys/resource.h>
 
@@ -28,6 +32,11 @@ namespace {
 /// If the actor system has not ended this long after its node, there is a bug. The process then
 /// ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
+
+/// Threads that a process starts at most, about: those of the actor system, of the console and of
+/// connections, and those of each task.
+constexpr std::size_t threads_of_process = 16;
+constexpr std::size_t threads_of_task = 4;
 
 sigset_t stop_signals() {
   sigset_t result;
@@ -182,6 +191,26 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
   return end.get();
 }
 
+/// Throws std::runtime_error if this process cannot run this number of threads at once. Actors that
+/// find no thread later end the process, or are missing without a word.
+void require_threads(std::size_t count) {
+  std::latch all_started{1};
+  std::vector<std::jthread> threads;
+  std::string problem;
+  try {
+    while (threads.size() < count)
+      threads.emplace_back([&] { all_started.wait(); });
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  all_started.count_down();
+  if (!problem.empty())
+    throw std::runtime_error(
+      fmt::format("this process needs {} threads and could start only {}: {}; raise its limits of "
+                  "threads (`ulimit -u`; pids.max of a container) or of memory (`ulimit -v`)",
+                  count, threads.size(), problem));
+}
+
 } // namespace
 
 void block_stop_signals() {
@@ -195,6 +224,7 @@ void unblock_stop_signals() {
 }
 
 run_summary run_session(session_options options) {
+  require_threads(threads_of_process + threads_of_task * options.node.tasks.size());
   caf::actor_system_config cfg;
   configure(cfg);
   tune(cfg);

@@ -1,4 +1,4 @@
-"""A memory limit is detected before anything is allocated; files may be larger than memory."""
+"""A limit of memory or of threads is detected before anything starts; files may be larger than memory."""
 
 import struct
 
@@ -20,6 +20,13 @@ class Memory(TestCase):
                                              r"[\d.]+ GiB of memory, and this host has 3\.0 GiB")
         for process in (shard, worker):
             self.assert_exit(process, 1)
+
+    def test_a_process_without_room_for_its_threads(self):
+        job = self.file("job.textproto", QUICK_JOB)
+        limited = ("sh", "-c", f'ulimit -v {100 << 10}; exec "$0" "$@"', PROGRAM)
+        run = self.start("train", f"--job={job}", program=limited)
+        self.assert_exit(run, 1)
+        self.assertRegex(run.output, r"this process needs \d+ threads and could start only \d+: .*`ulimit -u`")
 
     def test_predictions_for_a_file_beyond_memory(self):
         job = self.file("job.textproto", QUICK_JOB)
