@@ -327,7 +327,9 @@ class Check(Command):
         self.assertRegex(output, r"warning +class 日本 has no record in test: it has only 1 in all\n")
         self.assertNotIn("data.split.stratify", output)
         # No other way to draw the parts mends that.
-        output, _ = self.check("--set", "data.split={ test: 2 shuffle: true }", "--set", "data.batch=1")
+        self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(80)) + "80,c\n")
+        output, _ = self.check("--set", "data.split={ test: 20 }")
+        self.assertRegex(output, r"warning +class c has no record in (train|test): it has only 1 in all\n")
         self.assertNotIn("data.split.s", output)
         self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'aab'[min(i // 10, 2)]}\n" for i in range(23)))
         output, _ = self.check("--set", "data.split={ test: 2 }", "--set", "data.batch=1")
