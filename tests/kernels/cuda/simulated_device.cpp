@@ -366,8 +366,10 @@ std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream wh
   struct kept final : cuda::recording {
     std::vector<std::function<void()>> work;
     std::size_t* count = nullptr;
+    std::size_t* all = nullptr;
     void replay(cuda::stream on) override {
       ++*count;
+      *all += work.size();
       for (const auto& x : work)
         submit(on, x);
     }
@@ -376,6 +378,7 @@ std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream wh
   auto result = std::make_unique<kept>();
   result->work = streams_.end_recording(stream_of(where));
   result->count = &replays_;
+  result->all = &replayed_;
   return result;
 }
 

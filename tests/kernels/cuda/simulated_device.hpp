@@ -78,6 +78,8 @@ public:
   /// Recordings so far, and how often one was submitted.
   std::size_t recordings() const noexcept { return recordings_; }
   std::size_t replays() const noexcept { return replays_; }
+  /// Kernels, products and copies on the device that were submitted one by one so far.
+  std::size_t single_submissions() const noexcept { return streams_.submitted() - replayed_; }
   /// Copies of the upload stream so far.
   std::size_t uploads() const noexcept { return uploaded_; }
   /// Bytes copied from other GPUs, or other objects of this GPU, so far.
@@ -112,6 +114,8 @@ private:
   std::size_t pinned_bytes_ = 0;
   std::size_t recordings_ = 0;
   std::size_t replays_ = 0;
+  /// Work of these replays.
+  std::size_t replayed_ = 0;
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
   std::size_t epilogues_ = 0;
