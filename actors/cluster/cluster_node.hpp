@@ -199,6 +199,8 @@ private:
   std::string lacks_memory() const;
   std::string lacks_device(const job_context& context, const task_name& task);
   void tell_fallback(const task_name& task, const coordinator_actor& coordinator);
+  void warn(const task_name& task, const std::string& text, const coordinator_actor& coordinator);
+  std::shared_ptr<device_ring> ring_of_workers(const worker_site& site);
   testing_device testing_device_of(std::shared_ptr<const job_context> context,
                                    const task_name& task) const;
   void start_shard(const task_name& task);
@@ -233,6 +235,10 @@ private:
   /// The boards of the tasks that this node started.
   std::map<task_name, std::shared_ptr<activity_board>> boards_;
   std::map<task_name, task_device> devices_;
+  /// The ring of the workers' GPUs of this view, until so many of them have taken their seats.
+  std::shared_ptr<device_ring> ring_;
+  std::uint64_t ring_view_ = 0;
+  std::size_t ring_seats_ = 0;
   caf::actor coordinator_;
 
   std::map<task_name, std::string> addresses_;

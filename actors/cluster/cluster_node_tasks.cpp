@@ -97,7 +97,12 @@ std::string cluster_node::lacks_device(const job_context& context, const task_na
 
 /// If the task uses the CPU instead of its device, the operator gets a warning.
 void cluster_node::tell_fallback(const task_name& task, const coordinator_actor& coordinator) {
-  const auto& text = devices_[task].notice;
+  warn(task, devices_[task].notice, coordinator);
+}
+
+/// Does nothing if the text is empty.
+void cluster_node::warn(const task_name& task, const std::string& text,
+                        const coordinator_actor& coordinator) {
   if (text.empty())
     return;
   proto::Failure warning;
@@ -209,6 +214,30 @@ void cluster_node::on_evaluator_ready(const evaluator_ready& x) {
 
 // -- workers ------------------------------------------------------------------------------------
 
+/// The ring in which the workers of the view add up their gradients, if all of them are here and
+/// their GPUs permit it; otherwise null. The first worker to start opens it.
+std::shared_ptr<device_ring> cluster_node::ring_of_workers(const worker_site& site) {
+  const auto workers = view_.of(job_kind::worker);
+  if (ring_view_ != view_.number) {
+    ring_view_ = view_.number;
+    ring_seats_ = workers.size();
+    ring_ = nullptr;
+    std::vector<device_name> devices;
+    for (const auto& x : workers)
+      if (hosts(x.task) && (devices_.contains(x.task) || lacks_device(*context_, x.task).empty()))
+        devices.push_back(devices_[x.task].device);
+    if (devices.size() == workers.size()) {
+      auto choice = choose_ring(*context_, devices, options_.gpus.get());
+      ring_ = std::move(choice.ring);
+      warn(site.task, choice.notice, site.coordinator);
+    }
+  }
+  auto result = ring_;
+  if (--ring_seats_ == 0)
+    ring_ = nullptr; // the replicas hold it
+  return result;
+}
+
 void cluster_node::start_worker(const task_name& task,
                                 const std::optional<loss_scale_state>& scale) {
   reach_as<coordinator_actor>(
@@ -231,11 +260,16 @@ void cluster_node::start_worker(const task_name& task,
       host({task, proto::WORKER}, caf::actor_cast<caf::strong_actor_ptr>(site.worker));
       const auto workers = view_.of(job_kind::worker).size();
       const auto where = devices_[task].device;
+      bool in_ring = false;
       try {
-        site.replica = open_replica(*context_, task, where, workers, options_.gpus.get());
+        const auto ring = ring_of_workers(site);
+        in_ring = ring != nullptr;
+        site.replica = open_replica(*context_, task, where, workers, options_.gpus.get(),
+                                    ring.get(), site.rank());
         protocol_of(*context_, options_.protocols).start_worker(site);
       } catch (const device_error& error) {
-        const auto bytes = device_memory(*context_, task, workers, 0, options_.gpus.get()).device;
+        const auto bytes =
+          device_memory(*context_, task, workers, 0, options_.gpus.get(), in_ring).device;
         task_ready(task,
                    to_string(task) + " on " + to_string(where) + ": " + error.what()
                      + ". The weights, the optimizer's state and batches take "

@@ -75,6 +75,17 @@ bool surely_on_gpu(const job_context& context, const task_name& task) {
   return device_of(context.job, task).gpu && !context.job.soft_placement();
 }
 
+} // namespace
+
+bool adds_on_gpus(const job_context& context, const cluster_shape& cluster) {
+  for (std::size_t i = 0; i < cluster.workers; ++i)
+    if (!surely_on_gpu(context, {job_kind::worker, static_cast<std::uint32_t>(i)}))
+      return false;
+  return !cluster.separate && adds_on_gpus(context, cluster.workers);
+}
+
+namespace {
+
 footprint of_shard(std::size_t index, const job_context& context, const cluster_shape& cluster) {
   footprint result;
   if (!context.protocol.uses_shards())
@@ -120,8 +131,9 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       + (index == 0 ? bytes_of(parameters) : 0);
     if (context.job.has_moving_average())
       result.weights += bytes_of(parameters);
-    const auto where =
-      surely_on_gpu(context, task) ? residence_of(context, cluster.workers) : residence::host;
+    const auto where = surely_on_gpu(context, task)
+      ? residence_of(context, cluster.workers, adds_on_gpus(context, cluster))
+      : residence::host;
     const auto ranks = divides_state(context, cluster.workers) ? cluster.workers : 1;
     if (where == residence::host)
       result.optimizer = replica_store::state_bytes(context, (parameters + ranks - 1) / ranks);

@@ -41,6 +41,10 @@ struct footprint {
   footprint& operator+=(const footprint& x) noexcept;
 };
 
+/// True if the workers will add up their gradients on their GPUs (device_ring), unless these cannot
+/// access each other's memory.
+bool adds_on_gpus(const job_context& context, const cluster_shape& cluster);
+
 /// An estimate for one task. `data` may be empty if it is unknown; records then do not count. If
 /// all tasks run in one process, only the coordinator counts records.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,

@@ -94,7 +94,7 @@ updater_sizes range_updater::sizes_of(const job_context& context, std::size_t el
 }
 
 range_updater::range_updater(const job_context& context, range where, bool moment_apart,
-                             const updater_maker& on, bool gradient_there)
+                             const updater_maker& on, bool gradient_there, bool in_ring)
   : rate_(context.rate), train_records_(context.data.train_records),
     apart_(moment_apart ? context.rule.moment_slot() : std::nullopt) {
   const auto& tensors = context.parameters().entries();
@@ -117,6 +117,7 @@ range_updater::range_updater(const job_context& context, range where, bool momen
   }
   auto sizes = sizes_of(context, where.size(), moment_apart);
   sizes.gradient_there = gradient_there;
+  sizes.in_ring = in_ring;
   device_ = on ? on(sizes) : make_cpu_updater(sizes);
 }
 

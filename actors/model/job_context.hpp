@@ -118,9 +118,9 @@ public:
   /// (optimizer::by_tensor). With `moment_apart`, the caller keeps the first moment and passes it
   /// with each update. `on`: makes the updater of the device; empty: the CPU. A GPU may throw
   /// device_error here and in all functions below that are not noexcept; see device_updater::apply
-  /// for the weights. `gradient_there`: see updater_sizes.
+  /// for the weights. `gradient_there` and `in_ring`: see updater_sizes.
   range_updater(const job_context& context, range where, bool moment_apart = false,
-                const updater_maker& on = {}, bool gradient_there = false);
+                const updater_maker& on = {}, bool gradient_there = false, bool in_ring = false);
 
   /// What the updater allocates on its device.
   static updater_sizes sizes_of(const job_context& context, std::size_t elements,
@@ -179,6 +179,12 @@ public:
   /// Copies the newest weights from and to a device that holds them (device_replica).
   void read_weights(std::span<float> out) const { device_->read_weights(out); }
   void write_weights(std::span<const float> values) { device_->write_weights(values); }
+
+  /// The sum of the gradients of all replicas of a ring: see device_updater.
+  void add_up() { device_->add_up(); }
+  void gather() { device_->gather(); }
+  bool sum_is_finite() { return device_->sum_is_finite(); }
+  void clear_gradient() { device_->clear_gradient(); }
 
   /// Continue from another run: after this number of samples and updates; and with that run's state
   /// in a slot, for all elements.

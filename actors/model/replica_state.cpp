@@ -10,16 +10,22 @@ bool divides_state(const job_context& context, std::size_t workers) {
   return workers > 1 && context.job.ring().shard_optimizer();
 }
 
-residence residence_of(const job_context& context, std::size_t workers) {
+residence residence_of(const job_context& context, std::size_t workers, bool in_ring) {
   const auto& protocol = context.protocol;
   const auto& job = context.job;
   if (!protocol.replica_on_gpu || divides_state(context, workers) || context.rule.by_tensor()
       || job.has_moving_average())
     return residence::host;
   const bool apart = static_cast<bool>(protocol.steps_between_waits);
-  const bool needed = (!apart && (workers > 1 || context.rule.clip_norm > 0))
-    || job.accumulate() > 1 || context.training->loss_scale_feed();
+  const bool summed = workers > 1 && !in_ring;
+  const bool needed = (!apart && (summed || context.rule.clip_norm > 0)) || job.accumulate() > 1
+    || context.training->loss_scale_feed();
   return needed ? residence::weights_on_gpu : residence::gradients_on_gpu;
+}
+
+bool adds_on_gpus(const job_context& context, std::size_t workers) {
+  return residence_of(context, workers) == residence::weights_on_gpu
+    && residence_of(context, workers, true) == residence::gradients_on_gpu;
 }
 
 std::vector<range> replica_parts(const job_context& context, std::size_t workers) {

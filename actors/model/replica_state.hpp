@@ -21,10 +21,14 @@ bool divides_state(const job_context& context, std::size_t workers);
 /// worker updates all of them by itself with the bits of the CPU: so not with
 /// `ring.shard_optimizer`, LAMB or a moving average.
 ///
-/// The gradients also stay there if no other worker needs them (LOCAL_SGD, or one worker), and if
-/// nothing computes with them on the host: so not with `accumulate`, FLOAT16 or, in RING,
-/// `optimizer.clip_norm`.
-residence residence_of(const job_context& context, std::size_t workers);
+/// The gradients also stay there if no other worker needs them (LOCAL_SGD, or one worker), or if
+/// the workers add them up on their GPUs, and if nothing computes with them on the host: so not
+/// with `accumulate`, FLOAT16 or, in RING, `optimizer.clip_norm`.
+/// @param in_ring true if all workers are in a device_ring
+residence residence_of(const job_context& context, std::size_t workers, bool in_ring = false);
+
+/// True if workers in a device_ring would add up their gradients there.
+bool adds_on_gpus(const job_context& context, std::size_t workers);
 
 /// The parts of the parameters that the workers send for a checkpoint or an evaluation, in
 /// ascending order. Only for protocols whose workers hold the weights. Each worker sends an equal

@@ -13,6 +13,8 @@ struct replica_home {
   /// Null with residence::host.
   std::shared_ptr<device_replica> gpu;
   residence where = residence::host;
+  /// True if all ranks of the ring add up their gradients on their GPUs (device_ring).
+  bool in_ring = false;
   /// The worker and its device, for errors: "worker/0 on GPU:1".
   std::string device;
 };

@@ -22,7 +22,7 @@ replica_store::bucket::bucket(const job_context& context, range where, range own
                               const replica_home& home)
   : where(where), own(own), versions(where.size(), replica_slots),
     updater(context, own, false, home.gpu ? home.gpu->updaters_from(where.begin) : updater_maker{},
-            home.where == residence::gradients_on_gpu) {
+            home.where == residence::gradients_on_gpu, home.in_ring) {
   context.initialize(where, versions.initial());
   if (home.gpu)
     updater.write_weights(versions.published());
@@ -139,6 +139,15 @@ bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
   x.updater.stage(cut(published, x.inner()), gradient, samples, cut(next, x.inner()), how);
   x.staged = samples == 0 || x.own == x.where;
   return true;
+}
+
+bool replica_store::sums_are_finite() {
+  return std::ranges::all_of(buckets_, [](auto& x) { return x->updater.sum_is_finite(); });
+}
+
+void replica_store::clear_gradient() {
+  for (auto& x : buckets_)
+    x->updater.clear_gradient();
 }
 
 payload replica_store::staged_part(std::size_t bucket) const {

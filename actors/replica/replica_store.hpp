@@ -105,6 +105,18 @@ public:
     return stage(bucket, gradient, samples, range_updater::terms{.factor = factor});
   }
 
+  // -- with replica_home::in_ring: the sum of all ranks' gradients (device_updater) ---------------
+
+  /// Calls device_updater::add_up and gather for a bucket. The update then takes the sum.
+  void add_up(std::size_t bucket) { buckets_.at(bucket)->updater.add_up(); }
+  void gather(std::size_t bucket) { buckets_.at(bucket)->updater.gather(); }
+  /// Waits for the sums of all buckets. True if they are finite.
+  bool sums_are_finite();
+  /// Makes this rank's gradient 0, for the next sums.
+  void clear_gradient();
+
+  // -- the next version, continued ----------------------------------------------------------------
+
   /// A copy of the staged weights of the own part.
   payload staged_part(std::size_t bucket) const;
 

@@ -18,6 +18,8 @@ struct ring_place {
   std::size_t chunk_elements = 65'536;
   /// Runs the two halves of an all-reduce as separate collectives: see ring_reductions.
   bool in_halves = false;
+  /// The ranks add up their gradients on their GPUs: see ring_reductions.
+  bool on_gpus = false;
   /// The element type of all vectors.
   element_kind elements = element_kind::float32;
   /// Elements of the vector by which the ranks compare their replicas; 0: they never do.

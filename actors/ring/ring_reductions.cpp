@@ -7,6 +7,8 @@ namespace troupe {
 ring_reductions::ring_reductions(const ring_place& place, std::vector<std::size_t> sizes,
                                  const std::vector<std::size_t>& sums)
   : place_(place), sizes_(std::move(sizes)) {
+  if (place_.on_gpus)
+    sizes_.assign(2 * sizes_.size(), 0);
   if (place_.in_halves) {
     const auto buckets = sizes_;
     sizes_.insert(sizes_.end(), buckets.begin(), buckets.end());

@@ -43,14 +43,16 @@ struct reduction {
 /// All current collectives of one rank. Plain state, used like a ring_collective.
 ///
 /// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
-/// bucket i has number i and its all-gather number `buckets` + i. If one of the sums is not finite,
-/// a second attempt repeats the collectives. It adds a collective with the next number and one
-/// element per rank, which shows the ranks that were left out. In some steps, the number after that
-/// is used to compare the replicas (ring_place::checked). Sums over the workers' batches, in
-/// float64, have the numbers after that. Both belong to the first attempt. A rank starts an attempt
-/// or a step only when all its earlier collectives have ended. So the left neighbour is at most one
-/// step ahead, and pieces of earlier steps are repetitions: memory is bounded by the collectives of
-/// two steps.
+/// bucket i has number i and its all-gather number `buckets` + i. On GPUs, collectives i and
+/// `buckets` + i of bucket i have no elements: a rank gets their results when all ranks have
+/// contributed, that is, have computed their gradients, and have added up their segments. If one of
+/// the sums is not finite, a second attempt repeats the collectives. It adds a collective with the
+/// next number and one element per rank, which shows the ranks that were left out. In some steps,
+/// the number after that is used to compare the replicas (ring_place::checked). Sums over the
+/// workers' batches, in float64, have the numbers after that. Both belong to the first attempt. A
+/// rank starts an attempt or a step only when all its earlier collectives have ended. So the left
+/// neighbour is at most one step ahead, and pieces of earlier steps are repetitions: memory is
+/// bounded by the collectives of two steps.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.

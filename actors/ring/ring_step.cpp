@@ -56,7 +56,7 @@ void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
   if (outcome_ || !bucket || buckets_[*bucket].own || gradient.size() != expected)
     return;
   own_samples_ = samples;
-  if (gradients_on_gpu()) {
+  if (gradients_on_gpu() && !in_ring()) {
     buckets_[*bucket].own = std::move(gradient);
     buckets_[*bucket].reduced = true;
     samples_ = samples;
@@ -72,7 +72,7 @@ bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
     return true;
   committed_ = true;
   own_finite_ = finite;
-  if (gradients_on_gpu() && !finite) {
+  if (gradients_on_gpu() && !in_ring() && !finite) {
     finite_ = false;
     all_samples_ = samples_;
     return decide();
@@ -92,13 +92,29 @@ bool ring_step::reduced(const reduction& x, std::vector<ring_contribution>& star
     return take_part(x, start);
   if (x.id.bucket == left_out_number())
     left_out_ = x;
+  else if (in_ring())
+    take_turn(x, start);
   else if (!take(x))
     return false;
   return advance(start);
 }
 
 std::uint32_t ring_step::left_out_number() const {
-  return static_cast<std::uint32_t>((place_.in_halves ? 2 : 1) * buckets_.size());
+  return static_cast<std::uint32_t>((place_.in_halves || place_.on_gpus ? 2 : 1) * buckets_.size());
+}
+
+// On a GPU, no reader holds up the update. If a sum is not finite, the update is discarded.
+void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& start) {
+  const auto i = x.id.bucket % buckets_.size();
+  if (x.id.bucket < buckets_.size()) {
+    samples_ = x.samples;
+    replica_.add_up(i);
+    start.push_back({{step_, attempt_, static_cast<std::uint32_t>(buckets_.size() + i)}, 0, {}});
+    return;
+  }
+  replica_.gather(i);
+  replica_.stage(i, {}, samples_);
+  buckets_[i].reduced = true;
 }
 
 bool ring_step::take_part(const reduction& x, std::vector<ring_contribution>& start) {
@@ -144,6 +160,8 @@ bool ring_step::advance(std::vector<ring_contribution>& start) {
   if (!committed_ || comparing_ || difference_
       || !std::ranges::all_of(buckets_, &bucket_state::reduced) || (attempt_ == 1 && !left_out_))
     return true;
+  if (in_ring())
+    finite_ = replica_.sums_are_finite();
   if (finite_ || attempt_ == 1)
     return decide();
   retry(start);
@@ -161,10 +179,13 @@ void ring_step::retry(std::vector<ring_contribution>& start) {
   attempt_ = 1;
   finite_ = true;
   all_samples_ = samples_;
+  if (in_ring() && !own_finite_)
+    replica_.clear_gradient();
   for (std::uint32_t i = 0; i < buckets_.size(); ++i)
-    start.push_back({{step_, 1, i},
-                     own_finite_ ? own_samples_ : 0,
-                     own_finite_ ? *buckets_[i].own : zeros(replica_.where(i).size())});
+    start.push_back(
+      {{step_, 1, i},
+       own_finite_ ? own_samples_ : 0,
+       own_finite_ || in_ring() ? *buckets_[i].own : zeros(replica_.where(i).size())});
   auto out = zeros(place_.ranks);
   if (!own_finite_)
     out.as_mutable_floats()[place_.rank] = 1;

@@ -40,6 +40,11 @@ struct ring_outcome {
 /// the sum or the new weights are not finite, NaN is sent instead, so that all ranks notice. The
 /// update works element by element, so the bits are those of an undivided update.
 ///
+/// If the gradients stay on GPUs (replica_home::in_ring), the ranks read each other's memory. The
+/// collectives of a bucket have no elements: after the first one, each rank adds up its segment,
+/// and after the second one, it copies the other segments. A rank whose gradient is left out makes
+/// it 0.
+///
 /// The caller publishes the replica.
 class ring_step {
 public:
@@ -60,7 +65,7 @@ public:
 
   /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions to
   /// reduce. Ignores a range that is not a bucket or was contributed already. If gradients stay on
-  /// a GPU (residence), there are no other ranks: `gradient` is empty, and its update is staged.
+  /// a GPU (residence), `gradient` is empty. Without other ranks, its update is then staged.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
@@ -90,6 +95,8 @@ private:
   std::uint32_t left_out_number() const;
   bool compares() const;
   bool gradients_on_gpu() const { return replica_.home().where == residence::gradients_on_gpu; }
+  bool in_ring() const { return replica_.home().in_ring; }
+  void take_turn(const reduction& x, std::vector<ring_contribution>& start);
   bool take(const reduction& x);
   bool take_part(const reduction& x, std::vector<ring_contribution>& start);
   bool advance(std::vector<ring_contribution>& start);

@@ -17,8 +17,9 @@ std::size_t rank_of(std::uint32_t worker, const std::vector<member>& workers) {
 
 } // namespace
 
-ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks) {
+ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks, bool on_gpus) {
   ring_place result;
+  result.on_gpus = on_gpus;
   result.rank = rank;
   result.ranks = ranks;
   const auto bytes = context.job.runtime().ring_chunk_bytes();
@@ -41,7 +42,8 @@ ring_synchronizer::ring_synchronizer(caf::actor_config& cfg,
                                      ring_synchronizer_options options, worker_actor worker)
   : super(cfg), context_(std::move(context)), options_(std::move(options)),
     worker_(std::move(worker)), workers_(options_.view.of(job_kind::worker)),
-    rank_(rank_of(options_.worker, workers_)), place_(place_of(*context_, rank_, workers_.size())),
+    rank_(rank_of(options_.worker, workers_)),
+    place_(place_of(*context_, rank_, workers_.size(), options_.replica->home().in_ring)),
     replica_(*options_.replica), round_(context_, replica_, place_),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}

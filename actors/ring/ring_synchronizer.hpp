@@ -17,7 +17,9 @@
 namespace troupe {
 
 /// The place of a rank in a job's ring.
-ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks);
+/// @param on_gpus see replica_home::in_ring
+ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks,
+                    bool on_gpus = false);
 
 /// The replica of that rank. Throws device_error if the GPU has too little memory.
 std::shared_ptr<replica_store> make_replica(std::shared_ptr<const job_context> context,
@@ -49,6 +51,9 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// With `ring.shard_optimizer`, each rank updates its own segment of each bucket and sends the new
 /// weights round the ring. The bits are the same, and the optimizer's state is divided among the
 /// ranks.
+///
+/// If all ranks are in this process, and their GPUs access each other's memory, the gradients stay
+/// there (replica_home::in_ring). The ring then only carries messages without elements.
 ///
 /// Every `ring.verify_every_steps` steps the ranks compare hashes of their weights. If they differ,
 /// the run ends, and the error names the rank.

@@ -107,15 +107,33 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
     check_plan(context, job, *gpus);
 }
 
+ring_choice choose_ring(const job_context& context, const std::vector<device_name>& devices,
+                        const gpu_set* gpus) {
+  if (!std::ranges::all_of(devices, &device_name::gpu) || !adds_on_gpus(context, devices.size()))
+    return {};
+  std::vector<std::size_t> numbers;
+  for (const auto& x : devices)
+    numbers.push_back(x.index);
+  try {
+    return {require_gpus(gpus).open_ring(numbers), ""};
+  } catch (const device_error& error) {
+    return {nullptr,
+            std::string{"the workers add up their gradients in the host's memory: "}
+              + error.what()};
+  }
+}
+
 replica_home open_replica(const job_context& context, const task_name& worker,
-                          const device_name& device, std::size_t workers, const gpu_set* gpus) {
+                          const device_name& device, std::size_t workers, const gpu_set* gpus,
+                          device_ring* ring, std::size_t rank) {
   replica_home result;
   if (!device.gpu)
     return result;
-  result.where = residence_of(context, workers);
+  result.in_ring = ring != nullptr;
+  result.where = residence_of(context, workers, result.in_ring);
   if (result.where == residence::host)
     return result;
-  result.gpu = gpus->open_replica(device.index);
+  result.gpu = ring != nullptr ? ring->open(rank) : gpus->open_replica(device.index);
   result.device = to_string(worker) + " on " + to_string(device);
   return result;
 }
@@ -143,15 +161,16 @@ text_generator make_generator(const job_context& context, const device_name& dev
 }
 
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
-                         std::size_t ps, const gpu_set* gpus) {
+                         std::size_t ps, const gpu_set* gpus, bool in_ring) {
   if (gpus == nullptr || !device_of(context.job, task).gpu)
     return {};
   if (const auto what = plan_of(context, task.job, gpus->fusion())) {
     auto result = gpus->memory_of(*what);
-    const auto where = residence_of(context, workers);
+    const auto where = residence_of(context, workers, in_ring);
     if (task.job == job_kind::worker && where != residence::host) {
       auto sizes = range_updater::sizes_of(context, context.parameters().size(), false);
       sizes.gradient_there = where == residence::gradients_on_gpu;
+      sizes.in_ring = in_ring;
       const auto replica = gpus->memory_of(sizes, true);
       result.device += replica.device;
       result.pinned += replica.pinned;

@@ -7,6 +7,7 @@
 #include "actors/replica/replica_home.hpp"
 #include "kernels/devices/device_executor.hpp"
 #include "kernels/devices/device_replica.hpp"
+#include "kernels/devices/device_ring.hpp"
 #include "messages/names.hpp"
 
 #include <cstddef>
@@ -40,11 +41,27 @@ task_device choose_device(const job_context& context, const task_name& task, con
 void check_devices(const job_context& context, std::size_t workers, std::size_t ps,
                    const std::vector<task_name>& here, const gpu_set* gpus);
 
+/// Whether the workers of a job add up their gradients on their GPUs.
+struct ring_choice {
+  /// Null if they do not.
+  std::shared_ptr<device_ring> ring;
+  /// The reason, if only their GPUs prevent it; otherwise empty.
+  std::string notice;
+};
+
+/// For workers that are all in this process.
+/// @param devices of the workers, by rank
+ring_choice choose_ring(const job_context& context, const std::vector<device_name>& devices,
+                        const gpu_set* gpus);
+
 /// The memory of the worker's replica, if it stays on this device (residence_of); otherwise that of
 /// the host. Throws device_error.
 /// @param workers number of workers of the cluster
+/// @param ring of all workers; may be null
+/// @param rank the worker's place in the ring
 replica_home open_replica(const job_context& context, const task_name& worker,
-                          const device_name& device, std::size_t workers, const gpu_set* gpus);
+                          const device_name& device, std::size_t workers, const gpu_set* gpus,
+                          device_ring* ring = nullptr, std::size_t rank = 0);
 
 /// Makes the executor of a worker's batches on this device. Throws device_error or input_error.
 /// @param replica the worker's replica there; null if it is in the host's memory
@@ -64,7 +81,8 @@ text_generator make_generator(const job_context& context, const device_name& dev
 /// What a task allocates for its GPU; nothing on the CPU, or if the program has no code for GPUs.
 /// Sparse records do not count.
 /// @param workers, ps numbers of tasks of the cluster
+/// @param in_ring see residence_of
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
-                         std::size_t ps, const gpu_set* gpus);
+                         std::size_t ps, const gpu_set* gpus, bool in_ring = false);
 
 } // namespace troupe

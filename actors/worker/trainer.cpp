@@ -384,7 +384,9 @@ void trainer::check_gradient() {
   const auto& parameters = context_->parameters();
   if (!std::isfinite(done_.loss_sum)) {
     done_.squared_norm = std::numeric_limits<double>::quiet_NaN();
-    if (!stays())
+    if (stays())
+      executor_->spoil_gradient();
+    else
       gradient_.as_mutable_floats()[context_->training->buckets().back().elements.begin] =
         std::numeric_limits<float>::quiet_NaN();
   } else if (!std::isfinite(done_.squared_norm)) {

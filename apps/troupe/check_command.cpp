@@ -341,7 +341,9 @@ void print_memory(const job_context& context, const job_data& data, const cluste
     footprint all;
     for (auto& task : x.tasks) {
       all += footprint_of(task, context, data, cluster);
-      all.pinned += device_memory(context, task, cluster.workers, cluster.ps, gpus.get()).pinned;
+      all.pinned += device_memory(context, task, cluster.workers, cluster.ps, gpus.get(),
+                                  adds_on_gpus(context, cluster))
+                      .pinned;
     }
     std::vector<std::string> cells{x.name};
     for (const auto part : {all.weights, all.optimizer, all.gradients, all.activations, all.batches,
@@ -387,6 +389,7 @@ void print_devices(const job_context& context, const std::vector<process>& proce
   };
   const auto gpus = gpus_here();
   const auto cluster = addresses_of(processes);
+  const bool in_ring = adds_on_gpus(context, shape);
   // For each host (named by its first task) and device: the number of tasks, and their bytes.
   std::map<std::pair<task_name, std::string>, std::pair<std::size_t, std::size_t>> shared;
   line("devices", "");
@@ -396,7 +399,7 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       if (!device.gpu && task.job != job_kind::worker)
         continue;
       const auto [bytes, pinned] =
-        device_memory(context, task, shape.workers, shape.ps, gpus.get());
+        device_memory(context, task, shape.workers, shape.ps, gpus.get(), in_ring);
       const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory, "
           + readable_bytes(pinned) + " page-locked on the host"
                                   : "";
@@ -406,6 +409,8 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       ++tasks;
       sum += bytes;
     }
+  if (in_ring)
+    line("", "the workers add up their gradients there, if the GPUs access each other's memory");
   for (auto& [where, use] : shared)
     if (const auto [tasks, bytes] = use; tasks > 1 && bytes > 0)
       line("",
@@ -424,6 +429,13 @@ void require_devices(const job_context& context, const std::vector<process>& pro
       if (here)
         if (const auto found = choose_device(context, task, gpus.get()); !found.notice.empty())
           line("warning", found.notice);
+  if (here && adds_on_gpus(context, cluster)) {
+    std::vector<device_name> devices;
+    for (std::uint32_t i = 0; i < cluster.workers; ++i)
+      devices.push_back(device_of(context.job, {job_kind::worker, i}));
+    if (const auto found = choose_ring(context, devices, gpus.get()); !found.notice.empty())
+      line("warning", found.notice);
+  }
   check_devices(context, cluster.workers, cluster.ps, {}, gpus.get());
 }
 

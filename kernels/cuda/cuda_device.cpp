@@ -115,6 +115,7 @@ public:
   ~cuda_device() override { cudaSetDevice(index_); }
 
   std::string name() const override { return name_; }
+  std::size_t number() const override { return static_cast<std::size_t>(index_); }
   stream main_stream() const override { return stream_.get(); }
   stream copy_stream() const override { return copies_.get(); }
   stream upload_stream() const override { return uploads_.get(); }
@@ -158,6 +159,31 @@ public:
   void copy_inside(stream where, void* to, const void* from, std::size_t bytes) override {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle_of(where)),
                "a copy on the GPU");
+  }
+  bool reach(std::size_t other) override {
+    if (other == number())
+      return true;
+    const auto peer = static_cast<int>(other);
+    int possible = 0;
+    check_cuda(cudaDeviceCanAccessPeer(&possible, index_, peer), "access to another GPU");
+    if (possible == 0)
+      return false;
+    enter();
+    const auto error = cudaDeviceEnablePeerAccess(peer, 0);
+    if (error == cudaSuccess)
+      return true;
+    cudaGetLastError(); // clears the error
+    return error == cudaErrorPeerAccessAlreadyEnabled;
+  }
+  void copy_from(stream where, void* to, std::size_t other, const void* from,
+                 std::size_t bytes) override {
+    if (other == number()) {
+      copy_inside(where, to, from, bytes);
+      return;
+    }
+    check_cuda(
+      cudaMemcpyPeerAsync(to, index_, from, static_cast<int>(other), bytes, handle_of(where)),
+      "a copy from another GPU");
   }
   void synchronize(stream where) override {
     check_cuda(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);

@@ -103,6 +103,8 @@ public:
 
   /// For example "NVIDIA H200".
   virtual std::string name() const = 0;
+  /// The number of the GPU on this machine.
+  virtual std::size_t number() const = 0;
   virtual stream main_stream() const = 0;
   /// For copies beside the work of the main stream: to the host, and to the device.
   virtual stream copy_stream() const = 0;
@@ -127,6 +129,12 @@ public:
   virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// From device memory to device memory of the same GPU. The two must not overlap.
   virtual void copy_inside(stream where, void* to, const void* from, std::size_t bytes) = 0;
+  /// Lets kernels and copies of this GPU access the memory of GPU number `other` in this process.
+  /// False if that is not possible. Always true for this GPU itself.
+  virtual bool reach(std::size_t other) = 0;
+  /// From memory of a GPU that this one can reach, to memory of this one. The two must not overlap.
+  virtual void copy_from(stream where, void* to, std::size_t other, const void* from,
+                         std::size_t bytes) = 0;
   /// Waits for all work of the stream. Throws device_error if a kernel has failed.
   virtual void synchronize(stream where) = 0;
   virtual std::unique_ptr<event> make_event() = 0;

@@ -155,6 +155,7 @@ void begin(executor_state& s, const run_arguments<float>& arguments) {
   wait_for_all(s);
   s.in_flight = true;
   s.rows = arguments.rows;
+  s.stays = arguments.gradient.empty();
   s.counted.reset();
   s.all_rows.reset();
   if (s.recorded.size() > most_recordings)
@@ -262,8 +263,11 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
       if (on_instruction)
         on_instruction(i);
   }
-  if (k + 1 == s.segments.size())
-    copy_loss(s);
+  if (k + 1 < s.segments.size())
+    return;
+  copy_loss(s);
+  if (s.stays)
+    submit_norm(s);
 }
 
 /// A stream that a failure leaves in the middle of a recording would do nothing any more.
@@ -285,7 +289,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
 /// drivers load kernels, and cuBLAS takes memory, when they are first used, which may not happen
 /// in a recording.
 void compute_recorded(executor_state& s, std::size_t k) {
-  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds}];
+  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
   all.resize(s.segments.size());
   auto& x = all[k];
   if (!x.loaded) {
@@ -310,14 +314,11 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
     compute_recorded(s, k);
   const auto& x = s.segments[k];
   const bool last = k + 1 == s.segments.size();
-  const bool stays = arguments.gradient.empty();
-  if (!last && stays)
+  if (!last && s.stays)
     return;
-  if (stays)
-    submit_norm(s);
   x.computed->record(s.stream);
   x.computed->hold(s.copies);
-  if (stays)
+  if (s.stays)
     s.squares.fetch(s.copies, 0, s.squares.size());
   else
     for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {

@@ -90,6 +90,8 @@ struct executor_state {
   std::map<const instruction*, std::size_t> key_of;
 
   std::size_t rows = 0;
+  /// True if the gradient of the run stays here, and the run ends with its norm.
+  bool stays = false;
   /// The last instruction that writes the loss; none if there is no loss.
   std::size_t loss_instruction = ~std::size_t{0};
   /// The current instruction.
@@ -131,8 +133,9 @@ struct executor_state {
     /// True if it has run before, so that its kernels are loaded.
     bool loaded = false;
   };
-  /// By `rows`, `all_rows` and `current_feeds`, one per segment; without work until the second run.
-  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t>,
+  /// By `rows`, `all_rows`, `current_feeds` and `stays`, one per segment; without work until the
+  /// second run.
+  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool>,
            std::vector<recorded_segment>>
     recorded;
 

@@ -3,6 +3,7 @@
 #include "kernels/cpu/executor.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,16 @@ void gpu_executor::read(std::span<const float> from, std::span<float> to) {
     return;
   work_->gpu->enter();
   work_->gpu->copy_out(work_->run.where(), to.data(), from.data(), from.size_bytes());
+  work_->gpu->synchronize(work_->run.where());
+}
+
+void gpu_executor::spoil_gradient() {
+  const auto gradient = work_->run.gradient();
+  if (gradient.empty())
+    return;
+  const float value = std::numeric_limits<float>::quiet_NaN();
+  work_->gpu->enter();
+  work_->gpu->copy_in(work_->run.where(), gradient.data(), &value, sizeof value);
   work_->gpu->synchronize(work_->run.where());
 }
 

@@ -36,6 +36,7 @@ public:
   bool keeps_weights() const override { return true; }
   void take_weights() override;
   void read_gradient(std::span<float> out) override { read(work_->run.gradient(), out); }
+  void spoil_gradient() override;
 
 private:
   struct work {

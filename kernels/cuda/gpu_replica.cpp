@@ -16,12 +16,16 @@ replica_memory::~replica_memory() {
   }
 }
 
-gpu_replica::gpu_replica(std::function<std::unique_ptr<device>()> open)
-  : open_(std::move(open)), memory_(std::make_shared<replica_memory>(open_())) {}
+gpu_replica::gpu_replica(std::function<std::unique_ptr<device>()> open, ring_seat seat)
+  : open_(std::move(open)), memory_(std::make_shared<replica_memory>(open_())),
+    seat_(std::move(seat)) {
+  if (seat_.ring)
+    seat_.ring->replicas.at(seat_.rank) = memory_;
+}
 
 updater_maker gpu_replica::updaters_from(std::size_t begin) {
-  return [memory = memory_, begin](const updater_sizes& sizes) {
-    return std::make_unique<updater>(memory, begin, sizes);
+  return [memory = memory_, seat = seat_, begin](const updater_sizes& sizes) {
+    return std::make_unique<updater>(memory, begin, sizes, updater::default_piece, seat);
   };
 }
 

@@ -14,7 +14,8 @@ namespace troupe::cuda {
 /// because they belong to different threads; an event orders their streams.
 class gpu_replica final : public device_replica {
 public:
-  explicit gpu_replica(std::function<std::unique_ptr<device>()> open);
+  /// @param seat its rank of a ring, where it takes its place
+  explicit gpu_replica(std::function<std::unique_ptr<device>()> open, ring_seat seat = {});
 
   updater_maker updaters_from(std::size_t begin) override;
   std::unique_ptr<device_executor> make_executor(std::shared_ptr<const plan> what,
@@ -24,6 +25,7 @@ public:
 private:
   std::function<std::unique_ptr<device>()> open_;
   std::shared_ptr<replica_memory> memory_;
+  ring_seat seat_;
 };
 
 } // namespace troupe::cuda

@@ -3,6 +3,7 @@
 #include "kernels/cuda/executor.hpp"
 #include "kernels/cuda/gpu_executor.hpp"
 #include "kernels/cuda/gpu_replica.hpp"
+#include "kernels/cuda/gpu_ring.hpp"
 #include "kernels/cuda/updater.hpp"
 
 #include <string>
@@ -45,6 +46,9 @@ public:
   }
   std::unique_ptr<device_replica> open_replica(std::size_t index) const override {
     return std::make_unique<gpu_replica>([open = open_, index] { return open(index); });
+  }
+  std::shared_ptr<device_ring> open_ring(std::span<const std::size_t> gpus) const override {
+    return std::make_shared<gpu_ring>(open_, gpus);
   }
 
 private:

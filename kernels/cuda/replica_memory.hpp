@@ -3,6 +3,7 @@
 #include "kernels/cuda/device.hpp"
 
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct replica_memory {
     std::size_t begin = 0;
     std::size_t size = 0;
     const float* weights = nullptr;
+  };
+
+  /// The sum of the gradients of a range over all replicas of a ring. Other ranks read it.
+  struct sum {
+    buffer<float> values;
+    /// The end of the addition of this rank's segment.
+    std::unique_ptr<event> added;
   };
 
   explicit replica_memory(std::shared_ptr<device> where)
@@ -32,9 +40,26 @@ struct replica_memory {
   std::unique_ptr<event> updated;
   /// Buffers of updaters that are gone.
   std::vector<buffer<float>> weights;
+  /// In a ring: of each updater, in order.
+  std::deque<sum> sums;
   /// The executor and its device, once there is one, and its gradient.
   std::shared_ptr<void> runs;
-  const float* gradient = nullptr;
+  float* gradient = nullptr;
+};
+
+/// What the updaters of a ring share. A message from each rank comes before other ranks access what
+/// it has written (device_updater::add_up), so no lock is needed.
+struct replica_ring {
+  explicit replica_ring(std::size_t ranks) : replicas(ranks) {}
+
+  /// By rank; null until it is opened.
+  std::vector<std::shared_ptr<replica_memory>> replicas;
+};
+
+/// A rank of a ring; null: of none.
+struct ring_seat {
+  std::shared_ptr<replica_ring> ring;
+  std::size_t rank = 0;
 };
 
 } // namespace troupe::cuda

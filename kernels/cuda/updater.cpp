@@ -37,12 +37,14 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std:
 }
 
 updater::updater(std::shared_ptr<replica_memory> replica, std::size_t begin,
-                 const updater_sizes& sizes, std::size_t piece)
+                 const updater_sizes& sizes, std::size_t piece, ring_seat seat)
   : updater(replica->updates, sizes, piece) {
   replica_ = std::move(replica);
   begin_ = begin;
   part_ = replica_->parts.size();
   replica_->parts.push_back({begin, sizes.elements, weights_.data()});
+  if (sizes.in_ring)
+    sum_.emplace(std::move(seat), range{begin, begin + sizes.elements});
 }
 
 updater::~updater() {
@@ -61,6 +63,7 @@ std::size_t updater::memory_bytes(const updater_sizes& sizes, bool staged) {
   const std::size_t vectors = 1 + (sizes.gradient_there ? 0 : 1) + sizes.slots
     + (sizes.moment_apart ? 1 : 0) + (staged ? 1 + sizes.slots : 0);
   return vectors * sizes.elements * sizeof(float)
+    + (sizes.in_ring ? ring_sum::memory_bytes(sizes.elements) : 0)
     + (sizes.by_tensor ? sum_space : 0) * sizeof(double);
 }
 
@@ -193,7 +196,8 @@ void updater::stage(const range_update& x) {
   staged_are_ = x.updated.data();
 }
 
-// The executor's runs have ended on the device (device_replica), so nothing waits for them.
+// The executor's runs have ended on the device (device_replica), so nothing waits for them. A sum
+// of a ring is in the same stream.
 void updater::update_replica(const range_update& x) {
   const auto where = gpu_->main_stream();
   const bool there = x.gradient.empty();
@@ -205,10 +209,16 @@ void updater::update_replica(const range_update& x) {
       part.copied->record(where);
       part.arriving = true;
     }
-    run(x, part.where, there ? replica_->gradient + begin_ : gradient_.data(),
-        staged_weights_.data(), staged_state_.data());
+    run(x, part.where, gradient_of(x), staged_weights_.data(), staged_state_.data());
   }
   replica_->updated->record(where);
+}
+
+/// In device memory.
+const float* updater::gradient_of(const range_update& x) const {
+  if (!x.gradient.empty())
+    return gradient_.data();
+  return sum_ ? sum_->data() : replica_->gradient + begin_;
 }
 
 void updater::publish() noexcept {

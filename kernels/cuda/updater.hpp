@@ -2,12 +2,14 @@
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/replica_memory.hpp"
+#include "kernels/cuda/ring_sum.hpp"
 #include "kernels/cuda/staged_buffer.hpp"
 #include "kernels/devices/device_updater.hpp"
 #include "kernels/range.hpp"
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe::cuda {
@@ -22,14 +24,17 @@ namespace troupe::cuda {
 /// The updater of a replica copies at most the gradient, and does not wait for its updates.
 class updater final : public device_updater {
 public:
+  static constexpr std::size_t default_piece = std::size_t{1} << 20;
+
   /// Allocates device memory, and pinned memory of the host for a gradient (and a moment); throws
   /// device_error if there is too little.
   /// @param piece number of elements of a piece, about; rules that need whole tensors have only one
   updater(std::shared_ptr<device> where, const updater_sizes& sizes,
           std::size_t piece = default_piece);
   /// The updater of parameters from `begin` on of this replica. It only stages updates.
+  /// @param seat the replica's rank, if updater_sizes::in_ring
   updater(std::shared_ptr<replica_memory> replica, std::size_t begin, const updater_sizes& sizes,
-          std::size_t piece = default_piece);
+          std::size_t piece = default_piece, ring_seat seat = {});
   /// Waits for an update that has failed, because its copies use pinned memory.
   ~updater() override;
 
@@ -39,7 +44,8 @@ public:
   /// The same for pinned memory.
   static std::size_t pinned_bytes(const updater_sizes& sizes) noexcept {
     return ((sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1)) * sizes.elements
-      * sizeof(float);
+      * sizeof(float)
+      + (sizes.in_ring ? ring_sum::pinned_bytes() : 0);
   }
 
   void apply(const range_update& x) override;
@@ -51,10 +57,12 @@ public:
   void restore(std::size_t slot, std::span<const float> values) override;
   void read_weights(std::span<float> out) override { read(weights_.data(), out); }
   void write_weights(std::span<const float> values) override;
+  void add_up() override { sum_->add_up(); }
+  void gather() override { sum_->gather(); }
+  bool sum_is_finite() override { return sum_->is_finite(); }
+  void clear_gradient() override { sum_->clear_gradient(); }
 
 private:
-  static constexpr std::size_t default_piece = std::size_t{1} << 20;
-
   struct piece {
     range where;
     /// The end of its update, and of the copies to the host.
@@ -71,6 +79,7 @@ private:
   void copy_out(const piece& part, const float* updated);
   void deliver(const range_update& x);
   void update_replica(const range_update& x);
+  const float* gradient_of(const range_update& x) const;
   void read(const float* from, std::span<float> to);
 
   std::shared_ptr<device> gpu_;
@@ -78,6 +87,8 @@ private:
   std::shared_ptr<replica_memory> replica_;
   std::size_t begin_ = 0;
   std::size_t part_ = 0;
+  /// Nothing if the replica is in no ring.
+  std::optional<ring_sum> sum_;
   updater_sizes sizes_;
   std::vector<piece> pieces_;
   buffer<float> weights_;

@@ -41,6 +41,9 @@ public:
   virtual void take_weights() {}
   /// Copies that gradient to the host's memory, all elements, and waits.
   virtual void read_gradient(std::span<float>) {}
+  /// Makes an element of that gradient not finite, and waits: a sum over replicas then shows that
+  /// the gradient must be left out.
+  virtual void spoil_gradient() {}
 };
 
 /// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.
@@ -65,6 +68,7 @@ struct gpu_options {
 };
 
 class device_replica;
+class device_ring;
 
 /// The GPUs of this machine, by number from 0. Any thread may call it. Its executors have their own
 /// streams, so any number of them can share a GPU.
@@ -112,6 +116,11 @@ public:
   /// Opens the GPU for a replica, and again when the replica makes its executor. Throws
   /// device_error if the GPU cannot be used.
   virtual std::unique_ptr<device_replica> open_replica(std::size_t index) const = 0;
+
+  /// Prepares a ring with one replica on each of these GPUs, in the order of ranks. A GPU may have
+  /// several. Throws device_error if a GPU cannot be used, or cannot access the memory of another
+  /// one, or if there are too many ranks.
+  virtual std::shared_ptr<device_ring> open_ring(std::span<const std::size_t> gpus) const = 0;
 };
 
 /// These GPUs. Throws device_error if `gpus` is null: the program has no code for GPUs.

@@ -29,7 +29,8 @@ struct update_part {
 /// An updater of a device_replica holds the weights itself, so `weights` and `updated` are empty.
 struct range_update {
   std::span<const float> weights; ///< n
-  /// n, summed over samples. Empty: the gradient of the device_replica's last run.
+  /// n, summed over samples. Empty: the gradient of the device_replica's last run; in a
+  /// device_ring, the sum over all replicas.
   std::span<const float> gradient;
   std::span<float> updated; ///< n; `weights`, or memory that does not overlap it
   /// All elements, each in one part, in order.
@@ -62,6 +63,8 @@ struct updater_sizes {
   bool by_tensor = false;
   /// True if all gradients are those of runs of its device_replica.
   bool gradient_there = false;
+  /// True if, in addition, they are added up over all replicas of a device_ring.
+  bool in_ring = false;
 };
 
 /// Updates a range of parameters on a device, and holds the optimizer's state there, which starts
@@ -99,6 +102,24 @@ public:
   /// or from there, and waits.
   virtual void read_weights(std::span<float>) {}
   virtual void write_weights(std::span<const float>) {}
+
+  /// Only for an updater of a device_ring: adds up the gradients of the last runs of all R
+  /// replicas. The order of additions is that of the ring between hosts
+  /// (all_reduce_schedule::ring), so the sum has the same bits. There are three steps:
+  /// 1. add_up(): this rank adds up segment `rank` of R (split_evenly), in the order of ranks
+  ///    `rank`, `rank` + 1, ... It reads that segment from all replicas. Call it when the runs of
+  ///    all ranks have ended.
+  /// 2. gather(): it copies each other segment from the rank that adds it up. Call it when all
+  /// ranks
+  ///    have called add_up().
+  /// 3. sum_is_finite() waits. True if all elements of the sum are finite. After that, this replica
+  ///    may run again, or add up again.
+  virtual void add_up() {}
+  virtual void gather() {}
+  virtual bool sum_is_finite() { return true; }
+  /// Makes this replica's gradient 0, and waits. Call it after sum_is_finite() and before the next
+  /// add_up() of any rank.
+  virtual void clear_gradient() {}
 
   /// A slot of the state, all elements. Valid until the next call.
   virtual std::span<const float> state(std::size_t slot) = 0;

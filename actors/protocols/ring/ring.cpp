@@ -33,7 +33,8 @@ auto spawn_for(std::size_t elements, const worker_site& site, Args&&... args) {
 
 ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t> sizes,
                                 const std::vector<std::size_t>& sums, bool adds_later) {
-  auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size());
+  auto place = place_of(*site.context, site.rank(), site.view.of(job_kind::worker).size(),
+                        site.replica.in_ring);
   place.adds_later = adds_later;
   const auto elements = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
   return spawn_for<ring_node>(elements, site, site.view.number, place, std::move(sizes), site.board,
@@ -75,7 +76,7 @@ void start_ring_worker(const worker_site& site) {
   const auto sums = sums_of_step(site);
   // Clipping needs the norm of the sum before the update. LAMB's updates do not add up.
   const auto& rule = site.context->rule;
-  const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor();
+  const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor() && !site.replica.in_ring;
   const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);
   site.host(proto::RING_NODE, rank, site.left());
   how.view = site.view;

@@ -32,6 +32,7 @@ public:
   const device_counts& counts() const noexcept { return counts_; }
 
   std::string name() const override { return inner_->name(); }
+  std::size_t number() const override { return inner_->number(); }
   cuda::stream main_stream() const override { return inner_->main_stream(); }
   cuda::stream copy_stream() const override { return inner_->copy_stream(); }
   cuda::stream upload_stream() const override { return inner_->upload_stream(); }
@@ -48,6 +49,11 @@ public:
   }
   void copy_inside(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
     inner_->copy_inside(where, to, from, bytes);
+  }
+  bool reach(std::size_t other) override { return inner_->reach(other); }
+  void copy_from(cuda::stream where, void* to, std::size_t other, const void* from,
+                 std::size_t bytes) override {
+    inner_->copy_from(where, to, other, from, bytes);
   }
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;

@@ -7,6 +7,7 @@
 #include "kernels/formats/file.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
+#include "tests/support/spoilt.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -39,29 +40,6 @@ proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& mo
 bool contains(const std::string& text, const std::string& what) {
   return text.find(what) != std::string::npos;
 }
-
-constexpr std::uint64_t all_records = ~std::uint64_t{0};
-
-/// A data set with a feature that is not finite, in one record or in all.
-class spoilt : public dataset {
-public:
-  spoilt(std::shared_ptr<const dataset> source, std::uint64_t record)
-    : source_(std::move(source)), record_(record) {}
-
-  std::uint64_t size() const noexcept override { return source_->size(); }
-  const record_shape& record() const noexcept override { return source_->record(); }
-  void read(std::span<const std::uint64_t> records, feature_batch features,
-            label_batch labels) const override {
-    source_->read(records, features, labels);
-    for (std::size_t i = 0; i < records.size(); ++i)
-      if (record_ == all_records || records[i] == record_)
-        features.numbers[i * record().feature_width()] = std::numeric_limits<float>::quiet_NaN();
-  }
-
-private:
-  std::shared_ptr<const dataset> source_;
-  std::uint64_t record_;
-};
 
 } // namespace
 

@@ -54,7 +54,10 @@ std::shared_ptr<const gpu_set> gpus(std::size_t count, const faults& when) {
     if (index >= count)
       throw device_error("there is no GPU " + std::to_string(index) + ": this machine has "
                          + std::to_string(count) + ", counted from 0");
-    return std::make_unique<faulty_device>(when);
+    auto result = std::make_unique<faulty_device>(when);
+    result->gpu = index;
+    result->has_peers = !when.no_peers;
+    return result;
   });
 }
 
@@ -68,10 +71,11 @@ proto::Job job_with(const std::string& model, const std::vector<std::string>& mo
 }
 
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
-              std::uint64_t seed, bool evaluator) {
+              std::uint64_t seed, bool evaluator, bool one_node) {
   simulation_options options;
   options.seed = seed;
   options.evaluator = evaluator;
+  options.one_node = one_node;
   options.job = job;
   options.data = build_data(job);
   options.workers = workers;
@@ -97,13 +101,13 @@ outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const 
   return result;
 }
 
-traffic traffic_of(const proto::Job& job, std::size_t workers) {
+traffic traffic_of(const proto::Job& job, std::size_t workers, bool one_node) {
   const auto all = std::make_shared<traffic>();
   const std::shared_ptr<const gpu_set> devices =
     cuda::make_gpus([all](std::size_t) -> std::unique_ptr<cuda::device> {
       return std::make_unique<counting_device>(3, all);
     });
-  const auto run = train(job, workers, devices);
+  const auto run = train(job, workers, devices, 1, false, one_node);
   BOOST_TEST(run.summary.failure == "");
   BOOST_TEST(distance(run.weights, train(job, workers, gpus(1)).weights) == 0);
   return *all;

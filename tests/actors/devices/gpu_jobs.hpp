@@ -27,6 +27,8 @@ struct faults {
   std::size_t copies = ~std::size_t{0};
   /// To the device.
   std::size_t copies_in = ~std::size_t{0};
+  /// GPUs cannot access each other's memory.
+  bool no_peers = false;
   /// Not a fault: the order of its streams (simulated_device).
   std::optional<std::uint64_t> order = 3;
 };
@@ -66,11 +68,18 @@ struct outcome {
 };
 
 /// Runs the job in a simulation. Jobs with shards have two.
+/// @param one_node see simulation_options
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
-              std::uint64_t seed = 1, bool evaluator = false);
+              std::uint64_t seed = 1, bool evaluator = false, bool one_node = false);
+
+/// The same in one process, so that workers of a ring add up their gradients on their GPUs.
+inline outcome train_together(const proto::Job& job, std::size_t workers,
+                              std::shared_ptr<const gpu_set> devices, std::uint64_t seed = 1) {
+  return train(job, workers, std::move(devices), seed, false, true);
+}
 
 /// All copies of a run on a GPU, whose result is that of other GPUs.
-traffic traffic_of(const proto::Job& job, std::size_t workers);
+traffic traffic_of(const proto::Job& job, std::size_t workers, bool one_node = false);
 
 /// The largest difference of two elements; NaN if one of them is.
 double distance(const std::vector<float>& a, const std::vector<float>& b);

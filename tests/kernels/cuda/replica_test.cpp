@@ -207,7 +207,8 @@ BOOST_AUTO_TEST_CASE(a_replica_trains_as_through_the_host) {
   });
 }
 
-// A step copies its feeds, and the loss and the norm. It allocates nothing, and waits once.
+// A step copies its feeds, and the loss and the norm. It allocates nothing, and waits once. All
+// kernels of the executor are recorded, so only its copies of the weights are submitted singly.
 BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
   const example x;
   const auto feeds = x.m.feeds();
@@ -234,12 +235,15 @@ BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
       *all = {};
       const auto allocations = count(&simulated_device::allocations);
       const auto waits = count(&simulated_device::waits);
+      const auto submissions = devices[1]->single_submissions();
       there.run->take_weights();
       there.run->advance(x.arguments(feeds, step)).value();
       there.stage(step, {});
       there.publish();
       BOOST_TEST(count(&simulated_device::allocations) == allocations);
       BOOST_TEST(count(&simulated_device::waits) == waits + 1);
+      if (step > 1)
+        BOOST_TEST(devices[1]->single_submissions() == submissions + there.updaters.size());
       BOOST_TEST(all->in < rows * 40 * sizeof(float));
       BOOST_TEST(all->out < 100U);
     }

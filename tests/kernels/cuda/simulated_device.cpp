@@ -147,6 +147,21 @@ void simulated_device::copy_inside(cuda::stream where, void* to, const void* fro
   });
 }
 
+bool simulated_device::reach(std::size_t other) {
+  if (other != gpu && !has_peers)
+    return false;
+  reached_.insert(other);
+  return true;
+}
+
+void simulated_device::copy_from(cuda::stream where, void* to, std::size_t other, const void* from,
+                                 std::size_t bytes) {
+  if (!reached_.contains(other))
+    throw simulation_error("a copy from a GPU whose memory this one cannot access");
+  peer_bytes_ += bytes;
+  copy_inside(where, to, from, bytes);
+}
+
 void simulated_device::synchronize(cuda::stream where) {
   ++waits_;
   if (where.handle != nullptr)
@@ -351,8 +366,10 @@ std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream wh
   struct kept final : cuda::recording {
     std::vector<std::function<void()>> work;
     std::size_t* count = nullptr;
+    std::size_t* all = nullptr;
     void replay(cuda::stream on) override {
       ++*count;
+      *all += work.size();
       for (const auto& x : work)
         submit(on, x);
     }
@@ -361,6 +378,7 @@ std::unique_ptr<cuda::recording> simulated_device::end_recording(cuda::stream wh
   auto result = std::make_unique<kept>();
   result->work = streams_.end_recording(stream_of(where));
   result->count = &replays_;
+  result->all = &replayed_;
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace troupe::test {
@@ -27,6 +28,7 @@ public:
   explicit simulated_device(std::optional<std::uint64_t> seed = std::nullopt);
 
   std::string name() const override { return "simulated"; }
+  std::size_t number() const override { return gpu; }
   cuda::stream main_stream() const override { return main_; }
   cuda::stream copy_stream() const override { return copies_; }
   cuda::stream upload_stream() const override { return uploads_; }
@@ -40,6 +42,10 @@ public:
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_inside(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
+  bool reach(std::size_t other) override;
+  /// Fails unless reach() has made the other GPU's memory accessible.
+  void copy_from(cuda::stream where, void* to, std::size_t other, const void* from,
+                 std::size_t bytes) override;
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
   std::unique_ptr<cuda::time_mark> make_time_mark() override;
@@ -53,6 +59,10 @@ public:
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
+  /// The number of the GPU. Objects with the same number share a GPU.
+  std::size_t gpu = 0;
+  /// Whether it can access the memory of other GPUs.
+  bool has_peers = true;
   /// The type of products that this device cannot compute; none by default.
   std::optional<dtype> refused_type;
   /// Whether it multiplies with epilogues, by the rules of cublasLt.
@@ -68,8 +78,12 @@ public:
   /// Recordings so far, and how often one was submitted.
   std::size_t recordings() const noexcept { return recordings_; }
   std::size_t replays() const noexcept { return replays_; }
+  /// Kernels, products and copies on the device that were submitted one by one so far.
+  std::size_t single_submissions() const noexcept { return streams_.submitted() - replayed_; }
   /// Copies of the upload stream so far.
   std::size_t uploads() const noexcept { return uploaded_; }
+  /// Bytes copied from other GPUs, or other objects of this GPU, so far.
+  std::size_t peer_bytes() const noexcept { return peer_bytes_; }
   /// Products that were submitted with an epilogue so far.
   std::size_t epilogues() const noexcept { return epilogues_; }
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
@@ -92,11 +106,16 @@ private:
   cuda::stream copies_ = streams_.handle(1);
   cuda::stream uploads_ = streams_.handle(2);
   std::map<const std::byte*, std::vector<std::byte>> pinned_;
+  /// GPUs whose memory it can access.
+  std::set<std::size_t> reached_;
+  std::size_t peer_bytes_ = 0;
   std::size_t allocations_ = 0;
   std::size_t allocated_bytes_ = 0;
   std::size_t pinned_bytes_ = 0;
   std::size_t recordings_ = 0;
   std::size_t replays_ = 0;
+  /// Work of these replays.
+  std::size_t replayed_ = 0;
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
   std::size_t epilogues_ = 0;

@@ -99,10 +99,12 @@ void simulated_streams::push(simulated_stream& x, simulated_stream::task task) {
 
 void simulated_streams::submit(simulated_stream& x, std::function<void()> work) {
   check_submit();
-  if (x.recorded)
+  if (x.recorded) {
     x.recorded->push_back(std::move(work));
-  else
-    push(x, {std::move(work), nullptr});
+    return;
+  }
+  ++submitted_;
+  push(x, {std::move(work), nullptr});
 }
 
 void simulated_streams::begin_recording(simulated_stream& x) {

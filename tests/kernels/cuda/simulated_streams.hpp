@@ -83,6 +83,8 @@ public:
   std::function<void()> check_submit = [] {};
   /// Runs the work when the earlier work of the stream is done, or records it.
   void submit(simulated_stream& x, std::function<void()> work);
+  /// Number of these calls that did not record.
+  std::size_t submitted() const noexcept { return submitted_; }
   void begin_recording(simulated_stream& x);
   /// Throws if a stream is recorded.
   void check_not_recorded() const;
@@ -137,6 +139,7 @@ private:
   /// 0 to 4: after each submission, another task runs with a probability of a fifth of this, again
   /// and again.
   std::uint64_t keeps_up_ = 0;
+  std::size_t submitted_ = 0;
   /// Work that has run.
   std::uint64_t time_ = 0;
 };
