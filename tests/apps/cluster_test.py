@@ -110,7 +110,8 @@ class LaunchedTasks(TestCase):
     def test_an_evaluator_without_data(self):
         job = self.file("job.textproto", QUICK_JOB.replace(
             "digits { train: 640 test: 100 }", 'csv { path: "${TABLE}" features: "x" target: "y" standardize: true }')
-            .replace("units: 10", "units: 1").replace("SOFTMAX_CROSS_ENTROPY", "MEAN_SQUARED_ERROR"))
+            .replace("units: 10", "units: 1").replace("SOFTMAX_CROSS_ENTROPY", "MEAN_SQUARED_ERROR")
+            .replace("epochs: 2", "epochs: 1000000"))
         table = self.file("table.csv", "x,y\n" + "".join(f"{i},{2 * i + 1}\n" for i in range(64)))
         cluster = self.addresses(chief=1, ps=1, worker=1, evaluator=1)
         processes = {}
@@ -119,10 +120,15 @@ class LaunchedTasks(TestCase):
             processes[role] = Process("node", f"--job={job}", name=role, environment={
                 "TF_CONFIG": text, "TABLE": "missing.csv" if role == "evaluator" else table})
             self.addCleanup(processes[role].kill)
-        for role in ("chief", "ps", "worker"):
-            self.assert_exit(processes[role], 0)
         self.assert_exit(processes["evaluator"], 1)
         self.assertIn("missing.csv", processes["evaluator"].output)
+        # The others go on until they are stopped.
+        chief = processes["chief"]
+        lines = len(chief.lines)
+        self.wait_until(lambda: any("test loss" in x for x in chief.lines[lines:]), "another epoch")
+        chief.send(2)
+        for role in ("chief", "ps", "worker"):
+            self.assert_exit(processes[role], 1)
 
     def test_a_name_of_this_host(self):
         name = socket.gethostname()
