@@ -183,6 +183,7 @@ private:
   void on_link_up(const link_up& x);
   void on_link_down(const link_down& x, const caf::actor& which);
   void on_tick();
+  void tick_later();
 
   // -- life cycle --
   void on_begin(const begin_node& x);

@@ -168,7 +168,7 @@ bool ring_step::advance(std::vector<ring_contribution>& start) {
   return true;
 }
 
-// The worker's norm does not cover statistics of layers, so this checks the buckets as well.
+// Besides the worker's own check, this one finds the ranks to leave out.
 void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {

@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/reduce.hpp"
 
+#include <limits>
+
 namespace troupe {
 
 namespace {
@@ -17,9 +19,13 @@ std::span<const float> part_of(const layout_entry& tensor, range where,
 
 double squared_norm(const layout& parameters, range where, std::span<const float> values) {
   double result = 0;
-  for (const auto& tensor : parameters.entries())
+  for (const auto& tensor : parameters.entries()) {
+    const auto part = part_of(tensor, where, values);
     if (tensor.kind == parameter_kind::trainable)
-      result += sum_of_squares(part_of(tensor, where, values));
+      result += sum_of_squares(part);
+    else if (tensor.kind == parameter_kind::state && !all_finite(part))
+      return std::numeric_limits<double>::quiet_NaN();
+  }
   return result;
 }
 

@@ -13,11 +13,12 @@ namespace troupe::test {
 
 inline constexpr std::uint64_t all_records = ~std::uint64_t{0};
 
-/// A data set with a feature that is not finite, in one record or in all.
+/// A data set with a feature that is not finite (or is `feature`), in one record or in all.
 class spoilt : public dataset {
 public:
-  spoilt(std::shared_ptr<const dataset> source, std::uint64_t record)
-    : source_(std::move(source)), record_(record) {}
+  spoilt(std::shared_ptr<const dataset> source, std::uint64_t record,
+         float feature = std::numeric_limits<float>::quiet_NaN())
+    : source_(std::move(source)), record_(record), feature_(feature) {}
 
   std::uint64_t size() const noexcept override { return source_->size(); }
   const record_shape& record() const noexcept override { return source_->record(); }
@@ -26,12 +27,13 @@ public:
     source_->read(records, features, labels);
     for (std::size_t i = 0; i < records.size(); ++i)
       if (record_ == all_records || records[i] == record_)
-        features.numbers[i * record().feature_width()] = std::numeric_limits<float>::quiet_NaN();
+        features.numbers[i * record().feature_width()] = feature_;
   }
 
 private:
   std::shared_ptr<const dataset> source_;
   std::uint64_t record_;
+  float feature_;
 };
 
 } // namespace troupe::test

@@ -99,6 +99,29 @@ BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
       }
 }
 
+// The variance of a feature may overflow although the loss and all gradients are finite. The batch
+// is left out, so that it does not spoil the running statistics.
+BOOST_AUTO_TEST_CASE(statistics_that_are_not_finite) {
+  for (const auto protocol : all_protocols)
+    for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})
+      for (const std::size_t workers : {1, 2})
+        BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << clip << ", " << workers) {
+          auto options = simulated(
+            job_with(protocol,
+                     {"model={ layer { name: 'norm' batch_norm {} } layer { dense { units: "
+                      "10 } } loss: SOFTMAX_CROSS_ENTROPY }",
+                      clip}),
+            workers, 2);
+          options.data.train = std::make_shared<spoilt>(options.data.train, 77, 1e25F);
+          const auto result = simulate(options);
+          const auto& summary = result.summary;
+          BOOST_TEST(summary.failure == "");
+          BOOST_TEST(summary.quarantined > 0U);
+          BOOST_TEST(std::isfinite(summary.test_loss));
+          BOOST_TEST(summary.test_accuracy.value_or(0) > 0.2);
+        }
+}
+
 // The run ends after this number of failures in a row.
 BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
   for (const auto protocol : all_protocols)

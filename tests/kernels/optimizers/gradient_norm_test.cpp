@@ -64,7 +64,11 @@ BOOST_AUTO_TEST_CASE(the_first_tensor_that_is_not_finite) {
   values.back() = std::numeric_limits<float>::infinity();
   BOOST_TEST(first_not_finite(layout, all, values) == "b.weight");
   BOOST_TEST(!std::isfinite(squared_norm(layout, all, values)));
-  values[31 * 17] = std::numeric_limits<float>::quiet_NaN();
+  values.back() = 1;
+  values[31 * 17] = std::numeric_limits<float>::infinity(); // of state
+  BOOST_TEST(std::isnan(squared_norm(layout, all, values)));
+  BOOST_TEST(!std::isnan(squared_norm(layout, {0, 31 * 17}, std::span{values}.first(31 * 17))));
+  values.back() = std::numeric_limits<float>::quiet_NaN();
   BOOST_TEST(first_not_finite(layout, all, values) == "a.mean");
   const range end{layout.size() - 5, layout.size()};
   BOOST_TEST(first_not_finite(layout, end, std::span{values}.last(5)) == "b.weight");
