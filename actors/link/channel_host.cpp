@@ -46,6 +46,21 @@ void ring(int bell) {
   [[maybe_unused]] const auto n = ::write(bell, &one, sizeof one);
 }
 
+/// For the socket of a channel. A Unix socket reports EPOLLOUT each time the peer has read
+/// something, which would wake this process for nothing.
+enum class awaited : std::uint32_t {
+  data = EPOLLIN | EPOLLET,
+  data_and_room = EPOLLIN | EPOLLOUT | EPOLLET,
+};
+
+/// Does nothing if the socket is not watched; serve() then awaits both.
+void await(int epoll, int socket, awaited what) {
+  epoll_event x{};
+  x.events = static_cast<std::uint32_t>(what);
+  x.data.fd = socket;
+  ::epoll_ctl(epoll, EPOLL_CTL_MOD, socket, &x);
+}
+
 void clear(int bell) {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto n = ::read(bell, &count, sizeof count);
@@ -101,10 +116,11 @@ private:
 channel_host::channel_host(caf::actor_system& sys, channel_host_options options,
                            file_descriptor listener)
   : sys_(sys), options_(std::move(options)), remote_(std::move(listener)),
-    epoll_(::epoll_create1(EPOLL_CLOEXEC)), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+    epoll_(std::make_shared<file_descriptor>(::epoll_create1(EPOLL_CLOEXEC))),
+    bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
     spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), timer_(std::make_shared<timer>()),
     turn_(std::make_shared<reader_turn>()) {
-  if (!epoll_ || !bell_)
+  if (!*epoll_ || !bell_)
     fail_with("epoll");
   if (options_.local) {
     offer_.set_host(boot_id());
@@ -185,7 +201,8 @@ void channel_host::run() {
 
 bool channel_host::handle_events(int timeout) {
   std::array<epoll_event, 32> events;
-  const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+  const int n =
+    ::epoll_wait(epoll_->get(), events.data(), static_cast<int>(events.size()), timeout);
   for (int i = 0; i < n; ++i)
     // An earlier event may have closed the file of this event. Then no handler is left for it.
     if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
@@ -245,14 +262,14 @@ void channel_host::watch(int file, std::uint32_t events, handler then) {
   epoll_event x{};
   x.events = events;
   x.data.fd = file;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, file, &x) != 0) {
+  if (::epoll_ctl(epoll_->get(), EPOLL_CTL_ADD, file, &x) != 0) {
     handlers_.erase(file);
     fail_with("a connection cannot be watched");
   }
 }
 
 void channel_host::forget(int file) {
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, file, nullptr);
+  ::epoll_ctl(epoll_->get(), EPOLL_CTL_DEL, file, nullptr);
   handlers_.erase(file);
 }
 
@@ -315,7 +332,11 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
   how.limits.grace = options_.grace;
   how.wake = [timer = timer_] { timer->set(tick); };
   how.wake_later = [timer = timer_] { timer->set(long_tick); };
-  how.full = [turn = turn_] { turn->recall(); };
+  how.full = [turn = turn_, epoll = epoll_](int full) {
+    await(epoll->get(), full, awaited::data_and_room);
+    turn->recall();
+  };
+  how.empty = [epoll = epoll_](int empty) { await(epoll->get(), empty, awaited::data); };
   return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
 }
 
@@ -383,7 +404,7 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
 
 void channel_host::serve(const channel_ptr& channel) {
   channels_[channel->socket()] = channel;
-  watch(channel->socket(), EPOLLIN | EPOLLOUT | EPOLLET,
+  watch(channel->socket(), static_cast<std::uint32_t>(awaited::data_and_room),
         [this, channel](std::uint32_t events) { on_events(channel, events); });
 }
 

@@ -127,7 +127,8 @@ private:
   proto::ChannelOffer offer_;
   file_descriptor local_;
   file_descriptor remote_;
-  file_descriptor epoll_;
+  /// Channels may outlive this object.
+  std::shared_ptr<file_descriptor> epoll_;
   file_descriptor bell_;
   /// A spare descriptor. It is closed for a moment if no other one is free.
   file_descriptor spare_;

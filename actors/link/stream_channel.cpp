@@ -258,7 +258,7 @@ void stream_channel::flush() {
       continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       if (options_.full)
-        options_.full();
+        options_.full(socket_.get());
       return;
     }
     if (sent < 0) {
@@ -285,6 +285,8 @@ void stream_channel::flush() {
 void stream_channel::on_writable() {
   const std::lock_guard guard{mutex_};
   flush();
+  if (queue_.empty() && options_.empty)
+    options_.empty(socket_.get());
 }
 
 void stream_channel::on_tick() {

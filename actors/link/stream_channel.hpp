@@ -47,9 +47,12 @@ struct stream_options {
   std::function<void()> wake;
   /// Asks for such a call a little later. Null: the same as `wake`.
   std::function<void()> wake_later;
-  /// Called when the socket takes no more data, with a mutex of the channel held: on_writable()
-  /// must follow when it does. Null if a thread waits for that in any case.
-  std::function<void()> full;
+  /// Called when the socket takes no more data: on_writable() must follow when it does. Null if a
+  /// thread waits for that in any case. Called with a mutex of the channel held, like `empty`.
+  std::function<void(int socket)> full;
+  /// Called by on_writable() when nothing waits: it need not be called again before `full`. May be
+  /// null.
+  std::function<void(int socket)> empty;
 };
 
 /// Exchanges messages between two processes over a socket. A payload goes from the sender's buffer
