@@ -1,10 +1,14 @@
 #pragma once
 
+#include "kernels/function_ref.hpp"
 #include "messages/scheduler.hpp"
 
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -19,6 +23,54 @@ public:
     const receivers_run_here here;
     return Actor::resume(unit, messages);
   }
+};
+
+/// What the thread of an actor does while the actor has no messages. Thread-safe.
+class idle_task {
+public:
+  virtual ~idle_task() = default;
+
+  /// Returns when done() is true, or earlier.
+  /// @param done called at the beginning, after each piece of work, and after interrupt()
+  virtual void run_until(function_ref<bool()> done) = 0;
+
+  /// Makes run_until() on another thread call done() soon.
+  virtual void interrupt() = 0;
+};
+
+/// An actor with its own thread, which has something to do while the actor waits for messages.
+template <class Actor>
+class busy_between_messages final : public Actor {
+public:
+  /// @param idle may be null
+  template <class... Args>
+  busy_between_messages(caf::actor_config& cfg, std::shared_ptr<idle_task> idle, Args&&... args)
+    : Actor(cfg, std::forward<Args>(args)...), idle_(std::move(idle)) {}
+
+  caf::resumable::resume_result resume(caf::execution_unit* unit, std::size_t messages) override {
+    const receivers_run_here here;
+    const auto result = Actor::resume(unit, messages);
+    if (idle_ && result == caf::resumable::awaiting_message) {
+      own_ = std::this_thread::get_id();
+      waits_ = true;
+      idle_->run_until([this] { return !this->mailbox().blocked(); });
+      waits_ = false;
+    }
+    return result;
+  }
+
+  // Either run_until() sees the message, or this sees that run_until() has begun.
+  void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
+    Actor::enqueue(std::move(what), unit);
+    if (waits_ && own_.load() != std::this_thread::get_id())
+      idle_->interrupt();
+  }
+
+private:
+  std::shared_ptr<idle_task> idle_;
+  std::atomic<bool> waits_ = false;
+  /// The thread that waits.
+  std::atomic<std::thread::id> own_;
 };
 
 /// An actor that needs some time per message, but less than waking another thread twice would take.
@@ -44,13 +96,23 @@ class spawner {
 public:
   enum class kind { threads, cooperative };
 
-  explicit spawner(kind how = kind::threads) : how_(how) {}
+  /// @param idle for spawn_computing; may be null
+  explicit spawner(kind how = kind::threads, std::shared_ptr<idle_task> idle = nullptr)
+    : how_(how), idle_(std::move(idle)) {}
 
   /// For actors that block or compute.
   template <class Actor, class... Args>
   auto spawn_heavy(caf::actor_system& sys, Args&&... args) const {
     return how_ == kind::threads
       ? sys.spawn<on_own_thread<Actor>, caf::detached>(std::forward<Args>(args)...)
+      : sys.spawn<Actor>(std::forward<Args>(args)...);
+  }
+
+  /// For an actor that computes, with messages from other processes in between.
+  template <class Actor, class... Args>
+  auto spawn_computing(caf::actor_system& sys, Args&&... args) const {
+    return how_ == kind::threads
+      ? sys.spawn<busy_between_messages<Actor>, caf::detached>(idle_, std::forward<Args>(args)...)
       : sys.spawn<Actor>(std::forward<Args>(args)...);
   }
 
@@ -69,6 +131,7 @@ public:
 
 private:
   kind how_;
+  std::shared_ptr<idle_task> idle_;
 };
 
 } // namespace troupe

@@ -298,9 +298,10 @@ void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchr
   };
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);
-  parts.trainer = spawn_task<trainer>(true, context_, std::move(device), parts.synchronizer,
-                                      caf::actor_cast<trainer_listener>(site.worker),
-                                      std::move(sums), site.loss_scale);
+  parts.trainer = options_.spawner.spawn_computing<trainer>(
+    system(), context_, std::move(device), parts.synchronizer,
+    caf::actor_cast<trainer_listener>(site.worker), std::move(sums), site.loss_scale);
+  start(caf::actor_cast<caf::strong_actor_ptr>(parts.trainer));
   parts.input = spawn_task<input_reader>(true, context_, options_.source,
                                          caf::actor_cast<input_listener>(site.worker));
   send(site.worker, std::move(parts));

@@ -146,7 +146,7 @@ channel_host::~channel_host() {
 }
 
 void channel_host::stop() {
-  turn_->close();
+  turn_->close([this] { interrupt(); });
   {
     const std::lock_guard guard{mutex_};
     stopping_ = true;
@@ -213,7 +213,7 @@ bool channel_host::handle_events(int timeout) {
 bool channel_host::read_until(function_ref<bool()> done, std::chrono::nanoseconds patience) {
   if (done())
     return true;
-  if (!turn_->take([this] { ring(bell_.get()); }))
+  if (!turn_->take([this] { interrupt(); }))
     return done();
   auto last = std::chrono::steady_clock::now();
   bool is_done = done();
@@ -226,6 +226,18 @@ bool channel_host::read_until(function_ref<bool()> done, std::chrono::nanosecond
   }
   turn_->give_back(!is_done);
   return is_done;
+}
+
+void channel_host::run_until(function_ref<bool()> done) {
+  if (done() || !turn_->take([this] { interrupt(); }))
+    return;
+  while (!done() && !turn_->closed())
+    handle_events(-1);
+  turn_->give_back(false);
+}
+
+void channel_host::interrupt() {
+  ring(bell_.get());
 }
 
 // Channels without a socket, because it broke, are only in routes_.

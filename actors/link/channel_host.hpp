@@ -2,6 +2,7 @@
 
 #include "actors/link/channel_maker.hpp"
 #include "actors/link/reader_turn.hpp"
+#include "actors/spawner.hpp"
 #include "kernels/function_ref.hpp"
 
 #include <chrono>
@@ -44,7 +45,7 @@ struct channel_host_options {
 /// its network namespace. Other peers use TCP.
 ///
 /// Thread-safe.
-class channel_host final : public channel_maker {
+class channel_host final : public channel_maker, public idle_task {
 public:
   /// Throws std::system_error if it cannot listen.
   /// @param listener a socket that already listens for peers on other hosts, at `options.port`
@@ -67,6 +68,13 @@ public:
   /// be the thread of this object.
   /// @return done()
   bool read_until(function_ref<bool()> done, std::chrono::nanoseconds patience);
+
+  /// Like read_until(), but it sleeps until a message arrives, and does not give up. The thread must
+  /// be one that comes back often: in between, this object's own thread reads only if nobody has
+  /// read for a millisecond.
+  void run_until(function_ref<bool()> done) override;
+
+  void interrupt() override;
 
   proto::ChannelOffer offer(on_channel then) override;
   void withdraw(const proto::ChannelOffer& offer) override;

@@ -7,7 +7,7 @@ void reader_turn::wait() {
   if (!lent_)
     return;
   owner_reads_ = false;
-  changed_.notify_all();
+  tell(lock);
   while (lent_) {
     const auto before = takes_;
     const bool given_back = changed_.wait_for(lock, absence_, [this] { return !lent_; });
@@ -17,9 +17,17 @@ void reader_turn::wait() {
   owner_reads_ = true;
 }
 
-void reader_turn::close() {
+// Without the mutex, for which the woken thread would wait.
+void reader_turn::tell(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  changed_.notify_all();
+  lock.lock();
+}
+
+void reader_turn::close(function_ref<void()> interrupt) {
   std::unique_lock lock{mutex_};
   closed_ = true;
+  interrupt();
   changed_.wait(lock, [this] { return !other_reads_; });
 }
 
@@ -33,28 +41,31 @@ bool reader_turn::take(function_ref<void()> interrupt) {
   recalled_ = false;
   ++takes_;
   lent_ = true;
-  if (owner_reads_)
+  if (owner_reads_) {
+    lock.unlock();
     interrupt();
+    lock.lock();
+  }
   changed_.wait(lock, [this] { return !owner_reads_; });
   return true;
 }
 
 void reader_turn::give_back(bool now) {
-  const std::lock_guard guard{mutex_};
+  std::unique_lock lock{mutex_};
   other_reads_ = false;
   if (now || closed_ || recalled_)
     lent_ = false;
   if (!lent_)
-    changed_.notify_all();
+    tell(lock);
 }
 
 void reader_turn::recall() {
-  const std::lock_guard guard{mutex_};
+  std::unique_lock lock{mutex_};
   recalled_ = true;
   if (other_reads_ || !lent_)
     return;
   lent_ = false;
-  changed_.notify_all();
+  tell(lock);
 }
 
 } // namespace troupe

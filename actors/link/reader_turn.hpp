@@ -2,6 +2,7 @@
 
 #include "kernels/function_ref.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -32,12 +33,14 @@ public:
   // -- for other threads; not for the owner
 
   /// From now on, take() fails. Waits for a thread that reads instead of the owner.
-  void close();
+  /// @param interrupt makes that thread look at closed()
+  void close(function_ref<void()> interrupt);
+  bool closed() const noexcept { return closed_; }
 
   /// Waits until the owner stands aside. Returns false if another thread reads instead of the
   /// owner, which then comes back as soon as that thread has read; also after close(). Otherwise,
   /// give_back() must follow.
-  /// @param interrupt makes the owner call wait(); called with the mutex of this object held
+  /// @param interrupt makes the owner call wait()
   bool take(function_ref<void()> interrupt);
 
   /// @param now the owner comes back at once
@@ -48,10 +51,12 @@ public:
   void recall();
 
 private:
+  void tell(std::unique_lock<std::mutex>& lock);
+
   std::chrono::milliseconds absence_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool closed_ = false;
+  std::atomic<bool> closed_ = false;
   /// The owner must stand aside.
   bool lent_ = false;
   bool owner_reads_ = true;

@@ -245,6 +245,7 @@ run_summary run_session(session_options options) {
   if (networked) {
     options.node.net = std::make_shared<basp_transport>(sys);
     options.node.links.channels = sockets.channels;
+    options.node.spawner = spawner{spawner::kind::threads, sockets.channels};
   }
   auto observer = sys.spawn<console, caf::detached>(&training);
   options.node.observer = observer;

@@ -5,8 +5,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -81,6 +85,69 @@ std::vector<std::thread::id> messages_to(const caf::actor& x, std::size_t most) 
 }
 
 } // namespace
+
+/// Waits for interrupt().
+class idle_wait : public idle_task {
+public:
+  void run_until(function_ref<bool()> done) override {
+    std::unique_lock lock{mutex_};
+    ++waits;
+    while (!done()) {
+      changed_.wait(lock, [this] { return interrupted_; });
+      interrupted_ = false;
+    }
+  }
+
+  void interrupt() override {
+    const std::lock_guard guard{mutex_};
+    ++interrupts;
+    interrupted_ = true;
+    changed_.notify_all();
+  }
+
+  std::atomic<std::size_t> waits = 0;
+  std::atomic<std::size_t> interrupts = 0;
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool interrupted_ = false;
+};
+
+BOOST_AUTO_TEST_SUITE(computing_actors)
+
+// A message ends the wait, however soon it comes after the wait has begun.
+BOOST_AUTO_TEST_CASE(do_something_while_they_wait) {
+  setting x;
+  const auto idle = std::make_shared<idle_wait>();
+  {
+    caf::actor_system sys{x.cfg};
+    const caf::actor computing =
+      spawner{spawner::kind::threads, idle}.spawn_computing<counting_actor>(sys);
+    for (std::size_t i = 1; i <= 2'000; ++i) {
+      const auto threads = messages_to(computing, 1);
+      BOOST_TEST_REQUIRE(threads.size() == 1U);
+      BOOST_TEST_REQUIRE((threads[0] != std::this_thread::get_id()));
+      if (i % 100 == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds{1}); // The wait has begun.
+    }
+    caf::anon_send_exit(computing, caf::exit_reason::user_shutdown);
+  }
+  BOOST_TEST(idle->waits >= 10U);
+  BOOST_TEST(idle->interrupts >= 10U);
+  BOOST_TEST(idle.use_count() == 1); // The actor is gone.
+}
+
+BOOST_AUTO_TEST_CASE(wait_as_usual_without_such_a_task) {
+  setting x;
+  caf::actor_system sys{x.cfg};
+  const caf::actor computing = spawner{}.spawn_computing<counting_actor>(sys);
+  for (std::size_t i = 0; i < 100; ++i)
+    BOOST_TEST(messages_to(computing, 1).size() == 1U);
+  caf::anon_send_exit(computing, caf::exit_reason::user_shutdown);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(brief_actors)
 

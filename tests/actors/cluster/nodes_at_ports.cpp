@@ -68,6 +68,7 @@ node_process::node_process(node_options how, bool with_channels)
   if (with_channels)
     channels = std::make_shared<channel_host>(*sys, channel_host_options{});
   how.links.channels = channels;
+  how.spawner = spawner{spawner::kind::threads, channels};
   how.net = std::make_shared<basp_transport>(*sys);
   how.observer = observer;
   how.on_end = [this](const run_summary& x) { ended.set_value(x); };

@@ -28,7 +28,7 @@ class owner {
 public:
   explicit owner(reader_turn& turn) : turn_(turn), thread_([this] { read(); }) {}
   ~owner() {
-    turn_.close();
+    turn_.close([] {});
     stops_ = true;
     thread_.join();
   }
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(nobody_takes_a_closed_turn) {
   reader_turn turn;
   owner own{turn};
   BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
-  auto closing = std::async(std::launch::async, [&] { turn.close(); });
+  auto closing = std::async(std::launch::async, [&] { turn.close([] {}); });
   BOOST_TEST((closing.wait_for(10ms) == std::future_status::timeout)); // it is read
   turn.give_back(false);
   closing.get();
@@ -191,6 +191,41 @@ BOOST_AUTO_TEST_CASE(a_thread_that_waits_handles_messages) {
   }
   // The host's own thread may handle those that arrive while it stands aside.
   BOOST_TEST(two.answers_here > 1'000U);
+}
+
+BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_handles_messages) {
+  conversation two;
+  for (std::uint64_t i = 1; i <= 2'000; ++i) {
+    conversation::say(*two.channel, i);
+    two.mine.run_until([&] { return two.answers == i; });
+    BOOST_TEST_REQUIRE(two.answers == i);
+  }
+  BOOST_TEST(two.answers_here > 1'000U);
+}
+
+// It wakes for an interrupt, and when the host stops.
+BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_wakes) {
+  conversation two;
+  std::atomic<bool> done = false;
+  std::atomic<int> looks = 0;
+  auto sleeper = std::async(std::launch::async, [&] {
+    two.mine.run_until([&] {
+      ++looks;
+      return done.load();
+    });
+    two.mine.run_until([] { return false; });
+  });
+  for (int i = 0; i < 100; ++i) {
+    two.mine.interrupt();
+    std::this_thread::sleep_for(100us);
+  }
+  BOOST_TEST(looks > 1);
+  done = true;
+  two.mine.interrupt();
+  BOOST_TEST((sleeper.wait_for(10ms) == std::future_status::timeout)); // the second wait
+  two.mine.stop();
+  BOOST_TEST_REQUIRE((sleeper.wait_for(patience) == std::future_status::ready));
+  two.mine.run_until([] { return false; }); // returns at once
 }
 
 BOOST_AUTO_TEST_CASE(afterwards_the_host_reads_again) {
