@@ -33,6 +33,8 @@ struct node_command {
   std::vector<std::uint32_t> devices;
   /// The process whose end also ends this process; 0 for none.
   int parent = 0;
+  /// See bind_to.
+  std::optional<unsigned> processor;
 };
 
 /// `troupe train`: a whole cluster on this host.
@@ -42,6 +44,8 @@ struct train_command {
   std::optional<std::uint32_t> ps;
   std::string protocol;
   bool processes = false;
+  /// With processes, "auto": workers run on the processors of processors_of(); or "none".
+  std::string bind = "auto";
   /// For messages between processes; see session_options.
   std::string transport = "auto";
   std::string out;

@@ -126,6 +126,7 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
                  "TCP port for messages from other hosts (default: a free port)")
     ->type_name("PORT");
   sub->add_option("--ends-with-parent", x.parent)->group("");
+  sub->add_option("--processor", x.processor)->group("");
   sub->footer(
     std::string{task_help}
     + "Examples:\n"
@@ -143,6 +144,13 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
                   "Number of parameter shards (default: 1; 0 where workers hold the weights)");
   sub->add_option("--protocol", x.protocol, "Overrides the job's")->type_name(protocols());
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
+  sub
+    ->add_option("--bind", x.bind,
+                 "With --processes: auto binds each worker to a processor of its own if there are "
+                 "enough, but fewer than two each; none leaves the choice to the system")
+    ->check(CLI::IsMember{{"auto", "none"}})
+    ->type_name("{auto,none}")
+    ->capture_default_str();
   add_transport(*sub, x.transport);
   add_devices(*sub, x.devices);
   sub->add_option("--out", x.out, "Output directory; overrides the job's")->type_name("DIR");

@@ -6,6 +6,7 @@
 #include "apps/troupe/gpus.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/logging.hpp"
+#include "apps/troupe/processors.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
 #include "kernels/error.hpp"
@@ -99,6 +100,8 @@ session_options session_of(const node_command& x, const cluster_choice& chosen) 
 int run(const node_command& x) {
   if (x.parent != 0)
     end_with_parent(x.parent);
+  if (x.processor)
+    bind_to(*x.processor);
   const auto chosen = choose(x.where);
   if (!chosen.process)
     throw input_error{"which task of " + chosen.name

@@ -6,6 +6,7 @@
 #include "apps/troupe/gpus.hpp"
 #include "apps/troupe/limits.hpp"
 #include "apps/troupe/logging.hpp"
+#include "apps/troupe/processors.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
 #include "apps/troupe/temporary_folder.hpp"
@@ -32,6 +33,13 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
+/// The processors of the workers, in order; empty if workers are not bound. Threads of a worker that
+/// compute together must not share one.
+std::vector<unsigned> processors_for(const proto::Job& job, const train_command& x) {
+  const bool may = x.bind == "auto" && job.runtime().threads() == 1 && job.device().empty();
+  return may ? processors_of(x.workers, allowed_processors()) : std::vector<unsigned>{};
+}
+
 /// The coordinator runs in this process. The other tasks receive its address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const train_command& x) {
@@ -44,6 +52,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
   for (auto& task : tasks)
     setup.tasks.push_back({task, ""});
   const bool elastic = setup.context->job.has_elastic();
+  const auto processors = processors_for(setup.context->job, x);
   session.node.coordinator = std::move(setup);
   session.listen = "127.0.0.1:0";
   session.transport = x.transport;
@@ -75,6 +84,8 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
         arguments.push_back("--log-level=" + x.log_level);
       if (!x.devices.empty())
         arguments.push_back(fmt::format("--devices={}", fmt::join(x.devices, ",")));
+      if (task.job == job_kind::worker && !processors.empty())
+        arguments.push_back(fmt::format("--processor={}", processors.at(task.index)));
       others.start(to_string(task), arguments);
     }
   };

@@ -1,11 +1,13 @@
 """`troupe train`: every protocol, in one process and in several, and the files of a run."""
 
 import json
+import os
 import signal
 import struct
 import xml.etree.ElementTree
 
-from program import IN_ONE_PROCESS, LONG_JOB, PROGRAM, QUICK_JOB, TestCase, protocols, run_tests
+from program import (IN_ONE_PROCESS, LONG_JOB, PROGRAM, QUICK_JOB, TestCase, arguments_of, children_of, protocols,
+                     run_tests)
 
 END_FIELDS = {
     "event", "protocol", "workers", "seconds", "samples", "samples_per_second", "train_loss", "test_loss",
@@ -53,6 +55,25 @@ class Train(TestCase):
         for protocol in set(protocols()) - IN_ONE_PROCESS:
             with self.subTest(protocol=protocol):
                 self.assertEqual(self.train(protocol, "--processes", "--ps=2")["applied"], 2 * 2 * 40)
+
+    def test_workers_that_are_bound_to_processors(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        if len(allowed) < 2:
+            self.skipTest("this test needs two processors")
+        # Two processors, so that there are none to spare for two workers.
+        os.sched_setaffinity(0, allowed[:2])
+        self.addCleanup(os.sched_setaffinity, 0, allowed)
+        job = self.file("job.textproto", LONG_JOB)
+        for more, expected in (((), {(allowed[0],), (allowed[1],)}), (("--bind=none",), {tuple(allowed[:2])}),
+                               (("--set", "runtime.threads=2"), {tuple(allowed[:2])})):
+            with self.subTest(more=more):
+                process = self.start("train", f"--job={job}", "--workers=2", "--processes", *more)
+                process.wait_for("epoch 1/")
+                workers = [x for x in children_of(process.pid) if "--role=worker" in arguments_of(x)]
+                self.assertEqual(len(workers), 2)
+                self.assertEqual({tuple(sorted(os.sched_getaffinity(x))) for x in workers}, expected)
+                process.send(signal.SIGTERM)
+                process.wait()
 
     def test_workers_that_share_weights_must_share_a_process(self):
         job = self.file("job.textproto", QUICK_JOB)
