@@ -33,6 +33,12 @@ const CLI::App* find_command(const CLI::App& app, std::string_view name) {
   return nullptr;
 }
 
+/// " bench cluster": the words after "troupe".
+std::string name_of(const CLI::App& command) {
+  const auto* parent = command.get_parent();
+  return parent == nullptr ? std::string{} : name_of(*parent) + ' ' + command.get_name();
+}
+
 std::string unknown_command(const CLI::App& app, std::string_view word) {
   std::vector<std::string> names;
   for (const auto* command : app.get_subcommands({}))
@@ -79,7 +85,7 @@ std::string unknown_word(const CLI::App& app, std::span<const char* const> argum
     if (!name.starts_with("--") || owner.get_option_no_throw(name))
       continue;
     return fmt::format("there is no option \"{}\" of troupe{}; {}", printable(argument),
-                       command ? ' ' + command->get_name() : "",
+                       command ? name_of(*command) : "",
                        suggestion(name, option_names(owner)));
   }
   return "";
