@@ -517,7 +517,8 @@ class CommandLine(Command):
                 (["check", "a.textproto"], ["--job is required; did you mean --job=a.textproto?"]),
                 (["train", f"--job={self.job}", "--worker=2"], ['"--worker=2"', 'did you mean "--workers"']),
                 (["predict", "--job", self.job, "--wieghts=x"], ['did you mean "--weights"']),
-                (["bench", "train", "--pear=torch"], ['option "--pear=torch" of troupe bench train;', 'did you mean "--peer"']),
+                (["bench", "train", "--pear=torch"],
+                 ['option "--pear=torch" of troupe bench train;', 'did you mean "--peer"']),
                 (["--versoin"], ['did you mean "--version"'])):
             _, errors = self.run_program(*arguments, code=2)
             for text in texts:
