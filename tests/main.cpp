@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <thread>
 
 #define BOOST_TEST_NO_MAIN
 #include <boost/cstdlib.hpp>
@@ -70,6 +71,7 @@ bool name_tests() {
 
 int main(int argc, char** argv) {
   setenv("TROUPE_DATA", TROUPE_DATA_DIR, 0);
+  std::thread{[] {}}.join(); // With the first thread, ThreadSanitizer starts one of its own.
   observer(); // Before any test.
   int result = unit_test_main(&name_tests, argc, argv);
   if (result == 0 && !observer().good())

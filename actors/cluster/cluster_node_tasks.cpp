@@ -56,7 +56,11 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
-  if (const auto problem = lacks_device(*context_, task); !problem.empty())
+  // All ranks must agree: a device that ring_of_workers() has chosen in this view is not chosen
+  // again.
+  const bool chosen =
+    task.job == job_kind::worker && ring_view_ == view_.number && devices_.contains(task);
+  if (const auto problem = chosen ? std::string{} : lacks_device(*context_, task); !problem.empty())
     return make_error(errc::bad_input, problem);
   auto answer = make_response_promise<proto::ViewReady>();
   opening_[task].answers.push_back(answer);

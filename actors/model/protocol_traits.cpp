@@ -353,6 +353,7 @@ std::span<const protocol_traits> builtin_traits() {
       .in_step = true,
       .sums_over_workers = true,
       .replica_on_gpu = true,
+      .adds_on_gpus = true,
       .decided_by = "ring member",
       .exchange =
         [](const proto::Job& job) {

@@ -45,6 +45,9 @@ struct protocol_traits {
   bool sums_over_workers = false;
   /// True if a worker on a GPU may keep its replica there (worker_site::replica).
   bool replica_on_gpu = false;
+  /// True if workers of one process may add up their gradients on their GPUs: with
+  /// replica_home::in_ring, the synchronizer calls replica_store::add_up and gather.
+  bool adds_on_gpus = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;
   /// True if shard 0 needs to know which workers hold no lease (proto::IdleWorkers).

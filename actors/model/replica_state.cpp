@@ -24,7 +24,8 @@ residence residence_of(const job_context& context, std::size_t workers, bool in_
 }
 
 bool adds_on_gpus(const job_context& context, std::size_t workers) {
-  return residence_of(context, workers) == residence::weights_on_gpu
+  return context.protocol.adds_on_gpus
+    && residence_of(context, workers) == residence::weights_on_gpu
     && residence_of(context, workers, true) == residence::gradients_on_gpu;
 }
 

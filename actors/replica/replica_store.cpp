@@ -142,7 +142,11 @@ bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
 }
 
 bool replica_store::sums_are_finite() {
-  return std::ranges::all_of(buckets_, [](auto& x) { return x->updater.sum_is_finite(); });
+  // Waits for all buckets: until then, this rank may read the memory of others.
+  bool result = true;
+  for (auto& x : buckets_)
+    result = x->updater.sum_is_finite() && result;
+  return result;
 }
 
 void replica_store::clear_gradient() {

@@ -168,7 +168,7 @@ bool ring_step::advance(std::vector<ring_contribution>& start) {
   return true;
 }
 
-// Besides the worker's own check, this one finds the ranks to leave out.
+// Finds the ranks to leave out: by the worker's own check, and on the host also by this one.
 void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {

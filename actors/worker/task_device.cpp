@@ -127,6 +127,8 @@ replica_home open_replica(const job_context& context, const task_name& worker,
                           const device_name& device, std::size_t workers, const gpu_set* gpus,
                           device_ring* ring, std::size_t rank) {
   replica_home result;
+  if (!device.gpu && ring != nullptr)
+    throw device_error(to_string(worker) + " is in a ring of GPUs, and computes on the CPU");
   if (!device.gpu)
     return result;
   result.in_ring = ring != nullptr;

@@ -67,8 +67,8 @@ public:
   /// event is forgotten.
   virtual void record(stream where) = 0;
   /// Work that is submitted to the stream from now on begins after the mark. Returns at once. The
-  /// stream may belong to another object for the same GPU, and to another thread, as long as nobody
-  /// records the event meanwhile.
+  /// stream may belong to another object, for the same GPU or another one, and to another thread,
+  /// as long as nobody records the event meanwhile.
   virtual void hold(stream where) = 0;
   /// The host waits for the mark. Throws device_error if a kernel has failed.
   virtual void wait() = 0;
@@ -93,7 +93,7 @@ public:
 /// The services of a GPU that executors need in addition to kernels: memory, copies, and matrix
 /// products. Work runs in the order of a stream, and calls return before it is done. The streams
 /// run beside each other, unless an event orders them. Only one thread at a time may use it, with
-/// its streams, events and recordings.
+/// its streams, events (except event::hold) and recordings.
 class device {
 public:
   device() = default;

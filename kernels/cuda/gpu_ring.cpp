@@ -26,9 +26,9 @@ gpu_ring::gpu_ring(std::function<std::unique_ptr<device>(std::size_t)> open,
                    std::span<const std::size_t> gpus)
   : open_(std::move(open)), gpus_(gpus.begin(), gpus.end()),
     ring_(std::make_shared<replica_ring>(gpus.size())) {
-  if (gpus.size() > most_ranks)
-    throw device_error(std::to_string(gpus.size()) + " ranks are too many for one launch, which "
-                       + "adds up at most " + std::to_string(most_ranks));
+  if (gpus.size() < 2 || gpus.size() > most_ranks)
+    throw device_error("GPUs add up the gradients of 2 to " + std::to_string(most_ranks)
+                       + " workers; there are " + std::to_string(gpus.size()));
   std::vector<std::unique_ptr<device>> all;
   for (const auto index : std::set(gpus.begin(), gpus.end()))
     all.push_back(open_(index));

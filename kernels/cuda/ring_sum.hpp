@@ -16,9 +16,10 @@ namespace troupe::cuda {
 /// add up its segment, and copies as many sums. Nothing goes through the host, except a number that
 /// shows whether the sum is finite.
 ///
-/// All its work is in the main stream of the replica's updaters. It copies the segment of another
-/// rank after the event behind that rank's addition. So when is_finite() returns, all ranks have
-/// read this rank's gradient, and this rank reads nothing from others any more.
+/// All its work is in the main stream of the replica's updaters. Before it copies a segment, the
+/// stream waits for the event that the segment's rank has recorded after its addition. When
+/// is_finite() has returned for all ranges, no rank reads this rank's gradient any more, and this
+/// rank reads nothing from others.
 class ring_sum {
 public:
   /// @param where the range, in parameters of the whole replica

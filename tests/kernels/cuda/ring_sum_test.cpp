@@ -299,7 +299,8 @@ BOOST_AUTO_TEST_CASE(gpus_without_access_to_each_other) {
   BOOST_TEST(refused({1, 1}) == "");
   BOOST_TEST(refused(std::vector<std::size_t>(65)) == "");
   BOOST_TEST(refused(std::vector<std::size_t>(66))
-             == "66 ranks are too many for one launch, which adds up at most 65");
+             == "GPUs add up the gradients of 2 to 65 workers; there are 66");
+  BOOST_TEST(refused({0}) == "GPUs add up the gradients of 2 to 65 workers; there are 1");
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_a_sum) {

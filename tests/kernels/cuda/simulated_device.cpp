@@ -158,7 +158,6 @@ void simulated_device::copy_from(cuda::stream where, void* to, std::size_t other
                                  std::size_t bytes) {
   if (!reached_.contains(other))
     throw simulation_error("a copy from a GPU whose memory this one cannot access");
-  peer_bytes_ += bytes;
   copy_inside(where, to, from, bytes);
 }
 

@@ -82,8 +82,6 @@ public:
   std::size_t single_submissions() const noexcept { return streams_.submitted() - replayed_; }
   /// Copies of the upload stream so far.
   std::size_t uploads() const noexcept { return uploaded_; }
-  /// Bytes copied from other GPUs, or other objects of this GPU, so far.
-  std::size_t peer_bytes() const noexcept { return peer_bytes_; }
   /// Products that were submitted with an epilogue so far.
   std::size_t epilogues() const noexcept { return epilogues_; }
   /// How often the host has waited, or may have waited in a copy from or to memory that is not
@@ -108,7 +106,6 @@ private:
   std::map<const std::byte*, std::vector<std::byte>> pinned_;
   /// GPUs whose memory it can access.
   std::set<std::size_t> reached_;
-  std::size_t peer_bytes_ = 0;
   std::size_t allocations_ = 0;
   std::size_t allocated_bytes_ = 0;
   std::size_t pinned_bytes_ = 0;
