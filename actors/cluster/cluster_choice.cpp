@@ -31,7 +31,7 @@ std::optional<named_choice> choose_task(const cluster_sources& sources,
     from(variable, *in_environment);
   } else if (sources.task) {
     throw input_error{"--task=" + std::to_string(*sources.task)
-                      + ": the job of the task is missing. Give --role as well"};
+                      + ": the kind of task is missing; add --role, for example --role=worker"};
   } else {
     return std::nullopt;
   }

@@ -15,12 +15,13 @@ struct addressed_piece {
 
 /// The part of one rank in one all-reduce with the schedule `direct` or `one_shot`
 /// (all_reduce_schedule). Plain state: the owner passes in pieces from the other ranks, and sends
-/// the pieces that this class returns. The hop of a piece is its step: 1 for a rank's own elements,
-/// 2 for a sum.
+/// the pieces that this class returns. The step of a piece is 1 for a rank's own elements, and 2
+/// for a sum.
 ///
-/// With `direct`, each rank owns a segment; with `one_shot`, all ranks own the only one. An owner
-/// adds up a chunk after it has received this chunk from all ranks. It adds in the order of ranks,
-/// not of arrival, so that all ranks get the same bits in every run. It reads each vector once.
+/// With `direct`, each rank owns a segment. With `one_shot`, there is one segment, and every rank
+/// owns it. An owner adds up a chunk after it has received this chunk from all ranks. It adds in
+/// the order of ranks, not of arrival, so that all ranks get the same bits in every run. It reads
+/// each vector once.
 ///
 /// The payloads of this rank and of other ranks are held only until they are added up or copied.
 class direct_collective {

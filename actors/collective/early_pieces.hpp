@@ -36,13 +36,14 @@ struct member_options {
 proto::CollectivePiece whole_of(const member_options& options, std::uint64_t number,
                                 element_kind kind, std::size_t elements);
 
-/// The setting on which all ranks must agree but which differs in `theirs`, as text for a message.
+/// Describes the first setting that differs between `theirs` and `known`, as text for an error.
 /// Empty if all settings are equal.
-/// @param of the owner of `known`, such as "this rank"
+/// @param of names the sender of `known`, such as "this rank"
 std::string misfit(const proto::CollectivePiece& theirs, const proto::CollectivePiece& known,
                    const std::string& of);
 
-/// For example "sent a piece that does not fit (segment 1, chunk 0, step 2): its size is wrong".
+/// The text of an error: the piece `x` does not fit, because of `why`. For example "sent a piece
+/// that does not fit (segment 1, chunk 0, step 2): its size is wrong".
 std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
 /// Pieces of the next all-reduce, from ranks that have begun it before this one. Plain state. It

@@ -337,7 +337,7 @@ void captures::end_if_done() {
   send(run_, captures_done{});
 }
 
-// -- telling ------------------------------------------------------------------------------------
+// -- reports ------------------------------------------------------------------------------------
 
 coordinator_wait captures::wait() const {
   using reason = coordinator_wait::reason;

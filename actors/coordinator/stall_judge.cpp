@@ -150,8 +150,8 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// After such a stall, the duration of the next step is not that of a normal step. A task that is
-// only slow stays slow.
+// True if the stall has another cause than a busy task. The next step then takes unusually long, so
+// it does not count in the estimates of step times. Steps of a task that is only slow do count.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }

@@ -71,8 +71,8 @@ std::vector<training_run::initial_state> training_run::states_of(const checkpoin
   const auto shared = 1 + state_names(context, 1).size();
   const bool each = own > 0 && from.slots.size() == shared + own;
   if (own > 0 && !each)
-    notice("the checkpoint has no optimizer state for each of these workers: all of them begin "
-           "with one copy of it");
+    notice("the checkpoint has no separate optimizer state for each of these workers; all workers "
+           "begin with the same state");
   const auto& marks = from.manifest.marks;
   std::vector<initial_state> result(handles_->reporters.size());
   for (std::size_t i = 0; i < result.size(); ++i) {

@@ -522,9 +522,9 @@ void link::on_sign_of_life() {
          + " ms");
 }
 
-// The actor that sent a request has its own deadline, so the request or its answer can be dropped;
-// this only frees the link's memory. Nobody asks again for a message without an answer, such as a
-// vector of a ring.
+// If a one-way message, such as a vector of a ring, makes no progress for stall_timeout, the link
+// is lost, because nobody sends it again. Requests and answers without progress are only dropped,
+// to free memory: the actors that sent the requests have their own deadlines.
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;

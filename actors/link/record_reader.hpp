@@ -56,8 +56,8 @@ public:
   /// Takes the header and the head of the next record. If it has a body, take() must follow.
   result next(const record_limits& limits, record& x);
 
-  /// Moves bytes of a body that have arrived already. Returns their number; the others were not
-  /// read yet.
+  /// Copies the bytes of a body that have arrived already to the beginning of `body`. Returns their
+  /// number. The caller reads the rest from the connection.
   std::size_t take(std::span<std::byte> body) noexcept;
 
   /// Forgets all bytes.

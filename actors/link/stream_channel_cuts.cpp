@@ -134,8 +134,9 @@ void stream_channel::give_up(const std::string& reason) {
   fail(reason);
 }
 
-// Too many bytes wait. Records that are not written are dropped, with their loans. The peer may
-// still read other loans: the socket then stays open until it has returned them or has ended.
+// Ends a channel for whose peer too many bytes wait. Drops all records of which nothing is written
+// yet, with their loans. If the peer may still read other loans, the socket stays open until the
+// peer has returned them or has ended. True if this call ended the channel.
 bool stream_channel::end_overflow() {
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;

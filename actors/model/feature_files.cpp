@@ -145,8 +145,8 @@ private:
       result.push_back({name, text});
       begins_.push_back(features_);
       if (text && !facts_.categories.contains(name))
-        throw input_error("data.csv.categories: the model was not trained with categories of \""
-                          + excerpt(name) + "\"");
+        throw input_error("data.csv.categories: column \"" + excerpt(name)
+                          + "\" had no categories when the model was trained");
       const auto known = text ? facts_.categories.at(name).size() : 1;
       features_ += text && csv_.drop_first() ? std::max<std::size_t>(known, 1) - 1 : known;
     }

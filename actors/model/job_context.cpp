@@ -16,8 +16,8 @@ namespace troupe {
 
 namespace {
 
-/// Throws input_error if batches of one sample are normalized one number at a time: the result
-/// would be zeros.
+/// Throws input_error if a batch normalization gets one number per channel (one sample, with one
+/// element per channel): all its results would be 0.
 void check_normalization(const job_context& x) {
   if (x.batch() > 1)
     return;
@@ -29,7 +29,8 @@ void check_normalization(const job_context& x) {
     const auto& read = nodes[node.inputs[0]];
     if (read.shape.elements(1) == static_cast<std::size_t>(read.shape[1]))
       throw input_error("data.batch: 1 sample, but batch normalization of " + to_string(read.shape)
-                        + " makes zeros of a single one; expected at least 2");
+                        + " then has one number per channel, and all its results are 0; "
+                          "expected at least 2");
   }
 }
 

@@ -30,8 +30,8 @@ inline payload gradient_of(const contribute& x) {
   return x.gradient.empty() ? payload{} : x.gradient.slice_floats(x.begin, x.end - x.begin);
 }
 
-/// If the replica's GPU fails in one of its handlers, the synchronizer ends, and the worker reports
-/// why.
+/// Installs an exception handler: if a handler of the synchronizer throws device_error, the
+/// synchronizer ends, and the worker reports why.
 /// @param device replica_home::device
 template <class Synchronizer>
 void report_device_errors(Synchronizer& self, worker_actor worker, std::string device) {

@@ -317,7 +317,8 @@ store_client store_client::in_one_system(caf::actor_system& sys,
                                          std::span<const store_host> servers) {
   const auto missing = [](const store_host& x) { return x.state_ == nullptr; };
   if (servers.empty() || std::ranges::any_of(servers, missing))
-    throw input_error{"a client of 0 servers, or of one that was moved from"};
+    throw input_error{
+      "store_client::in_one_system: there are no servers, or a store_host was moved from"};
   auto options = servers[0].state_->options;
   options.addresses.clear();
   auto x = std::make_unique<state>(sys, options, servers.size());

@@ -122,8 +122,8 @@ struct store_ticket {
 struct store_result {
   /// For a pull: the values of all ranges, one after another.
   payload values;
-  /// By server: the number of pushes and assignments of all clients that had taken effect there. 0
-  /// for servers without a part of the operation.
+  /// For each server: how many pushes and assignments, of all clients, it had applied when it
+  /// answered. 0 for servers that this operation did not need.
   std::vector<std::uint64_t> versions;
 };
 

@@ -128,7 +128,7 @@ replica_home open_replica(const job_context& context, const task_name& worker,
                           device_ring* ring, std::size_t rank) {
   replica_home result;
   if (!device.gpu && ring != nullptr)
-    throw device_error(to_string(worker) + " is in a ring of GPUs, and computes on the CPU");
+    throw device_error(to_string(worker) + " computes on the CPU, but is in a ring of GPUs");
   if (!device.gpu)
     return result;
   result.in_ring = ring != nullptr;

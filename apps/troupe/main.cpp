@@ -146,8 +146,8 @@ CLI::App& add_train(CLI::App& app, troupe::train_command& x) {
   sub->add_flag("--processes", x.processes, "One process per task, connected through loopback");
   sub
     ->add_option("--bind", x.bind,
-                 "With --processes: auto binds each worker to a processor of its own if there are "
-                 "enough, but fewer than two each; none leaves the choice to the system")
+                 "With --processes: auto binds each worker to a processor of its own if there is "
+                 "at least one for each worker, but fewer than two; none lets the system choose")
     ->check(CLI::IsMember{{"auto", "none"}})
     ->type_name("{auto,none}")
     ->capture_default_str();

@@ -32,8 +32,8 @@ struct geometry {
   std::size_t patch;
 };
 
-/// Positions j in [first, last) along one axis for which element j * stride + shift is inside the
-/// image.
+/// [first, last) are the positions j along one axis for which element j * stride + shift is inside
+/// the image.
 struct inside {
   inside(std::int64_t positions, std::int64_t stride, std::int64_t shift, std::int64_t extent)
     : first(shift < 0 ? std::min((-shift + stride - 1) / stride, positions) : 0),

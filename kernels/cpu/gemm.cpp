@@ -39,8 +39,8 @@ T dot(std::size_t n, const T* x, const T* y) {
   return rest[0];
 }
 
-/// c = x v, or c += x v. c (m) has elements `stride` apart; x (m, k); v (k). The rows of x and v
-/// have no gaps.
+/// c = x v, or c += x v. c (m) has elements `stride` apart; x (m, k); v (k). The elements of
+/// each row of x are contiguous, and so are those of v; row_stride may exceed k.
 template <class T>
 void multiply_vector(std::size_t m, std::size_t k, matrix<T> x, const T* v, T* c,
                      std::size_t stride, bool accumulate) {

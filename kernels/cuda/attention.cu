@@ -17,10 +17,11 @@ namespace troupe::cuda {
 
 namespace {
 
-// A block of threads computes a tile (tile_rows, tile_columns) of a b^T, such as scores. It turns
-// the tile into attention probabilities ("shares"), or into gradients of scores, and multiplies it
-// by rows of a third matrix. Thread (ty, tx) has rows ty, ty + along, ..., and columns tx, tx +
-// along, ...
+// A block of threads computes a tile (tile_rows, tile_columns) of the product A B^T, such as
+// attention scores. It turns the tile into attention probabilities ("shares"), or into gradients of
+// scores, and multiplies it by rows of a third matrix. Thread (ty, tx) computes rows ty, ty +
+// along,
+// ..., and columns tx, tx + along, ...
 
 constexpr unsigned tile_rows = 64;
 constexpr unsigned tile_columns = 32;

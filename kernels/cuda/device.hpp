@@ -146,8 +146,8 @@ public:
   virtual void multiply(stream where, const product& x) = 0;
   /// True if it multiplies matrices of this type.
   virtual bool multiplies(dtype type) const = 0;
-  /// True if `multiply` can compute this product with its epilogue. If so, it can do so also while
-  /// work is recorded.
+  /// True if `multiply` can compute this product with its epilogue. It can then also do this
+  /// while work is recorded.
   virtual bool fuses(const product& x) = 0;
 
   /// Until `end_recording`, kernels and products that are submitted to the stream are recorded

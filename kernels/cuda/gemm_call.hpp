@@ -11,9 +11,9 @@
 
 namespace troupe::cuda {
 
-/// The arguments of a strided batched product as BLAS counts them: matrices are column-major, and
-/// `lead` is the distance of two columns. C (m, n) = op(A) op(B), with op(A) (m, k) and op(B) (k,
-/// n).
+/// The arguments of a strided batched product, in BLAS conventions: matrices are column-major, and
+/// `lead` is the distance between neighbouring columns, in elements. C (m, n) = op(A) op(B), with
+/// op(A) (m, k) and op(B) (k, n).
 struct gemm_call {
   struct matrix {
     const void* data = nullptr;

@@ -9,8 +9,8 @@
 
 namespace troupe::cuda {
 
-/// What the updaters and the executor of a device_replica share. The order of their calls
-/// (device_replica) also orders the accesses to it.
+/// Memory that the updaters and the executor of a device_replica share. It has no lock: the order
+/// of calls that device_replica requires also orders all accesses.
 struct replica_memory {
   /// The newest weights of an updater: parameters [begin, begin + size).
   struct part {

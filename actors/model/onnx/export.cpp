@@ -37,9 +37,9 @@ void describe(onnx::ValueInfoProto& port, const std::string& name, const node& n
 std::string export_onnx(expression input, expression output, std::span<const float> weights,
                         const std::string& name, const onnx_surroundings& around) {
   if (weights.size() != input.owner().parameters().size())
-    throw input_error("ONNX export: " + std::to_string(weights.size())
-                      + " weights do not fill a layout of "
-                      + std::to_string(input.owner().parameters().size()));
+    throw input_error("ONNX export: got " + std::to_string(weights.size())
+                      + " weights, but the model has "
+                      + std::to_string(input.owner().parameters().size()) + " parameters");
   const auto model = onnx_exporter{input, output, weights}.run(name, around);
   std::string result;
   if (model.ByteSizeLong() > std::numeric_limits<int>::max() || !model.SerializeToString(&result))

@@ -294,7 +294,7 @@ void onnx_model::check_operator_sets() {
                       + " of ONNX's operators; export it with one from " + std::to_string(oldest)
                       + " to " + std::to_string(newest_onnx_operators) + " (opset_version)");
   if (proto_->functions_size() > 0)
-    throw input_error(name_ + ": defines functions of its own; export it without");
+    throw input_error(name_ + ": contains model-local functions; export it without functions");
   if (proto_->graph().sparse_initializer_size() > 0)
     throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
 }

@@ -33,8 +33,8 @@ public:
   /// The pieces of all weights, as positions in pieces().
   range all() const noexcept { return {0, pieces_.size()}; }
 
-  /// The pieces to average after the worker's step with this number (the first one has number 1);
-  /// nothing if no average is due.
+  /// The pieces to average after this step, as positions in pieces(). Steps are numbered from 1.
+  /// Nothing if no average is due.
   std::optional<range> due(std::uint64_t step) const;
 
 private:

@@ -12,7 +12,8 @@ namespace troupe {
 
 /// The outer optimizer of LOCAL_SGD (DiLoCo; Douillard et al. 2023, arXiv 2311.08105). Let w be the
 /// outer weights after the last average, and m the mean of all replicas now. The outer gradient is
-/// w - m. The next outer weights are one step from w by optimizer.hpp's rule.
+/// w - m. One step of the rule local_sgd.outer.kind (optimizer.hpp has the formulas) with this
+/// gradient turns w into the next outer weights.
 ///
 /// Statistics of layers are replaced by their mean, without a step. All replicas hold the same
 /// state, since they see the same means. Plain state, used by one actor.

@@ -96,8 +96,7 @@ BOOST_FIXTURE_TEST_CASE(errors_name_the_source, sources) {
                       "cluster.json: task ps/3: "));
   BOOST_TEST(contains(chosen(text(in_file), "", "ps", 3), "--role=ps --task=3: "));
   BOOST_TEST(contains(chosen(text(in_file), "", "ps", 3), "cluster.json has 2 such tasks"));
-  BOOST_TEST(
-    contains(chosen(text(in_file), "", {}, 1), "--task=1: the job of the task is missing"));
+  BOOST_TEST(contains(chosen(text(in_file), "", {}, 1), "--task=1: the kind of task is missing"));
   // If no value comes from the environment, it may contain anything.
   BOOST_TEST(chosen(text(in_file), "{", "ps") == "ps/0 at file:2");
 }
