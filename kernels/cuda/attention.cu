@@ -19,9 +19,8 @@ namespace {
 
 // A block of threads computes a tile (tile_rows, tile_columns) of the product A B^T, such as
 // attention scores. It turns the tile into attention probabilities ("shares"), or into gradients of
-// scores, and multiplies it by rows of a third matrix. Thread (ty, tx) computes rows ty, ty +
-// along,
-// ..., and columns tx, tx + along, ...
+// scores, and multiplies it by rows of a third matrix. Thread (ty, tx) computes rows ty, ty + along
+// and so on, and columns tx, tx + along and so on.
 
 constexpr unsigned tile_rows = 64;
 constexpr unsigned tile_columns = 32;

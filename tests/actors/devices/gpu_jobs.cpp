@@ -50,10 +50,13 @@ private:
 } // namespace
 
 std::shared_ptr<const gpu_set> gpus(std::size_t count, const faults& when) {
-  return cuda::make_gpus([count, when](std::size_t index) -> std::unique_ptr<cuda::device> {
+  const auto opens = std::make_shared<std::size_t>(when.opens);
+  return cuda::make_gpus([count, when, opens](std::size_t index) -> std::unique_ptr<cuda::device> {
     if (index >= count)
       throw device_error("there is no GPU " + std::to_string(index) + ": this machine has "
                          + std::to_string(count) + ", counted from 0");
+    if ((*opens)-- == 0)
+      throw device_error("the GPU does not answer");
     auto result = std::make_unique<faulty_device>(when);
     result->gpu = index;
     result->has_peers = !when.no_peers;

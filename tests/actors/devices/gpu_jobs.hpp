@@ -27,6 +27,8 @@ struct faults {
   std::size_t copies = ~std::size_t{0};
   /// To the device.
   std::size_t copies_in = ~std::size_t{0};
+  /// Counted over all GPUs: only the GPU that is opened then fails.
+  std::size_t opens = ~std::size_t{0};
   /// GPUs cannot access each other's memory.
   bool no_peers = false;
   /// Not a fault: the order of its streams (simulated_device).

@@ -205,6 +205,29 @@ BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   BOOST_TEST(!adds_on_gpus(*mixed, shape));
 }
 
+// Fail at opening N of a GPU, until all are opened. With soft_placement, a worker falls back to the
+// CPU, or ends because its replica cannot be opened. All ranks agree whether they add up on GPUs.
+BOOST_AUTO_TEST_CASE(a_gpu_that_cannot_be_opened) {
+  const auto job = job_with(mlp, ring + momentum + fields{"epochs=1", "soft_placement=true"});
+  const auto whole = train_together(job, 2, gpus(1)).summary.weights_sha256;
+  std::size_t fallbacks = 0;
+  std::size_t n = 0;
+  for (;; ++n) {
+    const auto run = train_together(job, 2, gpus(1, {.opens = n}));
+    const auto& failure = run.summary.failure;
+    if (failure.empty() && run.notices.empty())
+      break;
+    BOOST_TEST_REQUIRE(n < 100U);
+    if (failure.empty())
+      ++fallbacks;
+    else
+      BOOST_TEST(contains(failure, "the GPU does not answer"), failure);
+  }
+  BOOST_TEST(n >= 5U);
+  BOOST_TEST(fallbacks >= 2U);
+  BOOST_TEST(train_together(job, 2, gpus(1, {.opens = n})).summary.weights_sha256 == whole);
+}
+
 // Fail at allocation N, and at copy N to the host, until a run has no failure.
 BOOST_AUTO_TEST_CASE(a_gpu_of_a_ring_that_fails) {
   const auto job = job_with(mlp, ring + momentum + fields{"epochs=1"});
