@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
       const auto resumed = run.resumed(8, job, crew);
       BOOST_TEST(resumed.failure == "");
       BOOST_TEST(resumed.test_loss < 2.3);
-      BOOST_TEST(run.told("all of them begin with one copy") == (crew > 1));
+      BOOST_TEST(run.told("all workers begin with the same state") == (crew > 1));
     }
   const auto ring = twenty_steps(proto::RING, {"optimizer={kind: ADAM}"});
   BOOST_TEST(run.resumed(8, ring, 2).failure == "");
