@@ -45,6 +45,8 @@ peer_host::peer_host(caf::actor_system& sys, peer_host_options options) : self_(
   how.net = std::make_shared<basp_transport>(sys);
   how.links.channels = channels_;
   how.incarnation = std::random_device{}();
+  if (options.spawn_resident)
+    how.resident = options.spawn_resident(channels_);
   node_ = sys.spawn<peer_node>(std::move(how));
   try {
     if (!options.address.empty())

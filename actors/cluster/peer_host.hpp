@@ -4,11 +4,18 @@
 #include "actors/link/channel_host.hpp"
 #include "kernels/function_ref.hpp"
 
+#include <functional>
+#include <memory>
+
 namespace troupe {
 
 struct peer_host_options {
-  /// The constructor sets `net`, `links.channels` and `incarnation`.
+  /// The constructor sets `net`, `links.channels` and `incarnation`, and also `resident` if there
+  /// is a `spawn_resident`.
   peer_node_options node;
+  /// Spawns the resident. Its thread may read the sockets while it waits for messages (see
+  /// spawner::spawn_computing); null if there are none.
+  std::function<caf::strong_actor_ptr(std::shared_ptr<idle_task>)> spawn_resident = {};
   /// The "host:port" at which others find this process. Empty if no other process dials this one.
   std::string address;
   /// How messages travel. automatic: processes on one host share memory, others use TCP. basp: over

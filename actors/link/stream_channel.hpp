@@ -225,7 +225,8 @@ private:
   void give_back(std::uint64_t loan) noexcept;
 
   // For receiving.
-  bool read_some();
+  bool read_some(std::uint64_t& bytes);
+  bool rest_arrives();
   void take_descriptors(msghdr& from);
   void parse();
   bool begin_body(std::uint64_t bytes);
@@ -301,6 +302,8 @@ private:
   caf::message content_;
   payload body_;
   std::size_t body_read_ = 0;
+  /// How long its rest was awaited by polling.
+  std::chrono::nanoseconds polled_{};
   proto::Greeting greeting_;
   bool over_ = false;
   std::string why_over_;

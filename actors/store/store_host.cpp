@@ -1,4 +1,5 @@
 #include "actors/cluster/address.hpp"
+#include "actors/spawner.hpp"
 #include "actors/store/store.hpp"
 #include "actors/store/store_server.hpp"
 #include "actors/store/store_state.hpp"
@@ -16,10 +17,10 @@ constexpr std::size_t most_servers = 1024;
 constexpr std::size_t most_connections = 1024;
 
 store_actor spawn_server(caf::actor_system& sys, const store_options& options, std::size_t index,
-                         std::size_t servers) {
-  // Detached, because it computes.
-  return sys.spawn<store_server, caf::detached>(split_evenly(options.elements, servers), index,
-                                                options.rule);
+                         std::size_t servers, std::shared_ptr<idle_task> idle = nullptr) {
+  const spawner how{spawner::kind::threads, std::move(idle)};
+  return how.spawn_computing<store_server>(sys, split_evenly(options.elements, servers), index,
+                                           options.rule);
 }
 
 } // namespace
@@ -50,6 +51,8 @@ store_host::state::state(caf::actor_system& sys, const store_options& x, store_a
   : options(x), server(std::move(y)), self(sys) {}
 
 store_host::state::~state() {
+  if (!server)
+    return; // listen() has failed before it was spawned.
   self->send_exit(server, caf::exit_reason::user_shutdown);
   self->wait_for(server);
 }
@@ -76,10 +79,13 @@ store_host store_host::listen(caf::actor_system& sys, std::size_t index,
   if (index >= servers)
     throw input_error{"server " + std::to_string(index) + " of a store with "
                       + std::to_string(servers) + " addresses: servers count from 0"};
-  auto x = std::make_unique<state>(sys, options, spawn_server(sys, options, index, servers));
+  auto x = std::make_unique<state>(sys, options, store_actor{});
   peer_host_options how;
   how.node.self = store_task(index);
-  how.node.resident = caf::actor_cast<caf::strong_actor_ptr>(x->server);
+  how.spawn_resident = [&](std::shared_ptr<idle_task> idle) {
+    x->server = spawn_server(sys, options, index, servers, std::move(idle));
+    return caf::actor_cast<caf::strong_actor_ptr>(x->server);
+  };
   how.node.service = proto::SHARD;
   how.node.strangers = most_connections;
   how.node.links.transfer.max_bytes = options.elements * sizeof(float);
