@@ -17,8 +17,9 @@ void allocate_feeds(executor_state& s);
 /// Copies the feeds of a run, except those that were announced and are there already.
 void copy_feeds(executor_state& s, const run_arguments<float>& arguments);
 
-/// Copies announced feeds to the set that no run reads, beside the submitted work. The host has
-/// waited for the runs before this one.
+/// Copies the feeds of the next run while the submitted run computes. The device has two sets of
+/// feeds, and this uses the set that the submitted run does not read. The host must have waited for
+/// all earlier runs.
 void copy_announced(executor_state& s, const announced_feeds<float>& next);
 
 /// Bytes that feeds take in device memory, and pinned on the host.

@@ -62,8 +62,8 @@ struct gpu_memory {
 struct gpu_options {
   /// Products of float32 may round their operands to TF32.
   bool tf32 = false;
-  /// For finding faults: nothing is recorded, and the host waits after each instruction, so an
-  /// error names the instruction. Slow.
+  /// For finding faults: instructions are launched one by one and not as a CUDA graph, and the host
+  /// waits after each of them, so an error names the instruction. Slow.
   bool check_kernels = false;
 };
 

@@ -16,8 +16,8 @@ namespace troupe {
 struct onnx_surroundings {
   /// Scaling of the features, before the model.
   std::optional<feature_scaling> features = std::nullopt;
-  /// Scaling of the targets, applied after the model: output * scale + mean. Used if the model's
-  /// outputs are targets.
+  /// Scaling of the targets, applied after the model: output * scale + mean. Only for a model that
+  /// predicts targets, and not classes.
   std::optional<column_scaling> targets = std::nullopt;
   /// Entries for the file's metadata_props.
   std::map<std::string, std::string> metadata = {};

@@ -37,8 +37,8 @@ outcome run(proto::Job job, std::size_t workers, std::size_t ps) {
   return result;
 }
 
-/// 100 records in steps of 12, per worker or in total. The last steps have fewer than three
-/// batches.
+/// 100 records. A step has 12 of them, per worker or in total: some batches, whose gradients are
+/// accumulated. The last step of an epoch has fewer records, so some of its batches are missing.
 proto::Job job_with(proto::Protocol protocol, std::uint32_t batch, std::uint32_t accumulate,
                     const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{

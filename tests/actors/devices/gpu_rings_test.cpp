@@ -205,8 +205,9 @@ BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   BOOST_TEST(!adds_on_gpus(*mixed, shape));
 }
 
-// Fail at opening N of a GPU, until all are opened. With soft_placement, a worker falls back to the
-// CPU, or ends because its replica cannot be opened. All ranks agree whether they add up on GPUs.
+// In run n, the n-th opening of a GPU fails, until a run opens all of its GPUs. With
+// soft_placement, this worker falls back to the CPU, or ends because its replica cannot be opened.
+// All ranks agree on whether they add up on GPUs.
 BOOST_AUTO_TEST_CASE(a_gpu_that_cannot_be_opened) {
   const auto job = job_with(mlp, ring + momentum + fields{"epochs=1", "soft_placement=true"});
   const auto whole = train_together(job, 2, gpus(1)).summary.weights_sha256;

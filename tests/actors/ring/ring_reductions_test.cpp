@@ -26,8 +26,8 @@ BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
   BOOST_TEST((fate({0, 2, 0}, 3) == piece_fate::no_such_bucket));
   BOOST_TEST((fate({2, 0, 0}, 3) == piece_fate::not_due));
   BOOST_TEST((fate({0, 0, 0}, 4) == piece_fate::wrong_size));
-  // These pieces were refused. Everything else continues: this step, its second attempt, and the
-  // next step.
+  // The refused pieces have changed nothing: this step, its second attempt and the next step still
+  // take their pieces.
   for (const reduction_id id : {reduction_id{0, 0, 0}, {0, 1, 0}, {1, 0, 0}}) {
     BOOST_TEST((fate(id, 6) == piece_fate::taken));
     BOOST_TEST((fate(id, 6) == piece_fate::repeated));
