@@ -340,6 +340,7 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
   stream_options how;
   how.lends = same_host;
   how.resumes = !same_host;
+  how.polls = true;
   how.limits.max_bytes = options_.max_bytes;
   how.limits.grace = options_.grace;
   how.wake = [timer = timer_] { timer->set(tick); };

@@ -40,6 +40,9 @@ struct stream_options {
   /// True if the connection may break although the peer has not ended (TCP). Messages that the peer
   /// has not acknowledged are then kept, and sent again over the next connection.
   bool resumes = false;
+  /// on_readable() may poll for a moment if the rest of a payload has not arrived. Not in a
+  /// simulation, where nothing arrives meanwhile.
+  bool polls = false;
   /// The limits before the first call of limit(). max_bytes also limits the shared memory that the
   /// peer may announce in total; limit() does not change this.
   channel_limits limits{.grace = std::chrono::seconds{5}};

@@ -101,7 +101,7 @@ bool stream_channel::read_some(std::uint64_t& bytes) {
     return true;
   const int error = got < 0 ? errno : 0;
   if (error == EAGAIN || error == EWOULDBLOCK)
-    return rest > 0 && rest_arrives();
+    return options_.polls && rest > 0 && rest_arrives();
   if (got <= 0) {
     const std::string reason = got == 0 ? "its process ended or closed it" : text_of(error);
     {

@@ -426,6 +426,15 @@ BOOST_AUTO_TEST_CASE(a_server_that_ends) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(an_address_that_is_in_use) {
+  for (const auto by : {way::automatic, way::tcp, way::basp}) {
+    systems x{1, options_of(10, by)};
+    BOOST_CHECK_THROW(store_host::listen(*x.all[0], 0, x.options), input_error);
+    auto client = x.client();
+    BOOST_TEST(all_are(client.wait(client.push_pull({{0, 10}}, filled(10, 1))).values, 1));
+  }
+}
+
 // Its values are lost. This must be an error, not a store of zeros.
 BOOST_AUTO_TEST_CASE(a_server_that_starts_again) {
   systems x{1, options_of(10)};
