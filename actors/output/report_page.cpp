@@ -254,7 +254,7 @@ std::string ledger_card(const run_summary& s) {
   if (s.dropped_samples > 0)
     row("dropped", s.dropped_samples,
         "samples of the rejected gradients: not trained in their epoch");
-  row("left to other workers", s.requeued, "by workers that left or were lost");
+  row("moved to other workers", s.requeued, "by workers that left or were lost");
   row("lost", s.lost, "in transit when their worker was lost");
   row("quarantined", s.quarantined, "not finite, and left out");
   row("split", s.split, "decided differently by different shards; must be 0");

@@ -325,13 +325,13 @@ std::string format_summary(const run_summary& x) {
   const bool trained = x.protocol != "exact";
   if (x.counted && trained)
     line("gradients",
-         fmt::format(
-           "{} applied, {} rejected as too old or too late, {} moved to other workers, {} lost{}",
-           grouped(static_cast<double>(x.applied)), grouped(static_cast<double>(x.rejected_stale)),
-           grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost)),
-           x.quarantined > 0
-             ? ", " + grouped(static_cast<double>(x.quarantined)) + " left out (not finite)"
-             : ""));
+         fmt::format("{} applied, {} rejected as too old, {} moved to other workers, {} lost{}",
+                     grouped(static_cast<double>(x.applied)),
+                     grouped(static_cast<double>(x.rejected_stale)),
+                     grouped(static_cast<double>(x.requeued)), grouped(static_cast<double>(x.lost)),
+                     x.quarantined > 0 ? ", " + grouped(static_cast<double>(x.quarantined))
+                         + " left out (not finite)"
+                                       : ""));
   if (x.counted && x.dropped_samples > 0)
     line("",
          fmt::format("{} samples were not trained in their epoch: their gradients came too late",
