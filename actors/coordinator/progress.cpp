@@ -153,9 +153,10 @@ void progress::notice(const run_notice& x) {
 
 // -- the output ---------------------------------------------------------------------------------
 
+// The summary is the last record. An epoch whose evaluation ends later is not recorded.
 template <class T>
 void progress::record(T x) {
-  if (!recorder_ || ending_ == ending::over)
+  if (!recorder_ || ending_ == ending::summary || ending_ == ending::over)
     return;
   queue_.push(std::move(x));
   record_next();

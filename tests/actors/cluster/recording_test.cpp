@@ -1,4 +1,5 @@
 #include "actors/cluster/local_cluster.hpp"
+#include "actors/coordinator/progress.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/sha256.hpp"
@@ -59,6 +60,56 @@ private:
   std::size_t operations_ = 0;
   std::size_t failures_ = 0;
 };
+
+class listener_double : public conclusion_listener::base {
+public:
+  using conclusion_listener::base::base;
+
+protected:
+  behavior_type make_behavior() override {
+    return {[](const run_over&) {}, [](const end_run&) {}};
+  }
+};
+
+/// A run ends, and an epoch's evaluation ends this many steps of the scheduler later. Returns the
+/// events in metrics.jsonl, and true if the run was over before.
+std::pair<std::vector<std::string>, bool> late_epoch(std::size_t steps) {
+  caf::actor_system_config cfg;
+  configure(cfg);
+  cfg.set("scheduler.policy", caf::atom("testing"));
+  caf::actor_system sys{cfg};
+  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(sys.scheduler());
+  const auto job = parse_job(job_text, "job");
+  const auto files = std::make_shared<memory_storage>();
+  progress_options options;
+  options.context = make_job_context(job, shape_of(*build_data(job).train));
+  options.output = "out";
+  options.files = files;
+  options.spawner = spawner{spawner::kind::cooperative};
+  const auto listener = sys.spawn<listener_double>();
+  options.listener = listener;
+  const auto subject = sys.spawn<progress>(std::move(options));
+  conclude_run end;
+  end.summary.failure = "stopped";
+  caf::anon_send(subject, end);
+  std::size_t done = 0;
+  while (done < steps && scheduler.try_run_once())
+    ++done;
+  epoch_report late;
+  late.epoch = 2;
+  caf::anon_send(subject, late);
+  scheduler.run();
+  std::vector<std::string> events;
+  const auto bytes = files->read("out/metrics.jsonl");
+  std::istringstream lines{std::string{reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
+  for (std::string line; std::getline(lines, line);)
+    events.push_back(json::parse(line).at("event"));
+  caf::anon_send_exit(subject, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(listener, caf::exit_reason::user_shutdown);
+  scheduler.run();
+  scheduler.clock().cancel_all();
+  return {events, done < steps};
+}
 
 run_summary train(std::shared_ptr<storage> files, bool stop = false) {
   caf::actor_system_config cfg;
@@ -179,6 +230,24 @@ BOOST_AUTO_TEST_CASE(runs_that_fail_leave_a_report) {
   BOOST_TEST_REQUIRE(summary.failure == "enough");
   BOOST_TEST(contains(files->contents("out/report.html"), "state stopped"));
   BOOST_TEST(lines_of(*files).back().at("failure") == summary.failure);
+}
+
+BOOST_AUTO_TEST_CASE(the_end_of_a_run_is_its_last_record) {
+  const std::vector<std::string> both{"epoch", "end"};
+  const std::vector<std::string> end{"end"};
+  std::size_t recorded = 0;
+  std::size_t left_out = 0;
+  bool over = false;
+  for (std::size_t steps = 0; !over; ++steps) {
+    const auto [events, was_over] = late_epoch(steps);
+    over = was_over;
+    BOOST_TEST_CONTEXT("an epoch " << steps << " steps late") {
+      BOOST_TEST((events == both || events == end), nlohmann::json(events).dump());
+    }
+    ++(events == both ? recorded : left_out);
+  }
+  BOOST_TEST(recorded > 0);
+  BOOST_TEST(left_out > 1);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
