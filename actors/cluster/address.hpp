@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-/// Splits "host:port". False if it is not of that form, or if the port is not in 0 .. 65535.
+/// Splits "host:port". Returns false if the text does not have this form, or if the port is not in
+/// 0 .. 65535.
 bool split_address(const std::string& address, std::string& host, std::uint16_t& port);
 
 } // namespace troupe

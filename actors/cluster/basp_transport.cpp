@@ -19,7 +19,8 @@ namespace troupe {
 
 namespace {
 
-/// The reason why a node cannot listen at this address. The middleman does not report it.
+/// The reason why a node cannot listen at this address. CAF's network module (the middleman) does
+/// not report the reason.
 std::string listen_problem(const std::string& host, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

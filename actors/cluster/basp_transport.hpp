@@ -9,9 +9,9 @@ namespace troupe {
 /// The framework's own network protocol (BASP) over TCP.
 class basp_transport : public transport {
 public:
-  /// The system must have loaded `caf::io::middleman`. From now on, other processes cannot reach
-  /// the framework's own servers ("SpawnServ", "ConfigServ") in this system. With them, any program
-  /// that connects could start actors here, and store and read values.
+  /// The system must have loaded `caf::io::middleman`. The constructor makes the framework's own
+  /// servers ("SpawnServ", "ConfigServ") in this system unreachable for other processes. Otherwise,
+  /// any program that connects could start actors here, and store and read values.
   explicit basp_transport(caf::actor_system& sys,
                           std::chrono::milliseconds timeout = std::chrono::seconds{5});
 

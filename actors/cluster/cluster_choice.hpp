@@ -26,13 +26,15 @@ struct cluster_choice {
   std::string name;
   /// This process; absent if no source names it.
   std::optional<cluster_process> process;
-  /// The file with the cluster's secret, from the same source as the cluster; empty: none.
+  /// The file with the cluster's secret, from the same source as the cluster. Empty if there is no
+  /// secret.
   std::string secret_file;
 };
 
-/// Decides about each value separately: the command line takes precedence over the file, and the
-/// file over TF_CONFIG. An index belongs to the role from the same source: --role without --task
-/// means task 0. TF_CONFIG is read only if a value is missing.
+/// Decides about the cluster and about the task separately: the command line takes precedence over
+/// the file, and the file over TF_CONFIG. The index in a file counts only together with the role in
+/// the same file, so --role without --task means task 0. TF_CONFIG is read only if the other
+/// sources leave a value open.
 /// @throws input_error like parse_cluster_config and find_process; also if there is no cluster.
 cluster_choice choose_cluster(const cluster_sources& sources);
 

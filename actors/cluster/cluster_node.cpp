@@ -7,22 +7,23 @@
 
 #include <algorithm>
 
-// How a node begins and joins. Other parts of it: cluster_node_links.cpp connects it to other
-// nodes, cluster_node_tasks.cpp starts the actors of its tasks, cluster_node_end.cpp ends them.
+// How a node begins and joins. Other files of the class: cluster_node_links.cpp connects the node
+// to other nodes, cluster_node_tasks.cpp starts the actors of its tasks, and cluster_node_end.cpp
+// ends them.
 
 namespace troupe {
 
 namespace {
 
-/// See link_options::window.
+/// link_options::window is at least this many bytes, even if the job is small.
 constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
 
 /// The largest payload that is accepted from a peer if the job is small, or not yet known. Nodes
 /// exchange no payloads before they know the job.
 constexpr std::size_t least_payload = std::size_t{64} << 20;
 
-/// Time for an answer to Join. If the link's connection breaks, the answer is late: first, one end
-/// must notice, and then the connection must be restored.
+/// Time for an answer to Join. If the link's connection breaks, the answer comes late, because one
+/// end must first notice the break, and then the connection must be restored.
 constexpr std::chrono::milliseconds join_patience = 2 * stream_channel::first_suspicion;
 
 } // namespace
@@ -70,7 +71,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](worker_left) { on_worker_left(); },
     [this](const worker_ready& x) {
       task_ready({job_kind::worker, x.worker}, x.problem, errc::bad_input);
-      // An elastic run goes on without a worker that cannot read its data.
+      // An elastic run continues without a worker that cannot read its data, so only this node
+      // ends.
       if (!x.problem.empty() && context_->job.has_elastic() && only(job_kind::worker))
         end_with(x.problem);
     },
@@ -88,7 +90,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
       if (ended_)
         return;
       after_ = x;
-      // Other nodes can only be told once they have joined again.
+      // The order to stop must wait: this node can pass it on only when the other nodes have joined
+      // again.
       stop_later_ = std::exchange(stopping_, std::nullopt);
       leave_view("the view is over: " + x.reason);
     },
@@ -170,7 +173,7 @@ void cluster_node::on_begin(const begin_node& x) {
   tick_later();
 }
 
-/// False if this node had to end instead.
+/// Returns false if the coordinator cannot start. This node has then ended.
 bool cluster_node::start_coordinator() {
   begun_at_ = clock().now();
   auto& setup = *options_.coordinator;
@@ -227,7 +230,8 @@ void cluster_node::join_as(const task_name& task) {
       [this](const caf::error& error) {
         if (ended_)
           return;
-        // The coordinator may not have noticed yet that this node has left the last view.
+        // If this node joins again, the coordinator may refuse it, because it has not yet noticed
+        // that this node has left the last view. So the node tries once more.
         if (returns() && !stopping_ && (left_at_ || code_of(error) == errc::link_lost))
           leave_view(explain(error));
         else
@@ -266,9 +270,9 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// A few copies of all weights and states can be in transit to a peer: the state of a checkpoint,
-// gradients, and weights. No message of the built-in protocols has a payload larger than all
-// weights.
+// The limits leave room for a few copies of all weights and optimizer states in transit to a peer:
+// the state of a checkpoint, gradients, and weights. No message of the built-in protocols has a
+// payload larger than all weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);
   auto& limits = options_.links;
@@ -279,7 +283,8 @@ void cluster_node::limit_links(const job_context& context) {
   limits.transfer.max_bytes =
     std::min(most_payload_, std::max<std::size_t>(least_payload, 16 * bytes));
   for (auto& [peer, x] : links_) {
-    // The peer may send payloads before the link handles the message.
+    // Set the limits of the session directly, because the peer may send payloads before the link
+    // handles change_limits.
     x.session->limit(limits.limits());
     anon_send(x.handle, change_limits{limits.suspect_after, limits.limits()});
   }

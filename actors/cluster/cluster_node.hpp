@@ -26,13 +26,14 @@ namespace troupe {
 struct task_memory;
 
 struct node_options {
-  /// Tasks of this node: either one task, or the coordinator and any others.
+  /// Tasks of this node: either one task, or the coordinator and any number of other tasks.
   std::vector<task_name> tasks;
   /// Set if this node runs the coordinator.
   std::optional<coordinator_setup> coordinator;
   /// If this node does not run the coordinator: the coordinator's address.
   std::string coordinator_address;
-  /// The addresses of tasks of the cluster that this node knows, for probes.
+  /// The addresses of tasks of the cluster, as far as this node knows them. Used for probes
+  /// (probe.hpp).
   std::map<task_name, std::string> cluster;
   /// Differs for each start of a node.
   std::uint64_t incarnation = 1;
@@ -40,13 +41,13 @@ struct node_options {
   std::string version = troupe::version();
   /// This node's own copy of the job, to compare with the coordinator's.
   std::optional<proto::Job> job;
-  /// Null if this node hosts all tasks.
+  /// How to connect to other nodes. Null if this node hosts all tasks.
   std::shared_ptr<transport> net;
   troupe::spawner spawner;
   data_source source;
   /// The GPUs of this host. Null if the program has no code for GPUs.
   std::shared_ptr<const gpu_set> gpus;
-  /// Protocols of the embedding program (protocol CUSTOM).
+  /// The training protocols of the embedding program (protocol CUSTOM).
   std::vector<protocol> protocols;
   /// May be null.
   run_observer observer;
@@ -66,8 +67,9 @@ struct begin_node {
   std::string address;
 };
 
-/// Ends the node and all its actors at once, without a message to other nodes. Nothing else ends a
-/// node from outside: it ignores the framework's exit messages, which any program can send.
+/// Ends the node and all its actors at once, without a message to other nodes. This is the only way
+/// to end a node from outside, because a node ignores the framework's exit messages, which any
+/// program can send.
 struct crash_node {};
 
 /// Repeats an attempt to connect to a task.
@@ -75,7 +77,8 @@ struct redial {
   task_name task;
 };
 
-/// Begins again, once all actors of the last view have ended.
+/// A node sends this to itself between two views (view: the numbered list of a run's members). It
+/// begins again when all actors of the last view have ended.
 struct begin_again {};
 
 } // namespace troupe
@@ -93,19 +96,20 @@ using node_shell = node_actor::extend<
   rpc<void, begin_node>, rpc<void, crash_node>, rpc<void, redial>, rpc<void, stop_run>,
   rpc<void, evaluator_ready>, rpc<void, next_view>, rpc<void, begin_again>, rpc<void, tick>>;
 
-/// A process of the cluster (or a simulated one). It runs the actors of its tasks, connects to
-/// other nodes and joins the coordinator. When the view opens, it starts its tasks' actors, and it
-/// ends with them. In an elastic run, a node leaves the view when the coordinator says so, or when
-/// it loses the coordinator: it ends its actors and links, takes a new incarnation, and joins
+/// A process of the cluster (or a simulated process). It connects to other nodes and joins the
+/// coordinator. The coordinator then opens a *view*: a numbered list of the members. When the view
+/// opens, the node starts its tasks' actors, and it ends with them. In an elastic run, a node
+/// leaves the view when the coordinator orders it, or when it loses the coordinator. It then ends
+/// its actors and links, takes a new incarnation (the number of a start of a node), and joins
 /// again.
 ///
 /// Nodes may start in any order. A node dials until it succeeds or the join time-out passes, and
 /// reports which nodes it waits for.
 ///
-/// Any program that connects to the node's port can send messages to this actor, by the framework's
-/// own protocol. It accepts Hello and Probe from everyone, within limits. It accepts all other
-/// messages only from actors of its own process, such as the ports of its links. It ignores exit
-/// messages; an actor of this process can end it with crash_node.
+/// Any program that connects to the node's port can send messages to this actor, over the
+/// framework's own protocol. This actor accepts Hello and Probe from every program, within limits.
+/// It accepts all other messages only from actors of its own process, such as the ports of its
+/// links. It ignores exit messages. An actor of this process can end it with crash_node.
 class cluster_node : public guarded<node_shell::base>, private protocol_host {
 public:
   using super = guarded<node_shell::base>;
@@ -132,7 +136,8 @@ private:
     caf::actor link;
   };
 
-  /// A task in an open view: either ready, or with the actors that it still waits for.
+  /// A task in an open view. `answers` are the requests for OpenView that wait until the task is
+  /// ready.
   struct task_state {
     bool ready = false;
     std::vector<caf::typed_response_promise<proto::ViewReady>> answers;
@@ -145,7 +150,7 @@ private:
     std::map<endpoint, caf::strong_actor_ptr> ports;
   };
 
-  /// A node that has said Hello, until it is a peer.
+  /// A node that has sent Hello but is not a peer yet.
   struct newcomer {
     caf::strong_actor_ptr peer;
     caf::actor link;
@@ -229,14 +234,15 @@ private:
 
   node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
-  /// All actors that this node started, in order. They end in reverse order. The node is notified
-  /// if one ends by itself.
+  /// All actors that this node started, in order. The node ends them in reverse order. It is
+  /// notified if one of them ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
-  /// The boards of the tasks that this node started.
+  /// The activity boards (current activity, for reports) of the tasks that this node started.
   std::map<task_name, std::shared_ptr<activity_board>> boards_;
   std::map<task_name, task_device> devices_;
-  /// The ring of the workers' GPUs of this view, until so many of them have taken their seats.
+  /// The ring in which the GPUs of this view's workers add up gradients. Kept until all workers
+  /// have taken it; `ring_seats_` workers have not taken it yet.
   std::shared_ptr<device_ring> ring_;
   std::uint64_t ring_view_ = 0;
   std::size_t ring_seats_ = 0;
@@ -246,16 +252,16 @@ private:
   std::map<task_name, dialling> dialling_;
   std::map<task_name, peer_link> links_;
   std::vector<std::pair<endpoint, on_reached>> waiting_;
-  /// Peers that connected before this node began. Their requests wait until it has.
+  /// Peers that connected before this node began. Their requests wait until then.
   std::deque<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
   std::deque<newcomer> newcomers_;
-  /// Probes that wait for the one prober.
+  /// Requests for a probe. All wait for the answer of the same prober.
   std::vector<caf::typed_response_promise<proto::Probed>> probes_;
   std::uint64_t strangers_refused_ = 0;
-  /// Notices about peers and strangers: each is given once.
+  /// The notices about peers and other programs that were already given: none is given twice.
   std::set<std::string> told_;
   bool begun_ = false;
-  /// The caller's limit; see limit_links.
+  /// The largest payload that the caller's options allow. The job can lower it: see limit_links.
   std::size_t most_payload_;
   std::uint64_t jitter_;
 
@@ -266,17 +272,17 @@ private:
   std::size_t workers_left_ = 0;
   bool ended_ = false;
 
-  /// True between two views: the actors of the last one end, then this node joins again.
+  /// True between two views. The actors of the last view end, and then this node joins again.
   bool returning_ = false;
-  /// The time at which this node left a view, until it has joined again.
+  /// The time at which this node left a view. Set until the node has joined again.
   std::optional<time_point> left_at_;
-  /// The time of its newest attempt to join again.
+  /// The time of the newest attempt to join again.
   time_point leaving_since_;
   /// The time at which the coordinator began, if it is on this node.
   time_point begun_at_;
-  /// The order to stop that came between two views.
+  /// An order to stop that came between two views. The node carries it out in the next view.
   std::optional<stop_run> stop_later_;
-  /// The operator stops this node.
+  /// Set while the operator stops this node.
   std::optional<stop_run> stopping_;
   bool ticking_ = false;
   /// Actors of the last view that have not ended yet.

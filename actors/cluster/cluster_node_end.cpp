@@ -6,40 +6,41 @@
 
 #include <algorithm>
 
-// How a node leaves a view, begins again, stops and ends.
+// How a cluster_node leaves a view (a numbered list of members), begins again, stops and ends.
 
 namespace troupe {
 
 namespace {
 
-/// A node that has left a view waits this long before it joins again, so that the others have left
-/// it too.
+/// A node that has left a view waits this long before it joins again, so that the other nodes can
+/// leave the view, too.
 constexpr std::chrono::milliseconds rejoin_pause{200};
 
-/// A coordinator that was stopped between two views waits this long for the others to join again,
-/// so that it can tell them to end.
+/// If a coordinator is stopped between two views, it waits this long until the other nodes have
+/// joined again. It can then order them to end.
 constexpr std::chrono::milliseconds stop_pause{1'000};
 
-/// A stopping node waits this long for others.
+/// A node that was told to stop waits this long for the coordinator's answer.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
 } // namespace
 
 // -- between two views --------------------------------------------------------------------------
 
-// Ends all actors and links of this node. It joins again once the actors have ended, so that two
-// incarnations of a task never need memory at the same time.
+// Ends all actors and links of this node. The node joins again only when the actors have ended, so
+// that two incarnations of a task never need memory at the same time.
 void cluster_node::leave_view(const std::string& reason) {
   spdlog::debug("{} leaves view {}: {}", to_string(options_.tasks.front()), view_.number, reason);
   for (auto& x : started_) {
     awaited_.insert(caf::actor_cast<caf::actor_addr>(x));
-    monitor(x); // It may have ended already.
+    monitor(x); // The actor may have ended already.
   }
   end_links();
   end_actors(reason);
   returning_ = true;
   leaving_since_ = clock().now();
-  // The first attempt comes soon; others may have to wait for the coordinator.
+  // The first attempt to join again comes soon. The pause before further attempts is longer,
+  // because the coordinator may not be ready yet.
   delayed_send(this, left_at_ ? longest_pause : rejoin_pause, begin_again{});
   if (!left_at_)
     left_at_ = leaving_since_;
@@ -59,7 +60,7 @@ void cluster_node::end_links() {
 }
 
 /// True if this node joins again when it loses the coordinator: in an elastic run, or before it has
-/// joined. Once it has lost the coordinator: until `join_timeout` has passed since then.
+/// joined. After it has left a view, it tries to join again until `join_timeout` has passed.
 bool cluster_node::returns() const {
   return left_at_ ? clock().now() - *left_at_ < options_.join_timeout
                   : !context_ || context_->job.has_elastic();
@@ -89,7 +90,8 @@ void cluster_node::on_begin_again() {
   try {
     if (options_.coordinator) {
       open_output_again(*options_.coordinator);
-      // Each view has its own file of TensorBoard, whose name is this time.
+      // Each view writes its own file for TensorBoard. The file's name contains this time, in
+      // seconds, so the time must increase by at least one second.
       options_.coordinator->origin.started += std::max<std::chrono::steady_clock::duration>(
         clock().now() - begun_at_, std::chrono::seconds{1});
     }
@@ -133,7 +135,7 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with(""); // The coordinator continues without this node.
     return;
   }
-  // A checkpoint needs this node until the coordinator ends the run.
+  // If the coordinator writes a checkpoint at the end, it may need this node until then.
   const bool serves = context_ && context_->job.has_checkpoint()
     && (!only(job_kind::worker) || context_->protocol.in_step || !context_->protocol.uses_shards());
   auto limit = stop_patience;
@@ -150,7 +152,7 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with("stopped (" + x.reason + ')');
     return;
   }
-  // An answer may never arrive.
+  // The coordinator's answer may never arrive. Then the node ends by itself.
   run_summary given_up;
   given_up.failure = "stopped (" + x.reason + "); the coordinator did not answer";
   given_up.interrupted = true;
@@ -183,8 +185,8 @@ void cluster_node::end(const run_summary& summary) {
   quit();
 }
 
-// Each survivor reports its own position. It does not matter who noticed the loss first: this node,
-// a neighbour, or the coordinator.
+// Each surviving node reports the position of its own rank. The report is the same if this node, a
+// neighbour, or the coordinator noticed the loss first.
 std::optional<ring_failure> cluster_node::ring_without(const task_name& lost) {
   const auto workers = view_.of(job_kind::worker);
   const auto at = std::ranges::find(workers, lost, &member::task);

@@ -8,7 +8,8 @@
 
 #include <algorithm>
 
-// How a node reaches actors of others: it dials, takes calls, and keeps a link to each.
+// How a cluster_node reaches actors of other nodes: it connects to nodes, accepts connections, and
+// keeps a link to each node.
 
 namespace troupe {
 
@@ -16,16 +17,17 @@ namespace {
 
 constexpr std::chrono::milliseconds tick_interval{500};
 
-/// Largest number of nodes that have sent Hello and are not peers yet. Further ones get no answer.
+/// Largest number of nodes that have sent Hello and are not peers yet. Further nodes receive no
+/// answer.
 constexpr std::size_t max_newcomers = 256;
 
-/// Longer than resolving and trying all addresses.
+/// Longer than it takes to resolve and try all addresses.
 constexpr std::chrono::minutes probe_limit{2};
 
 } // namespace
 
-// Other nodes connect to the highest task of a node. If it has several tasks, it hosts the
-// coordinator, to which every node has a link.
+// The task by which other nodes address the node of `task`: its highest task. If a node has several
+// tasks, one of them is the coordinator, to which every node has a link.
 task_name cluster_node::front_of(const task_name& task) const {
   const auto member = std::ranges::find(view_.members, task, &member::task);
   const auto coordinator = links_.find(coordinator_task);
@@ -64,7 +66,7 @@ void cluster_node::reach(const endpoint& name, on_reached then) {
 }
 
 void cluster_node::flush_waiting() {
-  // Handlers may add new entries.
+  // Exchange the list first, because handlers may add new entries.
   for (auto& [name, then] : std::exchange(waiting_, {}))
     if (auto actor = lookup(name))
       then(std::move(actor));
@@ -72,7 +74,7 @@ void cluster_node::flush_waiting() {
       waiting_.emplace_back(name, std::move(then));
 }
 
-// The lower (job, task) dials; the other side waits.
+// Of two nodes, the one with the lower task (job, then index) connects. The other node waits.
 void cluster_node::dial_if_ours(const task_name& task) {
   if (ended_ || !options_.net || !(options_.tasks.front() < task) || dialling_.contains(task))
     return;
@@ -132,8 +134,8 @@ void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello&
     anon_send(newcomers_.front().link, end_link{"others wait for its place"});
     newcomers_.pop_front();
   }
-  // A peer with a different wire version sees this in our Welcome, and gives up. A node without an
-  // answer tries again.
+  // If there is no place, do not answer: the node then tries again. A peer with a different wire
+  // version is accepted here; it sees the difference in the Welcome, and gives up.
   if (newcomers_.size() >= max_newcomers
       || std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
     return;
@@ -155,11 +157,12 @@ void cluster_node::forget_newcomer(const caf::actor& link) {
   std::erase_if(newcomers_, [&](auto& x) { return x.link == link; });
 }
 
-// For requests that only the coordinator makes, over a link or in this process.
+// For requests that only the coordinator may make. They come over a link, or from this process.
 std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
   const auto& sender = current_sender();
-  // In the framework's protocol, a peer can name the sender of a message, even an actor of this
-  // process if it is registered. The coordinator's actors are not.
+  // In the framework's protocol, a peer can claim any sender of a message, even a registered actor
+  // of this process. The coordinator's actors are not registered, so nobody can claim to be one of
+  // them.
   if (sender && sender->node() == system().node()
       && (is_port(sender) || system().registry().get(sender->id()) != sender))
     return std::nullopt;
@@ -182,7 +185,8 @@ void cluster_node::on_link_up(const link_up& x) {
     return;
   }
   dialling_.erase(x.peer);
-  // A second start of a task does not replace the first one. It may ask to join, which is refused.
+  // A second start of a task does not replace the first start. It may ask to join, but the
+  // coordinator refuses.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation) {
     x.session->park();
     return;
@@ -208,7 +212,7 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_) {
       const auto reason = "lost the coordinator: " + x.reason;
-      // The coordinator may be between two views, or be started again.
+      // The coordinator may be between two views, or may be restarted later.
       if (returns() && !stopping_)
         leave_view(reason);
       else
@@ -219,12 +223,13 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   auto i = dialling_.find(x.peer);
   if (!x.dialled || i == dialling_.end())
     return;
-  // The link never came up.
+  // The link never came up, so this node tries again.
   i->second.problem = x.reason;
   delayed_send(this, pause_before(i->second.attempts, jitter_), redial{x.peer});
 }
 
-/// The worker of the node at the other end; if it has none, its first task.
+/// The worker of the node at the other end of a link. The coordinator's task if this node has no
+/// worker.
 task_name cluster_node::worker_beside(const peer_link& x) const {
   task_name result = coordinator_task;
   for (const auto& m : view_.members)
@@ -233,7 +238,7 @@ task_name cluster_node::worker_beside(const peer_link& x) const {
   return result;
 }
 
-// Actors that monitor an actor of the peer are notified.
+// Kills the ports to the peer's actors. This notifies the actors that monitor them.
 void cluster_node::drop_link(const task_name& peer, const caf::error& reason) {
   auto lost = links_.extract(peer);
   if (!lost)

@@ -8,7 +8,8 @@
 
 #include <algorithm>
 
-// The actors that a node starts for its tasks when a view opens.
+// The actors that a cluster_node starts for its tasks when a view (a numbered list of members)
+// opens.
 
 namespace troupe {
 
@@ -35,7 +36,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   proto::ViewReady ready;
   ready.set_view(x.view());
   if (auto i = opening_.find(task); i != opening_.end()) {
-    // A repeated message: answered now, or together with the first one.
+    // This is a repeated request. It is answered now, or together with the first one.
     if (i->second.ready)
       return ready;
     i->second.answers.push_back(make_response_promise<proto::ViewReady>());
@@ -56,8 +57,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
-  // All ranks must agree: a device that ring_of_workers() has chosen in this view is not chosen
-  // again.
+  // All ranks of a ring on GPUs must agree on the devices. So a device that ring_of_workers() has
+  // chosen in this view is not chosen again.
   const bool chosen =
     task.job == job_kind::worker && ring_view_ == view_.number && devices_.contains(task);
   if (const auto problem = chosen ? std::string{} : lacks_device(*context_, task); !problem.empty())
@@ -74,7 +75,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   return answer;
 }
 
-// Memory without records, which are not read yet.
+// The records are not counted, because they are not read yet.
 std::string cluster_node::lacks_memory() const {
   if (!options_.memory_problem || options_.coordinator)
     return "";
@@ -162,7 +163,7 @@ task_site cluster_node::site_of(const task_name& task, const coordinator_actor& 
 void cluster_node::start_shard(const task_name& task) {
   const auto& how = protocol_of(*context_, options_.protocols);
   if (!how.traits.uses_shards()) {
-    task_ready(task, ""); // The task is accepted, and idle.
+    task_ready(task, ""); // Such a protocol leaves the task idle.
     return;
   }
   reach_as<coordinator_actor>(
@@ -218,8 +219,9 @@ void cluster_node::on_evaluator_ready(const evaluator_ready& x) {
 
 // -- workers ------------------------------------------------------------------------------------
 
-/// The ring in which the workers of the view add up their gradients, if all of them are here and
-/// their GPUs permit it; otherwise null. The first worker to start opens it.
+/// The ring in which the GPUs of the view's workers add up their gradients. Null if some workers
+/// are on other nodes, or if the GPUs do not permit it. The ring is made when the first worker
+/// starts.
 std::shared_ptr<device_ring> cluster_node::ring_of_workers(const worker_site& site) {
   const auto workers = view_.of(job_kind::worker);
   if (ring_view_ != view_.number) {
@@ -238,7 +240,7 @@ std::shared_ptr<device_ring> cluster_node::ring_of_workers(const worker_site& si
   }
   auto result = ring_;
   if (--ring_seats_ == 0)
-    ring_ = nullptr; // the replicas hold it
+    ring_ = nullptr; // From here on, only the replicas hold the ring.
   return result;
 }
 

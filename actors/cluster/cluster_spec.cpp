@@ -25,7 +25,7 @@ constexpr std::size_t longest_file = std::size_t{16} << 20;
 const std::vector<std::string> file_jobs{"coordinator", "ps",     "worker",   "ring",
                                          "chief",       "master", "evaluator"};
 
-/// Reads a text. All errors name it.
+/// Reads the text of a cluster file. All errors contain the name of the text.
 class reader {
 public:
   explicit reader(std::string_view name) : name_(name) {}
@@ -76,7 +76,8 @@ private:
     return x.get<std::vector<std::string>>();
   }
 
-  /// Adds the devices to the cluster, if they are devices of its tasks.
+  /// Adds the devices to the cluster. Fails if one belongs to a task that the cluster does not
+  /// have.
   void place(const std::vector<std::string>& devices, std::optional<cluster_spec>& cluster) const {
     if (!cluster)
       fail("device", "names devices of tasks, and \"cluster\" is missing");
@@ -89,7 +90,7 @@ private:
         fail(element, error.what());
       }
       const task_name task{entry.job, entry.task.value_or(0)};
-      // An evaluator need not be in the cluster.
+      // The cluster need not name an evaluator.
       if (entry.task && entry.job != job_kind::evaluator && !cluster->tasks.contains(task))
         fail(element,
              "there is no " + to_string(task) + "; the cluster has "
@@ -98,7 +99,8 @@ private:
     cluster->devices = devices;
   }
 
-  /// Accepts other keys, because launchers write them, unless one looks like a misspelling.
+  /// Ignores an unknown key, because launchers for TensorFlow write other keys. Fails if the key
+  /// looks like a misspelling of a known key.
   void check_extra(const std::string& key) const {
     const auto text =
       suggestion(key, std::vector<std::string>{"cluster", "task", "secret_file", "device"});
@@ -120,7 +122,7 @@ private:
       fail("task.type",
            "there is no job \"" + result.type + "\"; " + suggestion(result.type, file_jobs));
     if (const auto index = x.find("index"); index != x.end()) {
-      // Some launchers write it as a string.
+      // Some launchers write the index as a string.
       const auto digits = index->is_string() ? index->get<std::string>() : index->dump();
       const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), result.index);
@@ -234,7 +236,7 @@ private:
 
   std::string name_;
   std::map<std::string, addresses> jobs_;
-  /// Address -> its position in the text.
+  /// For each address: its position in the text.
   std::map<std::string, std::string> seen_;
 };
 
@@ -244,7 +246,7 @@ std::string no_cluster(std::string_view name) {
     "[...], \"worker\": [...]}}";
 }
 
-/// True if a process's job in the text means `type`.
+/// True if a process belongs to the job `type` of the text.
 bool same_job(const cluster_process& x, const std::string& type) {
   if (type == "coordinator")
     return x.tasks.front() == coordinator_task;

@@ -34,9 +34,10 @@ struct cluster_process {
 /// task reports its port to the coordinator, so the coordinator itself cannot use port 0.
 struct cluster_spec {
   std::map<task_name, std::string> tasks;
-  /// The same tasks by process: the coordinator's process may train, too.
+  /// The same tasks by process. The coordinator's process may also run a worker.
   std::vector<cluster_process> processes;
-  /// Devices of tasks, in the form of Job.device. They count after those of the job.
+  /// Devices of tasks, in the form of Job.device. They are appended to the job's devices, so they
+  /// take precedence over these.
   std::vector<std::string> devices;
 
   /// Adds a process and its tasks.
@@ -46,12 +47,12 @@ struct cluster_spec {
   std::size_t count(job_kind job) const;
 };
 
-/// Contents of a cluster file or of the environment variable TF_CONFIG.
+/// The contents of a cluster file or of the environment variable TF_CONFIG.
 struct cluster_config {
   std::optional<cluster_spec> cluster;
   /// The task of the reading process.
   std::optional<task_choice> task;
-  /// The file with the cluster's secret; empty: none.
+  /// The file with the cluster's secret. Empty if there is no secret.
   std::string secret_file;
 };
 
@@ -61,11 +62,12 @@ struct cluster_config {
 /// write, are ignored unless one looks like a misspelling.
 ///
 /// The jobs of a cluster are `coordinator`, `ps`, `worker` (or `ring`, which means the same in
-/// clusters without parameter servers), and at most one `evaluator`. Or as in TensorFlow:
-/// - `chief` or `master`, with `ps`: it is the coordinator (as in ParameterServerStrategy);
-/// - `chief` or `master`, without `ps`: it is the coordinator and worker 0, so that worker i of the
-///   text is worker i + 1 here (MultiWorkerMirroredStrategy);
-/// - none of these: worker 0 also runs the coordinator.
+/// clusters without parameter servers), and at most one `evaluator`. Names as in TensorFlow are
+/// also possible:
+/// - `chief` or `master` in a cluster with `ps` is the coordinator (as in ParameterServerStrategy);
+/// - `chief` or `master` in a cluster without `ps` is the coordinator and worker 0, so that worker
+///   i of the text is worker i + 1 here (as in MultiWorkerMirroredStrategy);
+/// - if there is no coordinator, chief or master, worker 0 also runs the coordinator.
 /// @param name the name of the text in errors, usually its path.
 /// @throws input_error with line and column, or with the field's path: syntax, a repeated key, a
 /// wrong type, an unknown job, an address that is not host:port or occurs twice, no coordinator, no
@@ -78,19 +80,20 @@ cluster_spec parse_cluster(std::string_view text, std::string_view name);
 /// Like `parse_cluster`, for a file.
 cluster_spec load_cluster(const std::filesystem::path& path);
 
-/// `parse_cluster_config` of a file that must hold a cluster. The name of its secret file is
-/// relative to its folder.
+/// Like `parse_cluster_config`, for a file that must contain a cluster. A relative path of the
+/// secret file counts from the folder of this file.
 cluster_config load_cluster_config(const std::filesystem::path& path);
 
-/// The process that runs a task of the cluster file. `coordinator` means the process that runs it,
-/// `ring` means `worker`, and evaluator 0 is found even if the cluster does not name it.
+/// The process that runs a task of the cluster file. `coordinator` means the process that runs the
+/// coordinator, and `ring` means `worker`. Evaluator 0 is found even if the cluster does not name
+/// it.
 /// @param who the choice's name in errors: "--role=ps --task=3".
 /// @param name the cluster's name in errors.
-/// @throws input_error: no such job, no such index (and how many there are).
+/// @throws input_error if there is no such job or no such index; the text says how many there are
 cluster_process find_process(const cluster_spec& cluster, const task_choice& choice,
                              std::string_view who, std::string_view name);
 
-/// The cluster as JSON for parse_cluster.
+/// The cluster as JSON that parse_cluster can read.
 std::string to_json(const cluster_spec& x);
 
 } // namespace troupe

@@ -12,7 +12,8 @@ namespace troupe {
 
 namespace {
 
-// Reading a program's data may fail. The workers that need the data will report it.
+// Reading a program's data may fail. This function ignores the failure, because the workers that
+// need the data report it.
 std::optional<double> guess(const coordinator_setup& setup) {
   if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
     return std::nullopt;
@@ -23,7 +24,7 @@ std::optional<double> guess(const coordinator_setup& setup) {
   }
 }
 
-/// Removes what an interrupted run did not finish.
+/// Removes files that an interrupted run did not finish.
 void tidy(const coordinator_setup& setup) {
   setup.files->tidy(setup.output);
   setup.files->tidy(checkpoint_folder(setup.output));

@@ -21,11 +21,13 @@ struct coordinator_setup {
   weights_listener weights;
   /// Origin of the run, written to the output.
   run_origin origin = here_and_now();
-  /// The checkpoint to continue from; null: start from the beginning.
+  /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// Its directory, for an elastic run that has not written a checkpoint of its own.
+  /// The directory of `resume`. An elastic run needs it again if it has not yet written its own
+  /// checkpoint.
   std::string resumed_from;
-  /// Initial weights of a run without a checkpoint; empty: use the initializers.
+  /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
+  /// used.
   payload initial;
   /// Loss of a model that ignores the features, if known: see constant_guess_loss().
   std::optional<double> constant_guess;
@@ -39,8 +41,9 @@ struct coordinator_setup {
 /// @throws input_error, or std::system_error if the directory cannot be used.
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
 
-/// Locks the output directory again, for the next view of an elastic run, and selects the
-/// checkpoint to continue from: the newest of this run, otherwise the one that the run began with.
+/// Locks the output directory again for the next view (list of members) of an elastic run. Then it
+/// selects the checkpoint to continue from: the newest one of this run or, if this run has not
+/// written any, the one that the run began with.
 /// @throws input_error, or std::system_error if the directory cannot be used.
 void open_output_again(coordinator_setup& setup);
 

@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// Observations of which process reaches which.
+/// Observations of which process can reach which other process.
 struct observations {
-  /// One per process of the cluster: the result of an attempt to connect to it from here.
+  /// For each process of the cluster: the result of an attempt to connect to it from this process.
   std::vector<proto::Reach> here;
-  /// Answers of other nodes, by the position of their process.
+  /// Answers of other nodes, by the index of their process in the cluster.
   std::map<std::size_t, proto::Probed> said;
   /// The reasons why other nodes gave no answer.
   std::map<std::size_t, std::string> silent;
@@ -22,24 +22,25 @@ struct observations {
   std::optional<std::size_t> self;
 };
 
-/// Whether the lower of two processes can reach the higher one, which is how they connect.
+/// Whether one process of a pair can reach the other. The process with the lower task connects to
+/// the process with the higher task.
 struct pair_finding {
   enum class state { reached, failed, unknown };
 
   std::size_t from = 0;
   std::size_t to = 0;
   state is = state::unknown;
-  /// Training needs this connection.
+  /// True if training needs this connection.
   bool needed = false;
   /// For example "10.0.0.7:7000"; empty if not tried.
   std::string resolved;
-  /// The problem, or the reason why the result is unknown. If the process can be reached, but not
-  /// at its port for second connections: that.
+  /// The problem, or the reason why the result is unknown. Also set if the process can be reached,
+  /// but not at its port for second connections.
   std::string problem;
 };
 
 struct diagnosis {
-  /// One per process: the program that answers there, as seen from here.
+  /// For each process: the program that answers there, as seen from this process.
   std::vector<std::string> processes;
   std::vector<pair_finding> pairs;
   /// Advice, one item per line.
@@ -48,8 +49,9 @@ struct diagnosis {
   bool well = false;
 };
 
-/// True if training needs a connection between two processes: each process with the coordinator;
-/// workers with parameter servers or, in a cluster without any, with their neighbours in the ring.
+/// True if training needs a connection between two processes. Each process needs one to the
+/// coordinator. Workers need connections to the parameter servers. In a cluster without parameter
+/// servers, they need connections to their neighbours in the ring.
 bool needs_connection(const cluster_spec& cluster, const cluster_process& a,
                       const cluster_process& b);
 

@@ -24,8 +24,8 @@ std::size_t bytes_of(std::size_t parameters) {
   return parameters * sizeof(float);
 }
 
-/// Bytes of a tensor in transit in one direction of one link: the chunks of the window, as messages
-/// and in the socket's buffer.
+/// Bytes of a tensor in transit in one direction of one link. These are the chunks of the transfer
+/// window. Each of them exists twice: as a message and in the socket's buffer.
 std::size_t in_flight(std::size_t parameters) {
   constexpr std::size_t copies = 2;
   const transfer_limits limits;
@@ -44,7 +44,7 @@ std::size_t bytes_of_data(const job_data& data) {
   return result;
 }
 
-/// Bytes of a record in a batch; for sparse records, on average.
+/// Bytes of a record in a batch. For sparse records, this is an average.
 std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   const auto labels = bytes_of(context.data.label_elements());
   if (context.data.features == feature_kind::sparse)
@@ -52,8 +52,9 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   return labels + bytes_of(context.data.feature_width());
 }
 
-/// Tensors that are divided among shards are gathered, unless they are cut between rows and the
-/// worker computes with rows in several places (weight_binding).
+/// Bytes of the tensors that a worker copies into one place, because several shards hold their
+/// parts. A tensor is not copied if it is cut between rows and the worker can compute with rows in
+/// several places (weight_binding).
 std::size_t gathered(const job_context& context, std::span<const range> shards, bool gpu) {
   std::size_t result = 0;
   const auto& entries = context.parameters().entries();
@@ -70,7 +71,8 @@ std::size_t gathered(const job_context& context, std::span<const range> shards, 
   return result;
 }
 
-/// With soft_placement, a task may still use the CPU.
+/// True if the task runs on a GPU. With soft_placement, it may still use the CPU, so the result is
+/// then false.
 bool surely_on_gpu(const job_context& context, const task_name& task) {
   return device_of(context.job, task).gpu && !context.job.soft_placement();
 }
@@ -96,9 +98,10 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
     elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
   if (context.job.has_moving_average())
     result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
-  // Pieces of the next version have their own state until it is published.
+  // If an update is made in pieces, the next version has its own optimizer state until the version
+  // is published.
   const bool pieces = cluster.separate && context.protocol.in_pieces;
-  // On a GPU, they are in its memory, except those for checkpoints.
+  // On a GPU, these states are in the GPU's memory, except for the copies for checkpoints.
   const bool on_gpu = surely_on_gpu(context, {job_kind::ps, static_cast<std::uint32_t>(index)});
   const std::size_t own = on_gpu ? 0 : pieces ? 2 : 1;
   const std::size_t states =
@@ -121,7 +124,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   const auto parameters = context.parameters().size();
   const bool alone = cluster.workers == 1;
   const task_name task{job_kind::worker, static_cast<std::uint32_t>(index)};
-  // One more if the gradients of several batches are added up.
+  // If the gradients of several batches are added up, one more vector holds the sum.
   const std::size_t computed = context.job.accumulate() > 1 ? 2 : 1;
   result.gradients =
     (computed + (alone ? 0 : context.protocol.memory.worker)) * bytes_of(parameters);
@@ -140,7 +143,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     if (where == residence::gradients_on_gpu)
       result.gradients = 0;
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
-    // The pieces of a step are not delayed: all of them may be in transit, in both directions.
+    // No window delays the pieces of a step, so all of them may be in transit, in both directions.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
@@ -154,14 +157,15 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());
   }
-  // On a GPU, they are in its memory.
+  // On a GPU, the activations are in the GPU's memory.
   if (!surely_on_gpu(context, task))
     result.activations =
       executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
   // The batches of one gradient are trained while the next ones are read.
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * bytes_of_record(context, data);
-  // The coordinator releases test records, unless they are also the training records.
+  // Only the training records count, because a worker releases the test records after it has loaded
+  // them.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }
@@ -177,7 +181,8 @@ bool alike(const job_context& context, std::uint32_t a, std::uint32_t b) {
 footprint of_coordinator(const job_context& context, const job_data& data,
                          const cluster_shape& cluster) {
   footprint result;
-  // A snapshot, assembled for evaluation and for writing.
+  // The copies of a snapshot of the weights: for evaluation, as received from other processes, and
+  // for writing.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
   result.activations =

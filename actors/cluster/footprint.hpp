@@ -11,14 +11,14 @@
 
 namespace troupe {
 
-/// The placement of a cluster's tasks, as far as it affects memory.
+/// How many tasks a cluster has and how they are placed, as far as this affects memory.
 struct cluster_shape {
   std::size_t workers = 1;
   std::size_t ps = 0;
-  /// Tasks run in different processes and receive copies of each other's tensors. In one process,
-  /// tensors are passed by reference and all tasks share the data.
+  /// True if tasks run in different processes and receive copies of each other's tensors. False if
+  /// they run in one process: tensors are then passed by reference, and all tasks share the data.
   bool separate = false;
-  /// The run writes results.
+  /// True if the run writes results to a directory.
   bool output = false;
 };
 
@@ -32,7 +32,8 @@ struct footprint {
   std::size_t batches = 0;
   std::size_t data = 0;    ///< all records
   std::size_t network = 0; ///< pieces of messages in transit between processes
-  /// Page-locked, for copies from and to a GPU. 0 from footprint_of: see device_memory.
+  /// Page-locked memory, for copies from and to a GPU. footprint_of() leaves it 0; device_memory()
+  /// estimates it.
   std::size_t pinned = 0;
 
   std::size_t total() const noexcept {
@@ -41,12 +42,13 @@ struct footprint {
   footprint& operator+=(const footprint& x) noexcept;
 };
 
-/// True if the workers will add up their gradients on their GPUs (device_ring), unless these cannot
-/// access each other's memory.
+/// True if the workers will add up their gradients on their GPUs (device_ring). This assumes that
+/// the GPUs can access each other's memory.
 bool adds_on_gpus(const job_context& context, const cluster_shape& cluster);
 
-/// An estimate for one task. `data` may be empty if it is unknown; records then do not count. If
-/// all tasks run in one process, only the coordinator counts records.
+/// An estimate for one task. `data` may be empty if it is unknown. The memory of its records is
+/// then not counted. If all tasks run in one process, the records are counted only for the
+/// coordinator.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);
 
@@ -60,12 +62,13 @@ struct task_memory {
 std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const job_context& context,
                                    const job_data& data, const cluster_shape& cluster);
 
-/// The sum.
+/// The sum over these tasks, in bytes.
 std::size_t total_of(const std::vector<task_memory>& x) noexcept;
 
 /// The tasks of a cluster that run on the host of `task`, in order, including `task`. Tasks run on
 /// one host if their addresses ("host:port") name the same host, or both are loopback addresses.
-/// 0.0.0.0 names no host. Neither does a loopback address if the coordinator's address is not one.
+/// 0.0.0.0 names no host. A loopback address names no host if the coordinator's address is not a
+/// loopback address.
 std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
                                     const task_name& task);
 

@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// Waking two threads takes about as long.
+/// How long to poll for the next message. It takes about as long to wake two threads.
 constexpr std::chrono::microseconds wait_for_next{100};
 
 } // namespace

@@ -10,28 +10,30 @@
 namespace troupe {
 
 struct peer_host_options {
-  /// The constructor sets `net`, `links.channels` and `incarnation`, and also `resident` if there
-  /// is a `spawn_resident`.
+  /// The constructor sets `net`, `links.channels` and `incarnation`. If `spawn_resident` is set, it
+  /// also sets `resident`.
   peer_node_options node;
-  /// Spawns the resident. Its thread may read the sockets while it waits for messages (see
-  /// spawner::spawn_computing); null if there are none.
+  /// Spawns the resident: the actor of this process that peers can reach. The argument lets the
+  /// resident's thread read the sockets while it waits for messages (see spawner::spawn_computing).
+  /// The argument is null if there are no sockets.
   std::function<caf::strong_actor_ptr(std::shared_ptr<idle_task>)> spawn_resident = {};
   /// The "host:port" at which others find this process. Empty if no other process dials this one.
   std::string address;
-  /// How messages travel. automatic: processes on one host share memory, others use TCP. basp: over
-  /// the framework's own protocol, with all messages on its connection.
+  /// How messages travel. With `automatic`, processes on one host share memory, and others use TCP.
+  /// With `tcp`, all use TCP. With `basp`, all messages travel over the framework's own protocol
+  /// and its connection.
   enum class transport : std::uint8_t { automatic, tcp, basp };
   transport by = transport::automatic;
   /// How long a connection may be broken, and how long the destructor waits for peers.
   std::chrono::milliseconds deadline{10'000};
 };
 
-/// A peer_node and its sockets; ends them in the right order. Its functions block, so do not call
-/// them from an actor. Only one thread at a time may use it.
+/// A peer_node and its sockets. The destructor ends them in the right order. The functions block,
+/// so do not call them from an actor. Only one thread at a time may use it.
 class peer_host {
 public:
-  /// Listens. The system must have loaded `caf::io::middleman`. Throws input_error if it has not,
-  /// or if this process cannot listen at the address.
+  /// Listens for peers. The system must have loaded `caf::io::middleman`. Throws input_error if the
+  /// system has not loaded it, or if this process cannot listen at the address.
   peer_host(caf::actor_system& sys, peer_host_options options);
 
   /// Ends the node. If there is a resident, its owner must end it first. The last messages are
@@ -44,8 +46,8 @@ public:
   /// See connect_peers.
   caf::expected<peers_connected> connect();
 
-  /// For a thread that waits for a message from a peer and sleeps otherwise: see
-  /// channel_host::read_until. It gives up soon.
+  /// For a thread that waits for a message from a peer and would otherwise sleep: see
+  /// channel_host::read_until. It gives up after a short time without a message.
   /// @return done()
   bool read_until(function_ref<bool()> done);
 

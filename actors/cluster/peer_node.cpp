@@ -64,7 +64,7 @@ peers_connected peer_node::all() const {
 }
 
 caf::result<peers_connected> peer_node::on_connect() {
-  if (complete()) // All other peers have connected meanwhile.
+  if (complete()) // Peers can also connect by themselves, so all may be connected already.
     return all();
   answer_ = make_response_promise<peers_connected>();
   until_ = clock().now() + options_.patience;
@@ -121,7 +121,7 @@ std::string peer_node::refusal(const proto::Hello& x) const {
   return {};
 }
 
-// Takes the place of a process that has said Hello, and then nothing.
+// If no place is free, ends the link of a process that has sent Hello and nothing after it.
 void peer_node::free_place() {
   const auto limit = clock().now() - time_to_become_peer;
   const auto idle =

@@ -30,9 +30,10 @@ struct peer_node_options {
     bool dial = true;
   };
   std::vector<peer> peers;
-  /// The number of other processes that may be connected at a time, in addition to the peers.
+  /// Largest number of other processes that may be connected at the same time, in addition to the
+  /// peers.
   std::size_t strangers = 0;
-  /// If true, a peer that was lost after all were connected may connect again.
+  /// If true, a peer may connect again if it is lost after all peers were connected.
   bool reconnect = false;
 
   std::shared_ptr<transport> net;
@@ -43,11 +44,13 @@ struct peer_node_options {
   std::uint64_t incarnation = 1;
 };
 
-/// Connect to all peers, or again to those that were lost. The answer comes when all are connected.
-/// Otherwise it is errc::timed_out, or errc::join_refused as soon as a peer refuses.
+/// Connects to all peers, or again to lost peers. The answer comes when all peers are connected. If
+/// this takes longer than `patience`, the answer is errc::timed_out. If a peer refuses, it is
+/// errc::join_refused, at once.
 struct connect_peers {};
 
-/// Proxies of the residents of all peers, in their order. A proxy ends when its link is lost.
+/// Proxies of the residents of all peers, in the order of the peers. A proxy ends when its link is
+/// lost.
 struct peers_connected {
   std::vector<caf::strong_actor_ptr> residents;
 };
@@ -55,7 +58,7 @@ struct peers_connected {
 /// Ends the node.
 struct leave_peers {};
 
-/// Try again to reach a peer.
+/// Tries again to reach a peer.
 struct dial_peer {
   std::size_t peer = 0;
 };
@@ -74,9 +77,9 @@ using peer_node_actor =
                    rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>,
                    rpc<void, dial_peer>, rpc<void, leave_peers>, rpc<void, tick>>;
 
-/// Connects an actor of this process to actors of other processes, with a link to each process. For
-/// programs without a coordinator. If a process may not connect, it learns the reason. The node
-/// ends with its resident, or by leave_peers.
+/// Connects an actor of this process (the resident) to actors of other processes, with a link to
+/// each process. For programs without a coordinator. A process that may not connect receives the
+/// reason. The node ends with its resident, or by leave_peers.
 class peer_node : public guarded<peer_node_actor::base> {
 public:
   using super = guarded<peer_node_actor::base>;
@@ -114,8 +117,8 @@ private:
   peer_node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
-  /// The links of other processes, and since when a process has taken its place without becoming
-  /// usable.
+  /// The links of processes that are not peers. The time is set until the process has introduced
+  /// itself: it says since when the process takes a place.
   std::map<caf::actor_addr, std::optional<std::chrono::steady_clock::time_point>> strangers_;
   /// By peer: the reason why it could not be reached yet.
   std::map<std::size_t, std::string> problems_;

@@ -29,8 +29,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// The framework's handshake (BASP): a header of 32 bytes. Its first byte is 0, and its second word
-/// is the length of the rest, which lists the identifiers of the applications that may communicate.
+/// The handshake of the framework's protocol (BASP) starts with a header of 32 bytes. The first
+/// byte of the header is 0. Its second word is the length of the rest, which lists the identifiers
+/// of the applications that may communicate.
 constexpr std::size_t basp_header_bytes = 32;
 constexpr std::size_t longest_handshake = 4096;
 constexpr std::string_view framework_name = "generic-caf-app";
@@ -43,7 +44,7 @@ constexpr std::chrono::seconds second_port_limit{1};
 /// Largest number of connections to try at the same time.
 constexpr std::size_t most_at_once = 16;
 
-/// Waits for an event on the socket. False after the deadline.
+/// Waits for an event on the socket. Returns false after the deadline.
 bool wait_for(int socket, short event, steady_clock::time_point deadline) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now());
@@ -58,7 +59,7 @@ bool wait_for(int socket, short event, steady_clock::time_point deadline) {
   }
 }
 
-/// Connects. Returns 0 or the error; ETIMEDOUT after the deadline.
+/// Connects. Returns 0 or the error, which is ETIMEDOUT after the deadline.
 int connect_to(int socket, const sockaddr* to, socklen_t size, steady_clock::time_point deadline) {
   if (::connect(socket, to, size) == 0)
     return 0;
@@ -151,7 +152,7 @@ void understand(const std::string& handshake, proto::Reach& x) {
   const auto start = handshake.find(identity_start);
   const auto end = handshake.find(identity_end, start);
   if (start == std::string::npos || end == std::string::npos)
-    return; // The node is part of another program, which need not introduce itself.
+    return; // A node of another program need not introduce itself.
   // "troupe/0.1.0 coordinator/0 worker/0 channel=41234;"
   std::string_view rest{handshake.data() + start + identity_start.size(),
                         end - start - identity_start.size()};
@@ -187,8 +188,8 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
-/// Tries the second port of a node that answers at this address. The node has just answered, so it
-/// gets little time: many nodes are tried, and who asks for the result does not wait for ever.
+/// Tries the second port of a node that answers at this address. The node has just answered, so a
+/// short time limit is enough. Many nodes are tried, and the result must not take long.
 void probe_channel(addrinfo to, proto::Reach& x) {
   sockaddr_storage address{};
   std::memcpy(&address, to.ai_addr, to.ai_addrlen);

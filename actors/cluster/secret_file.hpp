@@ -13,8 +13,8 @@ struct cluster_secret {
 };
 
 /// Reads the secret of a cluster.
-/// @throws input_error: the file cannot be read, has more than 4,096 bytes, or its text has fewer
-/// than 16.
+/// @throws input_error if the file cannot be read or has more than 4,096 bytes, or if its text has
+/// fewer than 16 bytes
 cluster_secret read_secret(const std::filesystem::path& path);
 
 } // namespace troupe

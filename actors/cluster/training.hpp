@@ -18,18 +18,19 @@ namespace troupe {
 struct training_options {
   /// The job to train. If `data` is set, the job may omit its data source.
   proto::Job job;
-  /// The program's own training and test records. If empty, the job's data source is read. Without
-  /// `test`, the training records are used for testing.
+  /// The program's own training and test records. If it is empty, the job's data source is read. If
+  /// it has no test records, the training records are used for testing.
   job_data data;
   std::uint32_t workers = 1;
   /// Number of parameter shards. They are idle if the protocol keeps the weights on the workers.
   std::uint32_t ps = 1;
   /// The program's own protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
-  /// The program's GPUs, for jobs that place workers there; null: there are none.
+  /// The program's GPUs, for jobs that place tasks on them. Null if there are none.
   std::shared_ptr<const gpu_set> gpus;
   /// The checkpoint to continue from. An empty text means the newest one in the job's output
-  /// directory; otherwise, see choose_checkpoint. Absent: start from the beginning.
+  /// directory. For other texts, see choose_checkpoint. If absent, the run starts from the
+  /// beginning.
   std::optional<std::string> resume;
   /// Receives reports: progress a few times a second, each epoch, notices, and the end. May be
   /// null.
@@ -71,8 +72,9 @@ namespace troupe {
 using training_actor = caf::typed_actor<rpc<trained, begin_training>, rpc<void, stop_run>>;
 
 /// Spawns a run: a coordinator, `workers` workers and `ps` parameter shards, which share the
-/// program's data in memory and exchange payloads without copies. It starts with `begin_training`.
-/// After its answer, it ends by itself and leaves no actor behind. An exit message ends it at once.
+/// program's data in memory and exchange payloads without copies. The run starts with
+/// `begin_training`. After the answer, the spawned actor ends by itself and leaves no other actor
+/// behind. An exit message ends it at once.
 ///
 /// An actor system may have any number of runs, at the same time or one after the other. Its
 /// configuration must have gone through `configure`. Actors that compute have their own threads, so

@@ -28,8 +28,8 @@ class transport {
 public:
   virtual ~transport();
 
-  /// Connects to the node that listens at `address` ("host:port"). Makes one attempt; the listener
-  /// gets `dialled` in any case.
+  /// Connects to the node that listens at `address` ("host:port"). Makes one attempt. The listener
+  /// receives `dialled` after success and after failure.
   virtual void dial(const task_name& task, const std::string& address, dial_listener listener) = 0;
 };
 

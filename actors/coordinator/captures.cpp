@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds captures_tick_interval{250};
 
-/// At most this many snapshots wait for the evaluator. Each one is a whole copy of the weights.
+/// At most this many snapshots wait for the evaluator. Each snapshot is a copy of all weights.
 constexpr std::size_t most_snapshots = 2;
 
 /// The time limit of an evaluation, as a multiple of the longest evaluation so far.
@@ -27,8 +27,8 @@ constexpr int evaluation_patience = 4;
 
 constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
 
-/// A checkpoint at the end of a run waits this long for evaluations. A run that is stopped has
-/// `stopping_limit` to write it.
+/// A checkpoint at the end of a run waits this long for evaluations. It must not wait longer,
+/// because a run that is stopped has only `stopping_limit` to write it.
 constexpr std::chrono::seconds longest_hold{5};
 
 } // namespace
@@ -121,7 +121,8 @@ void captures::on_take(const take_snapshot& x) {
   read_snapshot();
 }
 
-// If too many snapshots wait, this function runs again after the next evaluation.
+// If too many snapshots wait for evaluation, this function does nothing. It runs again after the
+// next evaluation.
 void captures::read_snapshot() {
   if (wanted_ && snapshot_missing_ == 0 && snapshots_evaluating() < most_snapshots) {
     snapshot_ = {};
@@ -219,7 +220,7 @@ void captures::on_evaluated(const evaluated& x) {
   report.test_accuracy = x.accuracy;
   report.measures = x.measures;
   const bool last = x.number == early_end_;
-  if (!last) // The run then ends with the best weights so far.
+  if (!last) // A run that ends early ends with the best weights so far.
     compare(report, x);
   send(options_.progress, report);
   if (report.step > 0 && !last) {
@@ -240,8 +241,8 @@ bool captures::compares() const {
 void captures::compare(const epoch_report& report, const evaluated& x) {
   if (!compares())
     return;
-  // The end of an epoch may overtake an earlier version that waits. A version may be evaluated
-  // twice: within an epoch, and as the end of the epoch.
+  // The evaluation at the end of an epoch may come before that of an earlier version that still
+  // waits. One version may be evaluated twice: within an epoch, and at the end of the epoch.
   auto& best = options_.best;
   const auto newest = std::exchange(best.newest, counted_before_);
   const bool better = compared_.insert(x.version).second
@@ -276,9 +277,9 @@ std::size_t captures::snapshots_evaluating() const {
     std::ranges::count_if(evaluating_, [](auto& x) { return x.second.step == 0; }));
 }
 
-// Before the first evaluation has finished, this is the estimated time in which one worker trains
-// this many samples. An evaluation takes less. A run that resumes near the end of an epoch has
-// trained very little, hence the minimum.
+// The longest evaluation so far. Before the first one has finished, this is an estimate: the time
+// in which one worker trains as many samples as are evaluated. An evaluation takes less. A run that
+// resumes near the end of an epoch has trained very little, so the estimate has a minimum.
 std::chrono::nanoseconds captures::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;

@@ -21,15 +21,15 @@ namespace troupe {
 struct captures_options {
   std::shared_ptr<const job_context> context;
   job_data data;
-  /// Directory for checkpoints; empty: none.
+  /// Directory for checkpoints. Empty if the run writes none.
   std::string output;
   std::shared_ptr<storage> files;
   /// Version of the weights at the start of this run; 0 unless the run continues from a checkpoint.
   std::uint64_t first_version = 0;
-  /// The marks of that checkpoint. Until a worker's first gradient, its loss scale is that of
-  /// these.
+  /// The marks of that checkpoint: the last gradient of each worker. Until a worker's first
+  /// gradient in this run, its loss scale is the one in its mark.
   std::vector<checkpoint_mark> resumed_marks;
-  /// The best evaluation of the run that this one continues.
+  /// The best evaluation so far of the run that this run continues.
   best_evaluation best;
   /// May be null.
   run_observer observer;
@@ -44,14 +44,15 @@ using captures_shell =
   captures_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>, rpc<void, tick>>;
 
 /// The coordinator's third actor. It collects versions of the weights for evaluations and
-/// checkpoints. At the end of an epoch it reads a snapshot. For versions in between, the shards or
-/// ranks send their parts by themselves. It joins and checks the parts, and passes each version to
-/// an evaluator or to the checkpoint writer.
+/// checkpoints. At the end of an epoch, it reads a snapshot (all weights of one version). Within an
+/// epoch, the shards or ranks send *captures* (copies of their part of a version) by themselves.
+/// This actor checks and joins the parts, and passes each version to an evaluator or to the
+/// checkpoint writer.
 ///
 /// Each part is answered at once, without waiting for the disk or for an evaluation. If versions
 /// arrive faster than they can be evaluated or written, some are skipped (checkpoint_assembly), and
-/// the operator gets one notice. Every epoch is evaluated: an epoch's end waits while two earlier
-/// epochs are not evaluated yet.
+/// the operator gets one notice. Every epoch is evaluated. If two earlier epochs are not evaluated
+/// yet, the end of an epoch waits.
 class captures : public captures_shell::base {
 public:
   using super = captures_shell::base;
@@ -63,7 +64,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the evaluator and the writer, and drops handles to actors that hold a handle to this one.
+  /// Ends the evaluator and the writer, and drops handles to actors that hold a handle to this
+  /// actor.
   void on_exit() override;
 
 private:
@@ -129,7 +131,8 @@ private:
   std::uint64_t evaluations_begun_ = 0;
   /// Epochs that wait for their evaluation, by number.
   std::map<std::uint64_t, epoch_report> evaluating_;
-  /// Start of the evaluator's current work, if any; and the longest evaluation so far.
+  /// The time at which the evaluator began its current work, if it has any; and the longest
+  /// evaluation so far.
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
 
@@ -138,24 +141,26 @@ private:
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_reported_ = 0;
   std::uint64_t missed_checkpoints_reported_ = 0;
-  /// A checkpoint that waits for evaluations, because it contains the best one so far; and the
+  /// A checkpoint that waits for evaluations, because it stores the best evaluation so far; and the
   /// number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;
   std::uint64_t held_for_ = 0;
-  /// Once the run ends: the time at which a held checkpoint stops waiting.
+  /// Set when the run ends: the time until which `held_` waits.
   std::optional<time_point> hold_limit_;
-  /// Number of the snapshot of a run that ends early, which is not the end of an epoch; 0: none.
+  /// If the run ends early: the number of its last snapshot, which is not at the end of an epoch.
+  /// Otherwise 0.
   std::uint64_t early_end_ = 0;
-  /// Versions that were compared in this run; and the newest one in the run that it continues.
+  /// Versions that this run has compared with the best evaluation; and the newest version that the
+  /// run before the resumption has compared.
   std::set<std::uint64_t> compared_;
   std::uint64_t counted_before_;
   /// Number of checkpoints that could not be written: in a row, and in total.
   std::size_t checkpoints_failing_ = 0;
   std::size_t checkpoints_failed_ = 0;
   std::optional<finish_captures> finish_;
-  /// Number of actors that this one started and that have not ended.
+  /// Number of actors that this actor started and that have not ended.
   std::size_t children_ = 1;
-  /// Waits for them, once the view is over.
+  /// When the view is over: the answer to end_captures, which waits until these actors have ended.
   std::optional<caf::typed_response_promise<proto::Ack>> ended_;
   /// The wait that was reported last.
   coordinator_wait wait_;

@@ -8,14 +8,15 @@
 
 #include <utility>
 
-// Versions that shards and ranks send on their own. Such a version is evaluated, or it becomes a
-// checkpoint together with the run's accounts.
+// Versions of the weights that shards and ranks send by themselves, in parts. Such a version is
+// evaluated, or it becomes a checkpoint together with the run's accounts.
 
 namespace troupe {
 
 namespace {
 
-/// A version of up to this size is copied quickly.
+/// A version of at most this many bytes is copied while it waits (checkpoint_assembly), because the
+/// copy takes little time.
 constexpr std::size_t small = std::size_t{8} << 20;
 
 } // namespace
@@ -29,7 +30,7 @@ void captures::on_begin(const begin_run& x) {
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
-  // Each update trains at least one sample.
+  // Each update uses at least one sample, so the last version cannot be larger than this.
   how.last = how.first + job().epochs() * options_.context->data.train_records;
   how.small = small;
   if (job().evaluate().every_steps() > 0) {
@@ -57,7 +58,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
     problem = of->problem(x, data.size());
   if (!problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
-  // An offer without data asks whether the part is wanted.
+  // A part without data is a question: does this actor want the part?
   if (data.empty() && !handles_->parts[x.part()].empty()) {
     if (of->wants(x))
       return proto::Ack{};
@@ -75,7 +76,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   return proto::Ack{};
 }
 
-// Reports the first version left out, and the total at the end.
+// Reports the first version that is left out. The total is reported at the end of the run.
 void captures::report_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
   if (told > 0 || of.missed() == 0)
     return;
@@ -192,7 +193,7 @@ void captures::on_written(const checkpoint_written& x) {
   end_checkpoint(x.step, x.problem);
 }
 
-// A failing disk is reported once, not at every checkpoint.
+// If several checkpoints in a row cannot be written, only the first failure is reported.
 void captures::end_checkpoint(std::uint64_t version, const std::string& problem) {
   checkpoints_->done();
   if (problem.empty()) {

@@ -11,14 +11,14 @@
 #include <algorithm>
 #include <set>
 
-// The messages that membership forwards, and the end of the run. coordinator_join.cpp handles
-// joining and connecting.
+// The messages that the actor `coordinator` forwards, and the end of the run. coordinator_join.cpp
+// handles joining and connecting.
 
 namespace troupe {
 
 namespace {
 
-/// Time that nodes have to confirm the end of the run.
+/// Within this time, nodes must confirm the end of the run.
 constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
@@ -72,7 +72,7 @@ void coordinator::start_parts() {
   how.files = options_.files;
   how.origin = options_.origin;
   how.resume = options_.resume;
-  // Only the checkpoint's own output directory has the best weights.
+  // The best weights are only in the output directory to which the checkpoint belongs.
   std::optional<best_evaluation> best;
   if (options_.resume && is_own_checkpoint(*options_.resume, options_.output))
     best = options_.resume->manifest.best;
@@ -141,7 +141,7 @@ void coordinator::on_down(const caf::down_msg& x) {
     return;
   if (x.source == run_.address() || x.source == captures_.address()
       || x.source == progress_.address()) {
-    quit(x.reason); // A bug; the node reports it.
+    quit(x.reason); // This is a bug. The node reports it.
     return;
   }
   if (auto node = monitored_nodes_.find(x.source); node != monitored_nodes_.end())
@@ -162,7 +162,7 @@ void coordinator::fail_without_task(const std::string& reason) {
   send(run_, std::move(order));
 }
 
-// Losses in a row without a new checkpoint, including the one that ended this view.
+// Number of losses in a row without a new checkpoint, including the loss that ended this view.
 std::uint32_t coordinator::losses_after(const run_summary& x) const {
   return (x.checkpoint == options_.after.checkpoint ? options_.after.losses : 0) + 1;
 }
@@ -206,9 +206,9 @@ void coordinator::on_over(const run_over& x) {
     *order.mutable_lost() = to_proto(*summary_.missing);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
   std::set<caf::actor_addr> told{own};
-  // Counts this node's own end as well, so this node ends last.
+  // Start with 1 for this node itself, so that it ends last.
   nodes_running_ = 1;
-  // The next view reads the folder of checkpoints: nobody may write there any more.
+  // The next view reads the folder of checkpoints, so the writer of this view must end first.
   if (next_) {
     ++nodes_running_;
     request(captures_, join_timeout(), end_captures{})

@@ -17,7 +17,7 @@
 
 namespace troupe {
 
-/// Asks for the actor with this name. The answer comes once the actor can be reached.
+/// Asks for the actor with this name. The answer comes when the actor can be reached.
 struct resolve {
   endpoint name;
 };
@@ -39,17 +39,18 @@ TROUPE_LOCAL_MESSAGE(troupe::stop_run)
 
 namespace troupe {
 
-/// The view is over, and the run goes on in another one (job.elastic). All other nodes have been
-/// told to join again; now the coordinator's own node begins again.
+/// The coordinator sends this to its own node when a view (a numbered list of members) is over and
+/// an elastic run continues in another view. All other nodes already have the order to join again.
+/// Now the coordinator's own node begins again.
 struct next_view {
   /// The number of the view that is over.
   std::uint64_t last = 0;
   /// Number of views of this run so far.
   std::uint64_t views = 0;
-  /// Why it is over.
+  /// The reason why this view is over.
   std::string reason;
-  /// Number of views in a row, this one included, that ended by a loss and without a new
-  /// checkpoint.
+  /// Number of views in a row, including this view, that ended because a task was lost, and that
+  /// wrote no new checkpoint.
   std::uint32_t losses = 0;
   /// The newest checkpoint of the run; empty if there is none.
   std::string checkpoint;
@@ -69,26 +70,28 @@ struct coordinator_options {
   std::shared_ptr<const job_context> context;
   job_data data;
   std::vector<expected_task> tasks;
-  /// Output directory; empty: none.
+  /// Output directory. Empty if the run writes no output.
   std::string output;
   std::shared_ptr<storage> files;
   /// Origin of the run, written to the output.
   run_origin origin;
-  /// The checkpoint to continue from; null: start from the beginning.
+  /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// Initial weights of a run without a checkpoint; empty: use the initializers.
+  /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
+  /// used.
   payload initial;
   /// Loss of a model that ignores the features, if known: see constant_guess_loss().
   std::optional<double> constant_guess;
   /// Notices for the operator before the run begins.
   std::vector<std::string> notices;
-  /// The view before this coordinator's first one; all zero at the beginning of a run.
+  /// The view before the first view of this coordinator. All fields are 0 or empty at the beginning
+  /// of a run.
   next_view after;
   /// For evaluations on this node.
   testing_device device;
   /// May be null.
   run_observer observer;
-  /// Gets the weights after each epoch; may be null.
+  /// Receives the weights after each epoch. May be null.
   weights_listener weights;
   troupe::spawner spawner;
   coordinator_host host;
@@ -97,13 +100,14 @@ struct coordinator_options {
 using coordinator_shell = coordinator_actor::extend<rpc<void, run_over>, rpc<void, end_run>,
                                                     rpc<void, stop_run>, rpc<void, tick>>;
 
-/// Runs a job in one view. This actor handles membership and represents the coordinator to other
-/// nodes: tasks join, the coordinator opens the view, connects to all tasks, watches them, and
-/// stops all nodes at the end. If the job is elastic, the view also ends when a task is lost that
-/// the protocol needs, or when a task joins: all nodes begin again, and the next view's coordinator
-/// continues from the newest checkpoint. This actor forwards everything else to three actors that
-/// share no state: `training_run` (leases and accounts), `captures` (snapshots, evaluations,
-/// checkpoints) and `progress` (reports to the operator, output). None of them handles gradients.
+/// Runs a job in one view: a numbered list of members. This actor handles membership and represents
+/// the coordinator to other nodes. Tasks join; the coordinator opens the view, connects to all
+/// tasks, watches them, and stops all nodes at the end. If the job is elastic, the view also ends
+/// when the run loses a task that the protocol needs, or when a task joins. Then all nodes begin
+/// again, and the next view's coordinator continues from the newest checkpoint. This actor forwards
+/// everything else to three actors that share no state: `training_run` (leases and accounts),
+/// `captures` (snapshots, evaluations, checkpoints) and `progress` (reports to the operator,
+/// output). None of them handles gradients.
 class coordinator : public coordinator_shell::base {
 public:
   using super = coordinator_shell::base;
@@ -114,7 +118,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the other three actors, and drops handles to actors that hold a handle to this one.
+  /// Ends the other three actors, and drops handles to actors that hold a handle to this actor.
   void on_exit() override;
 
 private:
@@ -141,7 +145,8 @@ private:
   template <class Handle>
   void reach_for_training(const endpoint& name, Handle& where, bool watch = false);
   void begin_training();
-  /// Exact solver: no task trains. The nodes are only needed for the message that the run is over.
+  /// For the exact solver: no task trains. The nodes are only connected so that they receive the
+  /// message that the run is over.
   void solve();
 
   // -- the next view --
@@ -154,7 +159,7 @@ private:
 
   // -- the end --
   void fail(const std::string& reason);
-  /// A task failed or was lost before training began.
+  /// Ends the run because a task failed or was lost before training began.
   void fail_without_task(const std::string& reason);
   void on_over(const run_over& x);
   void node_ended();
@@ -162,7 +167,7 @@ private:
   void notice(const std::string& text, notice_level level = notice_level::info);
   const proto::Job& job() const { return options_.context->job; }
   std::chrono::milliseconds join_timeout() const;
-  /// The coordinator solves for the weights, and no task trains.
+  /// True if the coordinator solves for the weights itself (exact solver), and no task trains.
   bool solves() const { return job().solver() == proto::EXACT; }
 
   coordinator_options options_;
@@ -177,7 +182,7 @@ private:
   troupe::view view_;
   std::map<task_name, node_actor> nodes_;
   std::size_t views_opened_ = 0;
-  /// Those of the checkpoint from which the run continues.
+  /// The marks (last gradient of each worker) in the checkpoint from which the run continues.
   std::vector<checkpoint_mark> resumed_marks_;
   std::shared_ptr<cluster_handles> handles_;
   std::size_t unreached_ = 0;
@@ -185,15 +190,16 @@ private:
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
 
-  /// Why the view ends although no task was lost; empty if it does not.
+  /// If the view ends although no task was lost: the reason. Otherwise empty.
   std::string view_ends_;
-  /// A task that has joined while the view opened, as such a reason. The view ends once it is open.
+  /// If a task has joined while the view opened: the text for view_ends_. The view ends as soon as
+  /// it is open.
   std::string joins_early_;
-  /// The notices about tasks that may not join.
+  /// The notices so far about tasks that may not join. None is given twice.
   std::set<std::string> refusals_;
-  /// The operator stops the run itself.
+  /// True if the operator stops the whole run.
   bool stopped_ = false;
-  /// Set at the end of a view: the run goes on.
+  /// Set at the end of a view if the run continues in another view.
   std::optional<next_view> next_;
   /// Nodes that want to join while the view ends. They ask again when this node begins again.
   std::vector<caf::typed_response_promise<proto::Joined>> too_early_;

@@ -38,7 +38,7 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     return too_early_.back();
   }
   if (auto reason = members_.refusal(x, task)) {
-    // A node that has left a view asks again.
+    // A node that has left a view may ask many times. Each notice is given only once.
     const auto text = "refused " + to_string(task) + " at " + x.address() + ": " + *reason;
     if (refusals_.insert(text).second)
       notice(text, notice_level::warning);
@@ -51,7 +51,7 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   if (options_.context->fingerprint)
     *answer.mutable_fingerprint() = *options_.context->fingerprint;
   if (!members_.join(task, x.incarnation(), x.address()))
-    return answer; // A repeated message.
+    return answer; // This Join is a repetition.
   spdlog::debug("{} joined{}, {} of {}", to_string(task),
                 x.address().empty() ? "" : " from " + x.address(), members_.joined().size(),
                 options_.tasks.size());
@@ -73,7 +73,7 @@ bool coordinator::trains(const task_name& task) const {
     || (task.job == job_kind::ps && options_.context->protocol.uses_shards());
 }
 
-// The run writes a checkpoint and ends. Then the next view continues from there.
+// The run writes a checkpoint and this view ends. The next view continues from the checkpoint.
 void coordinator::end_view(const std::string& reason) {
   if (!view_ends_.empty())
     return;
@@ -81,7 +81,7 @@ void coordinator::end_view(const std::string& reason) {
   send(run_, end_run{reason, true});
 }
 
-// If a single task is stopped, an elastic run goes on without it.
+// If the operator stops a single task, an elastic run continues without this task.
 void coordinator::on_failure(const proto::Failure& x) {
   if (elastic() && x.stopped() && view_ends_.empty())
     view_ends_ = x.reason();
@@ -96,10 +96,11 @@ void coordinator::watch_node(const task_name& task) {
   });
 }
 
-// Once training has begun, the training tasks themselves are watched; until then, their nodes are.
+// Before training, the loss of a node means the loss of its task. During training, this actor also
+// monitors the workers and shards themselves (on_down).
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
-  // An evaluator that leaves may join again, and if the run is elastic, so may all others.
+  // An evaluator that leaves may join again. In an elastic run, every task may.
   if (task.job == job_kind::evaluator || elastic())
     members_.leave(task);
   if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !members_.expects(task)))
@@ -136,8 +137,8 @@ void coordinator::report_waiting() {
   }
 }
 
-/// True if an elastic run can go on with the tasks that have joined. Parameter servers are known to
-/// each other and to workers by their index, so none may be missing.
+/// True if an elastic run can continue with the tasks that have joined. No parameter server may be
+/// missing, because each one holds the part of the weights that belongs to its index.
 bool coordinator::enough_joined() const {
   const auto joined = [this](job_kind job) {
     return static_cast<std::size_t>(
@@ -161,7 +162,7 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
   request(options_.host, join_timeout(), resolve{name})
     .then([then](const resolved& x) { then(caf::actor_cast<Handle>(x.actor)); },
           [this, name](const caf::error& error) {
-            // A run does not need the evaluator.
+            // A run can continue without the evaluator, so this is no failure.
             if (name.task.job != job_kind::evaluator)
               fail_without_task(to_string(name) + " cannot be reached: " + explain(error));
           });
@@ -186,7 +187,8 @@ void coordinator::open_view() {
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    // Longer than a node's own limit, so that the node can report which peer is missing.
+    // The limit is longer than the node's own limit, so that the node can report which peer is
+    // missing.
     const auto limit = join_timeout() + std::min<std::chrono::milliseconds>(join_timeout(), 3s);
     auto order = to_proto(view_, task);
     if (const auto scale = resumed_scale(resumed_marks_, task.index);
@@ -201,7 +203,7 @@ void coordinator::open_at(const task_name& task) {
         },
         [this, task](const caf::error& error) {
           const auto text = to_string(task) + " cannot take part: " + explain(error);
-          // In a later view, the others go on.
+          // In a later view, the run continues with the other tasks.
           if (code_of(error) == errc::bad_input && options_.after.last == 0)
             fail(text);
           else
@@ -210,7 +212,7 @@ void coordinator::open_at(const task_name& task) {
   });
 }
 
-// The evaluator is not part of the view: a run continues without it.
+// The evaluator is not part of the view, because a run can continue without it.
 void coordinator::open_evaluator(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     request(node, join_timeout(), to_proto(view_, task))
@@ -256,7 +258,8 @@ void coordinator::reach_tasks() {
                       : replica_parts(*options_.context, workers.size());
   for (std::size_t i = 0; i < x.reporters.size(); ++i)
     x.restored.push_back(by_shards ? x.parts[i] : range{0, parameters});
-  // Counts one extra until all requests are sent, so that training does not start in between.
+  // Count one more until all requests are sent, so that training does not start between two of
+  // them.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     reach_for_training({workers[i].task, proto::WORKER}, x.workers[i], true);
@@ -285,7 +288,7 @@ void coordinator::begin_training() {
     end_view(joins_early_);
 }
 
-// Connects to all nodes first, so that each node learns when the run ends.
+// Connect to all nodes first, so that each node receives the message that the run is over.
 void coordinator::solve() {
   phase_ = phase::opening;
   auto missing = std::make_shared<std::size_t>(members_.joined().size() + 1);

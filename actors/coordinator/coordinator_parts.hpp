@@ -28,21 +28,24 @@
 
 namespace troupe {
 
-/// A task that decides about gradients and holds the state for checkpoints.
+/// An actor that decides about gradients and holds the state for checkpoints: a shard or the
+/// replica of a ring rank.
 using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>,
                                         rpc<proto::Ack, proto::Restore, payload>>;
 
-/// The actors that take part in training, once all of them are reached.
+/// The actors that take part in training. Made when all of them are reached.
 struct cluster_handles {
-  /// By rank.
+  /// In the order of ranks.
   std::vector<worker_actor> workers;
-  /// Empty if ranks decide about gradients.
+  /// Empty if the protocol has no shards: then the ranks of the workers decide about gradients.
   std::vector<shard_actor> shards;
-  /// Actors that provide all weights, in order; their tasks; and the range that each provides.
+  /// The actors that together provide all weights, in order; their tasks; and the range that each
+  /// of them provides.
   std::vector<reader_actor> readers;
   std::vector<task_name> reader_tasks;
   std::vector<range> reader_parts;
-  /// Shards or ranks; the part of a version that each sends; and the range that each restores.
+  /// Shards or ranks; the part of a version that each of them sends for a checkpoint; and the range
+  /// of weights that each of them receives from a checkpoint.
   std::vector<reporter_actor> reporters;
   std::vector<range> parts;
   std::vector<range> restored;
@@ -55,8 +58,8 @@ struct view_opened {
   troupe::view view;
 };
 
-/// All tasks are reached: train. Without handles, no task trains, and the coordinator solves for
-/// the weights.
+/// All tasks are reached, so training begins. If there are no handles, no task trains, and the
+/// coordinator solves for the weights.
 struct begin_run {
   std::shared_ptr<const cluster_handles> handles;
 };
@@ -71,19 +74,19 @@ struct task_lost {
 struct end_run {
   std::string reason;
   bool interrupted = false;
-  /// Weights or loss of this epoch (from 0) are not finite.
+  /// Set if the weights or the loss of this epoch (counted from 0) are not finite.
   std::optional<std::uint32_t> not_finite_in = std::nullopt;
-  /// A task failed, left, or was lost.
+  /// True if a task failed, left, or was lost.
   bool lost_task = false;
 };
 
 // -- between run and captures ---------------------------------------------------------------------
 
-/// An epoch is trained: read the weights and evaluate them.
+/// An epoch is trained. `captures` reads the weights and evaluates them.
 struct take_snapshot {
   /// The evaluation's results are filled in later.
   epoch_report report;
-  /// These are the weights at the end of the run.
+  /// True if these are the weights at the end of the run.
   bool last = false;
 };
 
@@ -103,8 +106,8 @@ struct snapshot_evaluated {
   evaluated result;
 };
 
-/// All parts of a version have arrived. Asks for the run's state at this version. For a checkpoint,
-/// `marks` names the last gradient of each worker in this version, in order of rank.
+/// Asks for the run's state at a version of which all parts have arrived. For a checkpoint, `marks`
+/// names the last gradient of each worker in this version, in order of rank.
 struct capture_question {
   std::uint64_t version = 0;
   std::vector<lease_mark> marks = {};
@@ -118,10 +121,11 @@ struct capture_context {
   std::optional<lease_cut> cut;
 };
 
-/// Shards or ranks are asked for the version at which the run ends, for a checkpoint.
+/// For a checkpoint at the end of the run, the shards or ranks are now asked for their last
+/// version.
 struct expect_last_version {};
 
-/// Evaluations no longer get better: the run ends, without failure.
+/// Evaluations no longer get better, so the run ends, without failure.
 struct end_early {
   std::string reason;
 };
@@ -131,21 +135,24 @@ struct checkpoint_kept {
   std::string path;
 };
 
-/// The view is over: end the writer and the evaluations. The answer comes when they have ended.
+/// The view is over. `captures` ends the writer and the evaluations. The answer comes when they
+/// have ended.
 struct end_captures {};
 
-/// No more versions follow. Versions up to these two may still be in transit.
+/// No new versions follow. Parts of versions up to `captured` (for checkpoints) and
+/// `captured_to_evaluate` may still be in transit.
 struct finish_captures {
   std::uint64_t captured = 0;
   std::uint64_t captured_to_evaluate = 0;
 };
 
-/// Every capture was evaluated and written, or was given up.
+/// Every capture (version that shards or ranks sent) was evaluated or written, or was given up.
 struct captures_done {};
 
 // -- to progress ----------------------------------------------------------------------------------
 
-/// Training begins. `at_work`: tasks that can block it.
+/// Training begins. `idle` are the tasks that take no part, and `at_work` the tasks that can block
+/// it.
 struct watch_tasks {
   std::vector<task_name> all;
   std::vector<task_name> idle;
@@ -172,19 +179,20 @@ struct run_state {
   /// The states of tasks are filled in later. Absent if no task trains.
   std::optional<run_progress> progress;
   coordinator_wait wait;
-  /// The run waits for captures.
+  /// True if the run waits for the actor `captures`.
   bool for_captures = false;
 };
 
-/// Tells progress which result `captures` waits for.
+/// The result that `captures` waits for now.
 struct captures_wait {
   coordinator_wait wait;
 };
 
-/// Training is over: keep the states of tasks as they are now, for the summary.
+/// Training is over. `progress` keeps the present states of the tasks for the summary.
 struct training_ended {};
 
-/// The end of the run. Progress writes all queued records, then this one, and forwards the result.
+/// The end of the run. `progress` writes all queued records, then this summary, and forwards the
+/// result.
 struct conclude_run {
   run_summary summary;
   /// Number of updates of each shard, in order; empty if unknown.
@@ -242,7 +250,7 @@ using run_actor = caf::typed_actor<
   rpc<void, snapshot_taken>, rpc<void, snapshot_evaluated>, rpc<capture_context, capture_question>,
   rpc<void, end_early>, rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
 
-/// Tells captures which actor answers its questions.
+/// Sent to `captures`: the actor that answers its questions.
 struct introduce {
   run_actor run;
 };
@@ -260,11 +268,12 @@ using captures_actor =
                    rpc<void, evaluate_solution>, rpc<void, expect_last_version>,
                    rpc<void, finish_captures>, rpc<proto::Ack, end_captures>>;
 
-/// The messages from progress to membership: everything is written; or the output has failed.
+/// The messages from progress to membership. run_over: everything is written. end_run: the output
+/// has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
 
 /// The failure that a task reports if its operator stops it while the run needs it for a
-/// checkpoint. The task then works on until the coordinator ends the run.
+/// checkpoint. The task continues to work until the coordinator ends the run.
 proto::Failure stopped_task(const task_name& task, const std::string& reason);
 
 /// A run that was stopped ends after this time, even if its checkpoint is not written. Kubernetes

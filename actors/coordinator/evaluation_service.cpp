@@ -89,7 +89,8 @@ void evaluation_service::on_evaluated(const evaluated& x) {
       options_.observer,
       run_notice{taken_[x.number] + ": " + evaluated_name(x.validation) + " loss " + loss.data()});
   }
-  // If the message does not arrive, this node ends, and the coordinator evaluates.
+  // If the result cannot be delivered, this actor ends, and the coordinator's node evaluates the
+  // snapshot.
   ask(
     this, options_.coordinator, options_.requests, [](const proto::Ack&) {},
     [this](const caf::error& error) { quit(error); }, answer);

@@ -13,7 +13,8 @@
 
 namespace troupe {
 
-/// Reports that an evaluator task has loaded its test data. If it could not, `problem` says why.
+/// Reports that an evaluator task has loaded its test data, or has failed to. `problem` is then the
+/// reason.
 struct evaluator_ready {
   task_name task;
   std::string problem;
@@ -67,8 +68,8 @@ private:
 
   evaluation_service_options options_;
   evaluator_actor evaluator_;
-  /// Snapshots accepted so far, each with a hash of its weights: a repeated one is not evaluated
-  /// again.
+  /// Snapshots accepted so far, by number, each with its name in notices. A snapshot that arrives
+  /// again is not evaluated again.
   std::map<std::uint64_t, std::string> taken_;
 };
 

@@ -56,7 +56,7 @@ void evaluations::on_evaluate(const evaluate& x) {
     send(local_, x);
     return;
   }
-  // A copy, so that the shards can reuse their versions before the answer arrives.
+  // Copy the weights, so that the shards can reuse their versions before the answer arrives.
   auto weights = flatten(x.weights, options_.context->parameters().size());
   owed_[x.number] = {x.number, x.epoch, x.version, {{0, x.version, weights}}, x.last, x.midst};
   proto::Evaluate header;

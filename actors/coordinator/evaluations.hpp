@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// The cluster's evaluator task is ready: use it from now on.
+/// The cluster's evaluator task is ready and evaluates from now on.
 struct use_evaluator {
   task_name task;
   evaluation_actor handle;

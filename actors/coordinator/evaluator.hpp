@@ -22,13 +22,13 @@ struct evaluate {
   std::uint32_t epoch = 0;
   std::uint64_t version = 0;
   std::vector<weight_range> weights;
-  /// These are the weights at the end of the run.
+  /// True if these are the weights at the end of the run.
   bool last = false;
-  /// The snapshot was taken within an epoch, not at its end.
+  /// True if the snapshot was taken within an epoch, not at its end.
   bool midst = false;
 };
 
-/// The result of a snapshot on the data that training evaluates (job_data::evaluated).
+/// The result of evaluating a snapshot on the data that training evaluates (job_data::evaluated).
 struct evaluated {
   std::uint64_t number = 0;
   std::uint64_t version = 0;
@@ -40,7 +40,7 @@ struct evaluated {
   double loss = 0;
   std::optional<double> accuracy;
   measured measures;
-  /// The last snapshot's result on the test data, if training evaluates on other data.
+  /// The result on the test data. Only for the last snapshot of a run that evaluates on other data.
   std::optional<test_result> test;
   std::string weights_sha256;
   /// For linear models, in the units of the data.
@@ -65,9 +65,10 @@ payload flatten(const std::vector<weight_range>& ranges, std::size_t size);
 
 /// The device of an evaluator.
 struct testing_device {
-  /// For errors: "coordinator/0 on GPU:1".
+  /// The name in errors, such as "coordinator/0 on GPU:1".
   std::string name;
-  /// Called once, on the evaluator's thread. May throw device_error or input_error. Null: the CPU.
+  /// Called once, on the evaluator's thread. May throw device_error or input_error. If null, the
+  /// evaluator uses the CPU.
   std::function<std::unique_ptr<model_tester>()> make_tester;
 };
 

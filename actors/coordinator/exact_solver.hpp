@@ -53,7 +53,8 @@ private:
   std::shared_ptr<const dataset> train_;
   std::vector<std::string> feature_names_;
   solved_listener listener_;
-  /// Allocated in the first step. If it does not fit into memory, the problem can be reported then.
+  /// Allocated in the first step, because this actor can then report the problem if it does not fit
+  /// into memory.
   std::optional<exact_solution> solution_;
 };
 

@@ -23,8 +23,8 @@ struct decisions {
   std::uint64_t rejected = 0;
   /// Gradients with at least one part that reached a shard.
   std::uint64_t seen = 0;
-  /// Gradients that at least one shard used or quarantined; and how many parts of these gradients
-  /// never reached their shard.
+  /// Gradients that at least one shard used or quarantined; and the number of parts of these
+  /// gradients that never reached their shard.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;
@@ -66,8 +66,9 @@ void add_worker(ledger& result, const worker_account& worker,
   auto produced = worker.produced;
   auto requeued = worker.requeued * parts;
   if (worker.vanished) {
-    // If a worker vanishes after some shards applied their part of its gradient, the parts in
-    // transit are lost. If a gradient reached no shard, its samples went back with the lease.
+    // If a worker is lost after some shards applied their part of its gradient, the parts in
+    // transit are lost, too. If a gradient reached no shard, its samples were given back with the
+    // lease.
     x.lost += x.missing;
     produced = std::max(produced, x.seen + x.rejected + worker.requeued);
     const auto decided = x.all(parts);

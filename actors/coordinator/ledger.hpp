@@ -8,43 +8,45 @@
 
 namespace troupe {
 
-/// A worker's own account.
+/// What a worker itself has counted.
 struct worker_account {
   std::uint32_t worker = 0;
   std::uint64_t incarnation = 0;
-  /// Gradients started, and gradients given back with their lease.
+  /// Gradients that the worker has started, and gradients that it gave back with their lease (a
+  /// range of samples to train).
   std::uint64_t produced = 0;
   std::uint64_t requeued = 0;
-  /// The worker was lost before its final message. Only gradients that reached a shard or rank are
-  /// known.
+  /// True if the worker was lost before its final message. Then only gradients that reached a shard
+  /// or rank are known.
   bool vanished = false;
 };
 
 /// The coordinator's account of leases.
 struct lease_account {
-  /// Records x epochs.
+  /// Number of samples to train: records x epochs.
   std::uint64_t expected = 0;
   std::uint64_t leased = 0;
   std::uint64_t released = 0;
   std::uint64_t committed = 0;
-  /// Per shard: samples whose gradient did not reach it, because their worker was lost while
-  /// sending. Empty if there are none.
+  /// For each shard: number of samples whose gradient did not reach the shard, because the worker
+  /// was lost while sending. Empty if no shard has missed any.
   std::vector<std::uint64_t> lost = {};
   /// Samples whose gradient came too late and that are not trained again.
   std::uint64_t dropped = 0;
 };
 
-/// The fate of every gradient of a run, counted in parts (gradient x shard or rank).
+/// What happened to every gradient of a run. Each gradient counts once per shard or rank.
 struct ledger {
   std::uint64_t produced = 0;
   std::uint64_t applied = 0;
-  /// Too old, or too late.
+  /// Rejected because they were too old or came too late.
   std::uint64_t rejected_stale = 0;
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
-  /// Not finite, therefore left out.
+  /// Left out because they were not finite.
   std::uint64_t quarantined = 0;
-  /// Gradients of live workers that some shards applied and others did not: an error in admission.
+  /// Gradients of live workers that some shards applied and other shards did not. This is an error
+  /// in troupe.
   std::uint64_t split = 0;
   /// Messages that arrived again and were recognized.
   std::uint64_t duplicates = 0;

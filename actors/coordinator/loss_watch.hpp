@@ -8,16 +8,16 @@
 
 namespace troupe {
 
-/// Detects that a run does not learn: at the end of an epoch, the training loss is not below that
-/// of a constant guess, or it exceeds the previous epoch's loss by more than a twentieth of the
-/// first epoch's loss. Plain state.
+/// Detects that a run does not learn. This is the case if, at the end of an epoch, the training
+/// loss is not below the loss of a constant guess, or if it exceeds the previous epoch's loss by
+/// more than a twentieth of the first epoch's loss. Plain state.
 class loss_watch {
 public:
   /// `guess`: constant_guess_loss(), if known. `workers`: number of training workers.
   loss_watch(const proto::Job& job, std::size_t workers, std::optional<double> guess);
 
-  /// Takes the mean training loss of an epoch (numbered from 1). Returns a warning with advice when
-  /// one is due: each kind of warning once, and again if the problem returns after a recovery.
+  /// Takes the mean training loss of an epoch (numbered from 1). May return a warning with advice.
+  /// Each kind of warning is given once, and again if the problem returns after a recovery.
   std::optional<std::string> epoch(std::uint32_t epoch, double loss);
 
 private:

@@ -29,12 +29,12 @@ struct joined_task {
 /// The tasks that a run expects, and those that have joined. Plain state.
 class member_table {
 public:
-  /// `version`: the coordinator's version of troupe; every node must have the same.
+  /// `version` is the coordinator's version of troupe. Every node must have the same version.
   member_table(std::vector<expected_task> expected, std::shared_ptr<const job_context> context,
                std::string version);
 
   /// The reason why this task may not join, as text for its operator; nothing if it may join. An
-  /// evaluator may always join: no node has to find it, so the cluster file need not name it.
+  /// evaluator may join even if the cluster file does not name it, because no node has to find it.
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
 
   /// False if this task has already joined with the same incarnation.
@@ -42,7 +42,7 @@ public:
   void leave(const task_name& task) { joined_.erase(task); }
 
   bool expects(const task_name& task) const;
-  /// @param but_evaluator the evaluator need not have joined
+  /// @param but_evaluator if true, the evaluator need not have joined
   bool all_joined(bool but_evaluator = false) const;
   std::size_t expected_of(job_kind job) const;
   const std::map<task_name, joined_task>& joined() const noexcept { return joined_; }

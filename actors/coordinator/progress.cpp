@@ -173,7 +173,8 @@ void progress::record_next() {
   }
 }
 
-// Waits without a limit: a repeated request costs nothing, and a slow disk is not a failure.
+// Waits for the recorder without a limit, because a slow disk is not a failure. After a time-out,
+// it asks again.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -203,7 +204,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes the queued records first. The last line can then report a failure to write.
+// Writes the queued records first, so that the last line can report a failure to write them.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;

@@ -9,7 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// A worker holds two leases. A run that is stopped waits for both (`stopping_limit`).
+/// The longest time that a lease should take. A worker holds two leases, and a run that is stopped
+/// waits for both within `stopping_limit`.
 constexpr double lease_seconds = 4;
 
 double seconds_between(run_book::time_point from, run_book::time_point to) {
@@ -116,7 +117,7 @@ std::uint64_t run_book::most_batches(const worker& who) const {
   if (how_.in_step)
     for (const auto& x : workers_)
       if (x.present)
-        slowest = std::max(slowest, x.batch_seconds); // Empty is the least.
+        slowest = std::max(slowest, x.batch_seconds); // An unknown time is less than any time.
   constexpr std::uint64_t most = lease_book::most_batches;
   if (!slowest)
     return 1;
@@ -174,8 +175,9 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x, time_
   if (lease == held.end())
     return outcome::repeated;
   if (how_.in_step && x.batches() < batches_of(*lease))
-    return outcome::repeated; // The lease is not finished: the worker is leaving, which ends the
-                              // run. Its Leave message gives the reason.
+    // The lease is not finished, because the worker leaves. Its Leave message ends the run and
+    // gives the reason.
+    return outcome::repeated;
   if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;
   who.hear(x.progress());
@@ -232,7 +234,8 @@ ledger run_book::balance(const std::vector<proto::Report>& reports) const {
   for (auto& x : workers_)
     accounts.push_back(x.account);
   lease_account leased;
-  // A worker that is lost after the last lease is settled changes nothing.
+  // A run that was stopped expects only the samples that it has trained or dropped. A worker that
+  // is lost after the last lease is settled does not change this number.
   leased.expected = leases_.stopped() ? leases_.committed() + leases_.dropped() : expected_;
   leased.leased = leases_.leased();
   leased.released = leases_.released();

@@ -15,21 +15,21 @@ namespace troupe {
 
 /// The state of an epoch.
 struct epoch_totals {
-  /// From 0.
+  /// Counts from 0.
   std::uint32_t epoch = 0;
   /// Seconds since training began.
   double seconds = 0;
   /// Samples of this epoch, including those trained before this run began.
   std::uint64_t samples = 0;
   double samples_per_second = 0;
-  /// Mean over this epoch; NaN if unknown.
+  /// Mean over the samples of this epoch. NaN if unknown.
   double train_loss = 0;
   /// For example 1.5 in the middle of the second epoch.
   double epochs_trained = 0;
 };
 
-/// The accounts of a run: its workers, their leases, and the results. Plain state; the owner sends
-/// the leases.
+/// The accounts of a run: its workers, their leases (ranges of samples to train, lease_book.hpp),
+/// and the results. Plain state. The owner of this object sends the leases.
 class run_book {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -39,7 +39,7 @@ public:
     std::uint32_t batch = 1;
     std::uint32_t epochs = 1;
     bool in_step = false;
-    /// The run writes checkpoints.
+    /// True if the run writes checkpoints.
     bool remember = false;
   };
 
@@ -54,8 +54,8 @@ public:
     std::uint64_t live_samples = 0;
     double live_loss = 0;
     std::uint64_t live_loss_samples = 0;
-    /// The time at which this worker began its oldest lease; and the time per batch of the newest
-    /// lease that it trained, if it has trained one.
+    /// The time at which this worker began its oldest lease; and its time per batch in the newest
+    /// lease that it has trained, if there is one.
     time_point began = {};
     std::optional<double> batch_seconds = {};
 
@@ -66,27 +66,28 @@ public:
     void hear(const proto::Progress& x);
   };
 
-  /// `workers`: index and incarnation of each, in order of rank.
+  /// `workers` holds the index and incarnation of each worker, in order of rank.
   run_book(const options& how, const std::vector<std::pair<std::uint32_t, std::uint64_t>>& workers);
 
   // -- epochs --
-  /// Starts training with this number of shards or ranks (deciders), either at the first epoch or
-  /// at the cut of an earlier run.
+  /// Starts training. `deciders` is the number of shards or ranks, which decide about gradients.
+  /// `from` is the point at which an earlier run stopped. If it is empty, training starts at the
+  /// first epoch.
   void begin(std::size_t deciders, const std::optional<lease_cut>& from, time_point now);
   void open_epoch(std::uint32_t epoch, time_point now);
   std::uint32_t epoch() const noexcept { return epoch_; }
   bool last_epoch() const noexcept { return epoch_ + 1 >= how_.epochs; }
-  /// True if all samples of the epoch are trained and no lease of a vanished worker is open.
+  /// True if all samples of the epoch are trained and no lease of a lost worker is open.
   bool epoch_done() const { return settling_ == 0 && leases_.epoch_done(); }
   std::uint64_t epoch_leases() const noexcept { return epoch_leases_; }
   /// Samples trained in this run.
   std::uint64_t samples() const noexcept { return samples_; }
-  /// `live`: includes the progress of current leases.
+  /// If `live` is true, the totals include the progress of current leases.
   epoch_totals totals(time_point now, bool live) const;
 
-  /// Gives no more leases: see lease_book::stop.
+  /// From now on, no new leases are given: see lease_book::stop.
   void stop() noexcept { leases_.stop(); }
-  /// True after stop(), once every gradient is decided.
+  /// True after stop(), when every gradient is decided.
   bool stopped() const noexcept { return settling_ == 0 && leases_.stopped(); }
 
   // -- workers --
@@ -97,9 +98,10 @@ public:
   std::span<const worker> workers() const noexcept { return workers_; }
   std::size_t present() const;
   bool anybody_present() const { return present() > 0; }
-  /// The next lease to send, with its worker's rank; nothing if none is due. Leases are short if
-  /// steps are slow, because a run that is stopped waits for the leases that workers hold. They are
-  /// single batches until it is known how long a batch takes.
+  /// The next lease to send, with the rank of its worker. Nothing if no worker waits for a lease,
+  /// or if all samples of the epoch are leased. Leases are short if steps are slow, because a run
+  /// that is stopped waits for the leases that workers hold. A lease is a single batch until the
+  /// time of a batch is known.
   std::optional<std::pair<std::size_t, proto::Lease>> next_lease(time_point now);
   /// True if a worker that is present waits for a lease.
   bool anybody_waits() const;
@@ -114,16 +116,17 @@ public:
 
   // -- results of leases --
   enum class outcome { counted, repeated, wrong };
-  /// The worker has trained a lease. `wrong` means that the message is impossible; nothing changes
-  /// then.
+  /// The worker has trained a lease. `wrong` means that the message is impossible. Then nothing
+  /// changes.
   outcome settle(worker& who, const proto::LeaseDone& x, time_point now);
   /// The worker leaves. It has reported all that it trained.
   void leave(worker& who);
   /// The worker is lost. Its leases stay open until `settle_vanished`.
   void vanish(worker& who);
-  /// Settles the leases of a vanished worker. After the fence, the deciders' decisions are final. A
-  /// batch counts as trained if any decider has applied its gradient; parts that did not reach the
-  /// other deciders are lost.
+  /// Settles the leases of a lost worker. Call it after the fence (proto::Fence: no gradient of the
+  /// worker is accepted any more), because the decisions of the shards or ranks are then final. A
+  /// batch counts as trained if any of them has applied its gradient. Parts of the gradient that
+  /// did not reach the others are lost.
   void settle_vanished(std::size_t rank, const std::vector<proto::Decided>& decided);
   std::size_t settling() const noexcept { return settling_; }
 
@@ -149,14 +152,15 @@ private:
   std::uint64_t epoch_samples_ = 0;
   std::uint64_t epoch_leases_ = 0;
   double epoch_loss_ = 0;
-  /// Number of samples behind epoch_loss_. Samples of vanished workers count as trained, but their
-  /// loss is unknown.
+  /// Number of samples in epoch_loss_. Samples of lost workers count as trained, but their loss is
+  /// unknown.
   std::uint64_t epoch_loss_samples_ = 0;
   /// Samples of the first epoch that were trained before this run.
   std::uint64_t trained_before_ = 0;
   /// Samples that this run has to train.
   std::uint64_t expected_ = 0;
-  /// Per decider: samples whose gradient it missed because their worker vanished while sending.
+  /// For each shard or rank: number of samples whose gradient did not reach it, because their
+  /// worker was lost while sending.
   std::vector<std::uint64_t> lost_;
   std::size_t settling_ = 0;
 };

@@ -19,15 +19,15 @@ constexpr std::chrono::nanoseconds least_quiet = 1s;
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
 /// Time limits, in rounds. A round is the time of the steps that a worker makes between two waits
-/// for other tasks. A task that works for longer than `rounds_of_work` has stalled, and so has a
-/// message that takes longer than `rounds_of_waiting`.
+/// for other tasks. A task that works for longer than `rounds_of_work` counts as stalled. So does a
+/// task that waits for a message for longer than `rounds_of_waiting`.
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 
-/// Assumed duration of a step until each worker has made its first one.
+/// Assumed duration of a step until each worker has made its first step.
 constexpr std::chrono::nanoseconds unknown_step = 5s;
 
-/// The judge is called more often than this. A longer gap means that its own process was paused.
+/// judge() is called more often than this. A longer gap means that this process itself was paused.
 constexpr std::chrono::nanoseconds own_pause = 1s;
 
 constexpr std::chrono::nanoseconds first_repetition = 10s;
@@ -74,8 +74,8 @@ void stall_judge::hear(const task_name& task, const proto::TaskStatus& x, time_p
   if (x.steps() > state.status.steps()) {
     const auto when = now - from_seconds(x.step_seconds());
     if (state.moved >= learn_from_ && !paused_or_cut_off()) {
-      // A longer step raises the estimate at once; shorter steps lower it slowly. Pauses between
-      // steps count as part of a step.
+      // A longer step raises the estimate at once. Shorter steps lower it slowly. A pause between
+      // two steps counts as part of a step.
       const auto steps = static_cast<std::int64_t>(
         std::min<std::uint64_t>(x.steps() - state.status.steps(), std::uint64_t{1} << 32));
       const duration each = std::max(when - state.moved, duration{1}) / steps;
@@ -133,7 +133,7 @@ stall_judge::duration stall_judge::longest_round() const {
   return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
 }
 
-// Computation gets more time than a message. Silence is judged without comparing it with a step.
+// A computation gets more time than a message. For a silent task, unknown step times do not matter.
 stall_judge::duration stall_judge::patience(const found& roots) const {
   const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {
@@ -150,8 +150,9 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// True if the stall has another cause than a busy task. The next step then takes unusually long, so
-// it does not count in the estimates of step times. Steps of a task that is only slow do count.
+// True if a stall has another cause than a busy task. The step in progress then takes unusually
+// long, so it does not change the estimates of step times. The steps of a task that is only slow do
+// change them.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }
@@ -173,7 +174,7 @@ stall_judge::found stall_judge::find_roots() const {
     if (!silent(x))
       follow(task, seen, roots);
   follow(coordinator_task, seen, roots);
-  // A hanging host may stop several tasks, including tasks that no other task waits for.
+  // A host that hangs may stop several tasks, including tasks that no other task waits for.
   if (roots.empty() || std::ranges::any_of(roots, [](auto& x) { return x.what == kind::silent; }))
     for (auto& [task, x] : tasks_)
       if (silent(x))
@@ -225,7 +226,8 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
     break;
   case status::WAITING_FOR_WEIGHTS:
   case status::WAITING_FOR_UPDATE:
-    // A worker that waits for no other task waits for its own synchronizer to apply its gradients.
+    // If a worker names no other task, it waits until its own synchronizer has applied its
+    // gradients.
     if (x.waits_for.empty())
       roots.insert({kind::updating, who, {}});
     [[fallthrough]];
@@ -242,9 +244,10 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
   }
 }
 
-// If two live tasks wait for each other, a message between them was lost. In a ring, all ranks wait
-// in a circle, so the pieces are compared. Shards wait for each other's part of a norm; a shard
-// that is an update ahead has already sent its part.
+// True if `who` waits for a message that `other` has already sent. If two live tasks wait for each
+// other, a message between them was lost. In a ring, all ranks wait in a circle, so the numbers of
+// pieces sent and received are compared. Shards wait for each other's part of a norm. A shard that
+// is one update ahead has already sent its part.
 bool stall_judge::link_is_dead(const task_state& who, const task_name& self,
                                const task_name& other) const {
   const auto i = tasks_.find(other);

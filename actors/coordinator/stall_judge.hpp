@@ -17,9 +17,9 @@ namespace troupe {
 struct coordinator_wait {
   enum class reason {
     nothing,
-    leases,     ///< for the last samples of the epoch; `tasks` hold their leases
+    leases,     ///< for the last samples of the epoch; `tasks` hold the leases
     weights,    ///< for the weights of `tasks`, at the end of an epoch
-    fence,      ///< for `tasks` to fence a lost worker
+    fence,      ///< until `tasks` refuse gradients of a lost worker (fence)
     report,     ///< for the final counts of `tasks`, at the end of the run
     evaluation, ///< for an evaluation, by the coordinator or by the evaluator task
     checkpoint, ///< for a checkpoint on its way to the disk
@@ -50,19 +50,19 @@ struct stall_root {
   friend auto operator<=>(const stall_root&, const stall_root&) = default;
 };
 
-/// Notices that no task in the cluster makes progress, and finds the cause. Tasks report what they
-/// do and which tasks they wait for. A task that is silent, or that waits for no other task, is the
-/// cause.
+/// Notices that no task in the cluster makes progress, and finds the cause. Tasks report their
+/// activity and the tasks that they wait for. A task is the cause if it is silent, or if it waits
+/// for no other task.
 ///
 /// A run stalls if no worker finishes a gradient and no shard finishes an update for longer than a
-/// few steps take, and for at least a second. A slow worker is not a stall while others make
-/// progress. Plain state; it receives messages and times of one clock.
+/// few steps usually take, and for at least a second. A slow worker is not a stall while other
+/// workers make progress. Plain state. It receives messages and times of one clock.
 class stall_judge {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// Training begins. `needs_all`: a lost worker ends the run. `steps_between_waits`: number of
-  /// steps that a worker makes before it waits for others again.
+  /// Training begins. `needs_all` is true if a lost worker ends the run. `steps_between_waits` is
+  /// the number of steps that a worker makes between two waits for other tasks.
   void begin(const std::vector<task_name>& tasks, bool needs_all, time_point now,
              std::uint64_t steps_between_waits = 1);
 
@@ -110,7 +110,7 @@ private:
   void follow_coordinator(std::set<task_name>& seen, found& roots) const;
   bool link_is_dead(const task_state& who, const task_name& self, const task_name& other) const;
   found find_roots() const;
-  /// Step time of the slowest task. It may be the only busy task.
+  /// Step time of the slowest task, because this task may be the only busy one.
   duration longest_step() const;
   /// Time from one wait for other tasks to the next.
   duration longest_round() const;
@@ -132,7 +132,7 @@ private:
   bool begun_ = false;
   time_point now_;
   time_point moved_;
-  /// The judge itself slept until this time, so older reports prove nothing.
+  /// This process itself was paused until this time, so the age of older reports proves nothing.
   time_point awake_;
   /// Steps that began before this time do not change the estimates of step times.
   time_point learn_from_;

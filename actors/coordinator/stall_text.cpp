@@ -78,7 +78,7 @@ std::string stall_judge::explain() const {
   return result + advices;
 }
 
-// Lists which tasks wait for which; tasks with the same wait are grouped.
+// Lists which tasks wait for which other tasks. Tasks with the same wait are grouped.
 std::string stall_judge::chain() const {
   struct group {
     std::vector<task_name> tasks;
@@ -100,7 +100,8 @@ std::string stall_judge::chain() const {
   for (auto& [text, g] : groups)
     result += (result.empty() ? "" : ", ") + enumerate(g.tasks) + ' '
       + (g.tasks.size() > 1 ? plural(text) : text) + " (" + in_seconds(g.seconds) + ')';
-  // While workers hold leases, no task waits for the coordinator.
+  // If the coordinator only waits until leases are trained, this matters only if a task waits for a
+  // new lease.
   const bool waited_for = own_.what != coordinator_wait::reason::leases || leases;
   if (const auto own = waiting_of_coordinator(own_); !own.empty() && waited_for)
     result += (result.empty() ? "" : ", ") + own;

@@ -14,7 +14,7 @@ class task_table {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// Starts with these tasks. Those in `idle` take no part; for example, a ring does not use
+  /// Starts with these tasks. The tasks in `idle` take no part. For example, a ring does not use
   /// parameter servers.
   void begin(const std::vector<task_name>& tasks, const std::vector<task_name>& idle,
              time_point now);
@@ -30,7 +30,7 @@ public:
   /// All tasks, in order.
   std::vector<task_status> tasks(time_point now) const;
 
-  /// The same at the end of training: rates are averages over the whole run.
+  /// All tasks, in order, at the end of training. The rates are then averages over the whole run.
   std::vector<task_status> tasks_at_end(time_point now) const;
 
   /// Counts over the applied gradients of all workers.
@@ -42,7 +42,7 @@ public:
 
   /// Updates of the weights: the smallest number over all shards or ranks.
   std::uint64_t updates() const;
-  /// Since training began.
+  /// Mean since training began.
   double updates_per_second(time_point now) const;
 
   /// Gradients that were not finite.
@@ -51,16 +51,17 @@ public:
   struct hot_shard {
     task_name task;
     /// Bytes that the shard sends and receives: as a multiple of the mean over the other shards
-    /// (infinite if these have none), and per second.
+    /// (infinite if they have none), and per second.
     double times_others = 0;
     double bytes_per_second = 0;
   };
 
-  /// The shard with the most bytes since training began. Nothing if it has at most twice the mean
-  /// of the other shards, or too few bytes to matter.
+  /// The shard with the most bytes since training began. Nothing if this shard has at most twice
+  /// the mean of the other shards, or too few bytes to matter.
   std::optional<hot_shard> hottest_shard(time_point now) const;
 
-  /// The report of shard 0, if it has one.
+  /// The statistics over all gradients that shard 0 of an asynchronous protocol reports. Nothing if
+  /// it reports none.
   std::optional<pacing_status> pacing() const;
 
 private:
@@ -78,7 +79,8 @@ private:
     proto::TaskStatus status;
     time_point heard;
     proto::Progress progress;
-    /// Rates are measured from the start of the older window; later, the newer one replaces it.
+    /// Rates are measured from the start of the older window. When the newer window is long enough,
+    /// it becomes the older one.
     rate_window older;
     rate_window newer;
 

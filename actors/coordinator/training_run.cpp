@@ -9,23 +9,24 @@
 #include <cmath>
 #include <utility>
 
-// The middle of a run. training_run_begin.cpp has the beginning, training_run_end.cpp the end.
+// The middle of a run. The beginning is in training_run_begin.cpp, and the end in
+// training_run_end.cpp.
 
 namespace troupe {
 
 namespace {
 
-/// A worker holds two leases; it may request at most this many in advance.
+/// A worker usually requests two leases in advance. It may request at most this many.
 constexpr std::uint64_t most_leases_asked = 16;
 
-/// The learning rate of the newest complete step of the epoch, or else of its first step. A step
-/// uses the rate at its middle (range_updater).
+/// The learning rate of the newest complete step of the epoch. If no step is complete, that of the
+/// first step. A step uses the rate at its middle (range_updater).
 double newest_rate(const job_context& context, const epoch_totals& now, std::size_t workers) {
   const auto records = context.data.train_records;
   const auto gradients = context.protocol.gradients_of_step(context.job, workers);
   const auto step = std::min<std::uint64_t>(context.gradient_samples() * gradients, records);
   const auto done = std::clamp(now.samples, step, records);
-  // The last step of an epoch has the samples that are left.
+  // The last step of an epoch may be smaller, because it has only the samples that are left.
   const auto size = done == records && records % step > 0 ? records % step : step;
   const auto middle = static_cast<double>(done) - static_cast<double>(size) / 2;
   return context.rate.at(now.epoch + middle / static_cast<double>(records));
@@ -93,8 +94,9 @@ void training_run::give_leases() {
   }
 }
 
-// At the end of an epoch, some workers have no lease. `then` is called once shard 0 knows these
-// workers, or once all shards know them if shards hold gradients back.
+// Tells the shards which workers have no lease at the end of an epoch. `then` is called when shard
+// 0 knows these workers. If the protocol holds gradients back, `then` is called when all shards
+// know them.
 void training_run::report_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
   idle_ = std::move(workers);
   proto::IdleWorkers news;
@@ -149,8 +151,8 @@ void training_run::snapshot() {
   });
 }
 
-// No worker has a lease. `then` is called once the shards have applied the gradients that they hold
-// back.
+// Called when no worker has a lease. `then` is called when the shards have applied the gradients
+// that they hold back.
 void training_run::apply_held_back(std::function<void()> then) {
   if (!options_.context->protocol.holds_back) {
     then();
@@ -173,7 +175,8 @@ void training_run::on_snapshot(const snapshot_taken&) {
     return;
   }
   book_->open_epoch(book_->epoch() + 1, clock().now());
-  // The first steps wait for all workers.
+  // The first steps of the epoch must wait for all workers again, so the shards must know that no
+  // present worker is idle.
   if (idle_.empty())
     begin_epoch();
   else
@@ -328,7 +331,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
                       worker->name());
   } else if (!book_->anybody_present()) {
     if (stopping_)
-      go_on(); // No other worker will report anything.
+      go_on(); // No other worker is left whose message would call go_on().
     else {
       summary_.lost_task = true;
       stop("all workers have left", false);
@@ -349,13 +352,12 @@ void training_run::on_failure(const proto::Failure& x) {
     stop(x.reason(), true);
     return;
   }
-  // The run can continue without the evaluator.
+  // The run continues if only the evaluator has failed.
   if (x.goes_on() || (known && task.job == job_kind::evaluator)) {
     notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);
     return;
   }
-  // A worker that was given up learns about it when its gradients are refused. The run continues
-  // without it.
+  // A worker that was given up fails when its gradients are refused. The run continues without it.
   if (known && task.job == job_kind::worker && book_ && !book_->find(task.index))
     return;
   if (x.not_finite())
@@ -395,7 +397,8 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   fence(who.rank, order);
 }
 
-// All gradients of this worker are decided, but other workers may still wait for it at the shards.
+// All gradients of a worker that has left are decided. But the shards may still make other workers
+// wait for it, so they must know that it has left.
 void training_run::let_go(const run_book::worker& who) {
   proto::Fence order;
   order.set_view(view_.number);
@@ -411,7 +414,8 @@ void training_run::let_go(const run_book::worker& who) {
       order);
 }
 
-// Sends two orders: see proto::Fence.
+// Makes the shards refuse all later gradients of a lost worker. This takes two messages to each
+// shard: see proto::Fence.
 void training_run::fence(std::size_t rank, const proto::Fence& order) {
   const auto& shards = handles_->shards;
   spdlog::debug("fencing worker/{} off at {} shards", order.worker(), shards.size());

@@ -20,17 +20,18 @@ namespace troupe {
 struct training_run_options {
   std::shared_ptr<const job_context> context;
   job_data data;
-  /// The checkpoint to continue from; null: start from the beginning.
+  /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// Initial weights of a run without a checkpoint; empty: use the initializers.
+  /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
+  /// used.
   payload initial;
   /// See constant_guess_loss().
   std::optional<double> constant_guess;
   /// Number of workers in the cluster.
   std::uint64_t workers = 0;
-  /// Number of views before this one in the same run.
+  /// Number of earlier views (lists of members) of the same run.
   std::uint64_t views_before = 0;
-  /// Output directory; empty: none.
+  /// Output directory. Empty if the run writes no output.
   std::string output;
   troupe::spawner spawner;
   captures_actor captures;
@@ -39,10 +40,11 @@ struct training_run_options {
 
 using training_run_shell = run_actor::extend<rpc<void, solved>, rpc<void, tick>>;
 
-/// The coordinator's second actor: the life of a run. It sends the initial weights, leases the
-/// samples of one epoch after the other, and requests a snapshot after each epoch. If a worker
-/// leaves or is lost, the run continues if the protocol allows it. At the end, this actor balances
-/// the ledger.
+/// The coordinator's second actor. It leads a run from the beginning to the end. It sends the
+/// initial weights, leases the samples of one epoch after the other to workers, and requests a
+/// snapshot of the weights after each epoch. If a worker leaves or is lost, the run continues if
+/// the protocol allows it. At the end, this actor checks that every gradient is accounted for
+/// (ledger.hpp).
 ///
 /// A snapshot is consistent: the leases of the next epoch wait until every gradient of this epoch
 /// is decided and the weights are read. The evaluation itself runs in parallel with the next epoch.
@@ -53,12 +55,12 @@ public:
   training_run(caf::actor_config& cfg, training_run_options options);
 
   const char* name() const override { return "troupe.run"; }
-  /// The number of the open view. While no view is open, no message matches it.
+  /// The number of the open view. If no view is open, it is a number that no message has.
   std::uint64_t view_number() const noexcept { return book_ ? view_.number : no_view; }
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the solver, and drops handles to actors that hold a handle to this one.
+  /// Ends the solver, and drops handles to actors that hold a handle to this actor.
   void on_exit() override;
 
 private:
@@ -69,13 +71,14 @@ private:
 
   // -- the beginning --
   void on_view(const view_opened& x);
-  /// Tells the operator the samples of a step with the workers that are present.
+  /// Reports to the operator the number of samples of a step with the workers that are present.
   void report_batch();
   void on_begin(const begin_run& x);
   void restore();
-  /// The initial state of a reporter.
+  /// The initial state of a reporter (a shard, or the replica of a ring rank).
   struct initial_state {
-    /// Vectors of all parameters, by slot.
+    /// For each slot: a vector of all parameters. Slot 0 is the weights, and the others are the
+    /// optimizer's state.
     std::vector<payload> slots;
     /// See proto::Restore::updates.
     std::optional<std::uint64_t> updates;
@@ -127,7 +130,7 @@ private:
   void settle_accounts();
   void end(const end_run& x);
   void fail(const std::string& reason, bool interrupted = false);
-  /// A task that the run needs failed, left, or was lost.
+  /// Ends the run because a task that it needs failed, left, or was lost.
   void fail_without_task(const std::string& reason, const std::optional<task_name>& missing = {});
   void fail_not_finite(const std::string& reason, std::uint32_t epoch);
   void conclude();
@@ -135,7 +138,7 @@ private:
   void notice(const std::string& text, notice_level level = notice_level::info);
   const proto::Job& job() const { return options_.context->job; }
   patience requests() const { return requests_of(job()); }
-  /// The coordinator solves for the weights, and no task trains.
+  /// True if the coordinator solves for the weights itself (exact solver), and no task trains.
   bool solves() const { return job().solver() == proto::EXACT; }
 
   training_run_options options_;
@@ -150,17 +153,17 @@ private:
   std::uint64_t idle_reports_ = 0;
   /// The solver while it runs; otherwise null.
   caf::actor solver_;
-  /// The newest checkpoint on disk: written by this run, or the one that the run continued from.
+  /// The newest checkpoint on disk. This run has written it, or has continued from it.
   std::string last_checkpoint_;
-  /// Set once the operator has stopped the run, if it writes checkpoints: why, and the time at
-  /// which it ends in any case.
+  /// Set when the operator has stopped a run that writes checkpoints: the reason, and the time at
+  /// which the run ends even if its last checkpoint is not written.
   struct stopping {
     std::string reason;
     bool interrupted;
     time_point deadline;
   };
   std::optional<stopping> stopping_;
-  /// The run ends before all epochs are trained, with a checkpoint.
+  /// True if the run ends before all epochs are trained, with a checkpoint.
   bool cut_short_ = false;
   /// The step at which this run began.
   std::uint64_t first_step_ = 0;
@@ -169,7 +172,7 @@ private:
 
   std::vector<proto::Report> reports_;
   std::size_t reports_missing_ = 0;
-  /// Sent once the last snapshot of a run that ends early is taken.
+  /// If the run ends early: the message to send when the last snapshot is taken.
   std::optional<finish_captures> last_captures_;
   run_summary summary_;
 };

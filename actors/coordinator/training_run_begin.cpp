@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-// The beginning of a run: from the weights of a checkpoint, from given weights, or from the
-// initializers; or a run of the exact solver.
+// The beginning of a run. It starts from the weights of a checkpoint, from given weights, or from
+// the initializers of the layers. A run of the exact solver is also here.
 
 namespace troupe {
 
@@ -24,7 +24,8 @@ void training_run::on_view(const view_opened& x) {
   how.remember = job().has_checkpoint();
   book_.emplace(how, workers);
   loss_watch_.emplace(job(), workers.size(), options_.constant_guess);
-  // The first line of the run counts all workers of the cluster.
+  // The first line of the run already reports the batch with all workers of the cluster. Report it
+  // again if this view has fewer workers, or is not the first.
   if (workers.size() < options_.workers || options_.views_before > 0)
     report_batch();
 }
@@ -62,8 +63,8 @@ void training_run::restore() {
   }
 }
 
-// If the checkpoint holds optimizer state for each worker, every worker gets its own in the usual
-// slots.
+// The state that each shard or rank receives. If the checkpoint holds separate optimizer states of
+// the workers, each worker receives its own state in the usual slots.
 std::vector<training_run::initial_state> training_run::states_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();
@@ -122,7 +123,7 @@ void training_run::start_training() {
   std::optional<lease_cut> cut;
   if (options_.resume) {
     cut = options_.resume->manifest.cut;
-    // All reporters have received its state.
+    // All reporters have received the state of the checkpoint, so its memory can be freed.
     options_.resume.reset();
     const auto& protocol = options_.context->protocol;
     if (protocol.tells_idle)
@@ -151,7 +152,7 @@ void training_run::watch() {
   send(options_.progress, std::move(order));
 }
 
-// Runs the exact solver: no view, no leases, no gradients. Its only snapshot is handled like a
+// Runs the exact solver, without a view, leases or gradients. Its only snapshot is handled like a
 // snapshot at the end of an epoch.
 void training_run::start_solver() {
   phase_ = phase::solving;

@@ -9,7 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// Number of epochs whose leases are kept: checkpoints of earlier epochs may still be in progress.
+/// Number of epochs whose leases are remembered, because checkpoints of earlier epochs may still be
+/// in progress.
 constexpr std::size_t epochs_remembered = 3;
 
 /// Number of trained batches of a lease, according to its holder's mark.
@@ -28,7 +29,8 @@ range positions(const proto::Lease& lease, std::uint64_t batches) {
           std::min<std::uint64_t>(lease.begin() + batches * lease.stride(), lease.end())};
 }
 
-/// The parts of `whole` that are not in `parts`. Both lists are ascending, without overlaps.
+/// The parts of `whole` that are not in `parts`. Both lists are in ascending order, and their
+/// ranges do not overlap.
 std::vector<range> without(const std::vector<range>& whole, const std::vector<range>& parts) {
   std::vector<range> result;
   for (auto rest : whole) {
@@ -77,9 +79,9 @@ void lease_book::resume_epoch(const lease_cut& from) {
     epochs_.pop_front();
 }
 
-// Half of this worker's share of the remaining samples, in two leases, because a worker holds two.
-// The share is proportional to the speeds so far. While no speed is known, leases are four times
-// smaller.
+// The size of a worker's next lease. The worker's share of the remaining samples is proportional to
+// its speed so far. A worker holds two leases. Together they get half of this share, so each lease
+// gets a quarter. If no speed is known yet, leases are four times smaller.
 std::uint64_t lease_book::share_of(std::size_t rank) const {
   std::uint64_t remaining = 0;
   for (auto& r : free_.front())
@@ -179,7 +181,8 @@ std::vector<proto::Lease> lease_book::held_by(std::size_t rank) const {
   return result;
 }
 
-// In a synchronous protocol, a batch counts once all ranks have trained their batches.
+// The ranges that are trained according to the marks. In a synchronous protocol, a step counts only
+// when all ranks have trained their batches.
 std::vector<range> lease_book::trained(const epoch_record& x,
                                        std::span<const lease_mark> marks) const {
   struct step_lease {

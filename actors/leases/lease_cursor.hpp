@@ -14,7 +14,8 @@ inline std::uint64_t batches_of(const proto::Lease& x) {
   return (positions + x.stride() - 1) / x.stride();
 }
 
-/// Positions of batch `index` of a lease. May be empty if workers take each step together.
+/// Positions of batch `index` of a lease in the epoch's permutation. May be empty if the workers
+/// make each step together and too few samples are left.
 inline range batch_of(const proto::Lease& x, std::uint64_t index) {
   const auto begin = x.begin() + x.offset() + index * x.stride();
   const auto end = begin + x.batch();

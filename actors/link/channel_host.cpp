@@ -22,19 +22,20 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of connections whose peer has not identified itself. Beyond this, the oldest is
-/// closed.
+/// Largest number of connections whose peer has not identified itself. If there are more, the
+/// oldest is closed.
 constexpr std::size_t max_strangers = 64;
 
-/// Smaller payloads are sent, because lending them would not cost less.
+/// Payloads of at least this many bytes are lent to a peer on this host (stream_options::lends).
+/// Smaller ones are sent, because lending them would not cost less.
 constexpr std::size_t share_from = std::size_t{64} << 10;
 
-/// Returns of memory and acknowledgements wait this long for a message that can carry them; a few
-/// returns wait longer.
+/// Returns of lent memory and acknowledgements wait for `tick`, so that a message can carry them.
+/// If only a few returns wait, they wait for `long_tick`.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 constexpr std::chrono::nanoseconds long_tick{5'000'000};
 
-/// Identifies the host since it booted; empty if unknown.
+/// A text that identifies this host and changes with each boot. Empty if unknown.
 std::string boot_id() {
   std::string result;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;
@@ -46,14 +47,16 @@ void ring(int bell) {
   [[maybe_unused]] const auto n = ::write(bell, &one, sizeof one);
 }
 
-/// For the socket of a channel. A Unix socket reports EPOLLOUT each time the peer has read
-/// something, which would wake this process for nothing.
+/// The events to wait for at the socket of a channel. EPOLLOUT is left out if nothing waits to be
+/// written: a Unix socket reports it each time the peer has read something, which would wake this
+/// process for nothing.
 enum class awaited : std::uint32_t {
   data = EPOLLIN | EPOLLET,
   data_and_room = EPOLLIN | EPOLLOUT | EPOLLET,
 };
 
-/// Does nothing if the socket is not watched; serve() then awaits both.
+/// Does nothing if the socket is not watched yet. serve() later begins to watch it, for both
+/// events.
 void await(int epoll, int socket, awaited what) {
   epoll_event x{};
   x.events = static_cast<std::uint32_t>(what);
@@ -68,7 +71,8 @@ void clear(int bell) {
 
 } // namespace
 
-/// If a task fails for lack of memory or descriptors, only its own connection is lost.
+/// A task that fails for lack of memory or descriptors must not end this thread, so that the other
+/// connections survive.
 template <class Task>
 void guarded(const Task& task) {
   try {
@@ -78,8 +82,8 @@ void guarded(const Task& task) {
   }
 }
 
-/// Fires some time after it was set. Setting it again has an effect only if it then fires earlier.
-/// It may outlive the host, because channels use it.
+/// A timer that wakes the reading thread some time after it was set. Setting it again has an effect
+/// only if the new time is earlier. It may outlive the host, because channels use it.
 class channel_host::timer {
 public:
   timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -152,7 +156,8 @@ void channel_host::stop() {
     stopping_ = true;
     ring(bell_.get());
   }
-  // Broken connections may be restored meanwhile.
+  // While the thread writes the last messages, it may restore broken connections. So the background
+  // threads end after it.
   if (thread_.joinable())
     thread_.join();
   {
@@ -186,7 +191,8 @@ void channel_host::run() {
   time_point last{};
   for (;;) {
     turn_->wait();
-    // After all handlers: one of them may have silenced the bell that stop() rang.
+    // Look at stopping_ after each round of handlers, because one of them may have silenced the
+    // bell that stop() rang.
     if (!stops) {
       const std::lock_guard guard{mutex_};
       stops = stopping_;
@@ -204,7 +210,8 @@ bool channel_host::handle_events(int timeout) {
   const int n =
     ::epoll_wait(epoll_->get(), events.data(), static_cast<int>(events.size()), timeout);
   for (int i = 0; i < n; ++i)
-    // An earlier event may have closed the file of this event. Then no handler is left for it.
+    // The handler of an earlier event may have closed the file of this event. Then no handler is
+    // left for this file.
     if (const auto x = handlers_.find(events[i].data.fd); x != handlers_.end())
       guarded([&] { (*std::shared_ptr{x->second})(events[i].events); });
   return n > 0;
@@ -221,7 +228,7 @@ bool channel_host::read_until(function_ref<bool()> done, std::chrono::nanosecond
     if (handle_events(0))
       last = std::chrono::steady_clock::now();
     else
-      std::this_thread::yield(); // Others may need this core, even the one that answers.
+      std::this_thread::yield(); // Other threads may need this core, even the thread that answers.
     is_done = done();
   }
   turn_->give_back(!is_done);
@@ -240,7 +247,7 @@ void channel_host::interrupt() {
   ring(bell_.get());
 }
 
-// Channels without a socket, because it broke, are only in routes_.
+// A channel whose socket broke is only in routes_.
 bool channel_host::all_idle() const {
   const auto idle = [this](auto& x) { return x->idle(options_.outlived); };
   return std::ranges::all_of(channels_ | std::views::values, idle)
@@ -357,7 +364,8 @@ void channel_host::on_connection(int listener, bool same_host) {
   std::string peer;
   auto socket = accept_on(listener, peer);
   if (!socket) {
-    // Too many open files: the connection must be closed. Otherwise it would wait here forever.
+    // Too many files are open. The spare descriptor makes it possible to accept the connection and
+    // close it. Otherwise it would wait forever.
     if (errno == EMFILE || errno == ENFILE) {
       spdlog::warn("a connection was refused: this process cannot open more files (`ulimit -n`)");
       spare_ = {};
@@ -380,7 +388,7 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   const auto greeting = stranger->greeting();
   if (greeting.token().empty() && !stranger->over() && !stranger->cut())
     return;
-  // Copies, because the handler that holds these references is removed.
+  // Copy both arguments, because forget() removes the handler that owns them.
   const auto channel = stranger;
   const auto where = address;
   std::erase(strangers_, channel);
@@ -396,8 +404,8 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   });
   if (then) {
     if (!where.empty()) {
-      // If the connection broke before this side had noticed it, the peer waits for an answer to
-      // its greeting.
+      // The peer may have lost this connection before this side noticed it. After it has connected
+      // again, the peer waits for an answer to its greeting.
       channel->greet(greeting.token(), 0);
       ask_whether_it_is_reachable(
         channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});
@@ -407,11 +415,11 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   } else if (known != routes_.end()) {
     const auto mine = known->first;
     if (mine->socket() >= 0)
-      drop(mine); // The connection broke, and this side has not noticed yet.
+      drop(mine); // The old connection broke, but this side has not noticed yet.
     resume(mine, channel->release_socket(), &greeting);
   } else {
     spdlog::debug("a connection without a valid token was closed");
-    channel->end(); // Tells a peer that tries to restore a connection to stop.
+    channel->end(); // If the peer tries to restore a connection, it now stops.
   }
 }
 
@@ -425,8 +433,8 @@ void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
   attend(channel, [&] { exchange(channel, events); });
 }
 
-// A task may fail in the middle of a record, for example for lack of memory. The channel cannot
-// continue then.
+// A task may fail in the middle of a record, for example for lack of memory. The channel then
+// cannot continue.
 void channel_host::attend(const channel_ptr& channel, const std::function<void()>& task) {
   const auto keep = channel; // The handler that holds the reference may be removed.
   try {
@@ -444,8 +452,8 @@ void channel_host::exchange(const channel_ptr& channel, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0)
     channel->on_writable();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && channel->on_readable())
-    // Other channels have their turn first. Without this task, the next event would come only with
-    // new data.
+    // More data may be there, but other channels have their turn first. This task reads on later,
+    // because epoll reports only new data.
     post([this, channel] {
       if (channels_.contains(channel->socket()))
         on_events(channel, EPOLLIN);

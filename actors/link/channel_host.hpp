@@ -12,37 +12,38 @@
 namespace troupe {
 
 struct channel_host_options {
-  /// The address on which to listen for peers on other hosts: an IP address or a host name. If
-  /// empty, only peers on this host can connect.
+  /// The address on which to listen for peers on other hosts: an IP address or a host name. If it
+  /// is empty, only peers on this host can connect.
   std::string address;
   /// 0 selects a free port.
   std::uint16_t port = 0;
-  /// If true, peers on this host connect through a Unix socket and share memory. Otherwise they use
-  /// TCP, like all others.
+  /// If true, peers on this host connect through a Unix socket and share memory. If false, they use
+  /// TCP, as peers on other hosts always do.
   bool local = true;
   /// See stream_options::limits.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// How long a peer may take to accept a connection.
   std::chrono::milliseconds connect_timeout{2'000};
-  /// How long a connection between hosts may stay broken before its channel is given up, unless
-  /// stream_channel::limit() sets another time. If the peer is the side that connects again, and
-  /// its port still accepts connections, it gets stream_channel::unnoticed_for() in addition.
+  /// How long a connection between hosts may stay broken before its channel is given up.
+  /// stream_channel::limit() can set another time. If the peer is the side that connects again, and
+  /// its port still accepts connections, the peer gets stream_channel::unnoticed_for() in addition,
+  /// because it may not have noticed yet that the connection broke.
   std::chrono::milliseconds grace{5'000};
-  /// If the peer's port refuses connections for this long, its process has ended. A shorter refusal
-  /// may come from a firewall or proxy that restarts.
+  /// If the peer's port refuses connections for this long, the peer's process counts as ended. A
+  /// shorter refusal may come from a firewall or proxy that restarts.
   std::chrono::milliseconds refused_for{1'000};
-  /// How long stop() waits for peers to receive the last messages.
+  /// How long stop() waits until the peers have received the last messages.
   std::chrono::milliseconds last_words{300};
-  /// True if the program continues after stop(). Then stop() also waits until peers have
-  /// acknowledged all messages and released shared memory. Memory that they still hold after
-  /// `last_words` is never used again.
+  /// True if the program continues after stop(). Then stop() also waits, for at most `last_words`,
+  /// until the peers have acknowledged all messages and released the shared memory that this
+  /// process lent them. Memory that a peer still holds after that time is never used again.
   bool outlived = false;
 };
 
-/// The connections that carry the messages of all links of a process, with one thread that waits
-/// for all of them, unless a thread that waits for a message does so (read_until). Peers on this
-/// host connect through an abstract Unix socket, which a container shares only with containers in
-/// its network namespace. Other peers use TCP.
+/// Owns the connections that carry the messages of all links of a process. One thread of this
+/// object waits for data on all connections. Another thread that waits for a message can do so in
+/// its place (read_until, run_until). Peers on this host connect through an abstract Unix socket,
+/// which a container shares only with containers in its network namespace. Other peers use TCP.
 ///
 /// Thread-safe.
 class channel_host final : public channel_maker, public idle_task {
@@ -57,21 +58,21 @@ public:
   channel_host(const channel_host&) = delete;
   channel_host& operator=(const channel_host&) = delete;
 
-  /// Ends all connections. After this, nothing is called any more. Do not call it on the thread of
-  /// this object.
+  /// Ends all connections. After this, no callback is called any more. Do not call stop() on the
+  /// thread of this object.
   void stop();
 
-  /// For a thread that waits for a message: handles what arrives on all connections, in place of
-  /// this object's own thread, until done() is true. Gives up if nothing arrives for `patience`,
-  /// and at once if another thread does the same. Never sleeps, so it occupies a core while it
-  /// waits. The thread must not hold a mutex that a receiver of a message could lock; it must not
-  /// be the thread of this object.
+  /// For a thread that waits for a message. Handles everything that arrives on all connections, in
+  /// place of this object's own thread, until done() is true. Gives up if nothing arrives for
+  /// `patience`, or at once if another thread is already reading in this way. Never sleeps, so it
+  /// occupies a core while it waits. The calling thread must not hold a mutex that a receiver of a
+  /// message could lock. It must not be the thread of this object.
   /// @return done()
   bool read_until(function_ref<bool()> done, std::chrono::nanoseconds patience);
 
-  /// Like read_until(), but it sleeps until a message arrives, and does not give up. The thread must
-  /// be one that comes back often: in between, this object's own thread reads only if nobody has
-  /// read for a millisecond.
+  /// Like read_until(), but it sleeps until a message arrives, and does not give up. Use it only on
+  /// a thread that calls it often, because between two calls this object's own thread begins to
+  /// read only after a millisecond without a reader.
   void run_until(function_ref<bool()> done) override;
 
   void interrupt() override;
@@ -95,7 +96,7 @@ private:
     std::uint16_t port = 0;
     /// True if this side connects; otherwise it waits for the peer.
     bool ours = false;
-    /// If the channel is cut: the time at which to give it up.
+    /// If the connection is broken: the time at which the channel is given up.
     time_point give_up = {};
     /// True if an attempt has shown that this host can connect to the peer's port.
     bool reachable = false;
@@ -135,24 +136,27 @@ private:
   proto::ChannelOffer offer_;
   file_descriptor local_;
   file_descriptor remote_;
-  /// Channels may outlive this object.
+  /// Shared with the channels, which may outlive this object.
   std::shared_ptr<file_descriptor> epoll_;
   file_descriptor bell_;
-  /// A spare descriptor. It is closed for a moment if no other one is free.
+  /// A spare descriptor. If no descriptor is free, it is closed for a moment, so that a waiting
+  /// connection can be accepted and refused.
   file_descriptor spare_;
   std::shared_ptr<timer> timer_;
 
   std::mutex mutex_;
   bool stopping_ = false;
-  /// The thread of this object has ended: the last messages are written, or given up.
+  /// True when the thread of this object has ended. By then, the last messages are written or given
+  /// up.
   bool stopped_ = false;
   std::vector<std::function<void()>> tasks_;
   std::map<std::string, on_channel> expected_;
   std::condition_variable changed_;
-  /// Number of background threads, because connecting and resolving names take time.
+  /// Number of background threads. They connect and resolve names, which takes time.
   int background_ = 0;
 
-  /// Who may use the members below. It may outlive this object, because channels use it.
+  /// Decides which thread may use the members below. Shared with the channels, which may outlive
+  /// this object.
   std::shared_ptr<reader_turn> turn_;
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;

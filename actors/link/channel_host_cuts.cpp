@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// Longest pause before the next attempt to connect to a port that refuses connections.
+/// Longest pause in milliseconds between attempts to connect to a port that refuses connections.
 constexpr int refusal_pause = 100;
 
 } // namespace
@@ -32,8 +32,8 @@ void channel_host::in_background(std::function<void()> task) {
   ++background_;
 }
 
-// Waits while this cut of the channel lasts. Returns false if it is over, or if the host has
-// stopped.
+// Waits for this time, but only while the channel's connection stays broken (its break number
+// `cuts`). Returns false if the break is over, or if the host has stopped.
 bool channel_host::pause(std::chrono::milliseconds time, const channel_ptr& channel,
                          std::uint64_t cuts) {
   std::unique_lock guard{mutex_};
@@ -45,8 +45,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   const auto keep = channel; // A copy, because the handler that holds this reference is removed.
   drop(keep);
   auto& where = routes_[keep];
-  // If a connection breaks before both sides have agreed where to continue, the channel counts as
-  // cut since the first break.
+  // A restored connection may break before both sides have agreed where to continue. Then the time
+  // still counts from the first break.
   if (where.give_up == time_point{})
     where.give_up = std::chrono::steady_clock::now() + keep->grace();
   spdlog::debug("the connection to {} broke", where.address);
@@ -62,8 +62,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   }
 }
 
-// Runs in the background. Waits longer each time, with jitter, so that many peers of one host do
-// not connect at the same time.
+// Runs in the background. It waits longer before each attempt. The waits are random, so that many
+// peers of one host do not connect at the same time.
 void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
@@ -95,8 +95,8 @@ void channel_host::connect_again(const channel_ptr& channel, const route& where,
   post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
 }
 
-// A refused connection shows that a process has ended only if an earlier attempt succeeded.
-// Otherwise, a firewall may have refused it.
+// Tries whether the peer's port accepts connections. Only then does a refusal later show that the
+// peer's process has ended. Otherwise, a firewall may be the reason for the refusal.
 void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const route& where) {
   routes_[channel] = where;
   if (where.port == 0)
@@ -112,8 +112,9 @@ void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const
   });
 }
 
-// Runs in the background. If the peer has not ended, it connects again on its own, once it notices
-// that the connection broke: perhaps only this side has seen it.
+// Runs in the background, on the side that waits for the peer to connect again. A peer that runs
+// does so when it notices that the connection broke. Until then, perhaps only this side has
+// noticed. So this side tries the peer's port, to find out whether the peer's process still runs.
 void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& where,
                                        std::uint64_t cuts) {
   std::string problem;

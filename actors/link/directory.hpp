@@ -15,7 +15,7 @@ namespace troupe {
 /// a node and its links share it.
 class directory {
 public:
-  /// @param only if set, the one task that may send to this actor
+  /// @param only if set, only this task may send to the actor
   void add(const endpoint& name, caf::strong_actor_ptr actor,
            const std::optional<link_peer>& only = {});
   void remove(const endpoint& name);

@@ -19,16 +19,16 @@ TROUPE_LOCAL_MESSAGE(troupe::link_notice)
 namespace troupe {
 
 /// True if this message would end the actor that receives it, or falsely report that another actor
-/// has ended. Any program that connects to a node's port can send such messages. Within this
-/// process, `guarded` actors are ended by other means.
+/// has ended. Any program that connects to a node's port can send such messages. This process
+/// itself never sends them to a `guarded` actor: it ends these actors by other means.
 bool is_foreign_order(const caf::mailbox_element& x, const caf::actor_system& home);
 
-/// The text for the operator.
+/// The text for the operator about a message for which is_foreign_order() is true.
 link_notice notice_of_foreign_order(const caf::mailbox_element& x, const char* receiver);
 
 /// An actor that other processes can reach through the framework's own protocol. It ignores orders
-/// to end, and false reports that another actor has ended. It counts them, and sends itself a
-/// link_notice about the first one. Only its own code ends it.
+/// to end, and false reports that another actor has ended. It counts these messages, and sends
+/// itself a link_notice about the first one. Only its own code ends it.
 template <class Base>
 class guarded : public Base {
 public:

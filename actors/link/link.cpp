@@ -15,18 +15,20 @@ namespace {
 
 struct sweep {};
 
-/// Time to show that this side is alive.
+/// A link sends this to itself when it must show the peer that it is alive.
 struct sign_of_life {};
 
-/// Time by which both ends must have introduced themselves.
+/// A link sends this to itself at the time by which both ends must have introduced themselves.
 struct introduction_limit {};
 
-/// Time by which the peer must have connected, if it was offered a channel.
+/// A link sends this to itself at the time by which the peer must have connected, if this end has
+/// offered it a channel.
 struct offer_limit {};
 
 constexpr std::chrono::seconds introduction_time{10};
 
-/// The peer may notice only after stream_channel::first_suspicion that its first connection broke.
+/// How long the peer may take to connect. If its first connection breaks, the peer may notice this
+/// only after stream_channel::first_suspicion, and then connects once more.
 constexpr std::chrono::milliseconds offer_time = 2 * stream_channel::first_suspicion;
 
 /// A message has at most one payload, in last place.
@@ -35,7 +37,7 @@ std::size_t payload_size(const caf::message& content) {
   return n > 0 && content.match_element<payload>(n - 1) ? content.get_as<payload>(n - 1).size() : 0;
 }
 
-/// One of two nodes has no secret.
+/// The text of an error if only one of two nodes has a secret.
 std::string secret_problem(const task_name& peer, bool peer_has_none) {
   return to_string(peer)
     + (peer_has_none
@@ -76,7 +78,7 @@ link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> 
 
 link::~link() = default;
 
-// True if the peer has sent the current message. Other actors can send messages to this one, too.
+// True if the peer has sent the current message. Other actors can send messages to this actor, too.
 bool link::from_peer() const {
   // The framework's getter is not const.
   return peer_ && const_cast<link*>(this)->current_sender() == peer_;
@@ -188,10 +190,10 @@ proto::Welcome link::make_welcome() const {
   return result;
 }
 
-// The peer is known: it may use the link.
+// The peer has proved that it may use the link.
 void link::welcome() {
   auto x = make_welcome();
-  // Before the peer can send anything over a channel.
+  // Call park() before the peer can send anything over a channel.
   if (std::get<accept_from>(how_).parked)
     session_->park();
   introduce(std::get<accept_from>(how_).hello.incarnation());
@@ -230,7 +232,8 @@ void link::on_proof(const proto::Proof& x) {
     refuse_newcomer(secret_differs(peer_task_));
 }
 
-// The dialled node sends it. If the cluster has a secret, the same link sends it twice.
+// True if this Welcome comes from the dialled node. If the cluster has a secret, the link of that
+// node sends two of them.
 bool link::hear_welcome(const proto::Welcome& x) {
   const auto* dial = std::get_if<dial_to>(&how_);
   const auto& sender = current_sender();
@@ -255,7 +258,8 @@ bool link::hear_welcome(const proto::Welcome& x) {
   return true;
 }
 
-// False if the second Welcome must follow, or the link is over.
+// Checks the peer's proof and sends this node's own. Returns true if nothing is left to prove.
+// Returns false if the second Welcome must follow, or if the link has ended.
 bool link::prove(const proto::Welcome& x) {
   if (proven_ || (options_.secret.empty() && x.nonce().empty()))
     return true;
@@ -267,7 +271,7 @@ bool link::prove(const proto::Welcome& x) {
   const auto known = introduction({peer_task_, x.incarnation()});
   proto::Proof own;
   own.set_proof(proof_of(link_side::dialling, known, options_.secret));
-  // Sent even if the secrets differ, so that the peer reports it, too.
+  // Send the proof even if the secrets differ, so that the peer reports this, too.
   send(caf::actor_cast<caf::actor>(peer_), std::move(own));
   proven_ = equal_in_constant_time(x.proof(), proof_of(link_side::dialled, known, options_.secret));
   if (!proven_)
@@ -287,7 +291,7 @@ void link::on_welcome(const proto::Welcome& x) {
     on_channel_settled({"it is disabled"});
 }
 
-// The dialled node gives the reason why it sends no Welcome.
+// The dialled node sends a Failure instead of a Welcome. It contains the reason.
 void link::on_refused(const proto::Failure& x) {
   const auto* dial = std::get_if<dial_to>(&how_);
   if (!dial || peer_ || current_sender() != dial->peer_node)

@@ -17,27 +17,28 @@
 
 namespace troupe {
 
-/// The link's peer has introduced itself. From now on, ports can be made.
+/// A link sends this to its owner when the peer has introduced itself. From now on, the owner can
+/// make ports: proxies for the peer's actors.
 struct link_up {
   task_name peer;
   std::uint64_t incarnation = 0;
-  /// For ports to the peer's actors.
+  /// The argument of make_port() for these proxies.
   std::shared_ptr<link_session> session;
 };
 
-/// The link can no longer be used.
+/// A link sends this to its owner when it can no longer be used.
 struct link_down {
   task_name peer;
   std::string reason;
-  /// The same without the name of the connection, for messages that already name it.
+  /// The reason without the name of the peer, for texts that already name it.
   std::string cause;
   /// True if this end made the connection.
   bool dialled = false;
-  /// True if the peer refused this node; `reason` is the peer's text.
+  /// True if the peer refused this node. `reason` is then the peer's text.
   bool refused = false;
 };
 
-/// The link now has a channel, or it cannot get one.
+/// The link now has a channel (stream_channel.hpp), or it cannot get one.
 struct channel_settled {
   std::string problem;
 };
@@ -47,7 +48,7 @@ struct channel_lost {
   std::string reason;
 };
 
-/// Ends the link. The default reason is for a peer that has another link.
+/// Ends the link. The default reason is for a peer that has opened a newer link.
 struct end_link {
   std::string reason = "it has connected again";
 };
@@ -56,7 +57,7 @@ struct end_link {
 /// process that has not become a peer within this time loses its place to the next one.
 inline constexpr std::chrono::seconds time_to_become_peer{3};
 
-/// Changes these link_options.
+/// Changes the link_options of the same names in a running link.
 struct change_limits {
   std::chrono::milliseconds suspect_after;
   channel_limits channel;
@@ -75,45 +76,48 @@ namespace troupe {
 
 struct link_options {
   transfer_limits transfer;
-  /// A transfer without progress is given up after this time. If nobody waits for an answer to its
-  /// message, the link ends.
+  /// A transfer of a large payload in chunks is given up after this time without progress. If the
+  /// payload belongs to a one-way message, the link ends, because nobody would send the message
+  /// again.
   std::chrono::milliseconds stall_timeout{60'000};
   /// A request without an answer is kept for this long. This is longer than any deadline of an
   /// actor that sends requests.
   std::chrono::hours request_limit{24};
-  /// A peer counts as lost if its channel has carried nothing from it for this long. If the peer is
-  /// on another host, it counts as lost only if, in addition, the connection cannot be restored
-  /// within `grace`.
+  /// If nothing has arrived from the peer over its channel for this long, a peer on this host
+  /// counts as lost. For a peer on another host, the connection counts as broken. This peer counts
+  /// as lost only if the connection cannot be restored within `grace`.
   std::chrono::milliseconds suspect_after = stream_channel::first_suspicion;
-  /// Limit for bytes that wait for the peer: not sent, not acknowledged, or lent to it. The link
-  /// ends if more bytes wait, unless they are all from one message.
+  /// Limit for bytes that wait for the peer: not sent, not acknowledged, or lent to it. If more
+  /// bytes wait, the link ends. One message alone may be larger.
   std::uint64_t window = std::uint64_t{1} << 36;
-  /// See channel_limits. Without a value: channel_host_options::grace.
+  /// See channel_limits. If it has no value, channel_host_options::grace applies.
   std::optional<std::chrono::milliseconds> grace;
-  /// The cluster's secret. Both ends of a link must prove that they know it. Empty: none.
+  /// The cluster's secret. Both ends of a link must prove that they know it. Empty if the cluster
+  /// has none.
   std::string secret;
-  /// Makes a channel for the messages of each link. Null: they travel by the framework's protocol.
+  /// Makes a channel for the messages of each link. If null, the messages travel over the
+  /// framework's own network protocol.
   std::shared_ptr<channel_maker> channels;
 
   channel_limits limits() const { return {window, transfer.max_bytes, grace}; }
 };
 
-/// One end of the connection between two nodes. First, it introduces its node to the other one. It
-/// sends to a handle of an actor of the other node: over the framework's own network protocol
-/// (BASP), or over a simulated network. Then both ends agree on a *channel*: a separate connection
-/// for the messages of the link (stream_channel). The proxies of remote actors (`port`) write to
-/// the channel directly, without this actor. If there is no channel, this actor sends and receives
-/// the messages over the handle, with large payloads in chunks.
+/// One end of the connection between two nodes. First, it introduces its node to the other node.
+/// For this, it sends messages to a CAF handle of an actor of the other node, over the framework's
+/// own network protocol (BASP) or over a simulated network. Then both ends agree on a *channel*: a
+/// separate connection for the messages of the link (stream_channel). The proxies of remote actors
+/// (`port`) write to the channel directly, without this actor. If there is no channel, this actor
+/// sends and receives the messages over the handle. It then sends large payloads in chunks.
 ///
 /// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret. The
 /// dialling end answers with a Proof. Then a second Welcome follows, which offers the channel.
-/// Before that, both ends ignore all other messages.
+/// Before the second Welcome, both ends ignore all other messages.
 ///
-/// When the channel breaks, or the handle of a link without a channel, all pending requests fail
-/// with `errc::link_lost`, the owner receives `link_down`, and the link quits. The owner must kill
-/// the ports to actors of the other node.
+/// When the channel ends, or the handle of a link without a channel becomes invalid, all pending
+/// requests fail with `errc::link_lost`, the owner receives `link_down`, and the link quits. The
+/// owner must kill the ports to actors of the other node.
 ///
-/// It accepts messages only from the other end.
+/// From outside this process, this actor accepts messages only from the link at the other end.
 class link : public guarded<caf::event_based_actor> {
 public:
   using super = guarded<caf::event_based_actor>;
@@ -134,7 +138,7 @@ public:
     proto::Hello hello;
     task_name self_task;
     std::uint64_t incarnation;
-    /// See link_session::park().
+    /// True if the peer may only ask to join: see link_session::park().
     bool parked = false;
   };
 
@@ -209,15 +213,17 @@ private:
   caf::strong_actor_ptr peer_;
   task_name peer_task_;
   std::uint64_t peer_incarnation_ = 0;
-  /// True if the peer is what it claims to be, as far as the cluster's secret can prove it.
+  /// True if the peer has introduced itself and, if the cluster has a secret, has proved that it
+  /// knows the secret.
   bool introduced_ = false;
   /// If the cluster has a secret: the random text of this node, and of the peer.
   std::string nonce_;
   std::string peer_nonce_;
-  /// True if this end has sent its proof and checked the peer's. The second Welcome follows.
+  /// True if this end has sent its proof and the peer's proof is correct. The second Welcome
+  /// follows.
   bool proven_ = false;
   std::shared_ptr<link_session> session_;
-  /// The offer to the peer.
+  /// The offer of a channel that the peer has not taken up yet.
   std::optional<proto::ChannelOffer> offer_;
   std::map<ticket, sending> sending_;
   std::map<ticket, receiving> receiving_;

@@ -18,9 +18,9 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept;
 /// 128 random bits of the system as 32 hexadecimal digits. Throws std::system_error.
 std::string random_text();
 
-/// The facts about a new link that both nodes know. Each node proves that it knows the cluster's
-/// secret by an HMAC over all of this. A proof is therefore valid only for one link, one direction
-/// and these two nodes.
+/// The facts about a new link that both nodes know. Each node sends an HMAC over these facts, with
+/// the cluster's secret as key, to prove that it knows the secret. A proof is therefore valid only
+/// for one link, one direction and these two nodes.
 struct link_introduction {
   link_peer dialling;
   link_peer dialled;

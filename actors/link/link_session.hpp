@@ -19,13 +19,14 @@ namespace troupe {
 
 class stream_channel;
 
-/// A message from a port to its link, if the link itself sends the messages.
+/// A message that a port (the proxy of a remote actor) hands to its link to send. Used only if the
+/// link has no channel.
 struct outbound {
   proto::Frame frame;
   caf::message content;
 };
 
-/// Informs a link about the first message that its peer may not send.
+/// Informs a link about the first message that its peer has sent but may not send.
 struct message_refused {
   std::string text;
 };
@@ -50,23 +51,23 @@ public:
   bool on_this_host() const;
 
   /// True if the peer reads large payloads in this process's memory, and this process in the
-  /// peer's. A peer on this host need not: its channel may be a TCP connection.
+  /// peer's. False for a peer on this host whose channel is a TCP connection.
   bool lends() const;
 
-  /// The peer is known. Before this call, it may send nothing.
+  /// Sets the peer's name. Before this call, the peer may send nothing.
   void introduce(const link_peer& peer);
 
-  /// Number of messages so far that the peer may not send.
+  /// Number of refused messages so far: messages of the peer that it may not send.
   std::uint64_t refused() const noexcept { return refused_; }
 
   /// See stream_channel::limit().
   void limit(const channel_limits& x);
 
-  /// The peer is a second start of a task whose first start still has a link here. From now on, it
-  /// may only ask to join; the answer says why it may not.
+  /// For a peer that is a second start of a task whose first start still has a link here. From now
+  /// on, the peer may only ask to join. The answer to its request says why it may not.
   void park() noexcept { parked_ = true; }
 
-  /// See stream_channel::keep_alive(). True without a channel.
+  /// See stream_channel::keep_alive(). Returns true if there is no channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
   /// Sends a message from a local actor to an actor of the peer. If it is a request, the sender
@@ -80,7 +81,7 @@ public:
   /// Otherwise, a request is answered with an error, and any other message is dropped.
   void receive(const proto::Frame& frame, caf::message content, caf::execution_unit* context);
 
-  /// Drops requests that were made before `limit`. Returns true if other requests are left.
+  /// Drops requests that were made before `limit`. Returns true if newer requests are left.
   bool forget_before(time_point limit);
 
   /// The link has ended: waiting requests fail with `error`.

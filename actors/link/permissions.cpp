@@ -49,7 +49,7 @@ bool names_sender(const caf::message& content, const link_peer& peer) {
                        }) {
     return is(peer, job_kind::worker, x.worker()) && x.incarnation() == peer.incarnation;
   } else if constexpr (requires { x.has_worker(); }) {
-    // The pull of a snapshot names no worker.
+    // A request for a snapshot of the weights names no worker. The coordinator sends it.
     return x.has_worker() ? is(peer, job_kind::worker, x.worker()) : peer.task == coordinator_task;
   } else if constexpr (requires { x.from(); }) {
     return is(peer, job_kind::worker, x.from());
@@ -70,15 +70,15 @@ constexpr permission row(Service to, sender_set from) {
   return {to, &typeid(T), from.names, from.jobs, nullptr};
 }
 
-/// Rows whose messages name their sender.
+/// A row for messages that name their sender.
 template <class T>
 constexpr permission named(Service to, sender_set from) {
   return {to, &typeid(T), from.names, from.jobs, names_sender<T>};
 }
 
 // The messages that each kind of task may send. The coordinator's node may send all listed
-// messages, because it can host other tasks, too. The directory can restrict a row to one task: a
-// ring takes segments only from its left neighbour.
+// messages, because it can host other tasks, too. The directory can restrict an actor to messages
+// of one task. For example, a member of a ring takes segments only from its left neighbour.
 constexpr std::array table{
   row<OpenView>(NODE, coordinator),
   row<Shutdown>(NODE, coordinator),
@@ -116,7 +116,7 @@ constexpr std::array table{
   named<NewWeights>(SYNCHRONIZER, shards),
   row<ReportRequest>(SYNCHRONIZER, coordinator),
   row<Restore>(SYNCHRONIZER, coordinator),
-  // Protocols of embedding programs.
+  // For the protocols of embedding programs.
   row<Segment>(SYNCHRONIZER, workers),
 
   row<Segment>(RING_NODE, workers),
@@ -141,7 +141,8 @@ const std::unordered_map<std::type_index, rows_of_type>& by_type() {
   return result;
 }
 
-/// Types of our messages that no peer sends by themselves: handshakes and answers.
+/// True for troupe's own message types. If such a type has no row in the table, it is a handshake
+/// or an answer, which no peer may send to a service.
 bool is_ours(const std::type_info& type) {
   return std::string_view{type.name()}.find("6troupe5proto") != std::string_view::npos
     || type == typeid(payload);

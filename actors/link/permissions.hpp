@@ -20,7 +20,8 @@ struct link_peer {
 };
 
 /// True if `peer` is the node of this task: the task's own node, or the coordinator's node, which
-/// may host other tasks. All tasks of a node have its incarnation.
+/// may host other tasks. Both must have the same incarnation (the number of the node's start),
+/// because all tasks of a node share it.
 bool speaks_for(const link_peer& peer, const link_peer& task) noexcept;
 
 /// A row of the table of permissions: messages of this type may go to this service of a task.
@@ -29,7 +30,7 @@ struct permission {
   const std::type_info* message;
   /// The jobs whose tasks may send it, as text for errors: "coordinator", "worker".
   const char* senders;
-  /// Bits: 1 << job_kind.
+  /// The same jobs as bits: 1 << job_kind.
   std::uint8_t jobs;
   /// Checks that the message names its sender correctly. Null if messages of this type do not name
   /// their sender.
@@ -37,7 +38,8 @@ struct permission {
 };
 
 /// All rows. Messages without a row are refused. Message types that an embedding program defines
-/// are allowed, except to a node or the coordinator: they belong to the program's own protocol.
+/// need no row, because they belong to the program's own protocol. They may go to any service
+/// except a node or the coordinator.
 std::span<const permission> permissions() noexcept;
 
 /// The reason why a peer may not send this message to this service; empty if it may.

@@ -11,14 +11,15 @@ namespace troupe {
 class link_session;
 
 /// A proxy for an actor on another node. Local actors send messages and requests to it, and monitor
-/// it, as if the actor were local. The port passes everything to its link's session. The handle is
-/// valid until the link is lost; then monitors are notified, and requests fail at once.
+/// it, as if the actor were local. The port passes everything to the session of its link
+/// (link_session), which sends it to the other node. The handle is valid until the link is lost.
+/// After that, monitors are notified, and requests fail at once.
 class port final : public caf::actor_proxy {
 public:
   /// A port to an actor that the peer knows by name.
   port(caf::actor_config& cfg, std::shared_ptr<link_session> session, endpoint to);
 
-  /// A port through which a local actor answers request number `answers` of the peer.
+  /// A port through which a local actor answers the peer's request with the number `answers`.
   port(caf::actor_config& cfg, std::shared_ptr<link_session> session, std::uint64_t answers);
 
   ~port() override;
@@ -39,7 +40,7 @@ private:
   std::atomic<bool> closed_ = false;
 };
 
-/// True if a handle stands for an actor on another node.
+/// True if the actor of this handle is on another node.
 template <class Handle>
 bool is_port(const Handle& x) {
   return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;

@@ -17,7 +17,7 @@ void reader_turn::wait() {
   owner_reads_ = true;
 }
 
-// Without the mutex, for which the woken thread would wait.
+// Notifies without holding the mutex, because the woken thread would have to wait for it.
 void reader_turn::tell(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   changed_.notify_all();

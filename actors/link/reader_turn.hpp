@@ -10,44 +10,46 @@
 
 namespace troupe {
 
-/// Decides which thread reads the sockets of a process. Usually their owner does, a thread that
-/// does nothing else. A thread that waits for a message may read in its place, so that the message
-/// need not wake two threads, one after the other. (Such threads are the leaders of the pattern
-/// "leader/followers": Schmidt, Stal, Rohnert, Buschmann 2000, Pattern-Oriented Software
-/// Architecture 2.)
+/// Decides which thread reads the sockets of a process. Usually this is the *owner*, a thread that
+/// does nothing else. A thread that waits for a message may read instead of the owner. Then the
+/// message wakes one thread, not first the owner and then the waiting thread. (The thread that
+/// reads is the leader in the pattern "leader/followers": Schmidt, Stal, Rohnert, Buschmann 2000,
+/// Pattern-Oriented Software Architecture 2.)
 ///
-/// A thread that reads once will soon read again, so the owner takes its time to come back.
-/// Thread-safe.
+/// A thread that has read once will soon read again. So the owner waits a moment before it begins
+/// to read again. Thread-safe.
 class reader_turn {
 public:
-  /// @param absence the owner reads again after nobody else has begun to read for this long
+  /// @param absence the owner reads again if no other thread has begun to read for this long
   explicit reader_turn(std::chrono::milliseconds absence = std::chrono::milliseconds{1}) noexcept
     : absence_(absence) {}
 
   // -- for the owner
 
-  /// Returns when it is the owner's turn: at once, unless another thread has taken it. The owner
-  /// calls it again and again, until after close().
+  /// Waits until it is the owner's turn to read. Returns at once if no other thread has taken the
+  /// turn. The owner calls it before each read.
   void wait();
 
   // -- for other threads; not for the owner
 
-  /// From now on, take() fails. Waits for a thread that reads instead of the owner.
-  /// @param interrupt makes that thread look at closed()
+  /// From now on, take() fails. If a thread reads instead of the owner, waits until this thread has
+  /// given back its turn.
+  /// @param interrupt makes the reading thread look at closed()
   void close(function_ref<void()> interrupt);
   bool closed() const noexcept { return closed_; }
 
-  /// Waits until the owner stands aside. Returns false if another thread reads instead of the
-  /// owner, which then comes back as soon as that thread has read; also after close(). Otherwise,
-  /// give_back() must follow.
+  /// Asks for the turn to read and waits until the owner has stopped reading. Returns true if the
+  /// caller now has the turn; it must then call give_back(). Returns false after close(), or if
+  /// another thread already reads instead of the owner. In this case, the owner comes back as soon
+  /// as that thread gives back its turn.
   /// @param interrupt makes the owner call wait()
   bool take(function_ref<void()> interrupt);
 
-  /// @param now the owner comes back at once
+  /// @param now true if the owner must come back at once
   void give_back(bool now);
 
-  /// The owner comes back at once, or when the thread that now reads gives back its turn: there is
-  /// work for which nobody else waits.
+  /// Makes the owner read again at once. If another thread reads, the owner comes back when this
+  /// thread gives back its turn. For work that no other thread waits for.
   void recall();
 
 private:
@@ -57,7 +59,7 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> closed_ = false;
-  /// The owner must stand aside.
+  /// True if the owner must not read.
   bool lent_ = false;
   bool owner_reads_ = true;
   bool other_reads_ = false;

@@ -12,18 +12,19 @@ namespace troupe {
 
 /// The records that a peer may send now.
 struct record_limits {
-  /// Only a greeting, which is short: the peer has not identified itself.
+  /// Only a greeting, which is short, because the peer has not identified itself yet.
   bool only_greeting = false;
-  /// Records wait in the buffer until the owner wants them.
+  /// No record: all records wait in the buffer until the owner allows them.
   bool none = false;
-  /// Bytes of the body of a message.
+  /// Largest body of a message, in bytes.
   std::uint64_t max_body = 0;
 };
 
 /// Cuts the bytes of a connection into records (stream_records.hpp). Plain state without a socket:
 /// the owner reads bytes into room(), and takes records. The result does not depend on how many
-/// bytes arrive at once. Memory is bounded: the buffer grows only for a head, up to its limit. When
-/// it is full of bytes that have arrived, it doubles.
+/// bytes arrive at once. Memory is bounded, because the buffer grows only if the head of a record
+/// does not fit. It doubles when it is full of bytes that have arrived, up to the size of the
+/// largest head.
 class record_reader {
 public:
   static constexpr std::size_t max_greeting_bytes = 256;
@@ -40,17 +41,17 @@ public:
     found,
     /// More bytes are needed, or records must wait.
     none,
-    /// The peer must not send this record. Nothing after it can be understood.
+    /// The peer must not send this record. No later record can be read either.
     misfit,
   };
 
   explicit record_reader(std::size_t bytes) : buffer_(bytes) {}
 
-  /// Where the next bytes of the connection belong. Empty if the buffer is full of records that
+  /// The place for the next bytes of the connection. Empty if the buffer is full of records that
   /// wait.
   std::span<char> room() noexcept { return std::span{buffer_}.subspan(end_); }
 
-  /// This number of bytes was written to room().
+  /// Reports that this number of bytes was written to room().
   void add(std::size_t bytes) noexcept { end_ += bytes; }
 
   /// Takes the header and the head of the next record. If it has a body, take() must follow.

@@ -5,8 +5,8 @@ namespace troupe {
 /// Use it for messages that follow each other closely. While it exists, messages that this thread
 /// sends to other processes wait. When the outermost of these objects ends, they are sent: all
 /// messages to one process in one system call, which wakes it once. Messages of other threads do
-/// not wait. A group of kind `all` within one of kind `small` also keeps large payloads waiting;
-/// all messages are sent when it ends.
+/// not wait. If an object of kind `all` lives within one of kind `small`, large payloads wait, too.
+/// Then all messages are sent when the inner object ends.
 class sent_together {
 public:
   enum class kind {
@@ -18,8 +18,8 @@ public:
 
   explicit sent_together(kind what = kind::all) noexcept;
   ~sent_together();
-  /// Sends all messages of this thread that wait. For an actor that now computes, or passes on
-  /// results to actors that compute on this thread.
+  /// Sends all messages of this thread that wait. Call it before a computation on this thread, so
+  /// that other processes do not wait for its end.
   static void send_now();
 
   sent_together(const sent_together&) = delete;

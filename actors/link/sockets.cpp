@@ -40,7 +40,7 @@ file_descriptor new_socket(int family) {
   return file_descriptor{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
 
-/// Sends complete messages without delay.
+/// Switches off Nagle's algorithm, so that a short message is sent without delay.
 void send_at_once(const file_descriptor& socket) {
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -54,7 +54,7 @@ std::string ip_text(const sockaddr_storage& address, socklen_t size) {
                        nullptr, 0, NI_NUMERICHOST)
         != 0)
     return {};
-  // A socket for IPv4 and IPv6 shows IPv4 addresses like this.
+  // A socket for both IPv4 and IPv6 shows IPv4 addresses with this prefix.
   constexpr std::string_view mapped = "::ffff:";
   const std::string_view result{text.data()};
   const bool is_mapped = result.starts_with(mapped) && result.find('.') != result.npos;
@@ -125,7 +125,7 @@ file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
   const bool any = address == any_address;
   file_descriptor result;
   std::string problem;
-  // A host may have no IPv6.
+  // "0.0.0.0" is tried second, because a host may have no IPv6.
   for (const auto& name : any ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector{address}) {
     const auto found = resolve(name, port, AI_PASSIVE, problem);
     if (!found && !any)

@@ -20,9 +20,9 @@ file_descriptor listen_locally(const std::string& name);
 /// Stands for all addresses of this host, IPv4 and IPv6.
 inline constexpr const char* any_address = "*";
 
-/// Makes a TCP socket that listens. If a name has several addresses, it listens on the first that
-/// is of this host. Throws std::system_error.
-/// @param port 0 selects a free port; set to the actual port
+/// Makes a TCP socket that listens. If a name has several addresses, it listens on the first
+/// address that belongs to this host. Throws std::system_error.
+/// @param port 0 selects a free port; the function sets it to the actual port
 file_descriptor listen_on(const std::string& address, std::uint16_t& port);
 
 /// Accepts a connection that waits at a listening socket. The connection may be broken already.
@@ -39,7 +39,7 @@ file_descriptor connect_locally(const std::string& name);
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
                            std::chrono::milliseconds timeout, std::string& problem, bool& refused);
 
-/// True if both ends of a TCP connection have the same IP address: they are on one host.
+/// True if both ends of a TCP connection have the same IP address, so that they are on one host.
 bool has_equal_ends(int socket);
 
 } // namespace troupe

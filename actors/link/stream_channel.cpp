@@ -22,14 +22,14 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t staging_bytes = std::size_t{64} << 10;
-/// Most records that one call writes.
+/// Largest number of records that one system call writes.
 constexpr std::size_t records_at_once = 8;
 
-/// The channels whose records wait on this thread.
+/// The channels whose records wait until a group (sent_together) of this thread ends.
 struct waiting_channels {
   bool open = false;
   sent_together::kind what = sent_together::kind::all;
-  /// The group of kind `all` within one of kind `small`; null if there is none.
+  /// The group of kind `all` inside a group of kind `small`; null if there is none.
   const sent_together* inner = nullptr;
   std::vector<std::shared_ptr<stream_channel>> channels;
 };
@@ -86,8 +86,8 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   payload body;
   if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
     body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
-  // If other processes cannot read the payload's memory, it is copied once into shared memory.
-  // Sending it would make the system copy it twice.
+  // If other processes cannot read the payload's memory, the payload is copied once into shared
+  // memory. If it were sent instead, the system would copy it twice.
   if (options_.lends && !body.empty() && body.storage()->shared().number == 0) {
     auto copy = payload::allocate(body.size());
     if (copy.storage()->shared().number != 0) {
@@ -125,7 +125,7 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   return caf::none;
 }
 
-// The thread that watches the socket ends the channel.
+// Only notes the overflow. The thread that watches the socket then ends the channel (end_overflow).
 bool stream_channel::overflows(const payload& body, std::size_t head) {
   if (waiting_ == 0 || waiting_ + body.size() + head <= limits_.window)
     return false;
@@ -231,7 +231,8 @@ void stream_channel::flush() {
     const auto count = std::min(queue_.size(), records_at_once);
     for (std::size_t i = 0; i < count; ++i) {
       auto& x = queue_[i];
-      // A descriptor travels with the first byte of a call.
+      // A descriptor travels with the first byte of a system call. So a record with a descriptor
+      // must be the first of a call.
       if ((holding_ && x.numbered) || (i > 0 && x.descriptor >= 0))
         break;
       add(x.head.data(), x.head.size());
@@ -262,8 +263,8 @@ void stream_channel::flush() {
       return;
     }
     if (sent < 0) {
-      // The reading thread also notices if the connection ended. Other errors, such as a lack of
-      // memory, may be temporary.
+      // If the connection has ended, the reading thread notices it. Other errors, such as a lack of
+      // memory, may be temporary, so the next tick tries again.
       if (errno != EPIPE && errno != ECONNRESET)
         options_.wake();
       return;

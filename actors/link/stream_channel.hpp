@@ -40,21 +40,22 @@ struct stream_options {
   /// True if the connection may break although the peer has not ended (TCP). Messages that the peer
   /// has not acknowledged are then kept, and sent again over the next connection.
   bool resumes = false;
-  /// on_readable() may poll for a moment if the rest of a payload has not arrived. Not in a
-  /// simulation, where nothing arrives meanwhile.
+  /// True if on_readable() may poll the socket for a moment when the rest of a payload has not
+  /// arrived. False in a simulation, because nothing arrives there while a thread polls.
   bool polls = false;
   /// The limits before the first call of limit(). max_bytes also limits the shared memory that the
   /// peer may announce in total; limit() does not change this.
   channel_limits limits{.grace = std::chrono::seconds{5}};
   /// Asks for a call of on_tick() soon, from any thread.
   std::function<void()> wake;
-  /// Asks for such a call a little later. Null: the same as `wake`.
+  /// Asks for a call of on_tick() a little later than `wake` does. If null, `wake` is used.
   std::function<void()> wake_later;
-  /// Called when the socket takes no more data: on_writable() must follow when it does. Null if a
-  /// thread waits for that in any case. Called with a mutex of the channel held, like `empty`.
+  /// Called when the socket takes no more data. The callee must then call on_writable() when the
+  /// socket takes data again. Null if a thread waits for this in any case. `full` and `empty` are
+  /// called with a mutex of the channel held.
   std::function<void(int socket)> full;
-  /// Called by on_writable() when nothing waits: it need not be called again before `full`. May be
-  /// null.
+  /// Called by on_writable() when no record waits any more. on_writable() need not be called again
+  /// until `full` is called. May be null.
   std::function<void(int socket)> empty;
 };
 
@@ -64,20 +65,21 @@ struct stream_options {
 /// this memory until the receiver has released it or has ended.
 ///
 /// If memory is lent over a socket, the socket stays open until neither side holds memory of the
-/// other, even if the link has already ended. If the peer's side of the socket closes, the peer no
-/// longer reads.
+/// other, even if the link has already ended. So if the peer's side of the socket closes, the peer
+/// no longer reads lent memory.
 ///
 /// A socket between hosts may break. The channel is then *cut*: messages wait until resume() gives
 /// it another socket. All messages that had not arrived then arrive over this socket.
 ///
-/// The number of waiting bytes is bounded: if the peer takes or acknowledges nothing, the channel
-/// ends.
+/// The number of bytes that wait for the peer is bounded. If the peer takes or acknowledges
+/// nothing, the bound is reached and the channel ends.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
   /// Payloads of at least this many bytes are not copied into a record.
   static constexpr std::size_t large = std::size_t{16} << 10;
 
-  /// The time for keep_alive() until both ends know that of the job (runtime.suspect_after_ms).
+  /// The argument of keep_alive() until both ends know the value in the job
+  /// (runtime.suspect_after_ms).
   static constexpr std::chrono::milliseconds first_suspicion{10'000};
 
   struct events {
@@ -98,8 +100,8 @@ public:
   void listen(events to);
 
   /// Sends a message. Thread-safe. Messages of the same thread stay in order. If a message cannot
-  /// be written at once, it waits here, by reference. Does nothing once the channel is closed.
-  /// Returns an error if the message cannot be sent at all.
+  /// be written at once, it waits in a queue; its payload is not copied. Does nothing once the
+  /// channel is closed. Returns an error if the message cannot be sent at all.
   caf::error send(proto::Frame frame, caf::message content);
 
   /// Thread-safe.
@@ -114,11 +116,12 @@ public:
   /// True if large payloads do not move: see stream_options::lends. Both ends agree.
   bool lends() const noexcept { return options_.lends; }
 
-  /// Bytes that wait. Thread-safe.
+  /// Bytes that wait for the peer (channel_limits::window). Thread-safe.
   std::uint64_t waiting() const;
 
-  /// The first record of the side that connected.
-  /// @param port where this process listens, for a peer that wants to know whether it still runs
+  /// Sends the greeting: the first record of the side that connected. It names the connection.
+  /// @param port where this process listens; by connecting to it, the peer can find out whether the
+  /// process still runs
   void greet(const std::string& token, std::uint16_t port);
 
   /// Reports that this side's link has ended. Thread-safe.
@@ -133,11 +136,12 @@ public:
   /// Writes waiting records.
   void on_writable();
 
-  /// Sends the peer acknowledgements, and the numbers of released loans.
+  /// Sends the peer acknowledgements, and the numbers of its loans (pieces of its memory) that this
+  /// side has released.
   void on_tick();
 
-  /// True if the socket broke. resume() or give_up() must follow. Always false without
-  /// options.resumes.
+  /// True if the socket broke. resume() or give_up() must follow. Always false if
+  /// stream_options::resumes is false.
   bool cut() const;
 
   /// The number of times that the socket broke.
@@ -157,12 +161,12 @@ public:
   /// Ends the channel, because the owner cannot get another socket.
   void give_up(const std::string& reason);
 
-  /// True if nothing that the peer still needs waits to be written. With `settled`, the peer must
-  /// also have acknowledged every message and released all memory that was lent to it.
+  /// True if no record waits to be written that the peer still needs. If `settled` is true, the
+  /// peer must also have acknowledged every message and released all memory that was lent to it.
   bool idle(bool settled) const;
 
-  /// Keeps lent memory out of use for the rest of this process. A peer that is stopped may continue
-  /// later and read it.
+  /// Makes sure that this process never uses the lent memory again, because a peer that is stopped
+  /// may continue later and read it.
   void keep_loans();
 
   /// True if neither side needs the socket any more.
@@ -172,8 +176,8 @@ public:
   const proto::Greeting& greeting() const noexcept { return greeting_; }
 
   /// Shows the peer that this side is alive, if nothing was sent for a quarter of `suspect_after`.
-  /// If nothing was received for longer than `suspect_after`, it breaks a connection that can be
-  /// resumed, and returns false for any other. Thread-safe.
+  /// If nothing was received for longer than `suspect_after`, breaks the connection if it can be
+  /// resumed, and otherwise returns false. Thread-safe.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
   /// How long a peer that runs may take to notice that the connection broke. Thread-safe.
@@ -195,9 +199,9 @@ private:
     int descriptor = -1;
     /// Keeps the descriptor open until it is written.
     payload lent = {};
-    /// True if the record counts for Greeting::received.
+    /// True if Greeting::received counts the record: a MESSAGE, RETURN or END.
     bool numbered = true;
-    /// Number of the loan.
+    /// Number of the loan; 0 if the record lends nothing.
     std::uint64_t loan = 0;
 
     std::uint64_t bytes() const { return head.size() + body.size(); }
@@ -213,11 +217,12 @@ private:
   /// Adds a record to the queue. write() must follow.
   void push(outgoing x);
   void push_news();
-  /// Writes records that were added to a queue that had `before` of them, unless they wait for
-  /// others.
-  /// @param large true if one of them has a large payload
+  /// Call this after push(). Writes the new records, unless they must wait for earlier records or
+  /// for a group (sent_together).
+  /// @param before number of records in the queue before push()
+  /// @param large true if a new record has a large payload
   void write(std::size_t before, bool large = false);
-  /// Writes records that have waited for others.
+  /// Writes records that have waited for the end of a group (sent_together).
   void release();
   void flush();
   bool overflows(const payload& body, std::size_t head);
@@ -248,13 +253,14 @@ private:
   caf::actor_system& sys_;
   file_descriptor socket_;
   stream_options options_;
-  /// Also while the socket is broken, so that both ends agree.
+  /// Kept while the socket is broken, so that both ends agree.
   bool same_host_;
   events events_;
 
   mutable std::mutex mutex_;
   std::deque<outgoing> queue_;
-  /// Records wait for others of their thread, not for the socket.
+  /// True if the records in the queue wait for the end of a group (sent_together), not for the
+  /// socket.
   bool held_ = false;
   /// Number of bytes written of the first record in the queue.
   std::size_t written_ = 0;
@@ -263,25 +269,26 @@ private:
   /// limits_.max_bytes, for the reading thread, which does not take the mutex.
   std::atomic<std::uint64_t> accepts_;
   std::uint64_t waiting_ = 0;
-  /// True if a message was left out because too many bytes wait. Nothing follows it.
+  /// True if a message was dropped because too many bytes wait. No later message is sent.
   bool overflowed_ = false;
   /// True after end_overflow().
   bool overflow_ended_ = false;
   bool ended_ = false;
   /// Records that were written but not acknowledged. Empty if the channel cannot resume.
   std::deque<outgoing> sent_;
-  /// Number of the first record in sent_; if it is empty, of the next record to write.
+  /// Number of the first record in sent_. If sent_ is empty: number of the next record to write.
   std::uint64_t first_sent_ = 0;
   bool cut_ = false;
-  /// True while the peer has not reported which records it has received.
+  /// True after a reconnection until the peer has reported which records it has received.
   bool holding_ = false;
   clock::time_point said_ = now();
-  /// The last limit of keep_alive(), since when, and the largest one that the peer may still have.
+  /// The last argument of keep_alive(), the time of its first use, and the largest value that the
+  /// peer may still use.
   std::chrono::nanoseconds suspicion_ = first_suspicion;
   clock::time_point suspicion_since_ = now();
   std::chrono::nanoseconds longest_suspicion_ = first_suspicion;
-  // Written by the reading thread without the mutex: a sender may hold it while the system copies a
-  // large payload.
+  // The reading thread writes these without the mutex, because a sender may hold the mutex while
+  // the system copies a large payload.
   std::atomic<clock::time_point> heard_ = now();
   std::atomic<std::uint64_t> received_ = 0;
   std::atomic<std::uint64_t> acknowledged_ = 0;
@@ -290,13 +297,13 @@ private:
   /// Files of shared memory that the peer has opened.
   std::vector<std::uint64_t> known_;
 
-  /// Locked after mutex_ or alone, because a payload may be released while any mutex is held.
+  /// Locked alone, or after mutex_, because a thread may hold any mutex when it releases a payload.
   mutable std::mutex returns_mutex_;
   /// Loans of the peer that this side has released.
   std::vector<std::uint64_t> returns_;
   std::size_t borrowed_ = 0;
 
-  // Only for the reading thread.
+  // Used only by the reading thread.
   record_reader reader_;
   std::deque<file_descriptor> descriptors_;
   loan_table opened_;
@@ -305,7 +312,7 @@ private:
   caf::message content_;
   payload body_;
   std::size_t body_read_ = 0;
-  /// How long its rest was awaited by polling.
+  /// How long this thread has polled for the rest of body_.
   std::chrono::nanoseconds polled_{};
   proto::Greeting greeting_;
   bool over_ = false;

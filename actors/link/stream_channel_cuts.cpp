@@ -34,17 +34,18 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   }
   if (time - heard_.load() <= suspect_after)
     return true;
-  // Data of the peer has arrived but has not been read yet.
+  // The peer is also alive if its data has arrived but has not been read yet.
   int waiting = 0;
   if (::ioctl(socket_.get(), FIONREAD, &waiting) == 0 && waiting > 0)
     return true;
-  // The reading thread then notices the end.
+  // After the shutdown, the reading thread notices that the connection broke.
   if (options_.resumes)
     ::shutdown(socket_.get(), SHUT_RDWR);
   return options_.resumes;
 }
 
-// Links look a few times while the time passes.
+// A link calls keep_alive() eight times per suspicion time, so it may notice a little after that
+// time.
 std::chrono::nanoseconds stream_channel::unnoticed_for() const {
   const std::lock_guard guard{mutex_};
   return longest_suspicion_ * 5 / 4;
@@ -134,9 +135,10 @@ void stream_channel::give_up(const std::string& reason) {
   fail(reason);
 }
 
-// Ends a channel for whose peer too many bytes wait. Drops all records of which nothing is written
-// yet, with their loans. If the peer may still read other loans, the socket stays open until the
-// peer has returned them or has ended. True if this call ended the channel.
+// Ends the channel if too many bytes wait for its peer. Drops all records that are not yet partly
+// written, with the memory that they lend. If the peer may still read other lent memory, the socket
+// stays open until the peer has returned this memory or has ended. Returns true if this call ended
+// the channel.
 bool stream_channel::end_overflow() {
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;
@@ -159,7 +161,7 @@ bool stream_channel::end_overflow() {
     sent_.swap(not_acknowledged);
   }
   fail(beyond_window(window));
-  options_.wake(); // The socket can be closed.
+  options_.wake(); // So that the reading thread closes the socket.
   return true;
 }
 

@@ -10,12 +10,13 @@ namespace troupe {
 
 namespace {
 
-/// The peer may be short of memory if this many loans have not been returned.
+/// If this many released loans wait to be returned, they are returned soon, because the peer may be
+/// short of memory.
 constexpr std::size_t many_returns = 4;
 
 } // namespace
 
-/// The peer's memory, until the last reference is gone.
+/// A buffer in the peer's memory. When its last reference is gone, it returns the loan to the peer.
 class stream_channel::borrowed final : public buffer {
 public:
   borrowed(std::shared_ptr<stream_channel> from, std::shared_ptr<const shared_memory> memory,
@@ -44,7 +45,8 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   loan.set_offset(x.offset());
   loan.set_bytes(x.size());
   if (std::ranges::find(known_, file.number) == known_.end()) {
-    // First, the peer must close files that were freed in the meantime.
+    // Before the peer opens a new file, it must close files that this process has freed in the
+    // meantime.
     const auto gone = buffer_pool::process().freed(known_);
     if (!gone.empty()) {
       proto::Return freed;
@@ -64,8 +66,9 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   out.loan = loan.number();
 }
 
-// Called on any thread, when the last reference is gone. Usually a message follows soon that can
-// carry the return, so that no thread must be woken.
+// Called on any thread, when the last reference to the peer's memory is gone. If only a few loans
+// wait to be returned, no thread is woken at once: usually a message follows soon and can carry the
+// return.
 void stream_channel::give_back(std::uint64_t loan) noexcept {
   bool few = false;
   {
@@ -113,7 +116,7 @@ void stream_channel::on_return(const proto::Return& x) {
         waiting_ -= y.mapped().size();
         free.push_back(std::move(y.mapped()));
       }
-    // After an overflow, the socket was open only for these loans.
+    // After an overflow, the socket stayed open only because the peer could still read these loans.
     if (overflow_ended_ && lent_.empty())
       broken_ = true;
   }

@@ -22,18 +22,18 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of descriptors that have arrived but are not used yet.
+/// Largest number of received file descriptors that are not used yet.
 constexpr std::size_t max_descriptors = 64;
 /// After this number of reads or bytes in a row, other sockets have their turn.
 constexpr int reads_in_a_row = 64;
 constexpr std::uint64_t bytes_in_a_row = 2U << 20;
-/// This number of records is acknowledged at once. Fewer wait until a message carries the
-/// acknowledgement along, or for a tick.
+/// If this number of records is not acknowledged, an acknowledgement is sent at once. If there are
+/// fewer, it waits for a message that can carry it, or for the next tick.
 constexpr std::uint64_t max_unacknowledged = 64;
 
-/// The rest of a payload is awaited by polling for at most this long, and in total for at most as
-/// long as what has arrived takes at this rate. On a slower network, the thread sleeps nearly
-/// always.
+/// The reading thread polls for the rest of a payload for at most `longest_poll` at a time. In
+/// total, it polls for at most the time in which the bytes that have arrived could be sent at
+/// `polled_bytes_per_second`. So on a slow network, the thread sleeps nearly all the time.
 constexpr std::chrono::microseconds longest_poll{50};
 constexpr double polled_bytes_per_second = 5e9;
 
@@ -59,8 +59,9 @@ bool stream_channel::on_readable() {
   return true;
 }
 
-/// Waits a moment for the rest of a payload. If the sender is on this host, it pays for waking a
-/// thread that sleeps: about 20 microseconds, in which it could send 200 KiB.
+/// Polls for a moment for the rest of a payload. If this thread slept instead, a sender on this
+/// host would have to wake it. That takes the sender about 20 microseconds, in which it could send
+/// 200 KiB.
 bool stream_channel::rest_arrives() {
   const std::chrono::duration<double> earned{static_cast<double>(body_read_)
                                              / polled_bytes_per_second};
@@ -78,7 +79,7 @@ bool stream_channel::rest_arrives() {
   return arrives;
 }
 
-/// Adds the number of bytes that it has read to `bytes`. Returns true if there may be more.
+/// Adds the number of bytes that it has read to `bytes`. Returns true if more data may be waiting.
 bool stream_channel::read_some(std::uint64_t& bytes) {
   std::array<iovec, 2> parts{};
   std::size_t n = 0;
@@ -118,7 +119,7 @@ bool stream_channel::read_some(std::uint64_t& bytes) {
       const std::lock_guard guard{mutex_};
       broken_ = true;
       queue_.swap(not_sent);
-      // This proves that the peer no longer reads its loans. Other errors do not prove it.
+      // Only these errors prove that the peer no longer reads the memory lent to it.
       if (got == 0 || error == ECONNRESET || error == EPIPE)
         lent_.swap(no_longer_read);
     }
@@ -242,8 +243,8 @@ void stream_channel::on_record(proto::RecordKind kind, std::span<const char> hea
   mistrust("a record that cannot be decoded");
 }
 
-/// Handles the first record on a connection. If this side has connected again, this is the peer's
-/// answer.
+/// Handles the first record on a connection: the peer's greeting. If this side has connected again,
+/// the greeting is the peer's answer.
 bool stream_channel::on_greeting() {
   if (!events_.received)
     return true;
@@ -306,8 +307,9 @@ void stream_channel::deliver(payload body) {
   events_.received(frame_, std::exchange(content_, caf::message{}));
 }
 
-/// From now on, everything is ignored. If the peer reads memory of this process, the socket stays
-/// open until the peer closes it; otherwise it can be closed at once.
+/// Ends the channel, because the peer has broken the rules. From now on, everything that the peer
+/// sends is ignored. If the peer may read memory of this process, the socket stays open until the
+/// peer closes it. Otherwise it can be closed at once.
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};

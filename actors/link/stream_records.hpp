@@ -31,7 +31,7 @@ T get(const char* from) {
   return result;
 }
 
-/// Writes the header of a record whose head already follows it.
+/// Writes the header into a record that already contains its head.
 /// @param body bytes of the body, which is not part of `record`
 inline void put_header(std::vector<char>& record, proto::RecordKind kind, std::uint64_t body) {
   put(record.data(), static_cast<std::uint32_t>(kind));

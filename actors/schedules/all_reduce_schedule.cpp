@@ -13,7 +13,7 @@ void add_chunks(const chunk_layout& cut, all_reduce_move move, moves& result) {
   }
 }
 
-/// See schedule_for().
+/// Up to these numbers of bytes, schedule_for() chooses `one_shot`.
 constexpr std::size_t short_vector = std::size_t{4} << 10;
 constexpr std::size_t short_vector_of_two = std::size_t{1} << 20;
 
@@ -31,7 +31,8 @@ moves ring_moves(std::size_t rank, std::size_t ranks, const chunk_layout& cut) {
   return result;
 }
 
-// Each rank begins with the rank after it, so that the ranks do not all read the same vector first.
+// Each rank first exchanges with the rank after it, so that the ranks do not all read the same
+// vector first.
 moves direct_moves(std::size_t rank, std::size_t ranks, const chunk_layout& cut) {
   moves result;
   for (const std::uint32_t step : {1U, 2U})

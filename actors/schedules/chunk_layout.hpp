@@ -8,8 +8,9 @@
 
 namespace troupe {
 
-/// The division of a vector for an all-reduce: one segment per rank (split_evenly), and each
-/// segment in chunks that travel one after the other. Plain state, the same on all ranks.
+/// The division of a vector for an all-reduce. The vector is cut into one segment per rank
+/// (split_evenly), and each segment into chunks that travel one after the other. Plain state, the
+/// same on all ranks.
 class chunk_layout {
 public:
   /// @param ranks at least 1; throws std::invalid_argument otherwise
@@ -23,8 +24,8 @@ public:
   /// The elements of segment s, which must exist.
   const range& segment(std::size_t s) const noexcept { return segments_[s]; }
 
-  /// Number of chunks in a segment. Segment 0 always has a chunk: ranks must exchange headers even
-  /// if there are no elements to add. Other empty segments have none.
+  /// Number of chunks in a segment. Segment 0 always has a chunk, because ranks must exchange
+  /// headers even if there are no elements to add. Any other segment without elements has no chunk.
   std::uint32_t chunks(std::size_t segment) const noexcept;
 
   /// The elements of a chunk, which must exist.

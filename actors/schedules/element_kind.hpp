@@ -27,8 +27,9 @@ inline payload slice_elements(const payload& x, element_kind kind, std::size_t b
   return x.slice(begin * bytes_of(kind), count * bytes_of(kind));
 }
 
-/// out = a + b, element by element. Throws std::invalid_argument if their sizes differ, or if one
-/// is not aligned. `out` may be a or b. Nothing else may use its bytes during the call.
+/// out = a + b, element by element. Throws std::invalid_argument if the sizes differ, or if a
+/// vector is not aligned. `out` may be a or b. No other thread may use the bytes of `out` during
+/// the call.
 void add(element_kind kind, const payload& a, const payload& b, payload& out);
 
 } // namespace troupe

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// Longest list of names.
+/// Largest number of names in a list.
 constexpr std::size_t most_names = 4;
 
 } // namespace
@@ -34,7 +34,8 @@ void activity_board::exchange(bool under_way, time_point now) {
   exchanging_ = under_way;
 }
 
-// Several actors write, so their times may differ a little from the order of their calls.
+// `now` may be a little earlier than the last time, because several actors call this object, each
+// with its own time.
 std::chrono::nanoseconds activity_board::hidden_since(time_point now) const {
   return exchanging_ && doing_ == proto::TaskStatus::COMPUTING && now > hidden_until_
     ? now - hidden_until_

@@ -21,29 +21,30 @@ public:
   using time_point = std::chrono::steady_clock::time_point;
   using doing = proto::TaskStatus::Doing;
 
-  /// From `now` on, the task does `what`. No effect if it already does.
+  /// From `now` on, the task does `what`. No effect if the task already does this.
   void enter(doing what, time_point now);
 
   /// Adds a task that this task waits for, or will wait for when it enters a waiting state.
-  /// `arrived` removes it.
+  /// arrived() removes the added task.
   void await(const task_name& other);
   void arrived(const task_name& other);
 
-  /// How many steps the awaited tasks are behind this one; 0 if this task does not wait for slower
-  /// ones.
+  /// Number of steps by which the awaited tasks are behind this task. 0 if this task does not wait
+  /// for slower tasks.
   void set_behind(std::uint64_t steps);
 
-  /// From `now` on, gradients or weights of this worker are under way, or none are.
+  /// From `now` on, gradients or weights of this worker are in transit (`under_way`), or not.
   void exchange(bool under_way, time_point now);
 
   /// Counts a decision about a gradient (worker) or an update (shard).
   void count_step(time_point now);
 
-  /// Counts pieces of a ring: sent to the right neighbour, and received from the left one.
+  /// Counts pieces in a ring that this task has sent to its right neighbour, or received from its
+  /// left neighbour.
   void count_sent(std::uint64_t pieces);
   void count_received(time_point now);
 
-  /// Where this task's rank of a ring is; nothing if it has none.
+  /// The position of this task's rank in a ring. Nothing if the task has no rank.
   void set_ring(const ring_position& x);
   std::optional<ring_position> ring() const;
 
@@ -57,14 +58,14 @@ public:
   /// Seconds spent on an activity so far, including the current one.
   double seconds_in(doing what, time_point now) const;
 
-  /// Seconds of computing so far during which gradients or weights were under way.
+  /// Seconds of computing so far during which gradients or weights were in transit.
   double seconds_exchanging_while_computing(time_point now) const;
 
   /// The report to the coordinator, without the view and the name.
   proto::TaskStatus status(time_point now) const;
 
 private:
-  /// The last part of the time spent computing and exchanging.
+  /// The time spent computing and exchanging at once, from `hidden_until_` to `now`.
   std::chrono::nanoseconds hidden_since(time_point now) const;
   void count_hidden(time_point now);
 
@@ -73,7 +74,7 @@ private:
   time_point since_;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
   bool exchanging_ = false;
-  /// Time spent computing and exchanging, until `hidden_until_`.
+  /// Time spent computing and exchanging at once, until `hidden_until_`.
   std::chrono::nanoseconds hidden_{0};
   time_point hidden_until_;
   std::vector<task_name> awaited_;

@@ -10,16 +10,18 @@
 
 namespace troupe {
 
-/// Where a rank of a ring is.
+/// How far a rank of a ring has come.
 struct ring_position {
   std::size_t rank = 0;
   std::size_t ranks = 1;
   /// The newest step to which this rank has contributed. Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// The first bucket that has this rank's part and waits for others: the number of its collective
-  /// (ring_reductions). Nothing if this rank waits for no other.
+  /// The first bucket (part of the gradient that is added up in one collective, see
+  /// ring_reductions) to which this rank has contributed and for which it waits for other ranks.
+  /// Nothing if this rank waits for no other rank.
   std::optional<std::uint32_t> bucket = std::nullopt;
-  /// The time of the newest contribution or piece of another rank.
+  /// The time of this rank's newest contribution, or of the newest piece that has arrived from
+  /// another rank.
   std::chrono::steady_clock::time_point since = {};
 };
 
@@ -34,12 +36,12 @@ struct ring_failure {
   std::size_t ranks = 1;
   std::uint64_t step = 0;
   std::optional<std::uint32_t> bucket = std::nullopt;
-  /// How long nothing had arrived at this rank.
+  /// How long the rank had waited without receiving anything.
   std::chrono::milliseconds waited{0};
 };
 
-/// For the operator: "rank 0 of 3 lost rank 2 (worker/2) in step 7; it has waited for bucket 1
-/// since 412 ms".
+/// For the operator: "rank 0 of 3 lost rank 2 (worker/2) in step 7; it has waited for bucket 1 for
+/// 412 ms".
 std::string to_string(const ring_failure& x);
 
 } // namespace troupe

@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// Names of directories that are being removed begin like this. No other name does.
+/// The name of a directory begins with this text while it is removed. No other name begins with it.
 constexpr std::string_view removed = ".old-";
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& where) {
@@ -152,7 +152,7 @@ void disk_storage::prepare(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, error);
   if (error)
     throw std::system_error{error, "cannot make output directory " + directory.string()};
-  // A full disk still accepts empty files, so the probe has contents.
+  // A full disk still accepts empty files, so the test file has contents.
   replace(directory / ".probe", std::array<std::byte, 4096>{});
   std::filesystem::remove(directory / ".probe", error);
 }
@@ -172,15 +172,15 @@ void disk_storage::append(const std::filesystem::path& file, std::span<const std
   try {
     out.write(contents);
   } catch (...) {
-    // Removes half a line or record. Otherwise it would corrupt the next append once there is space
-    // again.
+    // Remove a line or record that is only partly written. Otherwise the next append would continue
+    // in the middle of it.
     out.truncate(before);
     throw;
   }
 }
 
 std::vector<std::byte> disk_storage::read(const std::filesystem::path& file) {
-  // If the file is a pipe, this does not wait for a writer.
+  // With O_NONBLOCK, open() does not wait for a writer if the file is a pipe.
   return open_file{*this, file, O_RDONLY | O_NONBLOCK}.read();
 }
 
@@ -216,7 +216,8 @@ void disk_storage::write_directory(const std::filesystem::path& directory,
     remove_all(old);
 }
 
-// Renamed first, so that readers never see a directory that is only partly removed.
+// The directory is renamed first, so that readers never see a directory that is only partly
+// removed.
 void disk_storage::remove_directory(const std::filesystem::path& directory) {
   const auto old = beside(directory, removed);
   remove_all(old);

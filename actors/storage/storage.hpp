@@ -13,16 +13,16 @@
 
 namespace troupe {
 
-/// A file in a directory that is written as a whole: first `head`, then the parts of `rest`, which
-/// refer to the caller's memory.
+/// A file of a directory that is written as a whole (write_directory). Its contents are `head` and
+/// then the parts of `rest`, which refer to the caller's memory.
 struct named_contents {
   std::string name;
   std::vector<std::byte> head;
   std::vector<std::span<const std::byte>> rest;
 };
 
-/// The place to which a run writes its results. Errors are std::system_error with the path in the
-/// text.
+/// The place to which a run writes its results. If a function fails, it throws std::system_error
+/// with the path in the text.
 class storage {
 public:
   virtual ~storage();
@@ -30,8 +30,8 @@ public:
   /// Creates the directory and checks that files can be written there.
   virtual void prepare(const std::filesystem::path& directory) = 0;
 
-  /// Locks a directory against other runs on this host, for as long as this object lives. Fails if
-  /// another run uses it.
+  /// Locks a directory against other runs on this host, until unlock() or the end of this object.
+  /// Fails if another run uses the directory.
   virtual void lock(const std::filesystem::path&) {}
 
   /// Releases the lock.
@@ -41,7 +41,7 @@ public:
   /// crash.
   virtual void replace(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
 
-  /// Appends to a file; creates it if it is missing.
+  /// Appends to a file. Creates the file if it is missing.
   virtual void append(const std::filesystem::path& file, std::span<const std::byte> contents) = 0;
 
   /// Appends a line.
@@ -50,16 +50,17 @@ public:
   /// The contents of a file.
   virtual std::vector<std::byte> read(const std::filesystem::path& file) = 0;
 
-  /// Creates or replaces a directory of files. Readers see no directory, the complete old one, or
-  /// the complete new one, even after a crash.
+  /// Creates or replaces a directory of files. Readers never see a part of a directory, even after
+  /// a crash: they see no directory, the complete old one, or the complete new one.
   virtual void write_directory(const std::filesystem::path& directory,
                                std::span<const named_contents> files) = 0;
 
-  /// Removes a directory of files. Readers see all of it or nothing, even after a crash.
+  /// Removes a directory of files. Readers see the complete directory or no directory, even after a
+  /// crash.
   virtual void remove_directory(const std::filesystem::path& directory) = 0;
 
-  /// Names of the directories in `parent`, in order, without the remains of interrupted operations.
-  /// Empty if `parent` does not exist.
+  /// Names of the directories in `parent`, in order. The remains of interrupted operations are left
+  /// out. Empty if `parent` does not exist.
   virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
 
   /// Removes the remains of interrupted operations in a directory. Call it only while nothing
@@ -67,7 +68,7 @@ public:
   virtual void tidy(const std::filesystem::path& parent) = 0;
 };
 
-/// The file system.
+/// Writes to the file system of this host.
 class disk_storage : public storage {
 public:
   void prepare(const std::filesystem::path& directory) override;
@@ -89,7 +90,7 @@ protected:
 private:
   class open_file;
 
-  /// Closing it releases the lock on the directory.
+  /// The locked directory. The lock is released when this descriptor is closed.
   file_descriptor lock_;
 
   void write_new(const std::filesystem::path& file, std::span<const std::byte> head,
