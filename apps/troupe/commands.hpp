@@ -182,7 +182,7 @@ struct bench_cluster_command {
   std::vector<std::string> protocols{"async_ps", "sync_ps", "ring"};
   /// "threads": one process. Otherwise, a process per task with this transport.
   std::vector<std::string> transports{"threads", "auto"};
-  std::uint32_t epochs = 10;
+  std::uint32_t epochs = 2;
   std::uint32_t rounds = 5;
   /// Names of peers: "ddp", "tf".
   std::vector<std::string> peers;

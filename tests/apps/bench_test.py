@@ -471,7 +471,7 @@ class ParameterStore(Bench):
 
 
 class Cluster(Bench):
-    QUICK = ("--rounds=1", "--epochs=2")
+    QUICK = ("--rounds=1", "--epochs=2", "--set=data.digits={train: 8000 test: 2000}")
 
     def test_results(self):
         result, = self.results("cluster", *self.QUICK, "--protocols=async_ps,ring", "--transports=threads,auto")

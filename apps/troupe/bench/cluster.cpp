@@ -111,11 +111,12 @@ const work& same_in_bench_train(std::string_view name) {
   return *std::ranges::find(works(), name, &work::name);
 }
 
+/// The data have the size of MNIST.
 proto::Job job_of(const cluster_work& x, const bench_cluster_command& command) {
   const auto& same = same_in_bench_train(x.name);
   auto result =
     parse_job(fmt::format("name: \"{}\"\nmodel {{{}\n  loss: SOFTMAX_CROSS_ENTROPY }}\n"
-                          "data {{ digits {{ train: 8000 test: 2000 }} batch: {} }}\n"
+                          "data {{ digits {{ train: 60000 test: 10000 }} batch: {} }}\n"
                           "optimizer {{ kind: MOMENTUM }}\n"
                           "learning_rate {{ base: 0.05 warmup_epochs: 1 cosine {{}} }}\n"
                           "epochs: {}\n",
