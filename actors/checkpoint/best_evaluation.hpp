@@ -4,22 +4,22 @@
 
 namespace troupe {
 
-/// The evaluation with the smallest loss, and the number of evaluations since then. For early
-/// stopping, and to keep the best weights. A checkpoint contains it, so a resumed run continues the
-/// count.
+/// The evaluation with the smallest loss, and the number of evaluations since then. It serves early
+/// stopping, and decides which weights are kept as the best. A checkpoint contains this struct, so
+/// a resumed run continues the count.
 struct best_evaluation {
   double loss = 0;
-  /// Version of the weights. 0: nothing was evaluated yet.
+  /// Version of the weights; 0 if nothing was evaluated yet.
   std::uint64_t step = 0;
-  /// From 1.
+  /// Number of the epoch, from 1.
   std::uint32_t epoch = 0;
   /// Number of later evaluations.
   std::uint32_t since = 0;
   /// The newest version that was counted.
   std::uint64_t newest = 0;
 
-  /// Counts an evaluation. A version that was counted before is ignored: a run that continues from
-  /// a checkpoint may evaluate it again.
+  /// Counts an evaluation. A version that was counted before is ignored, because a run that
+  /// continues from a checkpoint may evaluate the version again.
   /// @param min_delta the loss must fall by more than this
   /// @returns true if it is the best so far
   bool add(double new_loss, std::uint64_t version, std::uint32_t new_epoch, double min_delta) {

@@ -27,7 +27,8 @@ constexpr auto manifest_file = "checkpoint.json";
 constexpr auto weights_file = "weights.safetensors";
 constexpr auto optimizer_file = "optimizer.safetensors";
 
-/// A tensor of the optimizer's state: its slot and its parameter.
+/// A tensor of the optimizer's state: the slot (such as a moment) and the parameter to which it
+/// belongs.
 struct state_tensor {
   std::size_t slot;
   const layout_entry* entry;
@@ -101,8 +102,9 @@ std::vector<std::string> names_in(const safetensors_file& file, const job_contex
   return result;
 }
 
-/// State that the job does not use is checked but not loaded. If the momentum of an outer optimizer
-/// is missing, it is 0. If a moving average is missing, it begins with the weights.
+/// Reads the state of optimizers. State that the job does not use is checked but not loaded. If the
+/// momentum of an outer optimizer is missing, it is 0. If a moving average is missing, it begins
+/// with the weights.
 void read_state(const checkpoint_files& files, const job_context& context,
                 std::vector<payload>& slots) {
   const auto name = (files.directory / optimizer_file).string();
@@ -159,7 +161,7 @@ std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& man
   return result;
 }
 
-/// Checks everything except the tensors.
+/// Checks that the job can continue from this checkpoint. Does not check the tensors.
 void require_fit(const checkpoint_files& files, const job_context& context) {
   const auto& x = files.manifest;
   const auto name = (files.directory / manifest_file).string();

@@ -21,15 +21,15 @@ namespace troupe {
 /// The state of a run, either read from a checkpoint or about to be written.
 struct checkpoint {
   checkpoint_manifest manifest;
-  /// The whole flat parameter vector, float32; then vectors of the same length, named by
-  /// state_names().
+  /// First the whole flat parameter vector, float32. Then vectors of the same length with the
+  /// optimizer's state, named by state_names().
   std::vector<payload> slots;
-  /// The directory that it was read from.
+  /// The directory from which the checkpoint was read.
   std::filesystem::path directory;
 };
 
-/// The files of a checkpoint. They refer to the slots of `x`. The manifest file contains their
-/// sizes and hashes.
+/// The files of a checkpoint. Their bytes refer to the slots of `x`. The manifest file contains the
+/// sizes and hashes of the other files.
 /// @throws input_error if the length of a slot differs from the layout's.
 std::vector<named_contents> encode_checkpoint(const job_context& context, const checkpoint& x);
 
@@ -41,7 +41,7 @@ struct checkpoint_files {
   std::filesystem::path directory;
 };
 
-/// Reads a directory.
+/// Reads the files of a checkpoint from its directory, and checks them.
 /// @throws input_error that names the file if it is missing, unreadable or damaged.
 checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& directory);
 

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of versions left out since the newest complete one.
+/// Largest number of entries in `left_out_`: versions after the newest complete version.
 constexpr std::size_t most_remembered = 64;
 
 /// Largest number of small versions that wait as copies.
@@ -131,7 +131,8 @@ bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) con
 }
 
 bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
-  // A holder sends its versions in order, so the version that it skipped will never arrive.
+  // A holder (a shard or rank) sends its versions in order. If it sends a newer version, its part
+  // of an older version that has not arrived yet will never arrive.
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)
@@ -158,7 +159,7 @@ void checkpoint_assembly::leave_out(std::uint64_t version) {
     left_out_.erase(left_out_.begin());
 }
 
-// Older versions are dropped, unless they are complete too.
+// Older versions are dropped, unless they are also complete.
 void checkpoint_assembly::completed(std::uint64_t version) {
   std::erase_if(versions_, [&](auto& x) { return x.first < version && x.second.missing > 0; });
   std::erase_if(left_out_, [&](auto& x) { return x < version; });

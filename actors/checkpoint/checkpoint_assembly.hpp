@@ -15,16 +15,17 @@
 
 namespace troupe {
 
-/// The state of all shards or ranks at one version of the weights.
+/// The state of the run at one version of the weights. Each shard or rank of a ring holds a part of
+/// it; below, shards and ranks are called holders.
 struct assembled_checkpoint {
   std::uint64_t version = 0;
   /// For each slot (the weights come first), the parts in order.
   std::vector<std::vector<payload>> slots;
-  /// The decisions of each part's holder up to this version.
+  /// For each part, the decisions about gradients that its holder made up to this version.
   std::vector<std::vector<proto::Decided>> marks;
   std::optional<proto::PacingState> pacing = {};
   /// True if each holder reports only on its own worker, as the ranks of a ring do. Otherwise, each
-  /// one reports on all workers.
+  /// holder reports on all workers.
   bool one_worker_each = false;
 
   /// The last gradient of a worker that every holder has applied. Only holders that report on this
@@ -32,7 +33,8 @@ struct assembled_checkpoint {
   /// 0 if a holder has applied none.
   proto::Decided least(std::uint32_t worker, std::uint64_t incarnation) const;
 
-  /// The newest lease in any mark; 0 for none.
+  /// The newest lease (number of a range of samples given to a worker) in any mark; 0 if there is
+  /// none.
   std::uint64_t newest_lease() const noexcept;
 };
 
@@ -40,12 +42,14 @@ struct assembled_checkpoint {
 /// versions in memory. All holders send the same versions, but at different times, and never wait.
 /// These rules keep the bound:
 ///
-/// - At most two versions are open: arriving, waiting, or out (being written or evaluated, one at a
-///   time). A third version replaces a complete one that waits. If there is none, all parts of the
-///   third version are refused.
+/// - At most two versions are open. An open version is arriving, is complete and waits, or is out:
+///   it is being written or evaluated. Only one version at a time is out. A third version replaces
+///   a complete version that waits. If no complete version waits, all parts of the third version
+///   are refused.
 /// - Up to eight small versions are copied while they wait, and do not count as open. So a few
 ///   versions that are due shortly after each other are all kept.
-/// - The version at which the run ends is always taken. It may have any number.
+/// - The version at which the run ends is always taken. It does not have to be a multiple of
+///   `every`.
 /// - An open version is given up if a newer one is complete, if one of its holders skips it, or
 ///   after some time.
 ///
@@ -62,7 +66,7 @@ public:
     std::size_t slots = 1;
     /// All versions are multiples of this, except the one at which the run ends.
     std::uint64_t every = 1;
-    /// See assembled_checkpoint.
+    /// See assembled_checkpoint::one_worker_each.
     bool one_worker_each = false;
     /// The version at which training begins.
     std::uint64_t first = 0;
@@ -71,7 +75,7 @@ public:
     /// The last `whole` slots are not divided into parts: each is the state of one holder. A
     /// message with such a slot may name any part of that holder.
     std::size_t whole = 0;
-    /// The run makes no newer version.
+    /// The last version that the run can make.
     std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
   };
 
@@ -87,12 +91,13 @@ public:
   /// True if this part is missing and would be accepted.
   bool wants(const proto::CheckpointPart& header) const;
 
-  /// Takes a part for which `problem` is empty. `complete`: it was the last one missing. `settled`:
-  /// its version, or a newer one, was completed earlier. `refused`: its version is left out.
+  /// Takes a part for which `problem` is empty. The result is `repeated` if this part had already
+  /// arrived, `complete` if it was the last missing part of its version, `settled` if this version
+  /// or a newer one was completed earlier, and `refused` if this version is left out.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
-  /// The next complete version. It is out until `done`. Nothing if another one is out, or if none
-  /// is complete.
+  /// The next complete version. It is out until done() is called. The result is empty if another
+  /// version is out, or if no version is complete.
   std::optional<assembled_checkpoint> next();
   void done();
 
@@ -107,8 +112,9 @@ public:
   void drop_late(time_point now, std::chrono::nanoseconds limit);
 
   /// Call this at the end of a run: holders have sent, or will send, everything up to this version.
-  /// Waits for it, but not for newer incomplete versions. 0: they have no last version in common;
-  /// waits for the versions that are arriving, if they are multiples of `every`.
+  /// The assembly waits for this version, but not for newer incomplete versions. `version` is 0 if
+  /// the holders have no last version in common. The assembly then waits for all arriving versions
+  /// that are multiples of `every`.
   void finish(std::uint64_t version, time_point now);
 
   /// True if nothing is arriving, waiting or out.
@@ -124,7 +130,7 @@ public:
 
 private:
   struct state {
-    /// By slot and part. A slot in one piece has a single element.
+    /// Payloads by slot and part. A slot in one piece has a single element.
     std::vector<std::vector<std::optional<payload>>> slots;
     std::vector<std::vector<proto::Decided>> marks;
     std::optional<proto::PacingState> pacing;
@@ -155,10 +161,10 @@ private:
   std::map<std::uint64_t, state> versions_;
   /// The version that is out; 0 if none is.
   std::uint64_t out_ = 0;
-  /// The newest complete version, or the first version of all.
+  /// The newest complete version. If no version is complete, the version at which training began.
   std::uint64_t newest_;
-  /// Newer versions that were refused or given up. There are few between two complete versions;
-  /// otherwise, the oldest entries are dropped.
+  /// Versions after `newest_` that were refused or given up. If there are too many, the oldest
+  /// entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
   /// True if holders will send the version at which the run ends.

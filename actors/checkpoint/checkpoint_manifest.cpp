@@ -258,7 +258,7 @@ std::string to_json(const checkpoint_manifest& x) {
     result["fingerprint"] = to_text(*x.fingerprint);
   if (x.pacing) {
     std::string text;
-    // Fails only for values that no message can have.
+    // The conversion fails only for values that no message can have.
     (void)google::protobuf::util::MessageToJsonString(*x.pacing, &text);
     result["pacing"] = object::parse(text);
   }

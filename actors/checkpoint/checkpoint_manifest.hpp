@@ -15,33 +15,34 @@
 
 namespace troupe {
 
-/// A worker's last gradient that is in a checkpoint.
+/// The last gradient of a worker whose effect is in a checkpoint.
 struct checkpoint_mark {
   std::uint32_t worker = 0;
   std::uint64_t incarnation = 0;
   std::uint64_t sequence = 0;
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
-  /// See proto::Decided::updates. Checkpoints of earlier versions of troupe do not have it.
+  /// See proto::Decided::updates. Checkpoints of earlier versions of troupe do not contain this
+  /// number.
   std::optional<std::uint64_t> updates = {};
-  /// After this gradient, if the job has loss scales.
+  /// The worker's loss scale after this gradient, if the job has loss scales.
   std::optional<loss_scale_state> loss_scale = {};
 
   bool operator==(const checkpoint_mark&) const = default;
 };
 
-/// Another file of the checkpoint: the size and hash that it must have.
+/// Another file of the checkpoint, with the size and hash that it must have.
 struct checkpoint_file {
   std::string name;
   std::uint64_t size = 0;
-  /// XXH3, 128 bits, in hexadecimal digits: it detects damage, not forgery.
+  /// XXH3 with 128 bits, in hexadecimal digits. It detects damage, not forgery.
   std::string xxh3;
 
   bool operator==(const checkpoint_file&) const = default;
 };
 
-/// The contents of `checkpoint.json`: the progress of training. Nothing in it depends on the number
-/// of shards or workers.
+/// The contents of `checkpoint.json`, which describes the progress of training. A run with another
+/// number of shards or workers can also continue from it.
 struct checkpoint_manifest {
   /// Updates of the weights.
   std::uint64_t step = 0;
@@ -66,16 +67,17 @@ struct checkpoint_manifest {
   std::vector<checkpoint_file> files;
 };
 
-/// The loss scale with which a worker of a resumed run begins: the one in its mark. If it has none,
-/// because the run has more workers than before, the largest in any mark: a scale that is too large
-/// is halved at once, but one that is too small grows slowly. Nothing if no mark has a scale.
+/// The loss scale with which a worker of a resumed run begins. This is the scale in the worker's
+/// mark. If the run has more workers than before, a new worker has no mark, and gets the largest
+/// scale of all marks. A scale that is too large is halved at once, but a scale that is too small
+/// grows slowly. The result is empty if no mark has a scale.
 std::optional<loss_scale_state> resumed_scale(std::span<const checkpoint_mark> marks,
                                               std::uint32_t worker);
 
 /// "step-00000050".
 std::string checkpoint_name(std::uint64_t step);
 
-/// The step of such a name; 0 for any other name.
+/// The step in a name that checkpoint_name() made; 0 for any other name.
 std::uint64_t checkpoint_step(std::string_view name) noexcept;
 
 /// The manifest as JSON.

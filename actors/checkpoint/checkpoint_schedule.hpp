@@ -8,9 +8,10 @@
 
 namespace troupe {
 
-/// Decides at which versions a shard or ring rank captures its state, for a checkpoint or an
-/// evaluation. Nothing waits for a capture. If a version is due while too many captures are open,
-/// it is not captured, and no checkpoint is made from it (see checkpoint_assembly).
+/// Decides at which versions of the weights a shard or ring rank captures its state, that is, keeps
+/// it and sends it to the coordinator for a checkpoint or an evaluation. Training does not wait for
+/// a capture. If a version is due while too many captures are open, it is not captured, and no
+/// checkpoint is made from it (see checkpoint_assembly).
 class checkpoint_schedule {
 public:
   /// Limit of open captures. An open capture is in transit to the coordinator, or has arrived there
@@ -18,7 +19,7 @@ public:
   /// also holds a copy of the optimizer's state.
   static constexpr std::size_t most_open = 2;
 
-  /// `every`: number of updates between captures; 0 means never.
+  /// @param every number of updates between captures; 0 means that nothing is captured
   explicit checkpoint_schedule(std::uint64_t every) : every_(every) {}
 
   /// The schedule of a job's checkpoints, and of its evaluations within an epoch.
@@ -53,8 +54,9 @@ public:
     refused_ = false;
   }
 
-  /// `kept`: the coordinator has taken all of it. True if this version must be captured again: it is
-  /// the last one of the run, and the coordinator had left it out before it knew that. True at most
+  /// Records that the capture of this version has ended. `kept` is true if the coordinator has
+  /// taken all of it. Returns true if this version must be captured again, because it is the last
+  /// version of the run and the coordinator refused it before it knew this. Returns true at most
   /// once.
   bool ended(std::uint64_t version, bool kept) noexcept {
     --open_;

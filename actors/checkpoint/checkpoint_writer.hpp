@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// Asks for this checkpoint to be written. Its slots come in parts, in order. The writer fills in
-/// the files of the manifest.
+/// Asks the writer for a checkpoint. Each slot (the weights, or a vector of the optimizer's state)
+/// is a list of parts, in order. The writer fills in the files of the manifest.
 struct write_checkpoint {
   checkpoint_manifest manifest;
   std::vector<std::vector<payload>> slots;

@@ -16,7 +16,7 @@ std::filesystem::path checkpoint_folder(const std::filesystem::path& output);
 
 /// The starting point of a run.
 struct resume_choice {
-  /// Null: the run starts at the beginning.
+  /// The checkpoint to continue from. If it is null, the run starts at the beginning.
   std::shared_ptr<const checkpoint> from;
   /// Notices about this choice for the operator.
   std::vector<std::string> notices;
@@ -24,9 +24,10 @@ struct resume_choice {
 
 /// Decides where a run of this job starts.
 /// @param output the run's output directory; may be empty
-/// @param wanted nothing: start at the beginning. Empty: the newest complete checkpoint in the
-/// output directory, or the beginning if there is none. Otherwise the path of a checkpoint, a
-/// folder of checkpoints, or an output directory; it must have a complete checkpoint.
+/// @param wanted if there is no value, the run starts at the beginning. If the text is empty, the
+/// run starts from the newest complete checkpoint in the output directory, or at the beginning if
+/// there is none. Otherwise, the text is the path of a checkpoint, a folder of checkpoints, or an
+/// output directory, which must contain a complete checkpoint.
 /// @throws input_error if the requested checkpoint is missing or damaged, or if this job cannot
 /// continue from it (fit_checkpoint); also if the output directory has checkpoints and the run
 /// would not continue from them.
@@ -34,8 +35,9 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
                                 const std::optional<std::string>& wanted,
                                 const job_context& context);
 
-/// The text of metrics.jsonl when a run continues: the complete epochs, and the evaluations and
-/// resumptions up to the checkpoint's step, from the old text; then a line about this resumption.
+/// The text of metrics.jsonl when a run continues. It keeps the lines of the old text about
+/// complete epochs, and about evaluations and resumptions up to the checkpoint's step. A line about
+/// this resumption follows.
 std::string resumed_metrics(std::string_view old, const checkpoint& from);
 
 } // namespace troupe

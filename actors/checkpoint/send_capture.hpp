@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// One payload of a capture.
+/// One payload of a capture, which is the state of a shard or rank at one version of the weights.
 struct captured {
   std::uint32_t part = 0;
   std::uint32_t slot = 0;
@@ -27,8 +27,8 @@ inline std::vector<captured> slots_of(std::uint32_t part, std::vector<payload> s
 
 namespace detail {
 
-/// Sends one part. If no answer comes, it first sends only the header to ask whether the part is
-/// still wanted, and then sends the part again.
+/// Sends one part. If no answer comes, this function sends only the header to ask whether the part
+/// is still wanted, and then sends the part again.
 template <class Self>
 void send_part(Self* self, const coordinator_actor& to, patience how, proto::CheckpointPart header,
                payload data, std::function<void(bool)> then) {
@@ -54,7 +54,7 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
 /// Sends the state that the actor `self` holds at a version of the weights to the coordinator.
 /// `header` has the fields that all payloads share. `then` is called once, in the actor, when all
 /// payloads have arrived or were given up; its argument is true if the coordinator has taken all of
-/// them. It does not wait until the capture is written or evaluated.
+/// them. The call does not wait until the capture is written or evaluated.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
                   proto::CheckpointPart header, const std::vector<captured>& state,

@@ -39,7 +39,7 @@ std::optional<double> class_entropy(const proto::Model& model, const labels& x,
   return result;
 }
 
-/// The mean target of each output: of two classes, or of targets from 0 to 1.
+/// The mean target of each output. Two classes count as the targets 0 and 1.
 std::vector<double> mean_targets(const labels& x, std::size_t width) {
   if (!x.classes.empty()) {
     double sum = 0;

@@ -8,8 +8,8 @@
 namespace troupe {
 
 /// The mean loss of the best model that ignores the features and gives the same outputs for every
-/// record. A model with a higher loss has learned nothing. It is computed from the labels of up to
-/// 4,096 records, evenly spaced. Nothing if the loss does not accept these labels.
+/// record. A model with a higher loss has learned nothing. The value is computed from the labels of
+/// up to 4,096 evenly spaced records. The result is empty if the loss does not accept these labels.
 ///
 /// - softmax cross-entropy: the entropy of the labels in nats, with the job's smoothing;
 /// - mean squared error: the variance of the targets; mean absolute error: the mean distance from

@@ -21,7 +21,7 @@ struct job_data {
   std::shared_ptr<const dataset> train;
   /// Has the same widths as `train`; may be the training records themselves (see Data.split).
   std::shared_ptr<const dataset> test = nullptr;
-  /// For targets: how the columns were scaled, for linear_coefficients.
+  /// For targets: how the columns were scaled. linear_coefficients() needs it.
   std::optional<column_scaling> scaling = std::nullopt;
   /// Evaluated during training in place of the test records; null if the job has none.
   std::shared_ptr<const dataset> validation = nullptr;
@@ -34,9 +34,11 @@ struct job_data {
   /// For tables: the name of each class in the file. Otherwise empty, because classes only have
   /// numbers.
   std::vector<std::string> class_names = {};
-  /// For tables: for each column of categories, by name, its categories in order.
+  /// For tables: the categories of each column that contains categories, in order. The key is the
+  /// column's name.
   std::map<std::string, std::vector<std::string>> categories = {};
-  /// For tables with `missing: MEAN` or `MEDIAN`: what replaces a missing number of a column.
+  /// For tables with `missing: MEAN` or `MEDIAN`: the number that replaces missing values of a
+  /// column. The key is the column's name.
   std::map<std::string, double> replacements = {};
   /// The result of fingerprint_of() for these data, if already known.
   std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
@@ -49,16 +51,17 @@ struct job_data {
 
 /// Reads or generates the data of a validated job and splits it.
 ///
-/// Blocking disk access: call from a detached actor or before the actor system starts. Each node
-/// may call it; all nodes get the same records with the same numbers.
+/// Blocks on the disk: call it from a detached actor (which has its own thread), or before the
+/// actor system starts. Each node may call it; all nodes get the same records with the same
+/// numbers.
 /// @throws input_error naming the field, file and record: a missing, truncated or mislabelled file,
-/// an unset variable, different numbers of images and labels, a label outside the classes (the
-/// units of the last layer), a split larger than the data, unequal widths of training and test
-/// files.
+/// an environment variable that is not set, different numbers of images and labels, a label outside
+/// the classes (the units of the last layer), a split larger than the data, unequal widths of
+/// training and test files.
 job_data build_data(const proto::Job& job);
 
-/// The same, for a job that trains. Also throws input_error if a batch is larger than the training
-/// data.
+/// Like build_data(), for a job that trains. Also throws input_error if a batch is larger than the
+/// training data.
 job_data build_training_data(const proto::Job& job);
 
 /// Checks the data that an embedding program supplies for a job, and returns it. If `test` is null,

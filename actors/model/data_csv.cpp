@@ -29,7 +29,7 @@ bool is_category(const proto::Csv& csv, const std::string& column) {
   return std::ranges::find(csv.categories(), column) != csv.categories().end();
 }
 
-/// Features, then the target or label.
+/// The columns to read: first the features, then the target or label.
 std::vector<csv_column> columns_of(const proto::Csv& csv) {
   std::vector<csv_column> result;
   for (const auto& name : csv.features())
@@ -123,7 +123,8 @@ private:
     return result;
   }
 
-  /// The texts of a column in the kept records. Afterwards, cells refer to positions in this list.
+  /// Returns the texts of a column that the kept records use. Changes the cells of the column to
+  /// positions in the returned list.
   std::vector<std::string> used_texts(std::size_t column) {
     const auto& all = table_.texts[column];
     std::vector<std::size_t> place(all.size(), all.size());
@@ -286,7 +287,7 @@ private:
   /// Rows of the table that were kept as records.
   std::vector<std::uint64_t> kept_;
   std::vector<std::uint64_t> training_rows_;
-  // Features, column by column.
+  // Names, scalings and values of the features, column by column.
   std::vector<std::string> names_;
   std::vector<column_moments> moments_;
   std::vector<std::vector<double>> features_;

@@ -20,9 +20,9 @@ constexpr std::size_t longest_names = 300;
 
 using metadata = std::map<std::string, std::string>;
 
-/// The means and deviations in the metadata; `now` if the metadata have none. Throws input_error
-/// unless there are as many as in `now`. If `now` has a single one for all features, any number is
-/// allowed.
+/// The means and deviations in the metadata; `now` if the metadata have none. Throws input_error if
+/// their number differs from the number in `now`. If `now` has a single mean for all features, any
+/// number is allowed.
 feature_scaling scaling_in(const metadata& x, const std::string& what, const feature_scaling& now,
                            const std::string& name) {
   if (!x.contains(what + "_mean") || !x.contains(what + "_deviation"))

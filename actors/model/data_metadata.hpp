@@ -20,7 +20,8 @@ namespace troupe {
 ///   categories, replacements          see job_data
 ///   data                              data_shape
 ///
-/// An entry without effect is left out. Pixels of type uint8 are divided by 255 first.
+/// An entry without effect is left out. Pixels of type uint8 are divided by 255 before the mean is
+/// subtracted.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
 /// The information that metadata_of() stores about the training data.
@@ -36,7 +37,7 @@ struct data_facts {
 
 /// Reads the metadata.
 /// @param name the model's name in errors, usually its path
-/// @throws input_error if the metadata are damaged, or without "data".
+/// @throws input_error if the metadata are damaged, or have no entry "data".
 data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name);
 
 /// Adapts new data to a trained model: the test records of `data` are scaled with the statistics of

@@ -42,7 +42,7 @@ struct named_array {
 /// The parts of an array, which may be in several files.
 using array_parts = std::vector<named_array>;
 
-/// The largest number in these arrays, apart from the ignored one.
+/// The largest number in these arrays, apart from the ignored label.
 double largest_of(std::initializer_list<const array_parts*> arrays,
                   std::optional<std::int32_t> ignored = std::nullopt) {
   double result = 1;
@@ -54,8 +54,8 @@ double largest_of(std::initializer_list<const array_parts*> arrays,
   return result;
 }
 
-/// How all parts are read. They have the same classes and the same tokens: a file may lack some
-/// that another one has.
+/// How all parts are read. All parts get the same classes and the same tokens, because a file may
+/// lack a class or a token that another file contains.
 array_reading reading_of(const proto::Model& model, const array_parts& features,
                          const array_parts& labels, const array_parts& test_features,
                          const array_parts& test_labels) {
@@ -98,14 +98,15 @@ std::shared_ptr<const dataset> join(const array_parts& features, const array_par
   return joined(std::move(parts));
 }
 
-/// Throws unless training and test records have the same shape.
+/// Throws if training and test records have different shapes.
 void require_alike(const dataset& train, const dataset& test, const std::string& field) {
   if (train.record() != test.record())
     throw input_error(field + ": records of " + to_string(test.record())
                       + ", but the training records have " + to_string(train.record()));
 }
 
-/// `read` takes the name of a field: "features", "labels", "test_features", "test_labels".
+/// Builds data from arrays. `read` reads the arrays of a field: "features", "labels",
+/// "test_features" or "test_labels".
 template <class Read>
 job_data build_arrays(const proto::Job& job, bool test_files, const std::string& source,
                       Read read) {
@@ -151,7 +152,7 @@ job_data build_npy(const proto::Job& job) {
       const auto size = std::filesystem::file_size(path, none);
       bytes += none ? 0 : size;
     }
-    // Labels are copied anyway.
+    // Only features are mapped, because labels are copied anyway.
     const bool mapped = field.ends_with("features") && bytes >= map_from;
     array_parts result;
     for (const auto& path : paths)
@@ -202,7 +203,8 @@ job_data build_text(const proto::Job& job) {
   return result;
 }
 
-/// Without a limit, one wrong index in a line would make a model of many gigabytes.
+/// Largest number of features if the job does not state the number. Without this limit, one wrong
+/// index in a line would make a model of many gigabytes.
 constexpr std::size_t most_unstated_features = std::size_t{1} << 26;
 
 job_data build_libsvm(const proto::Job& job) {

@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// A number of records: `given` itself or, if it is below 1, that fraction of `count`.
+/// A number of records. This is `given` itself or, if `given` is below 1, this fraction of `count`.
 std::uint64_t records_of(double given, std::uint64_t count) {
   return static_cast<std::uint64_t>(given < 1 ? std::round(given * static_cast<double>(count))
                                               : given);
@@ -37,7 +37,7 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   const auto& split = data.split();
   const auto all = static_cast<double>(count);
   const auto asked = [&](double x) { return x < 1 ? x * all : x; };
-  // Compared before the conversion to integers, because larger numbers would overflow.
+  // The sum is checked before the conversion to integers, because larger numbers would overflow.
   if (asked(split.train()) + asked(split.validation()) + asked(split.test()) > all + 0.5)
     throw input_error(
       "data.split: train " + share_text(split.train())
@@ -78,8 +78,8 @@ namespace {
 /// No epoch has this number, so the split does not depend on the order of any epoch.
 constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
 
-/// Removes `count` records from a list at even distances and returns them. The others stay in
-/// order.
+/// Removes `count` records from a list at even distances and returns them. The remaining records
+/// keep their order.
 std::vector<std::uint64_t> take_evenly(std::vector<std::uint64_t>& from, std::uint64_t count) {
   std::vector<std::uint64_t> taken;
   std::vector<std::uint64_t> left;
@@ -98,7 +98,7 @@ std::vector<std::uint64_t> take_evenly(std::vector<std::uint64_t>& from, std::ui
   return taken;
 }
 
-/// Each part in the order of the file, so that neighbouring records are read together.
+/// Sorts each part in the order of the file, so that neighbouring records are read together.
 split_lists sorted(split_lists x) {
   std::ranges::sort(x.train);
   std::ranges::sort(x.validation);
@@ -133,7 +133,7 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
 
 namespace {
 
-/// Removes one record of each class that has one or two, and returns these records.
+/// Removes one record of each class that has only one or two records. Returns the removed records.
 /// @param from records sorted by class
 std::vector<std::uint64_t> take_rare(std::vector<std::uint64_t>& from,
                                      std::span<const std::int32_t> classes) {
@@ -156,8 +156,9 @@ std::vector<std::uint64_t> take_rare(std::vector<std::uint64_t>& from,
 } // namespace
 
 // Sorts shuffled records by class, then takes records at even distances for each part. Each part
-// thus gets its share of each class, give or take one record. A class of one or two records keeps
-// one for training, because a model cannot predict a class that it has not seen.
+// thus gets its share of each class, give or take one record. If a class has only one or two
+// records and enough other records are left, one of its records is used for training, because a
+// model cannot predict a class that it has not seen.
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> order(classes.size());

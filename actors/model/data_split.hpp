@@ -20,7 +20,8 @@ struct split_sizes {
 
 /// The sizes that Data.split gives for `count` records.
 /// @param test_files true if the source names test files.
-/// @throws input_error if the parts need more records than there are, or if a part gets none.
+/// @throws input_error if the parts need more records than the data has, or if a part gets no
+/// records.
 split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_files);
 
 /// Record numbers for training, validation and test. Each list is in ascending order.
@@ -30,8 +31,7 @@ struct split_lists {
   std::vector<std::uint64_t> test;
 };
 
-/// True if Data.split draws the parts at random. It does unless `shuffle` is false or the data is a
-/// text.
+/// True if Data.split draws the parts at random. False if `shuffle` is false, and for a text.
 bool is_shuffled(const proto::Data& data);
 
 /// Draws the parts at random with the seed of the split. All nodes get the same result.
@@ -49,13 +49,13 @@ split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
 split_lists lists_of(const proto::Data& data, std::uint64_t count,
                      const std::function<std::vector<std::int32_t>()>& classes);
 
-/// Splits a data set as the job describes. If `test` is given, it becomes the test records.
+/// Splits a data set as the job describes. If `test` is given, its records become the test records.
 /// @throws input_error like split_of; also if the job stratifies records without classes
 job_data apply_split(const proto::Data& data, const std::shared_ptr<const dataset>& whole,
                      std::shared_ptr<const dataset> test = nullptr);
 
 /// The first records are for training, the next for validation, the last for testing. If `test` is
-/// given, it is used for testing instead.
+/// given, its records are used for testing instead.
 job_data split_in_order(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
                         std::shared_ptr<const dataset> test = nullptr);
 

@@ -11,13 +11,14 @@ namespace troupe {
 namespace {
 
 constexpr std::uint32_t max_batch = 1U << 24;
-constexpr std::uint64_t max_digits = 10'000'000; // 7.8 GB
+constexpr std::uint64_t max_digits = 10'000'000; // they take 7.8 GB of memory
 constexpr std::uint32_t max_window = 1U << 20;
 constexpr std::uint32_t most_picture_size = 1U << 13;
 constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
 
-/// If there are test files, all records of the other files are for training or validation.
+/// Refuses a share for testing if there are test files, because all records of the other files are
+/// then for training or validation.
 void check_test_files(const proto::Data& data, bool test_files, const std::string& field,
                       problem_list& problems) {
   problems.require(!test_files || !data.split().has_test(), "data.split.test",

@@ -31,7 +31,7 @@ std::optional<std::uint32_t> take_number(std::string_view& text) {
   return result;
 }
 
-/// A job as cluster files name it.
+/// The job (kind of task) that has this name in cluster files.
 std::optional<job_kind> job_of(std::string_view name) {
   static constexpr std::pair<std::string_view, job_kind> jobs[] = {
     {"worker", job_kind::worker},           {"ps", job_kind::ps},
@@ -43,7 +43,7 @@ std::optional<job_kind> job_of(std::string_view name) {
   return std::nullopt;
 }
 
-/// Reads "GPU:1". `fail` throws.
+/// Reads a device such as "GPU:1". `fail(what)` throws an error.
 template <class Fail>
 device_name read_device(std::string_view rest, const Fail& fail) {
   device_name result;

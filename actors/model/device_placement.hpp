@@ -26,19 +26,20 @@ std::string to_string(const device_name& x);
 /// Reads "GPU:1" or "CPU:0". Throws input_error for other forms.
 device_name parse_device_name(const std::string& text);
 
-/// An entry of Job.device: these tasks compute on this device.
+/// An entry of Job.device. It says that some tasks compute on a device.
 struct device_entry {
   job_kind job = job_kind::worker;
-  /// Nothing: all tasks of the job.
+  /// The number of the task. Without a number, the entry is for all tasks of the job.
   std::optional<std::uint32_t> task;
   device_name device;
 };
 
-/// Reads "/job:worker/task:1/device:GPU:0", or `task:*`. The jobs are those of a cluster file:
-/// `chief` and `master` mean the coordinator. Throws input_error for other forms.
+/// Reads "/job:worker/task:1/device:GPU:0", or `task:*`. The names of jobs are those that cluster
+/// files use, so `chief` and `master` mean the coordinator. Throws input_error for other forms.
 device_entry parse_device(const std::string& text);
 
-/// The device of a task: that of the last entry that names it, or the CPU. The job is valid.
+/// The device of a task: the device of the last entry that names the task, or the CPU. The job must
+/// be valid.
 device_name device_of(const proto::Job& job, const task_name& task);
 
 } // namespace troupe

@@ -43,7 +43,7 @@ bool exact_solution::read_some() {
   return true;
 }
 
-// Expands sparse records: the sums are always dense.
+// Expands sparse records, because the sums are always dense.
 void exact_solution::read_sparse() {
   const auto entries = train_.entries(records_);
   row_starts_.assign(records_.size() + 1, 0);
@@ -76,7 +76,7 @@ exact_solution::result exact_solution::solve() const {
     throw input_error(dependence(found.dependent));
   result x;
   x.weights.assign(found.weights.begin(), found.weights.end());
-  // The weight of a sparse layer has a row for each feature.
+  // The weight matrix of a sparse layer is transposed: it has a row for each feature.
   if (train_.record().features == feature_kind::sparse)
     for (std::size_t i = 0; i < found.weights.size(); ++i)
       x.weights[i % features * train_.record().label_width + i / features] =

@@ -17,8 +17,9 @@ namespace troupe {
 ///
 /// with N samples, K targets, and a column of ones for the bias. Therefore W minimizes the sum of
 /// squared errors with the ridge weight_decay N K / 2. As in SGD, the ridge also applies to the
-/// bias, unless the bias is in a group (optimizer.group) with another weight decay. This makes no
-/// difference if features and targets have mean 0 (data.csv.standardize without categories).
+/// bias, unless the bias is in a group (optimizer.group) with another weight decay. The ridge on
+/// the bias makes no difference if features and targets have mean 0 (data.csv.standardize without
+/// categories).
 class exact_solution {
 public:
   /// `context` and `train` must outlive this object. The model of `context` must be linear
@@ -27,7 +28,7 @@ public:
   exact_solution(const job_context& context, const dataset& train,
                  std::vector<std::string> names = {});
 
-  /// Reads the next records, a few MiB at most. False once all are read.
+  /// Reads the next records, a few MiB at most. Returns false if no records are left.
   bool read_some();
 
   std::uint64_t samples_read() const noexcept { return next_; }
@@ -40,8 +41,8 @@ public:
   };
 
   /// Call this after all records have been read.
-  /// @throws input_error if the weights are not unique or values are not finite; it names the
-  /// columns
+  /// @throws input_error if the weights are not unique or values are not finite; the error names
+  /// the columns
   result solve() const;
 
 private:

@@ -29,7 +29,8 @@ namespace {
 /// Approximate size of a part, in bytes of features.
 constexpr std::size_t part_bytes = std::size_t{32} << 20;
 
-/// LIBSVM rows of a part; their sizes are not known before they are read.
+/// Number of LIBSVM rows in a part. It is fixed, because the sizes of the rows are not known before
+/// they are read.
 constexpr std::uint64_t sparse_rows_at_once = 8192;
 
 std::uint64_t rows_at_once(const record_shape& record) {
@@ -82,8 +83,8 @@ private:
   data_facts facts_;
   std::function<source()> open_;
   source now_;
-  std::uint64_t row_ = 0;   // of the array
-  std::uint64_t first_ = 0; // of all arrays
+  std::uint64_t row_ = 0;   // next row of the array
+  std::uint64_t first_ = 0; // rows read so far, of all arrays
 };
 
 array_features::source npy_source(const std::filesystem::path& path) {
@@ -233,7 +234,8 @@ private:
     out[k] = static_cast<float>(value);
   }
 
-  /// For a missing value.
+  /// Replaces a missing value as in training. Throws if the job or the trained weights do not allow
+  /// missing values.
   void replace(std::uint64_t record, std::size_t column, std::span<float> out) const {
     const bool refused = csv_.missing() == proto::REFUSE;
     const auto known = facts_.replacements.find(columns_[column].name);

@@ -15,7 +15,7 @@ namespace troupe {
 struct feature_part {
   /// Null after the last part.
   std::shared_ptr<const dataset> records;
-  /// Number of the records of the file before this part.
+  /// Number of records that precede this part in the file.
   std::uint64_t first = 0;
   /// For pictures: a file for each record, relative to the folder.
   std::vector<std::string> files = {};
@@ -31,17 +31,18 @@ public:
   virtual feature_part next() = 0;
 };
 
-/// Opens files of features. They have the format of the job's data: the path of an .npy, IDX, CSV
-/// or LIBSVM file, plain or gzip; several .npy files by `*` and `?`; an .npz file, with the job's
-/// name of the features; or a folder of pictures. Plain files are mapped, so they may be larger
-/// than the memory.
+/// Opens files of features, which have the format of the job's data. `path` names an .npy, IDX, CSV
+/// or LIBSVM file, plain or gzip; several .npy files, given with `*` and `?`; an .npz file, in
+/// which the array of features has the name that the job gives; or a folder of pictures. Plain
+/// files are mapped, so they may be larger than the memory.
 ///
-/// Features are scaled, and missing values replaced, as in training. Labels in a table or
-/// a LIBSVM file are ignored. So are the classes that subfolders of pictures stand for.
+/// Features are scaled, and missing values replaced, as in training. Labels in a table or a LIBSVM
+/// file are ignored. If pictures are in subfolders, the classes that the subfolders stand for are
+/// ignored as well.
 /// @param facts the training data
-/// @throws input_error that names the file or field: data without such a format (digits, text);
-/// records of another shape than in training; missing columns; an unknown category; the errors
-/// of the parsers, now or in next().
+/// @throws input_error that names the file or field: a kind of data that has no file of features
+/// (digits, text); records of another shape than in training; missing columns; an unknown category;
+/// the errors of the parsers, now or in next().
 std::unique_ptr<feature_files> open_features(const proto::Job& job, data_facts facts,
                                              const std::string& path);
 

@@ -28,7 +28,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return result;
 }
 
-/// The line (from 1) of the innermost field on the path that is in the text; 0 if there is none.
+/// The line (from 1) of the innermost field of the path that the text contains; 0 if the text
+/// contains none of its fields.
 int line_of(const std::string& path, const places& all) {
   const auto* here = &all;
   const auto* type = proto::Job::descriptor();

@@ -62,7 +62,7 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-/// A value as text; `index` counts only in a repeated field.
+/// A value as text. `index` is used only for a repeated field.
 std::string value_text(const Message& message, const FieldDescriptor& field, int index) {
   const auto& r = *message.GetReflection();
   const bool list = field.is_repeated();
@@ -119,8 +119,8 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
   const auto& access = *message.GetReflection();
   const bool set = access.HasField(message, &field);
   if (field.message_type() != nullptr) {
-    // For a member of a oneof, being set matters even if it is empty. For other messages it does
-    // not.
+    // A member of a oneof counts as soon as it is set, even if it is empty. Any other message
+    // counts only through its fields.
     if (field.containing_oneof() != nullptr && !set)
       return;
     if (field.containing_oneof() != nullptr)
@@ -156,7 +156,7 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
   }
 }
 
-/// Removes the fields that this kind of optimizer does not use, and writes out those whose default
+/// Removes the fields that this kind of optimizer does not use, and sets the fields whose default
 /// depends on the kind.
 void normalize(proto::Optimizer& x) {
   const auto kind = x.kind();
@@ -192,11 +192,11 @@ std::vector<flat_field> flatten(proto::Job job) {
     job.mutable_model()->set_onnx_structure(sha256_hex(as_byte_span(structure)));
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());
-  // Once the number of workers is known, the batch follows from the global batch.
+  // The batch is left out, because it follows from the global batch and the number of workers.
   if (job.data().has_global_batch())
     job.mutable_data()->clear_batch();
-  // False is not written: a job from before this field existed, when splits were always in order,
-  // thus keeps its canonical text.
+  // False is not written, so that a job from the time before this field existed keeps its canonical
+  // text. At that time, splits were always in order.
   if (job.data().has_split()) {
     const bool shuffled = is_shuffled(job.data());
     auto& split = *job.mutable_data()->mutable_split();

@@ -16,14 +16,14 @@ namespace troupe {
 
 namespace {
 
-/// Throws input_error if a batch normalization gets one number per channel (one sample, with one
-/// element per channel): all its results would be 0.
+/// Throws input_error if a batch normalization gets only one number per channel (one sample, with
+/// one element per channel), because all its results would be 0.
 void check_normalization(const job_context& x) {
   if (x.batch() > 1)
     return;
   const auto& nodes = x.model.graph->nodes();
   for (const auto& node : nodes) {
-    // The key is not 0 if the moments are over the batches of all workers.
+    // node.key is not 0 if the moments are computed over the batches of all workers.
     if (node.op != operation::channel_moments || node.key != 0)
       continue;
     const auto& read = nodes[node.inputs[0]];

@@ -48,7 +48,8 @@ struct job_context {
     return groups.rules.empty() ? group_rule{rule, 1} : groups.rules[groups.of_tensor[tensor]];
   }
 
-  /// The plan of `training` for a device with this table.
+  /// The options of the plan `training` for a device. The table lists the operations that this
+  /// device computes fused.
   plan_options training_options(const fusion_table& fusion) const;
 
   /// Number of samples in a batch.
@@ -71,7 +72,8 @@ struct job_context {
   std::vector<range> shards(std::size_t count) const;
   range shard(std::size_t index, std::size_t count) const { return shards(count)[index]; }
 
-  /// Buckets of the flat gradient, in the order in which the backward pass completes them.
+  /// The buckets of the flat gradient: ranges of elements, each exchanged as soon as the backward
+  /// pass has computed it. They are in the order in which the backward pass completes them.
   std::vector<range> buckets() const;
 
 private:
@@ -88,12 +90,14 @@ make_job_context(const proto::Job& job, const data_shape& data,
                  std::map<std::string, std::string> metadata = {},
                  std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
-/// Applies gradients to a range of parameters: an optimizer, its state, and its position in the
-/// learning-rate schedule. A step uses the rate at its middle. The rate is therefore not 0 in the
-/// first step of a warm-up or in the last step of a decay to 0.
+/// Applies gradients to a range of parameters. It holds the rules of the optimizer, their state,
+/// and the position in the learning-rate schedule. A step uses the learning rate at the middle of
+/// its samples. The rate is therefore not 0 in the first step of a warm-up or in the last step of a
+/// decay to 0.
 ///
-/// State tensors are not optimized: their updates follow their statistics. Frozen tensors do not
-/// change (parameter_kind). All other tensors are updated by the rule of their group.
+/// State tensors, such as running means, are not optimized. They follow the statistics of the
+/// batches. Frozen tensors do not change (parameter_kind). All other tensors are updated by the
+/// rule of their group.
 class range_updater {
 public:
   /// Changes to a plain update.
@@ -108,17 +112,19 @@ public:
     std::uint64_t moment_step = 0;
     /// See update_arguments::look_ahead.
     bool look_ahead = false;
-    /// Added to the gradient, all elements; or empty.
+    /// A vector that is added to the gradient, with all its elements; empty if nothing is added.
     std::span<const float> addend = {};
-    /// If not null: becomes false if an element of the gradient is not finite.
+    /// If this pointer is not null, apply() sets the value to false if an element of the gradient
+    /// is not finite.
     bool* finite = nullptr;
   };
 
   /// `where` must be a range of whole tensors if the optimizer requires that
   /// (optimizer::by_tensor). With `moment_apart`, the caller keeps the first moment and passes it
-  /// with each update. `on`: makes the updater of the device; empty: the CPU. A GPU may throw
-  /// device_error here and in all functions below that are not noexcept; see device_updater::apply
-  /// for the weights. `gradient_there` and `in_ring`: see updater_sizes.
+  /// with each update. `on` makes the updater of the device; if `on` is empty, the CPU makes the
+  /// updates. A GPU may throw device_error here and in each function below without noexcept;
+  /// device_updater::apply says what then happens to the weights. For `gradient_there` and
+  /// `in_ring`, see updater_sizes.
   range_updater(const job_context& context, range where, bool moment_apart = false,
                 const updater_maker& on = {}, bool gradient_there = false, bool in_ring = false);
 
@@ -140,11 +146,12 @@ public:
     apply(weights, gradient, samples, updated, terms{.factor = factor});
   }
 
-  /// Computes the same update, bit for bit, but out of place: the state does not change until
-  /// publish(). With 0 samples, neither the weights nor the state will change. Not available if the
-  /// caller keeps the moment.
+  /// Computes the update of apply(), bit for bit, but out of place: the state does not change until
+  /// publish(). With 0 samples, neither the weights nor the state will change. Must not be called
+  /// if the caller keeps the moment.
   /// @param updated must not overlap `weights`. If the updater's device holds the weights
-  /// (device_replica), both are empty, and so may be the gradient: see range_update
+  /// (device_replica), `weights` and `updated` are empty, and the gradient may be empty too: see
+  /// range_update
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, const terms& how);
   void stage(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
@@ -172,11 +179,11 @@ public:
   /// Number of updates so far, including those of earlier runs.
   std::uint64_t updates() const noexcept { return updates_; }
 
-  /// One slot of the optimizer's state, for all elements. Not available for a moment that the
-  /// caller keeps. Valid until the next call.
+  /// One slot (vector) of the optimizer's state, for all elements. The slot must not be a moment
+  /// that the caller keeps. Valid until the next call.
   std::span<const float> state(std::size_t slot) const { return device_->state(kept(slot)); }
 
-  /// Copies the newest weights from and to a device that holds them (device_replica).
+  /// Copy the newest weights from and to a device that holds them (device_replica).
   void read_weights(std::span<float> out) const { device_->read_weights(out); }
   void write_weights(std::span<const float> values) { device_->write_weights(values); }
 
@@ -186,8 +193,8 @@ public:
   bool sum_is_finite() { return device_->sum_is_finite(); }
   void clear_gradient() { device_->clear_gradient(); }
 
-  /// Continue from another run: after this number of samples and updates; and with that run's state
-  /// in a slot, for all elements.
+  /// Continue from another run. The first function sets the numbers of samples and updates of that
+  /// run. The second function sets one slot of the optimizer's state, for all elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;
     updates_ = updates;
@@ -198,7 +205,7 @@ public:
   }
 
 private:
-  /// The number of a slot among those that the device holds.
+  /// The number of a slot among the slots that the device holds.
   std::size_t kept(std::size_t slot) const noexcept {
     return slot - (apart_ && slot > *apart_ ? 1 : 0);
   }
@@ -211,7 +218,7 @@ private:
   std::uint64_t samples_ = 0;
   std::uint64_t updates_ = 0;
   std::vector<update_part> parts_;
-  /// For each of them, the factor on the learning rate.
+  /// For each part in `parts_`, the factor on the learning rate.
   std::vector<double> rate_scales_;
   /// The slot that the caller keeps, and the device does not hold.
   std::optional<std::size_t> apart_;

@@ -33,9 +33,9 @@ proto::Job load_job(const std::filesystem::path& path);
 /// Applies one `--set`: "optimizer.momentum=0.8", "protocol=RING", "model.layer[1].dense.units=64".
 ///
 /// Messages along the path are created as needed. Setting a member of a oneof replaces the previous
-/// member ("data.csv.path=..." makes the source a CSV file). A repeated field takes an index from 0
-/// to its size; its size appends an element. Strings are taken literally, without quotes. A message
-/// takes text format in braces ("learning_rate.cosine={}").
+/// member ("data.csv.path=..." makes the source a CSV file). A repeated field needs an index. An
+/// index equal to the field's size appends an element. Strings are taken literally, without quotes.
+/// The value of a message is text format in braces ("learning_rate.cosine={}").
 /// @throws input_error that quotes the assignment: no "=", an unknown field (nearest valid name),
 /// an index that is missing or out of range, a value of the wrong type (nearest valid enum value).
 /// The job is then unchanged.
@@ -58,9 +58,10 @@ void validate(const proto::Job& job, data_from data = data_from::job,
               std::span<const protocol_traits> own = {});
 
 /// The fields that must agree between nodes, and between a job and its weights, as text: model,
-/// data, optimizer, rate, protocol, epochs, seed, bounds, and sizes on the wire; but not the name,
-/// the output and time limits. A value equal to its default is left out, so that stating a default
-/// changes nothing. Paths stay unexpanded, because nodes may keep the data in different places.
+/// data, optimizer, rate, protocol, epochs, seed, bounds, and sizes on the wire. The name, the
+/// output and the time limits are not included. A value equal to its default is left out, so that a
+/// job that states a default has the same text. Variables in paths are not replaced, because nodes
+/// may keep the data in different places.
 std::string canonical_text(const proto::Job& job);
 
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.

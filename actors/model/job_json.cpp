@@ -25,8 +25,8 @@ using nlohmann::json;
 
 constexpr std::size_t longest_report = 16'384;
 
-/// Compares a JSON text with the schema, for errors that name the field's path. Protobuf's own
-/// errors do not always name it.
+/// Compares a JSON text with the schema, so that errors name the path of the field. Protobuf's own
+/// errors do not always name the path.
 class checker {
 public:
   explicit checker(std::string_view name) : name_(name) {}
@@ -156,8 +156,8 @@ private:
       report(path, "a whole number from 0 to " + std::to_string(largest), x);
   }
 
-  /// A number that fits into a float. Protobuf also accepts numbers as strings, but nothing here
-  /// needs that.
+  /// True for a number that fits into a float. Protobuf also accepts a number in a string, but jobs
+  /// do not need this.
   static bool is_real(const json& x) {
     return x.is_number() && std::abs(x.get<double>()) <= std::numeric_limits<float>::max();
   }

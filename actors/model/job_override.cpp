@@ -137,7 +137,7 @@ void set_field(Message& message, const FieldDescriptor& field, const path_step& 
   set_scalar(message, field, value, fail);
   if (!field.is_repeated())
     return;
-  // The value was appended: move it to its index.
+  // The value was appended to the list. It now moves to its index.
   const auto& access = *message.GetReflection();
   const int last = access.FieldSize(message, &field) - 1;
   if (*step.index == last)

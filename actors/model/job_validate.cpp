@@ -144,7 +144,7 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
 void check_learning_rate(const proto::Job& job, problem_list& problems) {
   const auto& rate = job.learning_rate();
   for (const auto& problem : problems_of(unchecked_learning_rate(job)))
-    if (problem.field != "epochs") // checked for every job
+    if (problem.field != "epochs") // is checked elsewhere, for every job
       problems.add(problem.field, problem.text);
   problems.require(!(rate.warmup_epochs() > static_cast<float>(job.epochs())),
                    "learning_rate.warmup_epochs", "longer than the job's epochs");
@@ -212,7 +212,8 @@ void check_precision(const proto::Job& job, problem_list& problems) {
                          "scales its own; use BFLOAT16, or leave out sync");
 }
 
-/// More than any machine has processors, but not enough threads to exhaust a machine.
+/// Largest number of threads. No machine has more processors, and this many threads do not exhaust
+/// a machine.
 constexpr std::uint32_t most_threads = 1024;
 
 void check_runtime(const proto::Runtime& runtime, problem_list& problems) {

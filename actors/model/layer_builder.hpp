@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// The output of a layer: one expression if training and testing compute the same, otherwise two
-/// over the same variables.
+/// The output of a layer. If training and testing compute the same, both members are the same
+/// expression. Otherwise, they are two expressions over the same variables.
 struct layer_output {
   expression training;
   expression testing;
@@ -28,7 +28,7 @@ class layer_builder {
 public:
   /// @param vocabulary the number of tokens in the data, for embeddings; 0 if the data has no
   /// tokens
-  /// @param choice is consulted for each variable
+  /// @param choice decides for each variable whether it is trained
   layer_builder(graph& owner, std::size_t vocabulary, parameter_choice& choice)
     : graph_(owner), vocabulary_(vocabulary), choice_(choice) {}
 

@@ -15,11 +15,11 @@ struct input_count {
   std::string text = "one input";
 };
 
-/// Depends on the kind of the layer.
+/// The number of inputs that a layer of this kind may have.
 input_count inputs_needed(const proto::Layer& layer);
 
-/// Adds the problems of a layer's fields, except for its name and inputs. Shapes are checked when
-/// the model is built.
+/// Adds the problems of a layer's fields to `problems`, except problems of its name and inputs.
+/// Shapes are checked when the model is built.
 /// @param path of the layer: "model.layer[0]".
 void check_layer(const proto::Layer& layer, const std::string& path, problem_list& problems);
 

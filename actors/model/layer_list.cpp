@@ -37,8 +37,8 @@ public:
 private:
   using scope = std::map<std::string, std::size_t>;
 
-  /// Lists the layers of a block or a model. The first one reads `input`. Returns the output of the
-  /// last one.
+  /// Lists the layers of a block or a model. The first layer reads `input`. Returns the output of
+  /// the last layer.
   std::size_t list(const RepeatedPtrField<proto::Layer>& layers, const std::string& prefix,
                    const std::string& path, std::size_t input) {
     auto& names = scopes_.emplace_back();
@@ -163,8 +163,9 @@ private:
     return features;
   }
 
-  /// Skipped if an input was not found, or if the list was cut short: otherwise, a layer with a
-  /// misspelt name would also be reported as unread.
+  /// Reports layers that no other layer reads. Does nothing if an input was not found or if the
+  /// list was cut short, because a layer with a misspelt name would then also be reported as
+  /// unread.
   void check_readers() {
     if (lost_ || stopped_)
       return;

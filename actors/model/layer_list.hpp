@@ -23,16 +23,16 @@ struct listed_layer {
 /// Largest number of layers of a model. Layers of a block count as often as the block is repeated.
 inline constexpr std::size_t most_layers = 4096;
 
-/// Lists the layers in the order of computation: each layer reads earlier ones. The last layer
-/// produces the output. The result refers to `model`.
+/// Lists the layers in the order of computation, so that each layer reads only earlier layers. The
+/// last layer produces the output. The result refers to `model`.
 ///
-/// Adds to `problems`: names that are missing, invalid, taken or reserved; inputs that are unknown
-/// or defined below; a wrong number of inputs for the kind; layers without a kind, or that no layer
-/// reads; numbers out of range; blocks that are empty or nested too deeply; too many layers. If
-/// there are problems, the list must not be used.
+/// Adds to `problems`: names that are missing, invalid, taken or reserved; inputs that are unknown,
+/// or defined further down in the list; a wrong number of inputs for the kind; layers that have no
+/// kind; layers that no other layer reads; numbers out of range; blocks that are empty or nested
+/// too deeply; too many layers. If there are problems, the list must not be used.
 std::vector<listed_layer> list_layers(const proto::Model& model, problem_list& problems);
 
-/// Like `list_layers`, but throws input_error with all problems.
+/// Like the function above, but throws input_error with all problems.
 std::vector<listed_layer> list_layers(const proto::Model& model);
 
 /// The name of a layer in a list of layers: its own name, or kind and position, such as "dense_1".

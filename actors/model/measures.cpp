@@ -11,12 +11,14 @@ namespace troupe {
 
 namespace {
 
-/// A larger matrix is unreadable, and would make each line of metrics.jsonl long.
+/// Largest number of classes of a confusion matrix. A larger matrix is unreadable, and would make
+/// each line of metrics.jsonl long.
 constexpr std::size_t most_confused = 100;
 
 constexpr std::size_t top = 5;
 
-/// The class with the largest output. A single output is that of class 1; class 0 has 0.
+/// The class with the largest output. A single output belongs to class 1, and class 0 then has the
+/// output 0.
 std::size_t chosen(std::span<const float> outputs) {
   if (outputs.size() == 1)
     return outputs[0] > 0 ? 1 : 0;
@@ -82,7 +84,8 @@ void measurer::add(std::span<const std::int32_t> labels, std::span<const float> 
   classes_ = std::max<std::size_t>(units, 2);
   if (confusion_.empty() && (wants(proto::F1) || wants(proto::CONFUSION)))
     confusion_.resize(classes_ * classes_);
-  // With such a label or output, the loss is not finite, and the error about the loss names it.
+  // If a label is not a class, or if an output is not finite, the loss is not finite either, and
+  // the error about the loss reports the problem.
   const auto is_class = [this](std::int32_t x) { return x >= 0 && std::cmp_less(x, classes_); };
   if (!std::ranges::all_of(outputs, [](float x) { return std::isfinite(x); })) {
     broken_ = true;
@@ -143,7 +146,7 @@ double measurer::f1() const {
   return sum / static_cast<double>(used);
 }
 
-// The sum of the ranks of class 1. Equal scores share the mean of their ranks.
+// Computed from the sum of the ranks of class 1. Equal scores share the mean of their ranks.
 std::optional<double> measurer::auc() const {
   auto sorted = scores_;
   std::ranges::sort(sorted);

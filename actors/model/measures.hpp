@@ -15,15 +15,15 @@ namespace troupe {
 struct data_shape;
 struct built_model;
 
-/// Measures of a model on a data set, in addition to its loss and accuracy. Only those that the job
-/// asks for (evaluate.measure) are present. Ignored labels do not count. If an output is not
-/// finite, only the perplexity is present.
+/// Measures of a model on a data set, in addition to its loss and accuracy. Only the measures that
+/// the job asks for (evaluate.measure) are present. Ignored labels do not count. If an output is
+/// not finite, only the perplexity is present.
 struct measured {
   /// Share of the labels that are among the five classes with the largest outputs. If outputs are
   /// equal, the lower class comes first.
   std::optional<double> top_5;
-  /// Two classes: the probability that a record of class 1 has a larger output than one of class 0;
-  /// equal outputs count half (Mann and Whitney, 1947). Absent if a class has no records.
+  /// For two classes, the probability that a record of class 1 has a larger output than a record of
+  /// class 0. Equal outputs count half (Mann and Whitney, 1947). Absent if a class has no records.
   std::optional<double> auc;
   /// Mean over the classes of 2 true positives / (labels + predictions). Classes that occur neither
   /// as label nor as prediction are left out.
@@ -43,7 +43,7 @@ struct measured {
 /// classes.
 void check_measures(const proto::Job& job, const data_shape& data, const built_model& model);
 
-/// Collects what the measures of a job need, group by group.
+/// Computes the measures of a job. Records are added group by group.
 class measurer {
 public:
   explicit measurer(const proto::Job& job);
@@ -54,7 +54,7 @@ public:
   /// @param outputs (labels, units); one unit means two classes
   void add(std::span<const std::int32_t> labels, std::span<const float> outputs);
 
-  /// The measures of everything added. `loss` is the mean loss.
+  /// The measures over all records added so far. `loss` is their mean loss.
   measured result(double loss) const;
 
 private:

@@ -158,7 +158,7 @@ shape label_dims(const record_shape& data) {
   return one ? shape{} : shape{static_cast<std::int64_t>(data.label_elements())};
 }
 
-/// Such as "conv2d relu".
+/// The kind and the activation of a layer, such as "conv2d relu".
 std::string kind_in_words(const proto::Layer& layer) {
   auto activation = proto::NONE;
   if (layer.has_dense())

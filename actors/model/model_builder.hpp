@@ -15,7 +15,7 @@ namespace troupe {
 /// The description of a layer, for people.
 struct built_layer {
   std::string name;
-  /// Such as "conv2d relu".
+  /// The kind and the activation, such as "conv2d relu".
   std::string kind;
   /// Shapes of its inputs and its output.
   std::vector<shape> inputs;
@@ -37,7 +37,8 @@ struct built_model {
                        ///< units): logits with softmax cross-entropy
   expression loss;     ///< loss when testing: scalar, summed over the samples of the run
   expression correct;  ///< number of labels that are classified correctly; not valid() for targets
-  /// The loss when training. It differs from `loss` if there is dropout or batch normalization.
+  /// The loss when training. It differs from `loss` if the model has dropout or batch
+  /// normalization.
   expression training_loss;
   /// All layers in the order of computation, with blocks unrolled.
   std::vector<built_layer> layers;

@@ -91,7 +91,7 @@ void copy_tensor(const safetensors_entry& from, std::span<float> to) {
   }
 }
 
-/// The type of a tensor in the file if it can become F32, otherwise F32.
+/// The type of a tensor in the file, if this type can be converted to F32. Otherwise F32.
 safetensors_dtype readable_type(const safetensors_file& file, const std::string& name) {
   using enum safetensors_dtype;
   const auto* found = file.find(name);
@@ -116,7 +116,7 @@ bool fits_any(const std::vector<std::string>& patterns, const std::string& name)
   return std::ranges::any_of(patterns, [&](auto& x) { return matches_glob(x, name); });
 }
 
-/// The name of a tensor of the model in the file.
+/// The name that a tensor of the model has in the file.
 std::string name_in_file(const tensor_choice& choice, const std::string& name) {
   for (const auto& [model, file] : choice.renames)
     if (name.starts_with(model))

@@ -32,17 +32,19 @@ struct model_contents {
 
 /// Which tensors of a weights file a model takes. Names are patterns as in matches_glob().
 struct tensor_choice {
-  /// Names in the model; empty: all.
+  /// Patterns for names in the model. If there are none, all names match.
   std::vector<std::string> only;
   std::vector<std::string> except;
-  /// Beginnings of names in the model, and in the file. The first that fits applies.
+  /// Pairs of beginnings of names: the beginning in the model, and the one in the file. The first
+  /// pair that fits a name applies.
   std::vector<std::pair<std::string, std::string>> renames;
 };
 
 /// The tensors that were not taken from a weights file.
 struct tensors_left {
   std::size_t taken = 0;
-  /// Tensors of the model that the choice names, but the file lacks.
+  /// Tensors of the model that the choice names but the file does not contain, by the names that
+  /// they should have in the file.
   std::vector<std::string> missing;
   /// Tensors of the file that the model does not use.
   std::vector<std::string> unused;
@@ -70,8 +72,8 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
 model_contents read_model(std::span<const std::byte> bytes, const layout& parameters,
                           std::string_view name);
 
-/// Reads some tensors of such a file into the flat parameter vector. All other values do not
-/// change.
+/// Reads the tensors of a weights file that `choice` selects into the flat parameter vector. All
+/// other values do not change.
 /// @throws input_error that names `name` if a pattern fits no tensor of the model, if tensors have
 /// another shape (it lists all of them), or if no tensor fits at all.
 tensors_left read_tensors(std::span<const std::byte> bytes, const layout& parameters,

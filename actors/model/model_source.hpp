@@ -31,13 +31,13 @@ struct onnx_head {
 };
 
 /// Appends the computation of the job's ONNX model to the graph of `features`, (batch, dims...).
-/// @throws input_error like import_onnx; also if the features do not fit the model's input, which
-/// must be the only one
-/// @param choice is consulted for each tensor of the model
+/// @throws input_error like import_onnx; also if the features do not fit the model's input, or if
+/// the model has several inputs
+/// @param choice decides for each tensor of the model whether it is trained
 onnx_head add_onnx(const proto::Model& model, expression features, parameter_choice& choice);
 
-/// The initial weights, from the file that the job names or from its ONNX model. Nothing if the
-/// layers' initializers determine them.
+/// The initial weights, from the file that the job names or from its ONNX model. The result is
+/// empty if the initializers of the layers determine the weights.
 /// @param notices receives a notice for the tensors of the file that were left out
 /// @throws input_error that lists every tensor that is missing, unexpected, or of a different
 /// shape; with partial_weights, like read_tensors

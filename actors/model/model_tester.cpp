@@ -16,7 +16,7 @@ constexpr std::size_t most_rows = 256;
 /// if they train with a small batch.
 constexpr std::size_t small_bytes = std::size_t{64} << 20;
 
-/// Activations, and the records themselves.
+/// Bytes that the activations and the records themselves take.
 std::size_t bytes_of(const plan& x, const record_shape& record) {
   return x.arena_elements() * sizeof(float) + record_buffer::memory_bytes(record, x.max_rows());
 }

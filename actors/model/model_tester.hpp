@@ -18,7 +18,8 @@ namespace troupe {
 struct test_result {
   /// Mean over the records.
   double loss = 0;
-  /// Share of the labels that are classified correctly, without ignored ones. For classes only.
+  /// Share of the labels that are classified correctly. Ignored labels do not count. For classes
+  /// only.
   std::optional<double> accuracy;
   /// The measures of evaluate.measure.
   measured measures = {};
@@ -39,7 +40,7 @@ struct tested_records {
 
 /// Tests the weights of a job's model on data. The coordinator uses it after each epoch, and
 /// `troupe predict` uses it on a file. The same weights and data give the same bits on one kind of
-/// device. One run at a time.
+/// device. Only one run at a time may be active.
 class model_tester {
 public:
   /// On the CPU.

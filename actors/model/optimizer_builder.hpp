@@ -33,14 +33,15 @@ struct parameter_groups {
 };
 
 /// A trainable tensor belongs to the first group that matches it.
-/// @throws input_error with a line for each group without a tensor: it matches no parameter
-/// (similar names are suggested), no trained parameter, or only parameters of earlier groups
+/// @throws input_error with a line for each group that gets no tensor, because it matches no
+/// parameter (similar names are suggested), only parameters that are not trained, or only
+/// parameters of earlier groups
 parameter_groups build_groups(const proto::Optimizer& options, const layout& parameters);
 
 /// Builds the learning-rate schedule of a job. A cosine schedule needs the number of epochs.
 /// @throws input_error that names the field if a value makes no sense.
 learning_rate build_learning_rate(const proto::Job& job);
-/// The same without the check, for a job that is being validated.
+/// Like build_learning_rate(), but without the check, for a job that is being validated.
 learning_rate unchecked_learning_rate(const proto::Job& job);
 
 } // namespace troupe

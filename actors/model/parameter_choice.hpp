@@ -24,8 +24,9 @@ public:
   const std::map<std::string, std::string>& frozen() const noexcept { return frozen_; }
 
   /// Checks the patterns. Call it after all parameters.
-  /// @throws input_error in which each line begins with a field's path: a pattern matches nothing
-  /// (similar names are suggested) or has no effect; no parameter is left to train
+  /// @throws input_error if a pattern matches nothing (similar names are suggested) or has no
+  /// effect, or if no parameter is left to train. Each line of the error begins with a field's
+  /// path.
   void check() const;
 
 private:
@@ -33,7 +34,8 @@ private:
   std::vector<std::string> names_;
   std::map<std::string, std::string> frozen_;
   bool trains_ = false;
-  /// For each pattern: true if it matched a parameter; true if it made an exception.
+  /// For each pattern of model.freeze: true if it matched a parameter. For each pattern of
+  /// model.train: true if a parameter is trained because of it.
   std::vector<bool> freezes_;
   std::vector<bool> excepts_;
 };

@@ -111,7 +111,8 @@ std::string describe_async_ps(const proto::Job& job) {
 
 void adapt_async_ps(const proto::Job& job, protocol_traits& row) {
   row.holds_back = job.async_ps().buffer() > 1;
-  // A rejected batch is trained again before the next one.
+  // With max_staleness, a gradient may be rejected. Its batch is then trained again before the next
+  // batch, so nothing can be computed ahead.
   row.overlaps = job.pull_ahead() > 0 && !job.async_ps().has_max_staleness();
 }
 
@@ -143,7 +144,8 @@ std::string describe_sync_ps(const proto::Job& job) {
                                                      : "trained again");
 }
 
-// With backup workers, workers are not in step: a step does not wait for the slowest ones.
+// With backup workers, workers are not in step, because a step does not wait for the slowest
+// workers.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
   row.in_step = row.sums_over_workers = !backup;
@@ -156,9 +158,10 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   row.in_pieces = !backup && rule.clip_norm() == 0 && rule.kind() != proto::LAMB;
 }
 
-// Counts vectors for: the sum of buffered gradients; one moment per worker (and step ahead) instead
-// of a single one; the versions that workers read; and for DC, the squares and the corrected
-// gradient.
+// The additional vectors are: with a buffer, the sum of the buffered gradients; with AUTO, one
+// moment per worker (and per step ahead) instead of a single moment; with GAP_AWARE, the versions
+// of the weights that the workers have read; with DC, these versions, the squares of the gradients
+// and the corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (job.async_ps().buffer() > 1)
     return 1;
@@ -196,7 +199,8 @@ std::string text_of_local_sgd(const proto::Job& job) {
     + ", rate " + number_text(x.rate()) + momentum;
 }
 
-// Fast workers get more data than slow ones. The run needs all workers, because they hold replicas.
+// With CONTRIBUTE, fast workers make more steps than slow workers. The run needs all workers,
+// because they hold replicas.
 void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
   row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
   row.needs_all = true;
@@ -226,8 +230,8 @@ void check_ssp(const proto::Job& job, problem_list& problems) {
                      + std::to_string(bound) + ", or a larger ssp.staleness");
 }
 
-// Like async_shard_state. Without slack, it counts the versions that slower workers have yet to
-// read.
+// Like async_shard_state. With a staleness bound of 0, it also counts the versions of the weights
+// that slower workers have not read yet.
 std::size_t ssp_shard_state(const proto::Job& job, std::size_t workers) {
   return async_shard_state(job, workers) + (job.ssp().staleness() == 0 ? 2 : 0);
 }
@@ -274,10 +278,10 @@ void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem
         "and makes gradients more stale");
 }
 
-/// Layers that normalize over all workers need all of them in the same step.
+/// Checks layers that normalize over all workers. They need all workers in the same step.
 void check_synchronized_layers(const proto::Job& job, const protocol_traits& row,
                                problem_list& problems) {
-  problem_list of_layers; // Ignored here: the check of the model reports them.
+  problem_list of_layers; // Not used, because the check of the model reports them.
   const auto layers = list_layers(job.model(), of_layers);
   if (row.sums_over_workers || !of_layers.empty())
     return;
@@ -396,7 +400,7 @@ std::span<const protocol_traits> builtin_traits() {
         },
       .validate = check_hogwild,
       .memory = {.worker = 2, .shard = 0},
-      // The weights that all workers write.
+      // One vector: the weights, which all workers write.
       .shard_state = [](const proto::Job&, std::size_t) -> std::size_t { return 1; },
     },
     {

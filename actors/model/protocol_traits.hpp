@@ -21,8 +21,9 @@ enum class weights_at {
   workers, ///< each worker holds a replica of all parameters
 };
 
-/// Memory of a protocol in vectors as long as the parameters of a task. It is needed in addition to
-/// the versions of the weights, the optimizer's state and the gradient that is being computed.
+/// The memory that a protocol needs in addition to the versions of the weights, the optimizer's
+/// state and the gradient that is being computed. The unit is a vector as long as the parameters of
+/// a task.
 struct protocol_memory {
   /// For a worker with peers.
   std::size_t worker = 0;
@@ -36,7 +37,7 @@ struct protocol_traits {
   /// The name in reports and on the command line: "async_ps".
   std::string name;
   weights_at weights = weights_at::shards;
-  /// True if every step needs all workers: all of them make the same number of steps.
+  /// True if every step needs all workers. All workers then make the same number of steps.
   bool in_step = false;
   /// True if the run ends when a worker is lost. This is always so for protocols with `in_step`.
   bool needs_all = false;
@@ -50,37 +51,42 @@ struct protocol_traits {
   bool adds_on_gpus = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;
-  /// True if shard 0 needs to know which workers hold no lease (proto::IdleWorkers).
+  /// True if shard 0 needs to know which workers hold no lease, that is, no range of samples to
+  /// train (proto::IdleWorkers).
   bool tells_idle = false;
   /// True if shards buffer gradients before they make an update. At the end of an epoch, all shards
   /// are told that all workers are idle, and make an update with the gradients in the buffer.
   bool holds_back = false;
-  /// True if a worker computes its next gradient while its last one is being decided.
+  /// True if a worker computes its next gradient before other tasks have accepted or rejected its
+  /// last one.
   bool overlaps = false;
   /// True if workers and shards that send payloads over connections exchange them in pieces.
   bool in_pieces = false;
-  /// True if the first rank may change the counts of other ranks until it has reported. The others
-  /// are asked for their reports afterwards.
+  /// True if the first rank of the workers may change the counts of other ranks until it has sent
+  /// its final report. The other ranks are asked for their reports afterwards.
   bool first_reports_alone = false;
-  /// Largest pull_ahead. 0 if workers do not pull weights while they compute.
+  /// Largest value of Job.pull_ahead. 0 if workers do not pull weights while they compute.
   std::uint32_t most_ahead = 0;
-  /// The tasks that decide about a gradient, as text: "parameter server".
+  /// The tasks that decide whether a gradient is applied, as text: "parameter server".
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.
   std::function<std::string(const proto::Job&)> exchange;
   /// The job field that only this protocol reads; empty if there is none.
   std::string settings = {};
-  /// Checks that field. Called if the job has this protocol. Null if there is nothing to check.
+  /// Checks the field named by `settings`. Called if the job has this protocol. Null if there is
+  /// nothing to check.
   std::function<void(const proto::Job&, problem_list&)> validate = {};
-  /// Checks that field against the number of workers, once it is known. Null if there is nothing to
-  /// check.
+  /// Checks the same field against the number of workers, as soon as this number is known. Null if
+  /// there is nothing to check.
   std::function<void(const proto::Job&, std::size_t workers, problem_list&)> validate_workers = {};
-  /// Adjusts these traits to the job's field. Null if there is nothing to adjust.
+  /// Adjusts these traits to the job's values in the field `settings`. Null if there is nothing to
+  /// adjust.
   std::function<void(const proto::Job&, protocol_traits&)> adapt = {};
   /// Number of gradients that form an update, for this number of workers. Null: see
   /// gradients_of_step().
   std::function<std::size_t(const proto::Job&, std::size_t workers)> step_gradients = {};
-  /// Null if a worker waits in every step. See waits_after().
+  /// Number of steps between two waits of a worker: see waits_after(). Null if a worker waits in
+  /// every step.
   std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
   protocol_memory memory = {};
   /// Number of additional vectors of optimizer state on a shard, for this number of workers. Null
@@ -114,7 +120,7 @@ std::vector<std::string> protocol_names(std::span<const protocol_traits> own = {
 const protocol_traits* find_traits(const proto::Job& job,
                                    std::span<const protocol_traits> own = {});
 
-/// The same, but throws input_error if there are none; the error lists the known names.
+/// Like find_traits(), but throws input_error if there are none; the error lists the known names.
 const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol_traits> own = {});
 
 /// The traits, adjusted to this job: see protocol_traits::adapt.
@@ -124,7 +130,7 @@ protocol_traits adapted_traits(const proto::Job& job, std::span<const protocol_t
 void check_workers(const proto::Job& job, std::size_t workers,
                    std::span<const protocol_traits> own = {});
 
-/// Checks the job's protocol and its field. Refuses the fields of other protocols.
+/// Checks the job's protocol and the field of its settings. Refuses the fields of other protocols.
 void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
                     problem_list& problems);
 

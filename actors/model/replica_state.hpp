@@ -12,18 +12,19 @@
 namespace troupe {
 
 /// True if the workers divide the optimizer's state (ring.shard_optimizer). Each worker then holds
-/// only the state for its part of each bucket.
+/// only the state for its part of each bucket (job_context::buckets).
 bool divides_state(const job_context& context, std::size_t workers);
 
-/// What a worker on a GPU keeps in its memory between steps.
+/// What a worker on a GPU keeps in the GPU's memory between steps.
 ///
 /// The weights stay there if the protocol permits it (protocol_traits::replica_on_gpu), and if each
-/// worker updates all of them by itself with the bits of the CPU: so not with
-/// `ring.shard_optimizer`, LAMB or a moving average.
+/// worker updates all weights by itself and gets the same bits as the CPU. Therefore they do not
+/// stay there with `ring.shard_optimizer`, LAMB or a moving average.
 ///
-/// The gradients also stay there if no other worker needs them (LOCAL_SGD, or one worker), or if
-/// the workers add them up on their GPUs, and if nothing computes with them on the host: so not
-/// with `accumulate`, FLOAT16 or, in RING, `optimizer.clip_norm`.
+/// The gradients also stay there if two conditions hold. First, no other worker needs them
+/// (LOCAL_SGD, or one worker), or the workers add them up on their GPUs. Second, nothing computes
+/// with them on the host. The second condition excludes `accumulate`, FLOAT16 and, in RING,
+/// `optimizer.clip_norm`.
 /// @param in_ring true if all workers are in a device_ring
 residence residence_of(const job_context& context, std::size_t workers, bool in_ring = false);
 
@@ -32,7 +33,8 @@ bool adds_on_gpus(const job_context& context, std::size_t workers);
 
 /// The parts of the parameters that the workers send for a checkpoint or an evaluation, in
 /// ascending order. Only for protocols whose workers hold the weights. Each worker sends an equal
-/// part. If the state is divided, each worker sends such a part of every bucket.
+/// part of the parameters. If the state is divided, each worker sends an equal part of every
+/// bucket.
 std::vector<range> replica_parts(const job_context& context, std::size_t workers);
 
 /// Number of vectors, each as long as the parameters, that a worker holds for an outer optimizer:
@@ -44,8 +46,8 @@ std::size_t outer_vectors(const proto::Job& job);
 /// own_state() of each worker.
 std::vector<std::string> state_names(const job_context& context, std::size_t workers);
 
-/// How many of these names, the last ones, belong to one worker each. 0 if there is only one
-/// worker, because the optimizer's state is already its own.
+/// The number of names at the end of state_names() that belong to one worker each. 0 if there is
+/// only one worker, because the optimizer's state is already its own.
 std::size_t own_states(const job_context& context, std::size_t workers);
 
 /// The name of a slot of a worker's own optimizer: "worker_1/exp_avg".

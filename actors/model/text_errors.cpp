@@ -49,7 +49,8 @@ const EnumDescriptor* find_enum(const std::string& field) {
   return nullptr;
 }
 
-/// Rewrites Protobuf's message about a value that is not a number, or too large; empty for others.
+/// Rewrites Protobuf's message about a value that is not a number, or too large. Returns an empty
+/// text for any other message.
 std::string words_for_number(const std::string& message) {
   constexpr std::string_view too_large = "Integer out of range (";
   constexpr std::pair<std::string_view, std::string_view> wrong[] = {
@@ -98,7 +99,7 @@ void text_errors::AddError(int line, int column, const std::string& message) {
 
 namespace {
 
-/// `kind: ADAM` for the name "adam", if a field of `type` has this value.
+/// Finds a field of `type` with this value. For the name "adam", the result is `kind: ADAM`.
 std::string find_choice(std::string name, const Descriptor& type) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
   for (int i = 0; i < type.field_count(); ++i) {

@@ -44,7 +44,7 @@ std::int32_t draw_token(std::span<const float> logits, double temperature, doubl
     if (left < 0)
       return static_cast<std::int32_t>(i);
   }
-  // Reached through rounding, or if a logit is NaN.
+  // The loop ends without a token because of rounding, or if a logit is NaN.
   return static_cast<std::int32_t>(best - logits.begin());
 }
 

@@ -13,8 +13,8 @@ namespace troupe {
 
 /// Continues texts. The model predicts the next token at each position of a window of tokens, and
 /// must not look ahead (recurrent layers, causal attention). When the window is full, the oldest
-/// tokens are dropped. On one kind of device, the same weights, prompt and seed give the same
-/// text. Not thread-safe: one run at a time.
+/// tokens are dropped. On one kind of device, the same weights, prompt and seed give the same text.
+/// Not thread-safe: only one run at a time may be active.
 class text_generator {
 public:
   struct options {

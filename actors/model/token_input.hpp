@@ -7,10 +7,10 @@
 
 namespace troupe {
 
-/// If the model reads tokens (its features go into an embedding, or its ONNX input takes whole
-/// numbers): the number of different tokens that it knows, or 0 if the data determines it. For an
-/// ONNX model, this is the number of rows of the table that the input selects from, if there is
-/// one. Nothing if the model reads numbers.
+/// The number of different tokens that the model knows, or 0 if the data determines this number.
+/// For an ONNX model, this is the number of rows of the table that the input selects from, if there
+/// is one. A model reads tokens if its features go into an embedding, or if its ONNX input takes
+/// whole numbers. For any other model, the result is empty.
 std::optional<std::size_t> token_input(const proto::Model& model);
 
 } // namespace troupe

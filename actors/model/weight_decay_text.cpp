@@ -12,12 +12,12 @@ namespace troupe {
 
 namespace {
 
-/// An estimator of scikit-learn, and the parameter of it that weight decay sets.
+/// An estimator of scikit-learn, and its parameter that corresponds to weight decay.
 struct estimator {
   std::string_view name;
   std::string_view parameter;
   double value = 0;
-  /// True if it minimizes the same as the job, with this value.
+  /// True if the estimator with this value minimizes the same function as the job.
   bool same = true;
 };
 
@@ -32,8 +32,9 @@ bool decays_in_loss(const proto::Job& job) {
   return job.solver() == proto::EXACT || (kind != proto::ADAMW && kind != proto::LAMB);
 }
 
-// The job minimizes the mean loss + decay / 2 |w|^2. Ridge minimizes the sum of squared errors
-// + alpha |w|^2. The others minimize C times the sum of the losses + |w|^2 / 2.
+// The job minimizes the mean loss + decay / 2 |w|^2. Ridge minimizes the sum of squared errors +
+// alpha |w|^2. LogisticRegression and the support vector machines minimize C times the sum of the
+// losses + |w|^2 / 2.
 estimator estimator_of(const job_context& context, double decay) {
   const auto& model = context.job.model();
   const auto& data = context.data;
@@ -41,8 +42,8 @@ estimator estimator_of(const job_context& context, double decay) {
   const double c = 1 / (decay * static_cast<double>(data.train_records));
   switch (model.loss()) {
   case proto::SOFTMAX_CROSS_ENTROPY:
-    // For two classes, scikit-learn has one output: the difference of the two here, whose weights
-    // have half the penalty.
+    // For two classes, scikit-learn has one output, which is the difference of this model's two
+    // outputs. The weights of this difference have half the penalty.
     return {"LogisticRegression", "C", model.layer(0).dense().units() == 2 ? 2 * c : c,
             data.labels_per_record == 1 && model.label_smoothing() == 0
               && !model.has_ignored_label()};
@@ -58,14 +59,14 @@ estimator estimator_of(const job_context& context, double decay) {
   }
 }
 
-/// True if all features and targets have mean 0. Then the intercept of squared errors is 0.
+/// True if all features and targets have mean 0. With squared errors, the intercept is then 0.
 bool no_intercept(const proto::Job& job) {
   const auto& csv = job.data().csv();
   return job.model().loss() == proto::MEAN_SQUARED_ERROR && csv.standardize()
     && csv.categories().empty();
 }
 
-/// 0 for a tensor that is not trained.
+/// The weight decay of a tensor; 0 if the tensor is not trained.
 double decay_of(const job_context& context, std::size_t tensor) {
   const bool trained = context.parameters().entries()[tensor].kind == parameter_kind::trainable;
   return trained ? context.rule_of(tensor).rule.weight_decay : 0;

@@ -12,8 +12,8 @@
 namespace troupe {
 
 /// Records that wait for the disk. The queue is bounded. If it is full, it first drops progress
-/// records, then the oldest notices, then the oldest reports. It keeps only the newest weights
-/// of each file, because they replace the ones before.
+/// records, then the oldest notices, then the oldest reports. It keeps only the newest weights of
+/// each file, because newer weights replace older ones.
 class record_queue {
 public:
   using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;

@@ -19,8 +19,8 @@ namespace troupe {
 
 namespace {
 
-/// Interval between progress records. A little less than a second: reports arrive four times a
-/// second, and every fourth one must not be just too early.
+/// Interval between progress records. It is a little less than a second, because reports arrive
+/// four times a second, and every fourth report must not be slightly too early.
 constexpr std::chrono::milliseconds progress_interval{900};
 
 /// TensorBoard recognizes its files by "tfevents" in their names, and reads the files of a

@@ -19,13 +19,15 @@ namespace troupe {
 struct record_weights {
   std::uint64_t version = 0;
   payload weights;
-  /// From 1.
+  /// Number of the epoch, from 1.
   std::uint32_t epoch = 0;
-  /// Set if these are the weights of the best evaluation so far. They go to a file of their own.
+  /// Set if these are the weights of the best evaluation so far. These weights go to a file of
+  /// their own.
   std::optional<best_evaluation> best = std::nullopt;
 };
 
-/// All records sent before are on disk. If something could not be written, `problem` describes it.
+/// The answer to record_flush: all records that were sent before it are on disk. If something could
+/// not be written, `problem` describes it.
 struct record_done {
   std::string problem;
   /// The version and the epoch of weights.safetensors; nothing if this run did not write the file.
@@ -47,7 +49,7 @@ using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
 
 /// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors,
 /// best.safetensors if the job compares evaluations, and report.html at the end. A failing disk
-/// does not end the run: the first problem is reported at the end.
+/// does not end the run. The first problem is reported at the end.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;

@@ -42,7 +42,7 @@ void put_card(std::string& out, const std::string& title, const std::string& con
              escape_html(title), content);
 }
 
-/// Cells are HTML. The first column holds text, the others hold numbers.
+/// Appends a row of a table. The cells are HTML.
 void put_row(std::string& out, const char* cell, const std::vector<std::string>& cells) {
   out += "<tr>";
   for (auto& x : cells)

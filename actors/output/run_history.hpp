@@ -9,8 +9,9 @@
 
 namespace troupe {
 
-/// The values of a whole run in bounded memory. If there are too many, it removes every second
-/// value, and from then on it keeps only every second new value. It always keeps the last one.
+/// The values of a whole run in bounded memory. Each time there are too many values, this class
+/// removes every second value, and from then on it keeps half as many of the new values. It always
+/// keeps the last value.
 template <class T>
 class thinned {
 public:
@@ -69,10 +70,10 @@ public:
   const std::vector<epoch_report>& epochs() const noexcept { return epochs_.values(); }
   /// Evaluations within epochs.
   const std::vector<epoch_report>& steps() const noexcept { return steps_.values(); }
-  /// Both, in order.
+  /// All evaluations, at the ends of epochs and within epochs, in order.
   std::vector<epoch_report> evaluations() const;
   const std::vector<dated_notice>& notices() const noexcept { return notices_; }
-  /// Number of notices that were not kept, beyond the first few hundred.
+  /// Number of notices that were not kept. Only the first few hundred are kept.
   std::size_t notices_left_out() const noexcept { return notices_left_out_; }
 
 private:

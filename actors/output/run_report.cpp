@@ -40,8 +40,8 @@ nlohmann::ordered_json to_object(const task_status& x) {
   return result;
 }
 
-/// Pairs of a bucket's lowest staleness and its number of gradients. The bucket ends where the next
-/// one begins.
+/// Pairs of a bucket's lowest staleness and its number of gradients. A bucket ends where the next
+/// bucket begins.
 nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
   auto result = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < counts.size(); ++i)

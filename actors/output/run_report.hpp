@@ -18,7 +18,7 @@ namespace troupe {
 /// Statistics of asynchronous shards over all gradients, and the corrections that they made to
 /// large gradients (async_ps.compensation: AUTO).
 struct pacing_status {
-  /// Running mean of 1 + staleness, and of the gradients' norms.
+  /// Running means of 1 + staleness and of the gradients' norms.
   double staleness = 0;
   double gradient_norm = 0;
   /// The factor on the learning rate; how many gradients lowered it because updates overshot; and
@@ -38,7 +38,8 @@ struct task_status {
   std::string activity;
   /// Duration of this activity so far.
   double activity_seconds = 0;
-  /// Workers: gradients trained; shards and ring ranks: updates made.
+  /// For workers, the number of gradients trained. For shards and ring ranks, the number of updates
+  /// made.
   std::uint64_t steps = 0;
   /// Over the last few seconds; at the end of a run, over the whole run.
   double steps_per_second = 0;
@@ -54,7 +55,7 @@ struct task_status {
   double staleness_mean = 0;
   /// Seconds spent in each activity since training began.
   double computing = 0;
-  /// The part of `computing` during which gradients or weights of this worker were under way.
+  /// The part of `computing` during which gradients or weights of this worker were in transit.
   double exchanging_while_computing = 0;
   double waiting_for_lease = 0;
   double waiting_for_data = 0;
@@ -102,7 +103,7 @@ struct run_progress {
   /// Mean over this epoch so far.
   double train_loss = 0;
   double samples_per_second = 0;
-  /// The schedule's rate for the newest step, without damping.
+  /// The learning rate that the schedule gives for the newest step, without damping.
   double learning_rate = 0;
 };
 
@@ -113,7 +114,7 @@ inline const char* evaluated_name(bool validation) noexcept {
 
 /// The result of an epoch, or of an evaluation within one.
 struct epoch_report {
-  /// From 1.
+  /// Number of the epoch, from 1.
   std::uint32_t epoch = 0;
   std::uint32_t epochs = 0;
   /// Since training began.
@@ -140,9 +141,10 @@ struct epoch_report {
 
 /// The final report of a run.
 struct run_summary {
-  /// Empty if everything was trained and the ledger balances.
+  /// Empty if everything was trained and the ledger, which counts what happened to each gradient,
+  /// balances.
   std::string failure;
-  /// The reason why the run ended early without failure; empty if it did not.
+  /// The reason why the run ended early without failure; empty if the run did not end early.
   std::string ended_early;
   /// True if the operator stopped the run.
   bool interrupted = false;
@@ -152,19 +154,20 @@ struct run_summary {
   bool lost_task = false;
   /// The task whose loss was the reason, if it was one task.
   std::optional<task_name> missing;
-  /// On a node with a rank of a ring that could not continue without `missing`: what this rank
-  /// waited for.
+  /// If this node has a rank of a ring that could not continue without the task `missing`, this
+  /// describes what the rank waited for.
   std::optional<ring_failure> ring;
-  /// The newest checkpoint, written by this run or the one it continued from; empty if there is
-  /// none.
+  /// The newest checkpoint: the last one that this run wrote, or else the one from which this run
+  /// continued. Empty if there is none.
   std::string checkpoint;
   std::string protocol;
   /// The tasks that decided about gradients, as text: "parameter server".
   std::string decided_by;
-  /// In the last view, if tasks were lost or have joined.
+  /// Number of workers. If tasks were lost or have joined, the number in the last view (see
+  /// `views`).
   std::uint64_t workers = 0;
-  /// Views of this run, one after the other (job.elastic). Times, samples and gradients below are
-  /// those of the last one.
+  /// Number of views of this run. A view is the part of a run during which the same tasks take part
+  /// (Job.elastic). Times, samples and gradients below are those of the last view.
   std::uint64_t views = 1;
   /// Workers that left, and workers that were lost while the run still had work for them. The run
   /// continued without them.
@@ -180,7 +183,7 @@ struct run_summary {
   std::optional<double> test_accuracy;
   /// On the test data.
   measured measures;
-  /// The same for the validation records, if the job has any.
+  /// Loss and accuracy with the final weights on the validation records, if the job has any.
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
   /// What happened to the gradients (see ledger.hpp). Each gradient counts once per shard or rank.

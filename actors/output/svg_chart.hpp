@@ -6,14 +6,14 @@
 
 namespace troupe {
 
-/// The ticks of an axis: about `count` multiples of 1, 2 or 5 times a power of ten. The first is at
-/// least `low`, the last at most `high`. Both bounds must be finite.
+/// The ticks of an axis: about `count` multiples of 1, 2 or 5 times a power of ten. The first tick
+/// is at least `low`, and the last tick is at most `high`. Both bounds must be finite.
 std::vector<double> axis_ticks(double low, double high, std::size_t count = 5);
 
 /// The text of a tick: "0.05", "12k", "3M".
 std::string tick_text(double x);
 
-/// A line of a chart. A point that is not finite interrupts it.
+/// A line of a chart. A point that is not finite interrupts the line.
 struct chart_line {
   struct point {
     double x = 0;

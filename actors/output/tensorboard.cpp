@@ -31,7 +31,7 @@ std::string record(const Event& x) {
   return tf_record(x.SerializeAsString());
 }
 
-/// TensorBoard draws only finite values, so others are left out.
+/// TensorBoard draws only finite values, so other values are left out.
 void add_scalar(Event& event, std::string tag, double value) {
   if (!std::isfinite(value))
     return;
@@ -115,7 +115,8 @@ std::string tensorboard_log::header(double time, std::int64_t step) {
 }
 
 std::string tensorboard_log::add(const run_progress& x, double time) {
-  // The step must not decrease: when a worker vanishes, the samples of its lease no longer count.
+  // x.samples may decrease: when a worker vanishes, the samples that it was training (its lease) no
+  // longer count. The step must not decrease.
   step_ = std::max(
     step_, static_cast<std::int64_t>((std::max(x.epoch, 1U) - 1) * epoch_samples_ + x.samples));
   Event event;

@@ -21,21 +21,22 @@ public:
   /// @param epoch_samples number of samples in an epoch
   explicit tensorboard_log(std::uint64_t epoch_samples) : epoch_samples_(epoch_samples) {}
 
-  /// The run continues from this step.
+  /// Call this if the run continues from a checkpoint. `step` is the step of that checkpoint.
   void begin_at(std::int64_t step) noexcept { first_ = step_ = step; }
 
-  /// The first bytes of a file. `time` is in seconds since 1970. Readers discard what earlier runs
-  /// in the same directory wrote from `step` on.
+  /// The first bytes of a file. `time` is in seconds since 1970. Readers discard the values from
+  /// `step` on that earlier runs in the same directory wrote.
   static std::string header(double time, std::int64_t step = 0);
 
-  /// Loss, rates and staleness; and for each worker its rate and the share of its time that it
-  /// spent waiting since the last report.
+  /// Returns the bytes for loss, rates and staleness. For each worker, they contain its rate and
+  /// the share of its time that it spent waiting since the last report.
   std::string add(const run_progress& x, double time);
 
-  /// Training loss of the epoch; loss and accuracy of the evaluation.
+  /// Returns the bytes for the training loss of the epoch, and for loss and accuracy of the
+  /// evaluation.
   std::string add(const epoch_report& x, double time);
 
-  /// The staleness since the last report of progress.
+  /// Returns the bytes for the staleness since the last report of progress.
   std::string add(const run_summary& x, double time);
 
 private:

@@ -22,8 +22,8 @@ std::string clock_text(double seconds);
 /// "1 worker", "2 workers".
 std::string counted(double n, std::string_view what);
 
-/// Makes any text safe for HTML and XML, between tags and in quoted attributes: escapes markup,
-/// replaces invalid UTF-8 and control characters.
+/// Makes any text safe for HTML and XML, between tags and in quoted attributes. It escapes markup,
+/// and replaces invalid UTF-8 and control characters.
 std::string escape_html(std::string_view text);
 
 /// At most the first `cells` characters of UTF-8 text. If something is cut off, the result ends

@@ -39,14 +39,15 @@ bool fits_float32(double x) noexcept {
            + "; expected finite numbers that fit float32");
 }
 
-/// Throws unless all of these float32 numbers fit. `width` is the number per record.
+/// Throws unless all numbers of the array are finite as float32. `width` is the number of features
+/// of a record.
 void check_floats(const npy_array& x, std::size_t width, std::string_view name) {
   for (std::uint64_t i = 0; i < x.size(); ++i)
     if (!fits_float32(x.at(i)))
       refuse_number(name, i / width, x.at(i));
 }
 
-/// @param lost_digits also checks for features that float32 cannot distinguish.
+/// @param lost_digits if true, also refuses a feature whose values float32 cannot distinguish.
 array_values floats_of(const npy_array& x, std::size_t width, bool lost_digits,
                        std::string_view name) {
   std::vector<float> result(x.size());
@@ -78,7 +79,8 @@ array_values tokens_of(const npy_array& x, std::size_t width, std::size_t vocabu
   return own(npy_type::i32, std::move(result));
 }
 
-/// @param training the records will be read in random order, and a model learns from them.
+/// @param training true if the records are for training. They will then be read in random order,
+/// and features that float32 cannot distinguish are refused.
 array_values values_of(const npy_array& x, const shared_bytes& memory, std::size_t vocabulary,
                        bool training, std::string_view name) {
   const auto width = x.size() / x.shape[0];

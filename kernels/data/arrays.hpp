@@ -20,7 +20,8 @@ struct array_values {
   std::span<const std::byte> bytes;
   /// Keeps the bytes alive.
   std::shared_ptr<const void> owner;
-  /// The bytes are mapped and need no memory. float32 numbers are checked when they are read.
+  /// True if the bytes are a mapped file, which needs no memory of its own. float32 numbers are
+  /// then checked when they are read.
   bool mapped = false;
 };
 
@@ -34,7 +35,7 @@ public:
   array_dataset(shape dims, array_values values, std::size_t vocabulary, stored_labels labels,
                 std::string name);
 
-  /// Floats in memory.
+  /// Makes a data set of floats in memory.
   array_dataset(shape dims, std::vector<float> numbers, stored_labels labels);
 
   std::uint64_t size() const noexcept override { return labels_.size(); }
@@ -56,13 +57,14 @@ private:
 
 /// How npy_records reads two arrays.
 struct array_reading {
-  /// Number of classes; 0: like in stored_labels.
+  /// Number of classes. 0 means the largest class + 1, but at least 2 (see stored_labels).
   std::size_t classes = 0;
-  /// If not 0: whole-number features are tokens, below this number.
+  /// If not 0, whole-number features are tokens, which must be below this number.
   std::size_t vocabulary = 0;
-  /// Whole numbers of shape (records, positions) are classes, one per position of a sequence.
+  /// If true, labels that are whole numbers of shape (records, positions) are classes, one per
+  /// position of a sequence.
   bool classes_per_position = false;
-  /// A label that is not a class: the loss ignores it.
+  /// A label that is not a class. The loss ignores records or positions with this label.
   std::optional<std::int32_t> ignored_label = std::nullopt;
 };
 
@@ -70,8 +72,8 @@ struct array_reading {
 ///
 /// uint8 features are kept as bytes and read as x / 255. If they have the shape (records, rows,
 /// columns), they are grey images, and a record is (1, rows, columns). Bytes and float32 are not
-/// copied. Labels of a whole-number type and shape (records) are classes from 0; others are
-/// targets, (records) or (records, width).
+/// copied. Labels of a whole-number type and shape (records) are classes from 0. All other labels
+/// are targets, of shape (records) or (records, width).
 /// @param features the array in `memory`.
 /// @throws input_error that names the file: different numbers of features and labels, no records, a
 /// record without features, a number that is not finite as float32 (if the memory is mapped, when
@@ -82,7 +84,8 @@ std::shared_ptr<const dataset> npy_records(const npy_array& features, const shar
                                            std::string_view labels_name,
                                            const array_reading& how = {});
 
-/// A data set from a NumPy array without labels, for predictions. Otherwise like npy_records.
+/// A data set from a NumPy array without labels, for predictions. In all other respects, it is like
+/// npy_records().
 /// @param as the training records, which have the same kind of features and labels.
 /// @throws input_error that names the file, like npy_records; also for records of another shape.
 std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,

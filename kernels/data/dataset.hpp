@@ -11,18 +11,18 @@ namespace troupe {
 /// Sparse features of a batch as compressed rows: row i has the entries from row_starts[i] up to,
 /// but not including, row_starts[i + 1].
 struct sparse_batch {
-  /// (batch + 1). The caller sets the first element: entries are written from this position on.
+  /// (batch + 1). The caller sets the first element. Entries are written from this position on.
   std::span<std::int32_t> row_starts;
   std::span<std::int32_t> columns; ///< from 0; room for all entries of the batch
   std::span<float> values;         ///< same size as columns
 };
 
 /// The destination for features in `dataset::read`: the member that matches the data set's kind of
-/// features. The others stay empty.
+/// features. The other members stay empty.
 struct feature_batch {
   std::span<float> numbers;       ///< (batch, dims...), row-major
   std::span<std::int32_t> tokens; ///< (batch, dims...), row-major
-  sparse_batch sparse;            ///< rows of dims
+  sparse_batch sparse;            ///< (batch, dims) as compressed rows
 
   feature_batch() = default;
   feature_batch(std::span<float> x) : numbers(x) {}       // NOLINT: implicit
@@ -31,7 +31,7 @@ struct feature_batch {
 };
 
 /// The destination for labels in `dataset::read`: the member that matches the data set's kind of
-/// labels. The other stays empty.
+/// labels. The other member stays empty.
 struct label_batch {
   std::span<std::int32_t> classes; ///< (batch, labels_per_record)
   std::span<float> targets;        ///< (batch, label_width), row-major
@@ -59,11 +59,12 @@ public:
   /// Bytes of memory that the records take, for estimates; 0 if unknown.
   virtual std::size_t memory_bytes() const noexcept { return 0; }
 
-  /// The data set that contains the records: this one, unless it is a view of another data set.
+  /// The data set that contains the records. This is `*this`, or another data set if this data set
+  /// is only a view (such as a subset) of it.
   virtual const dataset& storage() const noexcept { return *this; }
 
-  /// The record's number in its source, such as a file. This is `record` itself, unless this data
-  /// set is a view of another one.
+  /// The number of a record in its source, such as a file. It differs from `record` only in a view
+  /// of another data set.
   virtual std::uint64_t origin(std::uint64_t record) const { return record; }
 
   /// For sparse features: the total number of entries in these records, at most 2^31 - 1.
@@ -72,10 +73,10 @@ public:
   /// Gathers a batch with one row per element of `records`, in that order. A record may appear
   /// twice.
   ///
-  /// It allocates nothing, keeps no reference, and does not fail: the caller guarantees that each
-  /// record is below size() and that the outputs have exactly the sizes below. If a program's data
-  /// set still throws (for example, because its disk failed), the run ends with that error. It may
-  /// block: batches are read in advance, on threads that do nothing else.
+  /// It allocates nothing, keeps no reference, and does not fail, because the caller guarantees
+  /// that each record is below size() and that the outputs have exactly the sizes below. If a
+  /// program's data set still throws (for example, because its disk failed), the run ends with that
+  /// error. A call may block, because batches are read in advance, on threads that do nothing else.
   /// @param records (batch)
   /// @param features (batch, record().dims...), row-major
   /// @param labels (batch, labels_per_record) classes, or (batch, label_width) targets

@@ -9,7 +9,7 @@
 #include <utility>
 
 // This file uses only + - * / and sqrt, and the library is compiled without contraction to fused
-// multiply-adds (kernels/CMakeLists.txt). The bytes are therefore the same everywhere.
+// multiply-adds (kernels/CMakeLists.txt). The bytes are therefore the same on every machine.
 
 namespace troupe {
 
@@ -34,8 +34,8 @@ struct spread {
 };
 constexpr spread amount{};
 
-/// Uniform in [low, high). It is repeated here because an inline function from a header may be
-/// another file's copy, which may use fused operations.
+/// Uniform in [low, high). This function is repeated here because the linker may choose another
+/// file's copy of an inline function from a header, and that copy may use fused operations.
 double between(random_stream& random, double low, double high) noexcept {
   return low + (high - low) * random.uniform();
 }

@@ -22,17 +22,17 @@ public:
                 std::size_t height, std::size_t width, std::size_t classes = 0);
 
   std::uint64_t size() const noexcept override { return labels_.size(); }
-  /// Features (1, height, width).
+  /// The features of a record have the shape (1, height, width).
   const record_shape& record() const noexcept override { return record_; }
   std::size_t memory_bytes() const noexcept override { return pixels_.size() + labels_.size(); }
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
   bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
 
-  /// (size(), height, width), row-major.
+  /// The pixels of all records: (size(), height, width), row-major.
   std::span<const std::uint8_t> pixels() const noexcept { return pixels_; }
 
-  /// (size()).
+  /// The classes of all records: (size()).
   std::span<const std::uint8_t> classes() const noexcept { return labels_; }
 
 private:

@@ -16,7 +16,7 @@ namespace {
 /// Tensors hold a class as std::int32_t.
 constexpr std::size_t most_classes = std::numeric_limits<std::int32_t>::max();
 
-/// -1 for a label that is not one of the classes.
+/// The class (from 0) of a label; -1 if the label is not one of the classes.
 double class_of(double label, class_numbers numbering) noexcept {
   if (numbering == class_numbers::signs)
     return label == -1 ? 0 : label == 1 ? 1 : -1;

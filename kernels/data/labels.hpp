@@ -18,8 +18,8 @@ enum class class_numbers : std::uint8_t {
   signs,     ///< -1 and 1 for the classes 0 and 1
 };
 
-/// The numbering of these labels: `signs` if one is negative, `from_one` if none is 0 and one is
-/// above 1, otherwise `from_zero`.
+/// The numbering of these labels: `signs` if a label is negative; `from_one` if no label is 0 and a
+/// label is above 1; otherwise `from_zero`.
 class_numbers numbering_of(std::span<const double> labels) noexcept;
 
 /// The labels of all records, in memory. Immutable once made; any thread may read.
@@ -43,8 +43,8 @@ public:
   static stored_labels as_targets(std::span<const double> labels, std::size_t width,
                                   std::string_view name);
 
-  /// Replaces unknown labels: zeros, which take no memory.
-  /// @param as determines kind and sizes of the labels.
+  /// Labels of records whose labels are unknown. All are 0 and take no memory.
+  /// @param as determines the kind and the sizes of the labels.
   static stored_labels absent(const record_shape& as, std::uint64_t records);
 
   /// Number of records.

@@ -14,12 +14,12 @@ struct feature_scaling {
   std::vector<double> scale; ///< not 0
 };
 
-/// Mean 0 and variance 1 of each feature over the records (population, divisor n). A constant
-/// feature is only shifted. Reads all records twice.
+/// The scaling that gives each feature mean 0 and variance 1 over the records (population, divisor
+/// n). A constant feature is only shifted. Reads all records twice.
 feature_scaling standardization(const dataset& records);
 
-/// 0 for the smallest and 1 for the largest value of each feature over the records. A constant
-/// feature becomes 0. Reads all records.
+/// The scaling that maps the smallest value of each feature over the records to 0, and the largest
+/// value to 1. A constant feature becomes 0. Reads all records.
 feature_scaling unit_range(const dataset& records);
 
 /// A data set with shifted and scaled features. Shares ownership of `whole`.

@@ -10,10 +10,11 @@ namespace troupe {
 /// (seed, epoch).
 ///
 /// The order is computed, not stored: `at` takes O(1) time and no memory, so that any node can
-/// compute the records of any lease. It is a Feistel network over the smallest sufficient power of
-/// two (at least 256), applied repeatedly until the result is below n (Black and Rogaway, "Ciphers
-/// with arbitrary finite domains", 2002). It uses only integer arithmetic, so it is the same on
-/// every machine. Immutable; any thread may use it.
+/// compute the records of any lease (a range of positions that a worker trains). It is a Feistel
+/// network over the smallest power of two that is at least n and at least 256. The network is
+/// applied repeatedly until the result is below n (Black and Rogaway, "Ciphers with arbitrary
+/// finite domains", 2002). It uses only integer arithmetic, so it is the same on every machine.
+/// Immutable; any thread may use it.
 class permutation {
 public:
   permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch) noexcept;
@@ -23,7 +24,8 @@ public:
   /// The record at `position` (below size()).
   std::uint64_t at(std::uint64_t position) const noexcept;
 
-  /// The records at positions first .. first + records.size() - 1. These must be below size().
+  /// The records at positions first .. first + records.size() - 1. These positions must be below
+  /// size().
   void fill(std::uint64_t first, std::span<std::uint64_t> records) const noexcept;
 
 private:

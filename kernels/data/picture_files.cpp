@@ -95,7 +95,7 @@ private:
 
   picture_folder folder_;
   picture_size size_;
-  /// The job gives the size.
+  /// True if the caller gave the size.
   bool given_;
   record_shape record_;
 };

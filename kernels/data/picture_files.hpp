@@ -28,16 +28,17 @@ struct picture_folder {
 picture_folder list_pictures(const std::filesystem::path& path,
                              const std::vector<std::string>& classes = {});
 
-/// Lists the pictures in a folder and in the folders in it, in the byte order of their paths. Their
-/// classes are not known: all have the label 0.
+/// Lists the pictures in a folder and in the folders in it, in the byte order of their paths. The
+/// classes of these pictures are not known, so all have the label 0.
 /// @param classes the classes of the training data.
-/// @throws input_error that names the folder: it cannot be read, or it has no pictures.
+/// @throws input_error that names the folder, if it cannot be read or has no pictures.
 picture_folder list_unlabelled_pictures(const std::filesystem::path& path,
                                         std::vector<std::string> classes);
 
 /// How pictures become features.
 struct picture_size {
-  /// Pictures are scaled to this size. 0: the size of the first picture, which all must have.
+  /// Pictures are scaled to this size. If it is 0, all pictures must have the size of the first
+  /// one.
   std::size_t height = 0;
   std::size_t width = 0;
   std::size_t channels = 3; ///< 1 or 3
@@ -45,8 +46,9 @@ struct picture_size {
 
 /// The pictures of a folder: features (channels, height, width), x / 255, and classes. A file is
 /// read and decoded each time its record is read, so the data may be larger than the memory.
-/// @throws input_error that names a file: see decode_picture; `read` also throws if a file is gone,
-/// or has another size than the first one although no size was given.
+/// @throws input_error that names a file: see decode_picture; `read` also throws if a file is gone.
+/// If no size was given, it also throws for a picture whose size differs from that of the first
+/// one.
 std::shared_ptr<const dataset> picture_files(picture_folder folder, picture_size size);
 
 } // namespace troupe

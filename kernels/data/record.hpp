@@ -13,7 +13,8 @@ namespace troupe {
 enum class feature_kind : std::uint8_t {
   numbers, ///< floats
   tokens,  ///< int32 in [0, vocabulary)
-  sparse,  ///< floats that are mostly 0: columns and values of the others; dims has one extent
+  sparse,  ///< floats, of which only those that are not 0 are stored, with their columns; dims has
+           ///< one extent
 };
 
 /// "numbers", "tokens", "sparse numbers".

@@ -8,7 +8,7 @@ namespace troupe {
 /// Sparse rows with labels, kept as compressed rows.
 class sparse_dataset final : public dataset {
 public:
-  /// Takes over the entries of the rows.
+  /// Moves the entries of the rows into this object.
   /// @param features width of a record: at least the width of the rows, at most 2^31.
   /// @param name the name of the input in errors.
   /// @throws input_error: an index beyond `features`, different numbers of labels and rows, or no

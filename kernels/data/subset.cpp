@@ -82,7 +82,7 @@ private:
     return result;
   }
 
-  /// Calls f with consecutive groups of the records, by their numbers in the whole data set.
+  /// Calls f with consecutive groups of the records. f gets their numbers in the whole data set.
   template <class F>
   void each_part(std::span<const std::uint64_t> records, F f) const {
     std::array<std::uint64_t, 256> renumbered;

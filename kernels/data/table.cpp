@@ -14,7 +14,8 @@ namespace troupe {
 
 void float32_spread::check(std::string_view name, const std::string& what) const {
   const auto size = std::max(std::abs(low_), std::abs(high_));
-  // A float has 24 binary digits. No numbers: low_ is above high_.
+  // A float has 24 binary digits. If no number was added, low_ is above high_, and nothing is
+  // refused.
   if (!exact_ && high_ - low_ > 1e-12 * size && high_ - low_ < 0x1p-16 * size)
     throw input_error(std::string{name} + ": " + what + ": the values are from " + number_text(low_)
                       + " to " + number_text(high_) + ". Models compute in float32, which has only "

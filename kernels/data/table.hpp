@@ -32,7 +32,8 @@ struct column_moments {
 column_moments moments_of(std::span<const double> values, std::size_t width, std::size_t column,
                           std::span<const std::uint64_t> rows);
 
-/// The smallest and the largest of some numbers that float32 may not be able to distinguish.
+/// Finds the smallest and the largest of some numbers, to check whether float32 can distinguish
+/// them.
 class float32_spread {
 public:
   void add(double x) noexcept {
@@ -42,8 +43,8 @@ public:
   }
 
   /// Throws input_error if float32 rounds the numbers, and can represent fewer than 256 values
-  /// between the smallest and the largest: their differences would be lost. Numbers that differ by
-  /// at most 1e-12 of their size count as equal.
+  /// between the smallest and the largest, because the differences between the numbers would be
+  /// lost. Numbers that differ by at most 1e-12 of their size count as equal.
   /// @param name the beginning of the error: "x.csv", "column \"time\""
   void check(std::string_view name, const std::string& what) const;
 

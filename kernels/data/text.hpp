@@ -16,7 +16,7 @@ namespace troupe {
 /// record reaches beyond `end`, so parts that do not overlap share nothing, not even a label.
 class text_dataset final : public dataset {
 public:
-  /// All of a text.
+  /// Makes records of a whole text.
   /// @param tokens each from 0 to vocabulary - 1.
   /// @param window, stride at least 1.
   /// @throws input_error if not even one window, with the character after it, fits.

@@ -16,8 +16,8 @@ namespace troupe {
 /// @throws input_error with `name`, the line and the byte if the input is not UTF-8.
 std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name);
 
-/// The character at the start of `bytes` (which must not be empty), and its length in bytes; 0 if
-/// this is not valid UTF-8.
+/// The character at the start of `bytes` (which must not be empty), and its length in bytes. The
+/// length is 0 if the bytes are not valid UTF-8.
 std::pair<char32_t, std::size_t> next_character(std::span<const std::byte> bytes) noexcept;
 
 /// Encodes a text as UTF-8. Invalid code points become U+FFFD.

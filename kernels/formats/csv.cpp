@@ -18,7 +18,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t max_columns =
-  1'000'000; // a column name takes more memory than its comma in the file
+  1'000'000; // limits the memory: in the file, a column may take a single byte
 
 std::string place(std::string_view name, std::uint64_t line) {
   return std::string{name} + ":" + std::to_string(line) + ": ";
@@ -41,7 +41,7 @@ public:
 
   bool at_end() const noexcept { return position_ == text_.size(); }
 
-  /// Skips blank lines; true if only these were left.
+  /// Returns true if only blank lines are left, and skips them.
   bool only_blank_lines_left() {
     const std::size_t next = text_.find_first_not_of("\r\n", position_);
     if (next != std::string_view::npos)
@@ -50,8 +50,8 @@ public:
     return true;
   }
 
-  /// The next field, valid until the next call. Afterwards, `line_ended` is true if it was the last
-  /// one of its line.
+  /// The next field, valid until the next call. Afterwards, `line_ended` is true if this field was
+  /// the last one of its line.
   std::string_view next() {
     const std::string_view field = !at_end() && text_[position_] == '"' ? quoted() : plain();
     end_field();
@@ -169,7 +169,7 @@ std::string_view without_blanks(std::string_view text) {
   return text;
 }
 
-/// Nothing if the text is not a finite number.
+/// The number in a field. The result is empty if the text is not a finite number.
 std::optional<double> number_of(std::string_view field) {
   auto text = without_blanks(field);
   if (text.size() > 1 && text.front() == '+' && text[1] != '-')

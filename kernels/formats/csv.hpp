@@ -12,7 +12,7 @@ namespace troupe {
 
 /// Selected columns of a CSV file, as numbers.
 struct csv_columns {
-  std::vector<std::string> names; ///< the requested columns, in that order
+  std::vector<std::string> names; ///< the requested columns, in the order of the request
   std::uint64_t rows = 0;
   std::vector<double> values; ///< (rows, names.size()), row-major
 };
@@ -20,7 +20,8 @@ struct csv_columns {
 /// Reads comma-separated values with a header line (RFC 4180: quoted fields, "" for a quote inside,
 /// CRLF or LF; a UTF-8 byte order mark is skipped; blank lines at the end are ignored).
 ///
-/// Only the selected columns must contain numbers. Memory: at most 8 bytes per byte of input.
+/// The selected columns must contain numbers; other columns may contain any text. Memory: at most 8
+/// bytes per byte of input.
 /// @param columns names from the header; each one once.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error with `name`, the line (counted from 1) and the column: no header, an unknown
@@ -79,8 +80,8 @@ private:
 std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                       std::span<const std::string> missing, std::string_view name);
 
-/// Orders texts as categories: by number if all are finite numbers, otherwise by their bytes. Texts
-/// of the same number are one category.
+/// Orders texts as categories: by number if all texts are finite numbers, otherwise by their bytes.
+/// Texts that stand for the same number, such as "1" and "1.0", are one category.
 /// @return the category of each text; `names` is set to one text for each category, in order.
 std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
                                          std::vector<std::string>& names);

@@ -44,7 +44,7 @@ public:
 
   int get() const noexcept { return descriptor_.get(); }
 
-  /// 0 if it is not a regular file.
+  /// The size in bytes; 0 if the file is not a regular file.
   std::uint64_t size() const noexcept {
     return S_ISREG(info_.st_mode) ? static_cast<std::uint64_t>(info_.st_size) : 0;
   }
@@ -85,8 +85,8 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
 
 std::vector<std::byte> read_all(const input_file& file, const std::filesystem::path& path,
                                 std::uint64_t max_bytes) {
-  // The size is only a hint: pipes have none, and a file may grow in the meantime. One byte more
-  // than the limit means "too long".
+  // The size is only a hint, because pipes have no size and a file may grow in the meantime. One
+  // byte more than the limit is read to detect a file that is too long.
   const auto hint = file.size();
   std::vector<std::byte> result;
   std::uint64_t want = std::max<std::uint64_t>(hint + 1, 4096);
@@ -109,7 +109,7 @@ std::vector<std::byte> plain_or_gzip(std::vector<std::byte> bytes,
                                      const std::filesystem::path& path, std::uint64_t max_bytes) {
   if (!is_gzip(bytes))
     return bytes;
-  // If a small compressed file claims more than this, the claim is not trusted.
+  // If a small compressed file has a larger result than this, the file is refused.
   const auto believed = std::max(least_decompressed, most_ratio * bytes.size());
   return gunzip(bytes, std::min(max_bytes, believed), path.string());
 }
@@ -184,7 +184,7 @@ file_writer::file_writer(std::filesystem::path path)
   : path_(std::move(path)), folder_(path_.has_parent_path() ? path_.parent_path() : ".") {
   const auto name = std::string{unfinished_prefix} + path_.filename().string() + '-'
     + std::to_string(::getpid()) + '-';
-  // A process that had this id may have left files behind.
+  // An earlier process with the same id may have left files behind, so their names are skipped.
   for (unsigned i = 0; !descriptor_; ++i) {
     const auto file = folder_ / (name + std::to_string(i));
     descriptor_ =

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// The limit of readers by default, for plain and for decompressed data: 8 GiB.
+/// The default limit of readers, for plain and for decompressed data: 8 GiB.
 inline constexpr std::uint64_t default_max_file_bytes = std::uint64_t{8} << 30;
 
 /// The bytes of a file, unchanged.
@@ -24,9 +24,9 @@ std::vector<std::byte> read_file(const std::filesystem::path& path,
 
 /// The bytes of a file, decompressed if its first bytes are those of gzip (the name does not
 /// matter).
-/// @param max_bytes limit for the result. No more than this and the compressed file is ever in
-/// memory. A compressed file is also refused if the result has more than 256 MiB and more than 100
-/// times the size: it has almost no content.
+/// @param max_bytes limit for the result. At most this many bytes and the compressed file are in
+/// memory. A compressed file is also refused if the result is larger than 256 MiB and more than 100
+/// times as large as the file, because such a file has almost no content.
 /// @throws input_error that names `path`, like `read_file` and `gunzip`.
 std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
                                           std::uint64_t max_bytes = default_max_file_bytes);
@@ -35,8 +35,8 @@ std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
 struct shared_bytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
-  /// A mapped file: its pages are read when they are used, and take no memory of their own. The
-  /// file must not become shorter meanwhile: the process would be killed by SIGBUS.
+  /// True for a mapped file. Its pages are read when they are used, and take no memory of their
+  /// own. If the file becomes shorter while it is mapped, SIGBUS kills the process.
   bool mapped = false;
 };
 
@@ -61,12 +61,12 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 void write_all(const file_descriptor& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path);
 
-/// Names of files that are being written begin like this. No other name does.
+/// Names of files that are being written begin with this text. No other file has such a name.
 inline constexpr std::string_view unfinished_prefix = ".tmp-";
 
 /// Writes a file piece by piece so that a reader sees either the old file or the complete new one,
-/// even after a crash: temporary file in the same directory, fsync, rename. Creates no directories.
-/// Errors are std::system_error with the path in the text.
+/// even after a crash. The pieces go to a temporary file in the same directory, followed by fsync
+/// and rename. Creates no directories. Errors are std::system_error with the path in the text.
 class file_writer {
 public:
   explicit file_writer(std::filesystem::path path);

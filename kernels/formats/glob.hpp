@@ -17,8 +17,9 @@ bool matches_glob(std::string_view pattern, std::string_view name) noexcept;
 /// compared.
 std::size_t glob_distance(std::string_view pattern, std::string_view name);
 
-/// For error messages, like suggestion(): the likely meaning of a pattern without a match (up to a
-/// third of its characters may differ), and the names.
+/// A text for an error message about a pattern that matches none of the names, like suggestion().
+/// It suggests the nearest name if at most a third of the pattern's characters differ, and lists
+/// the names.
 std::string glob_suggestion(std::string_view pattern, std::span<const std::string> names);
 
 } // namespace troupe

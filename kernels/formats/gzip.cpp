@@ -16,12 +16,12 @@ namespace {
 
 constexpr int gzip_window = MAX_WBITS + 16; // zlib's way to say "gzip, not zlib"
 
-/// zlib counts in 32 bits.
+/// Limits a size to 32 bits, because zlib counts in 32 bits.
 uInt piece(std::size_t n) noexcept {
   return static_cast<uInt>(std::min<std::size_t>(n, std::numeric_limits<uInt>::max()));
 }
 
-/// Decompresses.
+/// Owns zlib's state of a decompression.
 class inflater {
 public:
   inflater() {
@@ -37,8 +37,8 @@ private:
   z_stream stream_{};
 };
 
-/// Makes room for more output: doubles the size, up to `max` + 1 bytes. A size of `max` + 1 means
-/// "too long".
+/// Makes room for more output. Doubles the size, up to `max` + 1 bytes. Output of `max` + 1 bytes
+/// is too long.
 /// @param used bytes of `out` with output
 /// @param input bytes of the compressed data
 void grow_output(std::vector<std::byte>& out, std::size_t used, std::size_t input,

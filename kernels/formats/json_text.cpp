@@ -18,7 +18,8 @@ using nlohmann::json;
 constexpr std::size_t deepest = 64;
 constexpr std::size_t longest_excerpt = 60;
 
-/// Follows the parser through objects and lists.
+/// Follows the parser through objects and lists, to know the path of each field and to find
+/// repeated keys.
 class watcher {
 public:
   explicit watcher(std::string_view name) : name_(name) {}
@@ -94,7 +95,7 @@ json parse_json(std::string_view text, std::string_view name) {
   try {
     return json::parse(text, watcher{name});
   } catch (const json::parse_error& error) {
-    // The wrong byte, counted from 1.
+    // error.byte is the position of the wrong byte, counted from 1.
     const auto before =
       text.substr(0, std::min(std::max<std::size_t>(error.byte, 1) - 1, text.size()));
     const auto line = 1 + std::ranges::count(before, '\n');
@@ -102,7 +103,7 @@ json parse_json(std::string_view text, std::string_view name) {
     throw input_error{std::string{name} + ':' + std::to_string(line) + ':' + std::to_string(column)
                       + ": not valid JSON: " + reason_of(error)};
   } catch (const json::exception& error) {
-    // A number is too large.
+    // This happens if a number is too large.
     throw input_error{std::string{name} + ": not valid JSON: " + error.what()};
   }
 }

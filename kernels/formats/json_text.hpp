@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// Parses JSON more strictly than the library does: a key that occurs twice in an object is an
-/// error, because other libraries may use another of its values, and so is nesting deeper than 64.
-/// Callers need nlohmann-json.
+/// Parses JSON more strictly than the library nlohmann-json does. A key that occurs twice in an
+/// object is an error, because libraries differ in which of the two values they use. Nesting deeper
+/// than 64 is also an error. Callers need nlohmann-json.
 /// @param name the name of the text in errors, usually its path.
 /// @throws input_error "NAME:LINE:COLUMN: ..." for syntax, "NAME: PATH: ..." for the rest, with the
 /// path of the field, such as `cluster.worker[1]`.

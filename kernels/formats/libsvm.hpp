@@ -34,8 +34,8 @@ struct libsvm_rows {
 /// it (including repeated ones), or no rows.
 libsvm_rows parse_libsvm(std::span<const std::byte> bytes, std::string_view name);
 
-/// Reads such a file part by part. A row without a label gets the label 0. Only one part is in
-/// memory.
+/// Reads a LIBSVM file part by part, so that only one part is in memory. A row without a label gets
+/// the label 0.
 class libsvm_reader {
 public:
   /// @param bytes the caller's memory, which this object refers to.

@@ -12,8 +12,8 @@ namespace troupe {
 /// are compared by their first 64.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate with the smallest edit distance to `word`, or the first of them. Empty if there
-/// are no candidates.
+/// The candidate with the smallest edit distance to `word`; the first one if several are equally
+/// near. Empty if there are no candidates.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
 /// For error messages: `did you mean "radio"? valid: "TV", "radio"`. It suggests only similar words

@@ -39,8 +39,9 @@ struct npy_array {
 /// most 64 sizes) and nothing else.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error with `name`: not .npy, unknown version, a header that is not such a
-/// dictionary, another type, Fortran order (both with the NumPy call that helps), truncated (with
-/// the expected and the actual number of bytes), or additional bytes at the end.
+/// dictionary, another type or Fortran order (the error names the NumPy call that converts the
+/// array), truncated (with the expected and the actual number of bytes), or additional bytes at the
+/// end.
 npy_array parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
 /// A .npy file, version 1. For tools and tests.

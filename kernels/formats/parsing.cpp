@@ -11,7 +11,7 @@ void reject(std::string_view name, const std::string& what) {
 }
 
 bool byte_count(std::span<const std::uint64_t> shape, std::uint64_t element, std::uint64_t& out) {
-  // The product of the other sizes may be too large.
+  // If a size is 0, the array is empty, although the product of the other sizes may be too large.
   out = std::ranges::find(shape, 0u) != shape.end() ? 0 : element;
   if (out == 0)
     return true;

@@ -106,8 +106,8 @@ std::vector<filter_taps> taps_of(std::size_t from, std::size_t to) {
   return result;
 }
 
-/// One direction: `lines` lines of `taps.size()` new pixels. Old pixel p of line l is at
-/// l * line_step + p * step; the new ones likewise.
+/// One direction: `lines` lines of `taps.size()` new pixels. Old pixel p of line l is at l *
+/// line_step + p * step. New pixel p is at l * new_line_step + p * new_step.
 struct direction {
   std::size_t lines;
   std::size_t line_step;

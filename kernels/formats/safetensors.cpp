@@ -23,7 +23,7 @@ namespace {
 using json = nlohmann::json;
 
 constexpr std::size_t prefix_bytes = 8;
-constexpr std::size_t max_header_bytes = std::size_t{16} << 20; // some 100,000 tensors
+constexpr std::size_t max_header_bytes = std::size_t{16} << 20; // enough for about 100,000 tensors
 constexpr std::string_view metadata_key = "__metadata__";
 
 struct dtype_facts {
@@ -49,7 +49,7 @@ std::string text_of(safetensors_dtype dtype, std::span<const std::uint64_t> shap
   return std::string{to_string(dtype)} + " " + shape_text(shape);
 }
 
-/// Reads a header. It has the information that errors need.
+/// Reads a header, and checks it against the data that follow it. Errors name the input.
 class header_parser {
 public:
   header_parser(std::span<const std::byte> data, std::string_view name)
@@ -67,7 +67,7 @@ public:
         file.tensors.push_back(tensor(key, value));
     }
     require_full_cover(file.tensors);
-    return file; // sorted by name, because the JSON object is
+    return file; // sorted by name, like the keys of the JSON object
   }
 
 private:

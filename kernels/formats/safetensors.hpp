@@ -44,7 +44,7 @@ struct safetensors_entry {
 
 /// A whole file. `tensors` is sorted by name after parsing.
 struct safetensors_file {
-  std::map<std::string, std::string> metadata; ///< "__metadata__"
+  std::map<std::string, std::string> metadata; ///< the header's entry "__metadata__"
   std::vector<safetensors_entry> tensors;
 
   /// The tensor with this name, or nullptr. Tensors must be sorted by name.
@@ -62,7 +62,8 @@ struct expected_tensor {
 /// JSON header, data.
 ///
 /// The result refers to `bytes`. Memory: some tens of times the header's length, which is first
-/// compared with the input. The bytes of a tensor may not be aligned: copy them instead of casting.
+/// compared with the input. The bytes of a tensor may be unaligned, so copy them instead of
+/// casting.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error with `name` and the tensor: header longer than the input or than 16 MiB, not
 /// JSON, nested too deeply, unknown dtype, sizes that overflow, offsets outside the data, in the

@@ -12,7 +12,8 @@ namespace troupe {
 
 namespace {
 
-/// Fits into a processor's cache, where libzip leaves these bytes and this file copies them.
+/// Number of bytes that libzip unpacks in one call. They fit into a processor's cache, so it is
+/// cheap to copy them afterwards.
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 
 /// An error of libzip, which has its own memory.
@@ -55,7 +56,7 @@ std::string member_text(const std::string& member) {
 
 ::zip* open_archive(std::span<const std::byte> bytes, std::string_view name) {
   archive_error error;
-  // libzip takes zero bytes for an archive without members.
+  // libzip accepts zero bytes as an archive without members.
   if (bytes.empty())
     ::zip_error_set(error.get(), ZIP_ER_NOZIP, 0);
   auto* const source = bytes.empty()

@@ -18,7 +18,8 @@ struct zip_member {
   std::string name;
   /// Its place in the archive.
   std::uint64_t index = 0;
-  /// Sizes in bytes, according to the archive: unpacked, and as it is stored.
+  /// Sizes in bytes, according to the archive. `size` is the unpacked size, and `packed_size` is
+  /// the size in the archive.
   std::uint64_t size = 0;
   std::uint64_t packed_size = 0;
 };
@@ -30,8 +31,8 @@ struct zip_member {
 class zip_archive {
 public:
   /// @param name the name of the input in errors, usually its path.
-  /// @throws input_error with `name`, and the member if one is wrong: not a zip archive, truncated,
-  /// another method, encrypted, or members that are longer than the file.
+  /// @throws input_error with `name`, and with the member if a member is wrong: not a zip archive,
+  /// truncated, another compression method, encrypted, or members that are longer than the file.
   zip_archive(std::span<const std::byte> bytes, std::string_view name);
 
   /// The files, in the order of the archive's directory.

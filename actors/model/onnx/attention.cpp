@@ -13,7 +13,7 @@ namespace {
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-/// (batch, time, heads * features) as (batch, heads, time, features).
+/// Turns (batch, time, heads * features) into (batch, heads, time, features).
 onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
   const auto& v = node.input(input);
   const auto dims = v.dims();
@@ -28,7 +28,8 @@ onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
   return transposed(apart, {0, 2, 1, 3}, node.target());
 }
 
-/// Repeats heads until there are as many as the queries have.
+/// Repeats the heads of keys or values until there are `heads` of them, as many as the queries
+/// have.
 onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads) {
   const auto dims = v.dims();
   if (dims[1] == heads)
@@ -42,7 +43,7 @@ onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads
   return with_dims(node, repeated, {dims[0], heads, dims[2], dims[3]});
 }
 
-/// The mask that is added to the scores: 0 or minus infinity.
+/// The mask as a tensor that is added to the scores. Truth values become 0 or minus infinity.
 onnx_value summand_of(const onnx_node& node, std::size_t input) {
   const auto& v = node.input(input);
   if (v.is_truth)
@@ -94,7 +95,8 @@ onnx_value mask_of(onnx_node& node, std::int64_t rows, std::int64_t columns) {
   return result;
 }
 
-/// True if the graph's attention does the same (kernels/graph/sequence_operations.hpp).
+/// True if the graph's own operation for attention computes the same as this node
+/// (kernels/graph/sequence_operations.hpp).
 bool is_plain(onnx_node& node, const onnx_value& q, const onnx_value& k, const onnx_value& v) {
   for (const auto* x : {&q, &k, &v})
     if (!x->has_batch() || x->batch_at != 0 || !x->merged.empty() || x->rank() != q.rank())
@@ -111,7 +113,7 @@ bool is_plain(onnx_node& node, const onnx_value& q, const onnx_value& k, const o
     && (node.integer("is_causal", 0) == 0 || q_dims == k_dims);
 }
 
-/// The graph's attention keeps no matrix of scores.
+/// Uses the graph's own operation for attention, which keeps no matrix of scores.
 expression plain_attention(onnx_node& node, std::int64_t heads) {
   const auto q = node.tensor(0);
   const auto width = q.shape().last() / (q.shape().rank() == 4 ? 1 : heads);

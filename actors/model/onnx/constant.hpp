@@ -22,9 +22,9 @@ struct onnx_constant {
 
   /// The extent of the batch dimension: the number of samples, which is known only at run time.
   static constexpr std::int64_t batch = -1;
-  /// The number of samples as an element of an integer tensor. It is beyond all 64-bit integers. k
-  /// times this value stands for k times the number of samples. Other values computed from it are
-  /// NaN, which means unknown.
+  /// Stands for the number of samples where an integer tensor, such as a shape, contains it. This
+  /// value is larger than all 64-bit integers. k times this value stands for k times the number of
+  /// samples. Any other result computed from it is NaN, which means unknown.
   static constexpr double batch_size = 0x1p80;
 
   /// k if x is k times the number of samples, otherwise 0.
@@ -37,10 +37,10 @@ struct onnx_constant {
   static constexpr bool is_number(double x) noexcept { return x < 0x1p70 && x > -0x1p70; }
 
   kind type = kind::real;
-  /// Row-major; empty for a scalar. One of them may be the batch: the elements are then the same
+  /// The extents; empty for a scalar. One extent may be the batch; the elements are then the same
   /// for each sample.
   std::vector<std::int64_t> dims;
-  /// All elements of a sample, or a single one that is repeated.
+  /// All elements of a sample, row-major, or a single element that is repeated.
   std::vector<double> values;
 
   bool uniform() const noexcept { return values.size() == 1; }

@@ -27,7 +27,8 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
     const auto dims = v.x.shape();
     if (to == kind::boolean) {
       const auto real = from_whole ? to_float(v.x, dims) : v.x;
-      // NaN is true. Comparisons with NaN are false, also the one with -1.
+      // NaN counts as true. Only NaN is not above -1 here, because every comparison with NaN is
+      // false.
       const auto size = absolute(real);
       const auto is_nan = offset(scale(above(size, -1), -1), 1);
       onnx_value truth{maximum(above(size, 0), is_nan), v.batch_at};

@@ -25,7 +25,7 @@ void unary(onnx_node& node, Tensor on_tensor, Number on_number) {
   node.set(std::move(result));
 }
 
-/// The same, but leaves constants to the graph.
+/// Like the function above, but a constant becomes a tensor of the graph.
 template <class Tensor>
 void unary(onnx_node& node, Tensor on_tensor) {
   const auto& v = node.input(0);
@@ -86,7 +86,7 @@ void clip(onnx_node& node) {
     low = node.number_of(1, "lower limit");
   if (node.has_input(2))
     high = node.number_of(2, "upper limit");
-  // Exporters write the largest float if there is no limit.
+  // If there is no limit, exporters write the largest float.
   constexpr double largest = std::numeric_limits<float>::max();
   const auto& v = node.input(0);
   const bool whole = v.known && v.known->type == onnx_constant::kind::integer;
@@ -97,7 +97,7 @@ void clip(onnx_node& node) {
   unary(
     node, [&](expression x) { return clipped(x, low, high); },
     [&](double x) {
-      // n, the number of samples, is at least 1.
+      // A whole number may be a multiple of the number of samples, which is known to be at least 1.
       const auto times = whole ? onnx_constant::batches(x) : 0;
       if (times != 0 && (times < 0 || low > 1 || high != infinity))
         return std::numeric_limits<double>::quiet_NaN();
@@ -164,7 +164,7 @@ void swish(onnx_node& node) {
 }
 
 /// slope * x where x is negative, otherwise x. Only the negative part is multiplied, so that an
-/// infinite x or slope has no effect, and no gradient, where the other branch is taken.
+/// infinite x or slope affects neither the result nor the gradient where x is not negative.
 void prelu(onnx_node& node) {
   const auto& v = node.input(0);
   const auto x = node.tensor(0);
@@ -183,8 +183,8 @@ void prelu(onnx_node& node) {
   node.set({select(above(scale(x, -1), 0), scaled.x, x), v.batch_at});
 }
 
-/// The second operand. Before version 7, an attribute aligns its first dimension with one of the
-/// first operand's. Newer versions align the last dimensions.
+/// The second operand. Before version 7, an attribute aligns its first dimension with a dimension
+/// of the first operand. Newer versions align the last dimensions.
 onnx_value second_operand(onnx_node& node) {
   const auto& b = node.input(1);
   if (node.version() >= 7)
@@ -237,12 +237,13 @@ expression power(onnx_node& node, expression x, double exponent) {
   constexpr double most = 16;
   if (exponent == 0) {
     const auto dims = x.shape();        // a copy, because appending nodes moves the original
-    return x.owner().constant(1, dims); // also if x is NaN
+    return x.owner().constant(1, dims); // 1 even if x is NaN
   }
-  // -0 + 0 is 0, whose power is positive.
+  // Adding 0 turns -0 into 0, so that the result is plus infinity, not minus infinity.
   if (exponent == -0.5)
     return reciprocal_of(troupe::square_root(offset(x, 0)));
-  // (1 / x)^n, not 1 / x^n: if x^n overflows, the gradient would be 0 times infinity.
+  // Computes (1 / x)^n instead of 1 / x^n. If x^n overflowed, the gradient would be 0 times
+  // infinity.
   if (exponent < 0)
     return power(node, reciprocal_of(x), -exponent);
   if (exponent == 0.5)
@@ -259,7 +260,7 @@ expression power(onnx_node& node, expression x, double exponent) {
 void power(onnx_node& node) {
   const auto& x = node.input(0);
   if (x.known && node.input(1).known) {
-    // Of -infinity, std::pow would give a number, unlike the graph.
+    // For the base -infinity, std::pow gives no NaN, but the square root of the graph does.
     const auto f = [](double a, double b) {
       return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a + 0.0) : std::pow(a, b);
     };
@@ -272,7 +273,8 @@ void power(onnx_node& node) {
 
 // -- comparisons and truth, which is 1 or 0 -----------------------------------------------------
 
-/// Whole numbers and truth values as real numbers. Those of the model's input are exact up to 2^24.
+/// Converts whole numbers and truth values to real numbers. Whole numbers from the model's input
+/// are exact up to 2^24.
 onnx_value as_real(const onnx_node& node, const onnx_value& v) {
   if (v.known) {
     auto result = *v.known;
@@ -300,25 +302,25 @@ expression at_most_of(expression a, expression b) {
   return not_of(greater(a, b)) * is_number(maximum(a, b));
 }
 
-/// False if one of them is NaN, even if both are.
+/// a == b; false if one of them is NaN, even if both are NaN.
 expression equal(expression a, expression b) {
   return at_most_of(a, b) * not_of(greater(b, a));
 }
 
-/// True if x is n or -n times a positive number, for n samples, and y is 0 or has the other sign.
+/// True if x is a multiple of the number of samples, and y is 0 or has the opposite sign.
 bool beyond(double x, double y) {
   const auto times = onnx_constant::batches(x);
   return (times > 0 && y <= 0) || (times < 0 && y >= 0);
 }
 
-/// True if numbers compare in the same way for each size of the batch.
+/// True if the two numbers compare in the same way for every size of the batch.
 bool comparable(double x, double y) {
   return (onnx_constant::is_number(x) && onnx_constant::is_number(y))
     || (onnx_constant::batches(x) != 0 && onnx_constant::batches(y) != 0) || beyond(x, y)
     || beyond(y, x);
 }
 
-/// f of each pair of elements; `on_numbers` is the same for constants.
+/// Applies f to each pair of elements. `on_numbers` does the same for constants.
 template <class Tensors, class Numbers>
 void compare(onnx_node& node, Tensors f, Numbers on_numbers) {
   const auto& a = node.input(0);
@@ -360,7 +362,7 @@ void logical_not(onnx_node& node) {
   node.set(std::move(result));
 }
 
-/// x above alpha, else 0.
+/// x where it is above alpha, otherwise 0.
 void thresholded_relu(onnx_node& node) {
   const auto alpha = node.real("alpha", 1);
   unary(node, [&](expression x) {
@@ -369,7 +371,7 @@ void thresholded_relu(onnx_node& node) {
   });
 }
 
-/// x + bias below -lambd, x - bias above lambd, else 0.
+/// x + bias where x is below -lambd, x - bias where x is above lambd, otherwise 0.
 void shrink(onnx_node& node) {
   const auto bias = node.real("bias", 0);
   const auto limit = node.real("lambd", 0.5);
@@ -422,7 +424,7 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Log"] = {[](onnx_node& node) { unary(node, [](expression x) { return log(x); }); }, 1};
   all["Sign"] = {[](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); }, 9};
   all["Erf"] = {[](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); }, 9};
-  // tf2onnx writes GELU with it, though ONNX does not define it.
+  // tf2onnx uses an operator Erfc for GELU, although ONNX does not define this operator.
   all["Erfc"] = {[](onnx_node& node) { unary(node, [](expression x) { return erfc(x); }); }, 0,
                  "not of ONNX; tf2onnx writes it"};
   all["Softplus"] = {[](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); },

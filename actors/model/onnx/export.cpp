@@ -118,7 +118,7 @@ void onnx_exporter::mark_needed() {
       continue;
     for (const auto input : at(id).inputs) {
       if (at(id).op == operation::blend && input != at(id).inputs[0])
-        continue; // its table becomes operands of other nodes
+        continue; // the table of a blend becomes operands of other nodes
       ++readers_[input];
       if (marked.insert(input).second)
         open.push_back(input);
@@ -131,7 +131,8 @@ void onnx_exporter::mark_needed() {
     absorbed_.insert(id);
     return true;
   };
-  // Batch normalization first: its inner sum must not become the bias of a convolution.
+  // Batch normalizations are absorbed first, so that the sum inside them does not become the bias
+  // of a convolution.
   for (const auto id : needed_)
     if (!at(id).inputs.empty() && id != input_ && batch_norm_at(at(id)) != nullptr)
       absorb_batch_norm(at(id));
@@ -152,7 +153,8 @@ void onnx_exporter::mark_needed() {
       if (absorb(n.inputs[0]))
         absorb(first.inputs[0]);
     if (is_states(n) && absorb(n.inputs[0])) {
-      // ONNX's operator includes the projection of the inputs.
+      // ONNX's operator includes the projection of the inputs, so it absorbs the nodes of the
+      // projection.
       const auto& z = at(at(n.inputs[0]).inputs[0]);
       if (absorb(at(n.inputs[0]).inputs[0]) && z.op == operation::add_bias)
         absorb(z.inputs[0]);
@@ -200,8 +202,8 @@ std::string onnx_exporter::add(std::string_view op, const std::vector<std::strin
   return output;
 }
 
-// Adds a node, not an initializer: a float initializer with dimensions would become a parameter
-// when the model is imported.
+// Adds a node instead of an initializer, because a float initializer with dimensions would become a
+// parameter when the model is imported.
 std::string onnx_exporter::numbers(const std::vector<double>& x,
                                    const std::vector<std::int64_t>& dims) {
   const auto result = add("Constant", {});

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// The scaling of the data before and after a model. It becomes a part of the file: the file's
-/// input is unscaled features, and its output has the units of the targets.
+/// The scaling of the data before and after a model. The scaling becomes a part of the file, so
+/// that the file's input is unscaled features, and its output has the units of the targets.
 struct onnx_surroundings {
   /// Scaling of the features, before the model.
   std::optional<feature_scaling> features = std::nullopt;
@@ -27,7 +27,7 @@ struct onnx_surroundings {
 /// input is named "features" and the output "output", unless a variable already has that name. The
 /// batch may have any size. Variables keep their names, shapes and order of elements, so that the
 /// model can be trained further, with troupe or elsewhere. ONNX needs some weights in another order
-/// (gates of recurrent layers); nodes of the model then reorder them.
+/// (gates of recurrent layers); the file then contains nodes that reorder them.
 /// @param weights the flat parameter vector of the graph
 /// @param name the name of the model, for people
 /// @return the bytes of the file

@@ -1,4 +1,4 @@
-// The ONNX nodes of attention: the same in operators of all operator sets.
+// The ONNX nodes of attention. They use only operators that older operator sets also have.
 
 #include "actors/model/onnx/exporter.hpp"
 
@@ -13,7 +13,8 @@ namespace troupe {
 std::string onnx_exporter::attention(const node& n) {
   const auto& how = n.attention;
   const auto columns = how.heads * how.width;
-  // (batch, heads, time, width), or (batch, heads, width, time)
+  // Queries, keys or values as (batch, heads, time, width), or transposed as (batch, heads, width,
+  // time).
   const auto part = [&](const attention_operands::part& x, bool transposed) {
     const auto& dims = at(n.inputs[x.operand]).shape;
     auto y = value(n.inputs[x.operand]);
@@ -43,7 +44,7 @@ std::string onnx_exporter::causal_softmax(const node& n) {
   return masked_softmax(value(n.inputs[0]), n.shape.last());
 }
 
-// Softmax after all elements above the diagonal are set to -infinity.
+// Softmax after -infinity is added to all elements above the diagonal.
 std::string onnx_exporter::masked_softmax(const std::string& x, std::int64_t time) {
   const auto extent = static_cast<std::size_t>(time);
   std::vector<double> mask(extent * extent, 0);

@@ -15,7 +15,8 @@ std::string onnx_exporter::per_channel(std::uint32_t id, std::size_t rank) {
 }
 
 /// Recognizes the result of batch_norm_testing(): (x - mean) gain / sqrt(variance + epsilon) +
-/// bias, all of them variables but x. Returns the node variance + epsilon, or null.
+/// bias, in which all operands except x are variables. Returns the node variance + epsilon, or
+/// null.
 const node* onnx_exporter::batch_norm_at(const node& n) const {
   const auto is = [&](std::uint32_t id, operation op) { return at(id).op == op; };
   if (n.op != operation::add_channel_bias || !is(n.inputs[0], operation::multiply_channels)
@@ -41,7 +42,7 @@ void onnx_exporter::absorb_batch_norm(const node& n) {
   if (!read_once(scaled) || !read_once(centered))
     return;
   absorbed_.insert({scaled, centered});
-  // The rest is computed from variables. It stays in the file if other nodes read it.
+  // The other nodes are computed from variables. They stay in the file if other nodes read them.
   if (const auto opposite = at(centered).inputs[1]; read_once(opposite))
     absorbed_.insert(opposite);
   const auto factor = at(scaled).inputs[1];

@@ -53,7 +53,8 @@ std::string onnx_exporter::placed(const node& n) {
 }
 
 // The sum over all terms of Gather * weight. An entry with fewer terms than others repeats its last
-// term and divides the weight: 0 times infinity would be NaN.
+// term and divides the weight of this term. Additional terms with weight 0 would give NaN for
+// infinite elements.
 std::string onnx_exporter::blended(const node& n) {
   const auto axis = n.axes[0];
   const auto table = blend_table_of({graph_, n.inputs[1]});

@@ -1,4 +1,4 @@
-// The ONNX nodes of each operation of a graph: a row per operation.
+// A table with a row per operation of a graph, which says which ONNX nodes the operation becomes.
 
 #include "actors/model/onnx/exporter.hpp"
 #include "kernels/cpu/math.hpp"
@@ -39,7 +39,8 @@ struct onnx_export_rows {
     return {.op = op, .write = [](to& x, const node& n) { return (x.*f)(n); }};
   }
 
-  /// An ONNX operator with the first operand and the attribute or second operand `factor`.
+  /// The functions up to at_most() write an ONNX operator for the first operand of n and the number
+  /// n.factor, which becomes an attribute or the second operand.
   static std::string scale(to& x, const node& n) {
     return x.add("Mul", {x.value(n.inputs[0]), x.number(n.factor)});
   }
@@ -193,7 +194,7 @@ struct onnx_export_rows {
       by<&to::reshaped>(op::reshape),
       {op::stop_gradient, "Identity"},
     };
-    // Indexed by operation.
+    // The rows, indexed by operation.
     static constexpr auto table = [] {
       std::array<row, operation_count> result{};
       for (const auto& each : all)

@@ -1,5 +1,5 @@
-// Recurrent layers in ONNX. Its operators also project the inputs, have the time in front, and
-// order the gates differently.
+// Recurrent layers in ONNX. Unlike the graph's recurrence, ONNX's operators also project the
+// inputs, have the time in front, and order the gates differently.
 
 #include "actors/model/onnx/exporter.hpp"
 
@@ -22,8 +22,8 @@ std::vector<std::int64_t> onnx_gates(cell how) {
 
 } // namespace
 
-/// True for the states of a recurrence whose input is a projection by a matrix. ONNX has only this
-/// kind.
+/// True for the states of a recurrence whose input is a projection by a matrix. ONNX has only
+/// recurrences of this kind.
 bool onnx_exporter::is_states(const node& n) const {
   if (n.op != operation::slice || at(n.inputs[0]).op != operation::recurrent)
     return false;

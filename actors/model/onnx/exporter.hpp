@@ -17,7 +17,7 @@ namespace troupe {
 
 class onnx_exporter;
 
-/// How an operation is exported: exactly one of `same`, `write` and `refusal` is given.
+/// How an operation is exported. Exactly one of `same`, `write` and `refusal` is given.
 struct onnx_export_row {
   operation op = operation::end;
   /// The ONNX operator that computes the same from the same operands.
@@ -104,9 +104,10 @@ private:
   std::vector<attribute> pooling(const node& n) const;
   const node* batch_norm_at(const node& n) const;
   std::string batch_normalized(const node& n);
-  /// Makes the nodes of a batch normalization, whose last one is n, a part of n.
+  /// Exports a batch normalization as one ONNX node: its last node n absorbs the other nodes.
   void absorb_batch_norm(const node& n);
-  /// One value per channel, so that it can be combined with a tensor of this rank.
+  /// Appends dimensions of extent 1 to a vector with one value per channel, so that it can be
+  /// combined with a tensor of this rank.
   std::string per_channel(std::uint32_t id, std::size_t rank);
   // export_attention.cpp
   std::string attention(const node& n);
@@ -133,7 +134,7 @@ private:
   onnx::GraphProto proto_;
   std::vector<std::uint32_t> needed_;
   std::map<std::uint32_t, std::size_t> readers_;
-  /// Nodes that become a part of the node that reads them.
+  /// Nodes that are exported as a part of the node that reads them.
   std::set<std::uint32_t> absorbed_;
   std::map<std::uint32_t, std::string> names_;
   std::set<std::string> taken_;

@@ -109,7 +109,7 @@ private:
 
   std::string name_;
   fs::path folder_;
-  /// By canonical path: a file may have several names.
+  /// Open files by their canonical paths, because a file may have several names.
   std::map<fs::path, open_file> files_;
 };
 

@@ -105,7 +105,8 @@ window window_of(const sliding_window& x) {
   return result;
 }
 
-/// True if the graph's own padding is enough: equal on both sides and smaller than the kernel.
+/// True if the padding is one that the graph's operations support: equal on both sides and smaller
+/// than the kernel.
 bool plain(const sliding_window& x) {
   for (std::size_t i = 0; i < x.kernel.size(); ++i)
     if (x.before[i] != x.behind[i] || x.before[i] >= x.dilations[i] * (x.kernel[i] - 1) + 1)
@@ -192,8 +193,9 @@ window pool_of(onnx_node& node, const sliding_window& how) {
   return result;
 }
 
-/// The elements between the end of the image and that of the last window along dimension i, if the
-/// number of windows is rounded up. A window that would begin beyond the image is left out.
+/// The number of elements between the end of the image and the end of the last window along
+/// dimension i, if the number of windows is rounded up. A window that would begin beyond the image
+/// is left out.
 std::int64_t behind_last(std::int64_t extent, const sliding_window& how, std::size_t i) {
   const auto stride = how.strides[i];
   const auto room = extent + how.before[i] + how.behind[i] - how.kernel[i];
@@ -271,7 +273,7 @@ void average_pooling(onnx_node& node) {
   node.set(result_of(y.x, from));
 }
 
-/// y as (batch, channels, 1, 1, ...).
+/// Turns y, which has one value per channel, into (batch, channels, 1, 1, ...).
 onnx_value one_per_channel(const onnx_node& node, const onnx_value& v, expression y) {
   auto dims = v.dims();
   std::fill(dims.begin() + 2, dims.end(), 1);

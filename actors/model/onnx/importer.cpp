@@ -72,7 +72,7 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
-/// Computed constants of a small model: 512 MiB.
+/// Limit for the elements of all computed constants of a small model (512 MiB).
 constexpr std::size_t most_computed = std::size_t{1} << 26;
 
 /// The variable with this name; creates it if necessary. initial_weights() sets its initial values.
@@ -91,7 +91,8 @@ expression variable_of(const onnx_model::weight& x, graph& target, const onnx_ki
                          kind);
 }
 
-/// The names that nodes read, with those that the bodies of loops and branches read.
+/// Adds the names that the nodes of a graph read, including nodes in the bodies of loops and
+/// branches.
 void add_inputs(const onnx::GraphProto& graph, onnx_node::names& to) {
   for (const auto& output : graph.output())
     to.insert(output.name());
@@ -161,7 +162,7 @@ std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
     if (x.dims_size() == 2)
       tables.emplace(x.name(), x.dims(0));
   std::set<std::string_view> tokens{input};
-  std::set<std::string_view> some; // parts of the tokens
+  std::set<std::string_view> some; // values that hold only a part of the tokens
   const auto holds = [](const auto& names, const std::set<std::string_view>& wanted) {
     return std::ranges::any_of(names, [&](const auto& x) { return wanted.contains(x); });
   };

@@ -33,12 +33,12 @@ std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
 /// The number of rows of the table (rows, n) from which an input of the model selects rows
-/// (Gather), perhaps after it was reshaped or otherwise changed. If the whole input selects from
+/// (Gather). The input may be reshaped or otherwise changed before. If the whole input selects from
 /// several tables, the smallest counts. If only parts of the input select rows, the largest of
 /// their tables counts. 0 if there is no such table.
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input);
 
-/// The role of a weight in training.
+/// Returns the role of a weight in training.
 using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
 
 /// Builds the model's computation in a graph. The model's weights become variables with the same
@@ -46,12 +46,12 @@ using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
 /// @param inputs one expression for each of onnx_inputs(), with its rank and type, and the batch in
 /// front if there is one
 /// @return one entry for each of onnx_outputs()
-/// @throws input_error that names the node: an operator that troupe does not have (with a list of
-/// the operators that it has), an attribute that it does not support, shapes that do not fit, or a
+/// @throws input_error that names the node: an operator that troupe does not support (with a list
+/// of the supported operators), an attribute that is not supported, shapes that do not fit, or a
 /// batch that does not stay a separate dimension
 /// @param training builds the computation for training. If the model was exported in training mode,
-/// dropout is active and batch normalization uses the statistics of the batch. Variables with these
-/// names that the graph already has are reused.
+/// dropout is active and batch normalization uses the statistics of the batch. If the graph already
+/// has a variable with the name of a weight, this variable is reused.
 /// @param kind_of if it is empty, onnx_model::weight decides whether a weight is state, frozen or
 /// trainable
 std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
@@ -67,7 +67,7 @@ struct onnx_operator_text {
   std::string_view kind; ///< such as "images"
   /// The first operator set that has it; 0 if ONNX does not define it.
   std::int64_t since = 1;
-  std::string_view limits; ///< what is not supported; empty if all is
+  std::string_view limits; ///< what is not supported; empty if there is nothing
 };
 
 /// The operators that can be imported, by kind and in alphabetical order.

@@ -26,7 +26,7 @@ const onnx::GraphProto& body_of(onnx_node& node, std::string_view name) {
   return x->g();
 }
 
-/// Throws unless the value is known when the model is read.
+/// Reads a truth value. Throws if the value is not known when the model is read.
 bool truth_of(const onnx_node& node, const onnx_value& v, const std::string& what) {
   if (!v.known || v.known->elements() != 1 || std::isnan(v.known->at(0)))
     node.refuse("the " + what + " depends on the input of the model; only a constant is supported");

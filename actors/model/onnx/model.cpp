@@ -91,7 +91,8 @@ bool is_neutral(const onnx::NodeProto& node, int input, const std::string& origi
 }
 
 /// Refuses tensors that stand for several parameters. PyTorch's exporter merges parameters with
-/// equal values, such as the scales of two normalizations, which training would keep equal.
+/// equal values, such as the scales of two normalizations. Training would then keep these
+/// parameters equal.
 class merged_parameters {
 public:
   merged_parameters(const onnx::GraphProto& graph, const std::string& model) : model_(model) {
@@ -139,8 +140,8 @@ private:
 /// Finds marks for tensors that the exporter has computed and does not mark:
 /// - Constants, if the model has all parameters of the operations that read them, under their own
 ///   names.
-/// - The scale and shift of a group normalization, which it reshapes, and the 1 and 0 of the
-///   InstanceNormalization (is_neutral).
+/// - The scale and shift of a group normalization, which the exporter reshapes, and the 1 and 0 of
+///   the InstanceNormalization (is_neutral).
 class computed_tensors {
 public:
   explicit computed_tensors(const onnx::GraphProto& graph) {
@@ -211,7 +212,7 @@ bool has_zero_second_halves(const onnx::TensorProto& x) {
   return true;
 }
 
-/// Calls f with each node, after those in its own bodies.
+/// Calls f with each node, after the nodes in the bodies of this node.
 void visit(onnx::GraphProto& graph, const std::function<void(onnx::NodeProto&)>& f) {
   for (auto& node : *graph.mutable_node()) {
     for (auto& attribute : *node.mutable_attribute())
@@ -221,9 +222,9 @@ void visit(onnx::GraphProto& graph, const std::function<void(onnx::NodeProto&)>&
   }
 }
 
-/// ONNX adds two biases in recurrent operators. Keras has one, so tf2onnx writes zeros as the
-/// second one. If both were trained, each step would change their sum twice. Other exporters may
-/// write a second bias that is only 0 at the beginning.
+/// ONNX adds two biases in recurrent operators. Keras has one bias, so tf2onnx writes zeros as the
+/// second bias. If both biases were trained, each step would change their sum twice. Other
+/// exporters may write a second bias that is only 0 at the beginning.
 void mark_single_biases(onnx::ModelProto& model) {
   if (model.producer_name() != "tf2onnx")
     return;
@@ -361,7 +362,7 @@ void onnx_model::find_weights() {
                             "trained; export the model with its weights outside");
       continue;
     }
-    // The inputs are not checked yet: a tensor with an impossible shape is refused by name.
+    // The tensor has not been checked yet. If its shape is impossible, the error names it here.
     check_onnx_tensor(x, name_, true);
     weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
     if (is_state)
@@ -391,7 +392,7 @@ void onnx_model::check_names() const {
 
 std::string onnx_model::structure() const {
   onnx::ModelProto copy;
-  // Copied field by field, so that the weights are never copied.
+  // The model is copied field by field, so that the weights are never copied.
   copy.set_ir_version(proto_->ir_version());
   *copy.mutable_opset_import() = proto_->opset_import();
   const auto& from = proto_->graph();
@@ -412,7 +413,7 @@ std::string onnx_model::structure() const {
     *tensor.mutable_dims() = x.dims();
     tensor.set_data_type(x.data_type());
   }
-  // Keeps the exporter's marks on tensors for which the marks decide.
+  // Keeps the exporter's marks on a tensor only if they change its role in training.
   const onnx_roles roles{outline_of(from)};
   for (const auto& x : from.value_info())
     if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))
@@ -447,7 +448,8 @@ void onnx_model::require_finite() const {
   }
 }
 
-// Before version 14, the statistics of the batch are additional outputs.
+// Before version 14, the statistics of the batch are additional outputs, so a node that computes
+// them has several outputs.
 bool measures_batch(const onnx::NodeProto& node, std::int64_t version) {
   constexpr std::int64_t with_attribute = 14;
   if (node.op_type() != "BatchNormalization")

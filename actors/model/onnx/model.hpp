@@ -29,7 +29,7 @@ inline constexpr std::int64_t newest_onnx_operators = 24;
 /// defined once and before their use, and tensors are exactly as long as their shapes require.
 /// onnx_importer interprets the operators. Immutable; copies share the model.
 ///
-/// The schema is that of Debian's libonnx. Only the sources in actors/model/onnx include its
+/// The schema comes from Debian's libonnx. Only the sources in actors/model/onnx include libonnx's
 /// headers.
 class onnx_model {
 public:
@@ -62,7 +62,7 @@ public:
   /// definition (cycles)
   static onnx_model parse(std::span<const std::byte> bytes, std::string name);
 
-  /// The same for a structure (see below). Its weights have shapes, but no values.
+  /// Parses the result of structure(). The weights of this model have shapes, but no values.
   static onnx_model parse_structure(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const noexcept { return name_; }
@@ -70,8 +70,8 @@ public:
   const std::vector<weight>& weights() const noexcept { return weights_; }
   /// The model without the values of its weights, to send to other nodes.
   std::string structure() const;
-  /// The values of the weights, in the order of `parameters`. Its tensors must be those of
-  /// weights(). The model must not be a structure.
+  /// The values of the weights, in the order of `parameters`, whose tensors must be those of
+  /// weights(). Must not be called for the result of parse_structure().
   std::vector<float> values(const layout& parameters) const;
 
   const onnx::ModelProto& proto() const noexcept { return *proto_; }
@@ -102,7 +102,8 @@ private:
   std::size_t constant_limit_ = 0;
 };
 
-/// True if the node was written for training: it is a batch normalization that measures the batch.
+/// True if the node is a batch normalization that was written for training: it computes the mean
+/// and the variance of the batch.
 bool measures_batch(const onnx::NodeProto& node, std::int64_t version);
 
 } // namespace troupe

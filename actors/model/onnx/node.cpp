@@ -118,7 +118,7 @@ void onnx_node::take_apart() {
       continue;
     }
     if (product && i == 1 && v.rank() <= 2 && v.merged.empty() && !v.has_batch())
-      continue; // a matrix for each row
+      continue; // the same matrix multiplies every row
     if (!v.merged.empty())
       refuse("inputs " + std::to_string(folded[0]) + " and " + std::to_string(i)
              + " merge the batch with other dimensions in different ways");
@@ -127,7 +127,7 @@ void onnx_node::take_apart() {
       refuse("input " + std::to_string(folded[0])
              + " merges the batch with another dimension, and input " + std::to_string(i)
              + " does not");
-    // Others are repeated along the merged dimension.
+    // An input without a batch is repeated along the merged dimension.
     auto dims = v.dims();
     std::ranges::replace(dims, onnx_constant::batch, std::int64_t{1});
     dims.resize(dims.size() - std::min(dims.size(), behind));
@@ -294,7 +294,7 @@ void onnx_node::require(std::string_view name, std::int64_t value, std::int64_t 
 }
 
 void onnx_node::finish() const {
-  // Old versions have this attribute, a hint about memory.
+  // Old operator sets have the attribute consumed_inputs, which is only a hint about memory.
   for (const auto& x : proto_.attribute())
     if (!read_.contains(x.name()) && x.name() != "consumed_inputs")
       refuse("attribute \"" + x.name() + "\" is not supported");

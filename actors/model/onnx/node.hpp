@@ -48,16 +48,17 @@ public:
     std::size_t limit = 0;
     graph& target;
     purpose why = purpose::testing;
-    /// The size of the batch that is written into shapes; 0 if it is open.
+    /// The size of the batch in the exporter's example, which the shapes in the file may contain; 0
+    /// if the size of the batch is open.
     std::int64_t example = 0;
     /// Largest number of elements of all computed constants together.
     std::size_t most_computed = 0;
     /// Number of elements computed so far.
     std::size_t computed = 0;
-    /// How many more nodes the unrolled loops may have.
+    /// Number of nodes that unrolled loops may still add.
     std::int64_t unrolled = std::int64_t{1} << 17;
     values all = {};
-    /// The initializers of bodies, which are read once.
+    /// The initializers of the bodies of loops and branches. They are read only once.
     std::map<const onnx::GraphProto*, std::vector<onnx_value>> constants = {};
     /// Number of bodies computed so far: one per step of a loop, and one per branch.
     std::size_t bodies = 0;
@@ -93,9 +94,9 @@ public:
   bool has_input(std::size_t i) const;
   /// Throws if the input is missing.
   const onnx_value& input(std::size_t i) const;
-  /// The same for converters that accept an input whose batch is merged with other dimensions.
+  /// Like input(), for converters that accept an input whose batch is merged with other dimensions.
   const onnx_value& folded_input(std::size_t i) const;
-  /// The same for converters that accept a function of the tokens.
+  /// Like input(), for converters that accept a function of the tokens (onnx_value::of_tokens).
   const onnx_value& token_input(std::size_t i) const;
   /// Throws if the input is not a sequence of tensors.
   const std::vector<onnx_value>& sequence(std::size_t i) const;
@@ -119,7 +120,8 @@ public:
   const onnx::AttributeProto* attribute(std::string_view name);
   /// Accepts an attribute that has no effect here.
   void ignore(std::string_view name) { read_.emplace(name); }
-  /// Throws unless the attribute is absent or has this value.
+  /// Throws if the attribute has another value. If the attribute is absent, its value is
+  /// `otherwise`.
   void require(std::string_view name, std::int64_t value, std::int64_t otherwise);
   /// Throws if the node has attributes that were not read.
   void finish() const;
@@ -132,12 +134,12 @@ public:
 
   // -- outputs
   std::size_t outputs() const;
-  /// True if some node, or an output of the model, reads it.
+  /// True if a node reads output i, or if it is an output of the model.
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
-  /// Counts the elements of a constant before it is computed; set() counts those of its constants
-  /// itself. Refuses the node if all constants together become too large.
+  /// Counts the elements of a constant before it is computed. For constants that are passed to
+  /// set(), set() counts them. Refuses the node if all constants together become too large.
   void charge(std::size_t elements) const;
   /// Computes the nodes of a loop's body or of a branch, which can read all values that this node
   /// can read. Refuses the node if the unrolled loops of the model have too many nodes.
@@ -155,7 +157,8 @@ public:
 
 private:
   const onnx_value& named(std::size_t i) const;
-  /// True if an input is the same constant, not only an equal one.
+  /// True if this constant object is itself an input of the node. An object with equal values is
+  /// not enough.
   bool is_input(const onnx_value& constant) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
@@ -175,7 +178,7 @@ struct onnx_operator {
   onnx_converter convert = nullptr;
   /// The first operator set that has it; 0 if ONNX does not define it.
   std::int64_t since = 1;
-  /// What is not supported, for people. Empty if all is.
+  /// What is not supported, for people. Empty if everything is supported.
   std::string_view limits = {};
 };
 /// Rows by name of the operator.
@@ -202,18 +205,18 @@ bool compute_of_tokens(onnx_node& node);
 
 // -- functions that several converters use
 
-/// v in another shape, with the batch merged with other dimensions if there is no other way.
+/// v in another shape. If necessary, the batch is merged with other dimensions.
 onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
                               const std::vector<double>& dims);
 
 /// v in another shape. The batch stays a separate dimension; the node is refused if that is
 /// impossible.
 /// @param dims the extents in ONNX's order: onnx_constant::batch_size for the batch, and NaN or -1
-/// for an open extent, of which there may be one besides the batch. If none is batch_size, the
-/// batch goes to the first place where it fits and the extent is open, at most 1, or the size of
-/// the batch in the exporter's example.
+/// for an open extent, of which there may be one besides the batch. If no extent is batch_size, the
+/// batch takes the first place where it fits. The wanted extent at this place must be open, at most
+/// 1, or the size of the batch in the exporter's example.
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
-/// The same with known extents; onnx_constant::batch stands for the batch.
+/// Like reshaped(), with known extents. onnx_constant::batch stands for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,
                      const std::vector<std::int64_t>& dims);
 
@@ -224,7 +227,7 @@ std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const
 onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g);
 
 /// v with the dimensions `axes` (which exclude the batch) moved to the end and merged into one. The
-/// others keep their order.
+/// other dimensions keep their order.
 struct onnx_rows {
   expression x; ///< (others..., product of axes)
   std::size_t batch_at = 0;
@@ -240,7 +243,8 @@ onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, 
 onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& parts,
                         std::size_t axis);
 
-/// v repeated along dimensions of extent 1. `dims` has the rank of v, and the batch at its place.
+/// v repeated along dimensions of extent 1. `dims` has the rank of v, and contains the batch at the
+/// same place.
 onnx_value expanded(const onnx_node& node, const onnx_value& v,
                     const std::vector<std::int64_t>& dims);
 

@@ -12,7 +12,7 @@ namespace {
 
 using position = std::vector<std::int64_t>;
 
-/// Each element of a constant of this shape, from its position.
+/// Makes a constant of this shape. f computes each element from its position.
 onnx_constant each(const onnx_node& node, onnx_constant::kind type, const position& dims,
                    const std::function<double(const position&)>& f) {
   onnx_constant result;
@@ -51,7 +51,8 @@ double to_even(double x) {
   return x - std::remainder(x, 1);
 }
 
-/// The sign of the result is that of the divisor, or with fmod that of the dividend.
+/// The result has the sign of the divisor. With the attribute fmod, it has the sign of the
+/// dividend.
 void modulo(onnx_node& node) {
   const bool like_c = node.integer("fmod", 0) != 0;
   const auto f = [&](double a, double b) {

@@ -7,8 +7,9 @@
 
 namespace troupe {
 
-/// v with `before` and `behind` more elements of this value along an axis, which must not be the
-/// batch. v must not be a constant. Internal to actors/model/onnx.
+/// v with `before` elements added in front and `behind` elements added at the end of an axis. All
+/// added elements are `value`. The axis must not be the batch, and v must not be a constant.
+/// Internal to actors/model/onnx.
 onnx_value padded(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t before,
                   std::int64_t behind, double value);
 

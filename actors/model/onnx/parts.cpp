@@ -38,7 +38,7 @@ cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int
     return step > 0 ? std::clamp<std::int64_t>(x, 0, extent)
                     : std::clamp<std::int64_t>(x, -1, extent - 1);
   };
-  // A step beyond the extent has the same effect as this one, which cannot overflow.
+  // A step beyond the extent has the same effect as the clamped step, which cannot overflow.
   cut result{place(begin), place(end), std::clamp(step, -extent - 1, extent + 1)};
   if (step > 0)
     result.end = std::max(result.begin, result.end);
@@ -132,8 +132,8 @@ void slice(onnx_node& node) {
   node.set(v);
 }
 
-/// The first elements along an axis in the opposite order, followed by the others. tf2onnx
-/// writes ReverseV2 of TensorFlow like this, with equal lengths.
+/// Reverses the order of the first elements along an axis; the other elements stay in place.
+/// tf2onnx writes TensorFlow's ReverseV2 as this operator, with equal lengths.
 void reverse_sequence(onnx_node& node) {
   const auto& v = node.input(0);
   const auto axis = node.axis(node.integer("time_axis", 0), v.rank());
@@ -154,7 +154,7 @@ void reverse_sequence(onnx_node& node) {
              : concatenated(node, {turned, sliced(node, x, axis, length, extent)}, axis));
 }
 
-/// Parts of these sizes along an axis of input 0.
+/// Cuts input 0 along an axis into parts of these sizes.
 std::vector<onnx_value> parts_of(const onnx_node& node, std::size_t axis,
                                  const std::vector<std::int64_t>& sizes) {
   const auto& v = node.input(0);
@@ -180,7 +180,7 @@ std::vector<onnx_value> parts_of(const onnx_node& node, std::size_t axis,
   return result;
 }
 
-/// Sizes of parts with `each` elements. The last one may be smaller.
+/// Sizes of parts with `each` elements. The last part may be smaller.
 std::vector<std::int64_t> equal_sizes(std::int64_t extent, std::int64_t each) {
   std::vector<std::int64_t> result;
   for (auto left = extent; left > 0 && each > 0; left -= each)
@@ -210,7 +210,7 @@ void split(onnx_node& node) {
 void split_to_sequence(onnx_node& node) {
   const auto& v = node.input(0);
   const auto axis = node.axis(node.integer("axis", 0), v.rank());
-  node.ignore("keepdims"); // without effect if the sizes are given
+  node.ignore("keepdims"); // has no effect if the sizes are given
   const auto extent = v.dims()[axis];
   const bool one = node.known(1, "sizes").dims.empty();
   auto sizes = node.integers_of(1, "sizes");
@@ -304,7 +304,8 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
   return result;
 }
 
-/// The elements of a tensor at known positions, in runs of consecutive positions.
+/// Picks the elements of a tensor at known positions. Consecutive positions are taken together as
+/// one slice.
 onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constant& which,
                   std::size_t axis) {
   const auto extent = v.dims()[axis];
@@ -368,7 +369,8 @@ void gather(onnx_node& node) {
   node.set({embedding(node.tensor(0), which.x), which.batch_at});
 }
 
-/// `count` elements that continue an axis with mirrored elements, or with the last one.
+/// `count` elements that continue an axis with mirrored elements, or with copies of the last
+/// element.
 onnx_value continued(const onnx_node& node, const onnx_value& v, std::size_t axis,
                      const std::string& mode, std::int64_t count, bool in_front) {
   const auto extent = v.dims()[axis];

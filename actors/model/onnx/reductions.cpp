@@ -35,7 +35,7 @@ expression max_last(expression x) {
   const auto n = dims.last();
   if (n == 0)
     throw input_error("a maximum of no elements, of a tensor of shape " + to_string(dims));
-  // Images of the graph always have a batch.
+  // The pooling below needs a batch, because images of the graph always have one.
   if (!dims.has_batch())
     return reshape(max_of_halves(x), shape{std::move(kept)});
   // Treats each row as a row of pixels, with a window as wide as the image.
@@ -101,8 +101,8 @@ expression mean_of(expression x) {
   return scale(sum_last(x), 1 / static_cast<double>(n));
 }
 
-/// log(sum exp(x)). Nearly the largest element is subtracted first, and only if it is finite,
-/// because infinity minus infinity is NaN.
+/// log(sum exp(x)). The largest element is subtracted first. If it is infinite, the largest finite
+/// number takes its place, because infinity minus infinity is NaN.
 expression log_sum_exp(expression x) {
   constexpr double all = double{std::numeric_limits<float>::max()};
   const auto most = at_most(at_least(stop_gradient(max_last(x)), -all), all);
@@ -133,7 +133,7 @@ expression log_of_sum(expression x) {
   return log(sum_last(x));
 }
 
-/// Multiplies the first half with the second, again and again.
+/// Multiplies the first half by the second half until one element is left.
 expression product_of(expression x) {
   const auto axis = x.shape().rank() - 1;
   for (auto n = x.shape().last(); n > 1; n = x.shape().last()) {
@@ -177,8 +177,8 @@ onnx_constant combined(const onnx_node& node, const onnx_constant& c, std::size_
   return result;
 }
 
-/// Gives one element per row: `f` of the row. `of_whole` is the same for whole numbers, such as
-/// extents.
+/// Reduces each row to one element with `f`. `of_whole` does the same for constants of whole
+/// numbers, such as extents.
 template <reducer f, whole_reducer of_whole = nullptr>
 void reduce(onnx_node& node) {
   auto v = node.input(0);
@@ -223,7 +223,7 @@ expression log_softmax_of(expression x) {
   return shifted - broadcast_last(log(sum_last(exp(shifted))), dims);
 }
 
-/// Before version 13, all dimensions from the axis on are merged into one.
+/// Before version 13, all dimensions from the axis on are merged into one dimension.
 template <reducer f>
 void softmax_like(onnx_node& node) {
   onnx_value v{node.tensor(0), node.input(0).batch_at};
@@ -290,7 +290,8 @@ void rms_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::multiply, y, node.input(1)));
 }
 
-/// One value per channel as (C, 1, 1, ...), to combine with (N, C, ...).
+/// An input with one value per channel as (C, 1, 1, ...), so that it can be combined with (N, C,
+/// ...).
 onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t rank) {
   auto dims = node.input(input).dims();
   if (dims.size() != 1)
@@ -336,7 +337,7 @@ void group_normalization(onnx_node& node) {
     node,
     {normalize_rows(to_tensor(rows, node.target()), node.real("epsilon", 1e-5)), rows.batch_at},
     dims);
-  constexpr std::int64_t with_channels = 21; // before, scale and bias had a value per group
+  constexpr std::int64_t with_channels = 21; // older versions have a scale and bias per group
   const auto vector = [&](std::size_t input) {
     const auto x = per_channel(node, input, rank);
     if (node.version() >= with_channels || groups == dims[1])
@@ -350,8 +351,8 @@ void group_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::add, y, vector(2)));
 }
 
-/// For a node that was exported for training. Training uses the statistics of the batch and updates
-/// the running statistics; testing uses the running ones.
+/// Batch normalization of a node that was exported for training. Training uses the statistics of
+/// the batch and updates the running statistics. Testing uses the running statistics.
 onnx_value measured_normalization(const onnx_node& node, double epsilon) {
   const auto& v = node.input(0);
   const batch_norm_variables variables{node.tensor(1), node.tensor(2), node.tensor(3),
@@ -365,7 +366,8 @@ onnx_value measured_normalization(const onnx_node& node, double epsilon) {
           v.batch_at};
 }
 
-/// For other nodes, which have constant means and variances.
+/// Batch normalization. If the node was not exported for training, its means and variances are
+/// constant.
 void batch_normalization(onnx_node& node) {
   const auto& v = node.input(0);
   check_channels(node, v);
@@ -386,7 +388,8 @@ void batch_normalization(onnx_node& node) {
   const auto variance = per_channel(node, 4, rank).x;
   const onnx_value deviation{square_root(offset(variance, epsilon))};
   const auto factor = node.combine(arithmetic::divide, per_channel(node, 1, rank), deviation);
-  // Without the difference, the digits in which x differs from a large mean would be lost.
+  // x - mean is computed first. Otherwise, the digits in which x differs from a large mean would be
+  // lost.
   const auto centered = node.combine(arithmetic::subtract, v, per_channel(node, 3, rank));
   const auto scaled = node.combine(arithmetic::multiply, centered, factor);
   node.set(node.combine(arithmetic::add, scaled, per_channel(node, 2, rank)));

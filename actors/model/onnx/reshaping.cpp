@@ -14,7 +14,8 @@ namespace {
 
 constexpr double open = -1;
 
-/// Computes the open extent of `wanted` so that the total is `elements`. `batch` counts as 1.
+/// Computes the open extent of `wanted` so that the total is `elements`. The dimension `batch`
+/// counts as 1.
 std::optional<std::vector<std::int64_t>>
 filled(const std::vector<double>& wanted, std::optional<std::size_t> batch, std::int64_t elements) {
   std::vector<std::int64_t> result;
@@ -84,7 +85,7 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
 
 /// How a shape merges the batch with other dimensions.
 struct merging {
-  std::vector<std::int64_t> dims; ///< before they are merged
+  std::vector<std::int64_t> dims; ///< the separate dimensions
   std::vector<std::size_t> merged;
 };
 
@@ -167,7 +168,7 @@ onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
     found = next ? std::move(next) : found;
   }
   if (!found)
-    return reshaped(node, apart, dims); // which refuses it
+    return reshaped(node, apart, dims); // throws an error that names the shape
   auto result = with_dims(node, apart, found->dims);
   result.merged = found->merged;
   return result;

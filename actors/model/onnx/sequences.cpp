@@ -79,7 +79,7 @@ expression sequence_of(onnx_node& node, bool batch_first) {
   return v.x;
 }
 
-/// Direction `at` of an input (directions, extents...), without that dimension.
+/// The part of an input (directions, extents...) for direction `at`, of shape (extents...).
 expression part_of(const onnx_node& node, std::size_t input, std::int64_t directions,
                    std::int64_t at, const std::vector<std::int64_t>& extents) {
   const auto w = node.tensor(input);

@@ -158,7 +158,7 @@ struct resizing {
       return i / scale;
     if (place == "tf_half_pixel_for_nn")
       return (i + 0.5) / scale;
-    if (place == "half_pixel_symmetric") // around the middle, if `to` has been rounded
+    if (place == "half_pixel_symmetric") // keeps the middle if `to` was rounded
       return from / 2 * (1 - to / (from * scale)) + (i + 0.5) / scale - 0.5;
     return place == "pytorch_half_pixel" && to == 1 ? 0 : (i + 0.5) / scale - 0.5;
   }
@@ -202,7 +202,7 @@ struct resizing {
         const auto row =
           static_cast<std::size_t>(std::clamp<std::int64_t>(onnx_integer(at), 0, from - 1));
         if (!terms.empty() && terms.back().position == row)
-          terms.back().weight += w; // both lie beyond the edge
+          terms.back().weight += w; // both positions are moved to the edge
         else
           terms.push_back({row, w});
       };
@@ -256,8 +256,9 @@ resizing resizing_of(onnx_node& node) {
   return result;
 }
 
-/// Blends neighbours along each dimension that changes, the last one first, unless elements are
-/// only repeated. An infinite element, or NaN, affects only the elements that are computed from it.
+/// Blends neighbours along each dimension that changes, beginning with the last dimension. If
+/// elements are only repeated, nothing is blended. An infinite element, or NaN, affects only the
+/// elements that are computed from it.
 void resize(onnx_node& node) {
   const auto how = resizing_of(node);
   onnx_value v{node.tensor(0), node.input(0).batch_at};
@@ -281,7 +282,8 @@ void resize(onnx_node& node) {
       continue;
     }
     const auto to = std::floor(by_size ? wanted[i] : from * wanted[i]);
-    // ONNX's tests divide by the length before it is rounded, other programs by the rounded one.
+    // With align_corners, a length that must be rounded is refused, because ONNX's tests divide by
+    // the length before rounding, and other programs by the rounded length.
     if (how.place == "align_corners" && !by_size && to != from * wanted[i])
       node.refuse("dimension " + std::to_string(i) + " with aligned corners would get "
                   + std::to_string(from * wanted[i]) + " elements; expected a whole number");
@@ -303,7 +305,7 @@ void resize(onnx_node& node) {
       v = with_dims(node, v, apart);
       continue;
     }
-    constexpr std::size_t most_numbers = 8; // four positions and weights
+    constexpr std::size_t most_numbers = 8; // up to four positions, each with a weight
     node.charge(most_numbers * static_cast<std::size_t>(to));
     v.x = blend(v.x, v.graph_axis(i), how.table(scale, dims[i], onnx_integer(to)));
   }

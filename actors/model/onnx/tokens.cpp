@@ -101,7 +101,8 @@ void set_result(onnx_node& node, const onnx_value& like, token_function of, kind
   node.set(std::move(result));
 }
 
-/// False if an input is neither a single number nor a function of the same tokens.
+/// Reads the operands of a node. Returns true if at least one input is a function of the tokens,
+/// and each other input is a single number or a function of the same tokens.
 bool read_operands(const onnx_node& node, std::vector<token_operand>& operands) {
   const onnx_value* first = nullptr;
   for (std::size_t i = 0; i < node.inputs(); ++i) {
@@ -120,7 +121,8 @@ bool read_operands(const onnx_node& node, std::vector<token_operand>& operands) 
   return first != nullptr;
 }
 
-/// A function of the tokens as another type; a cast of the tokens themselves stays a tensor.
+/// Converts a function of the tokens to another type. Returns false for any other input, such as
+/// the tokens themselves, whose cast is a tensor.
 bool cast_of_tokens(onnx_node& node) {
   const auto& v = node.token_input(0);
   if (!is_only_of_tokens(v))

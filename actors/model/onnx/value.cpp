@@ -46,7 +46,8 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
   return reshape(y, shape{extents});
 }
 
-/// Reshapes x to this rank, with the batch at this position. x may have a lower rank.
+/// Makes v a tensor of this rank, with the batch at this position among ONNX's dimensions. v may
+/// have a lower rank.
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
   onnx_value once = v;
@@ -70,7 +71,7 @@ expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bo
   return extents == x.shape() ? x : reshape(x, extents);
 }
 
-/// The only extent of a shape that differs from 1, if it is at `axis`.
+/// True if all extents are 1 except the extent at `axis`, and the shape has no batch.
 bool only_extent(const shape& x, std::size_t axis) {
   for (std::size_t i = 0; i < x.rank(); ++i)
     if (i != axis && x[i] != 1)
@@ -78,8 +79,8 @@ bool only_extent(const shape& x, std::size_t axis) {
   return !x.has_batch();
 }
 
-/// a + b or a * b if b is a row or has one value per channel: the graph has operations for these
-/// cases.
+/// a + b, a - b or a * b if b is a row or has one value per channel, because the graph has
+/// operations for these cases. Otherwise, the result is not valid().
 expression with_vector(arithmetic how, expression a, expression b) {
   const auto dims = a.shape(); // a copy, because appending nodes moves the original
   const bool sum = how == arithmetic::add || how == arithmetic::subtract;
@@ -132,7 +133,7 @@ bool is_normal(double x) {
   return std::abs(x) >= double{limits::min()} && std::abs(x) <= double{limits::max()};
 }
 
-/// Combines x with one number; gives nothing if the graph has no operation for it.
+/// Combines x with one number. If the graph has no operation for this, the result is not valid().
 expression with_number(arithmetic how, expression x, double number, bool number_first) {
   switch (how) {
   case arithmetic::add:

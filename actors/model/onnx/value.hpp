@@ -15,22 +15,23 @@ namespace troupe {
 /// Internal to actors/model/onnx.
 ///
 /// The graph always has the batch in front. ONNX may have it elsewhere (in recurrent operators,
-/// time comes first): `batch_at` is the position of the batch among ONNX's dimensions. The others
-/// follow in ONNX's order. Without a batch, both orders are the same.
+/// time comes first): `batch_at` is the position of the batch among ONNX's dimensions. In the
+/// graph, all other dimensions follow the batch in ONNX's order. Without a batch, both orders are
+/// the same.
 struct onnx_value {
   /// Null if the value is a tensor of the graph.
   std::shared_ptr<const onnx_constant> known;
   expression x;
   std::size_t batch_at = 0;
-  /// Empty, unless the model merges the batch with other dimensions into one, as exporters do in
+  /// Not empty if the model merges the batch with other dimensions into one, as exporters do in
   /// attention: (batch * heads, time, features). x then still has separate dimensions: (1, batch,
-  /// heads, time, features). Entry i is the number of them in ONNX's dimension i: {3, 1, 1}.
-  /// batch_at is the position of the batch among the separate dimensions.
+  /// heads, time, features). Entry i is the number of separate dimensions in ONNX's dimension i:
+  /// {3, 1, 1}. batch_at is the position of the batch among the separate dimensions.
   std::vector<std::size_t> merged = {};
   /// The tensors, if the value is a sequence (SplitToSequence); the other members are then unused.
   /// Null for any other value.
   std::shared_ptr<const std::vector<onnx_value>> items = {};
-  /// Null, unless each element is a function of the token at its place (tokens.cpp).
+  /// Not null if each element is a function of the token at its place (tokens.cpp).
   std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
   /// True for a tensor of the graph whose elements are truth values, 0 or 1. (A constant knows its
   /// type.)
@@ -66,14 +67,14 @@ struct onnx_of_tokens {
 /// True if the value exists only as a function of the tokens, so that no tensor holds it.
 bool is_only_of_tokens(const onnx_value& v) noexcept;
 
-/// v without the merging of dimensions.
+/// v with its dimensions separate, not merged.
 onnx_value unfolded(onnx_value v);
 
-/// The extents in ONNX's order, as elements of an ONNX shape: those with the batch are multiples of
-/// onnx_constant::batch_size. Merged dimensions are one extent.
+/// The extents in ONNX's order, as elements of an ONNX shape. An extent that includes the batch is
+/// a multiple of onnx_constant::batch_size. Merged dimensions are one extent.
 std::vector<double> extents_of(const onnx_value& v);
 
-/// The same dimensions in the order of the graph.
+/// Brings dimensions from ONNX's order into the order of the graph, which has the batch in front.
 shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at);
 
 /// Turns a constant into a tensor of the graph, which holds its elements once. Returns a tensor
@@ -95,8 +96,8 @@ struct onnx_operands {
 };
 
 /// Adds dimensions of extent 1 in front of the operand with the lower rank, as NumPy does. Throws
-/// input_error if both have a batch in different places, or if one of them has more than one
-/// element along the other's batch dimension.
+/// input_error if both operands have a batch in different places, or if one operand has more than
+/// one element along the batch dimension of the other operand.
 onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g);
 
 enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum };

@@ -96,8 +96,8 @@ bool named_as_weight(const std::string& name) {
 }
 
 /// Finds the values that operators use as weights: initializers, and the results of moving their
-/// elements. A pass takes time in proportion to the size of the graph. Loops, whose steps read what
-/// the steps before have computed, need more than two passes.
+/// elements. A pass takes time in proportion to the size of the graph. Only loops need more than
+/// two passes, because their steps read the results of earlier steps.
 class weight_finder {
 public:
   explicit weight_finder(const onnx::GraphProto& graph) {
@@ -216,7 +216,8 @@ private:
   std::unordered_set<std::string> products_;
   /// Roots of data.
   std::unordered_set<std::string> roots_;
-  /// Reciprocals of roots, and products with them: the tensor that scales them, or null.
+  /// Reciprocals of roots, and products with such reciprocals. The value is the tensor that scales
+  /// them, or null.
   std::unordered_map<std::string, const onnx::TensorProto*> normal_;
 };
 

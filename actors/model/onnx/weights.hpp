@@ -22,7 +22,7 @@ namespace troupe {
 inline constexpr int value_metadata = 4;
 
 /// The keys and values of a message's metadata_props. Older schemas of ONNX lack this field, so it
-/// is read as an unknown one.
+/// is read as an unknown field.
 /// @param field the number of the field in this message
 std::vector<std::pair<std::string, std::string>>
 onnx_metadata(const google::protobuf::MessageLite& message, int field);
@@ -30,22 +30,23 @@ onnx_metadata(const google::protobuf::MessageLite& message, int field);
 /// Marks a tensor as PyTorch's exporter does.
 void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueInfoProto& mark);
 
-/// Decides which initializers of a model are trained. The others are buffers: position tables,
-/// masks, constants. ONNX itself does not say which are which. These rules apply, in this order:
+/// Decides which initializers of a model are trained. The other initializers are buffers: position
+/// tables, masks, constants. An ONNX file itself does not distinguish weights from buffers. These
+/// rules apply, in this order:
 ///
 /// 1. PyTorch's exporter (dynamo=True, from 2.5 on) marks each tensor as PARAMETER, BUFFER or
 ///    CONSTANT_TENSOR in the metadata of its value_info. A PARAMETER is trained.
 /// 2. The weights of an operator are trained: operands of Gemm, MatMul, Conv and ConvTranspose,
 ///    tensors of RNN, LSTM and GRU, scales and shifts of normalizations, slopes of PRelu, and
-///    tables from which Gather takes rows that the data selects. They may first be transposed,
-///    sliced or concatenated.
-/// 3. A vector that is added to a product with such weights, whose elements may have been moved, is
-///    a bias, and is trained. A tensor that multiplies the reciprocal of a root (1 / deviation) of
-///    the data is the scale of a normalization, and a tensor of the same shape that is added to a
-///    product with it is its shift. Both are trained.
-/// 4. A tensor whose name is typical of weights is trained: the part after the last dot contains
-///    "weight" or "bias", or is "gamma" or "beta"; or the name contains "ReadVariableOp"
-///    (TensorFlow).
+///    tables from which Gather takes rows that the data selects. These weights may first be
+///    transposed, sliced or concatenated.
+/// 3. A vector that is added to a product with such weights is a bias, and is trained. The elements
+///    of the product may have been moved before. A tensor that multiplies the reciprocal of a root
+///    (1 / deviation) of the data is the scale of a normalization, and a tensor of the same shape
+///    that is added to a product with it is its shift. Both are trained.
+/// 4. A tensor whose name is typical of weights is trained. In such a name, the part after the last
+///    dot contains "weight" or "bias", or is "gamma" or "beta"; or the name contains
+///    "ReadVariableOp" (TensorFlow).
 ///
 /// All other initializers keep their values. The constructor reads the graph and keeps no reference
 /// to it.
@@ -53,7 +54,7 @@ class onnx_roles {
 public:
   explicit onnx_roles(const onnx::GraphProto& graph);
 
-  /// The reason, for people; empty if the initializer is trained.
+  /// The reason why an initializer is not trained, for people; empty if it is trained.
   std::string why_it_stays(const std::string& name) const;
 
   /// True if the first rule disagrees with the other rules.
