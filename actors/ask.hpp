@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// How often a request is repeated before it counts as failed. Receivers recognize repetitions, so
-/// repeating does no harm.
+/// How long a request waits for its answer, and how often it is sent before it counts as failed.
+/// Receivers recognize repeated requests, so a repetition does no harm.
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
@@ -19,8 +19,8 @@ struct patience {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 
-  /// For requests with a payload: a single attempt that may take the total time, so that the
-  /// payload is never sent twice.
+  /// For requests with a payload: a single attempt that may take as long as all attempts together,
+  /// so that the payload is never sent twice.
   patience once(std::size_t bytes) const noexcept {
     return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
   }

@@ -38,7 +38,7 @@ public:
   virtual void interrupt() = 0;
 };
 
-/// An actor with its own thread, which has something to do while the actor waits for messages.
+/// An actor with its own thread. While the actor waits for messages, the thread runs an idle_task.
 template <class Actor>
 class busy_between_messages final : public Actor {
 public:
@@ -59,7 +59,8 @@ public:
     return result;
   }
 
-  // Either run_until() sees the message, or this sees that run_until() has begun.
+  // No message is overlooked: either run_until() sees it, or `waits_` is already true and
+  // run_until() is interrupted.
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
     Actor::enqueue(std::move(what), unit);
     if (waits_ && own_.load() != std::this_thread::get_id())
@@ -69,17 +70,17 @@ public:
 private:
   std::shared_ptr<idle_task> idle_;
   std::atomic<bool> waits_ = false;
-  /// The thread that waits.
+  /// The actor's thread, while it runs the idle_task.
   std::atomic<std::thread::id> own_;
 };
 
-/// An actor that needs some time per message, but less than waking another thread twice would take.
-/// It runs on the thread that brings a message. If many messages arrive at once, it continues on
-/// another thread.
+/// An actor whose work per message takes less time than waking another thread twice. It runs on the
+/// thread that delivers a message. If many messages arrive at once, it continues on another thread.
 template <class Actor>
 class in_short_turns final : public Actor {
 public:
-  /// Enough for a step with two workers, each of which pushes and commits a gradient.
+  /// Messages per turn. Enough for a step with two workers, each of which pushes and commits a
+  /// gradient.
   static constexpr std::size_t most_messages = 6;
 
   using Actor::Actor;
@@ -108,7 +109,8 @@ public:
       : sys.spawn<Actor>(std::forward<Args>(args)...);
   }
 
-  /// For an actor that computes, with messages from other processes in between.
+  /// For an actor that computes, and waits for messages from other processes between computations.
+  /// Its thread runs the idle_task while the actor waits.
   template <class Actor, class... Args>
   auto spawn_computing(caf::actor_system& sys, Args&&... args) const {
     return how_ == kind::threads

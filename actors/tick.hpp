@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// A reminder that an actor sends to itself, on the actor clock.
+/// A message that an actor sends to itself after a delay, on the actor's clock.
 struct tick {};
 
 } // namespace troupe

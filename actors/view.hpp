@@ -14,15 +14,16 @@ namespace proto {
 class OpenView;
 }
 
-/// A task that takes part in a view.
+/// A task in a `view`. When a task starts again, its incarnation is another number.
 struct member {
   task_name task;
   std::uint64_t incarnation = 0;
-  /// "host:port"; empty if it runs in the coordinator's process.
+  /// "host:port"; empty if the task runs in the coordinator's process.
   std::string address;
 };
 
-/// The members until the next view. A worker's rank is its position among the workers.
+/// A numbered list of the tasks in a run. It holds until the coordinator opens the next view. A
+/// worker's rank is its position among the workers of the list.
 struct view {
   std::uint64_t number = 0;
   /// In order of task name.
@@ -35,8 +36,8 @@ struct view {
 view from_proto(const proto::OpenView& x);
 proto::OpenView to_proto(const view& x, const task_name& receiver);
 
-/// The error for a message of view `theirs` that reaches an actor of view `mine`; nothing if they
-/// are equal.
+/// The error for a message of view `theirs` that reaches an actor of view `mine`; nothing if the
+/// two views are equal.
 std::optional<caf::error> refuse_other_view(std::uint64_t mine, std::uint64_t theirs);
 
 /// Wraps a member function into a message handler that accepts messages of the actor's view and

@@ -12,7 +12,7 @@ class all_reduce_part {
 public:
   /// @param own this rank's vector, held until the all-reduce ends; its elements have the type
   /// `place.elements`
-  /// @param send receives the pieces to send, at its end
+  /// @param send the pieces to send are appended to it
   all_reduce_part(all_reduce_schedule how, const ring_place& place, payload own,
                   std::vector<addressed_piece>& send);
 

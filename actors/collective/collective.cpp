@@ -88,7 +88,8 @@ collective_error::collective_error(collective_failure failure)
 
 collective_error::~collective_error() = default;
 
-/// Ends everything in order: the member says goodbye, then its host closes the links.
+/// The destructor ends everything in order: the member says goodbye, then its host closes the
+/// links.
 class collective::state {
 public:
   state(caf::actor_system& sys, std::size_t rank, std::size_t ranks, collective_member_actor member)
@@ -155,7 +156,7 @@ private:
   }
 
   std::optional<peer_host> host_;
-  /// True if all ranks of this host can compute at the same time.
+  /// True if this host has a processor for each of its ranks.
   bool has_core_ = false;
   caf::scoped_actor self_;
 };

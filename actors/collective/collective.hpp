@@ -25,10 +25,10 @@ struct collective_options {
   /// If true, processes on the same host read each other's vectors in shared memory; otherwise they
   /// use TCP.
   bool share_memory = true;
-  /// If absent, it depends on the length of each vector, and on whether all ranks read each other's
-  /// memory: they do if they are threads, or if they share memory and all addresses have the same
-  /// host (schedule_for). All ranks have the same addresses and lengths, so all make the same
-  /// choice.
+  /// If absent, schedule_for() chooses a schedule for each vector. The choice depends on the
+  /// vector's length, and on whether all ranks read each other's memory. They do if they are
+  /// threads, or if they share memory and all addresses have the same host. All ranks have the same
+  /// addresses and lengths, so all make the same choice.
   std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;
@@ -80,12 +80,12 @@ public:
   /// The member, for actors of the program: send it a request `all_reduce`.
   collective_actor member() const;
 
-  /// Returns the sum of the vectors of all ranks. Blocks until it is available. If there are at
-  /// least as many processors as ranks on this host, the thread polls for messages, and sleeps only
-  /// after 100 microseconds without one. `values` is lent to the other ranks without a copy (see
-  /// all_reduce). Throws collective_error;
-  /// std::invalid_argument if the size is not a multiple of the element size, or if `values` is not
-  /// aligned or longer than max_bytes.
+  /// Returns the sum of the vectors of all ranks. Blocks until it is available. If the ranks are
+  /// processes, and this host has a processor for each of its ranks, the thread polls for messages,
+  /// and sleeps only after 100 microseconds without one. `values` is lent to the other ranks
+  /// without a copy (see all_reduce). Throws collective_error. Throws std::invalid_argument if the
+  /// size is not a multiple of the element size, or if `values` is not aligned or longer than
+  /// max_bytes.
   payload all_reduce(payload values, element_kind kind);
 
   /// Replaces x with the sum of the vectors of all ranks, float32 or float64. Blocks. Copies x into

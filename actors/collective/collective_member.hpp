@@ -14,7 +14,8 @@
 
 namespace troupe {
 
-/// Members that exchange pieces of at most this number of bytes may add them up on the same thread.
+/// Pieces of at most this number of bytes may be added up on the thread of their sender. Larger
+/// pieces are added up on other threads.
 inline constexpr std::size_t small_piece = std::size_t{64} << 10;
 
 /// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
@@ -26,7 +27,8 @@ struct all_reduce {
   element_kind kind = element_kind::float32;
 };
 
-/// The sum over all ranks, with the same bits on every rank. Others may still be reading it.
+/// The sum over all ranks, with the same bits on every rank. Other ranks may still be reading this
+/// memory.
 struct all_reduced {
   payload sum;
 };
@@ -40,13 +42,14 @@ struct collective_failure {
   errc code = errc::none;
   /// The rank at fault, if known.
   std::size_t rank = 0;
-  /// The number of the all-reduce, and the missing step of its schedule; both count from 1. If the
-  /// rank that found it is between two all-reduces: the number of the next one, and step 0.
+  /// The number of the all-reduce, and the step of its schedule whose pieces are missing; both
+  /// count from 1. If the rank that found the failure is between two all-reduces, this is the
+  /// number of the next all-reduce, and step 0.
   std::uint64_t number = 0;
   std::uint32_t step = 0;
-  /// Time since the last message when the first rank gave up.
+  /// Time between the last message and the moment when the first rank gave up.
   std::chrono::milliseconds waited{0};
-  /// All of this as text for people, with the rank that found it.
+  /// All of this as text for people, with the rank that found the failure.
   std::string text;
 };
 
@@ -56,8 +59,8 @@ struct meet_members {
   std::vector<collective_peer> peers;
 };
 
-/// The failure inside an error of an all_reduce. Nothing for any other error: a request with wrong
-/// input, which affects no other rank.
+/// The failure inside an error of an all_reduce. Nothing for any other error, which means that a
+/// request had wrong input. Such a request affects no other rank.
 std::optional<collective_failure> failure_of(const caf::error& x);
 
 } // namespace troupe
@@ -78,12 +81,12 @@ using collective_member_actor =
   collective_peer::extend<rpc<all_reduced, all_reduce>, rpc<void, meet_members>, rpc<void, tick>>;
 
 /// One rank of a collective, a group of actors that add up vectors, in one or in several actor
-/// systems. Policy: all_reduce_part.
+/// systems. The schedule is in all_reduce_part.
 ///
 /// The first failure ends the group: the member tells all others, and from then on answers every
 /// request with the same error. If nothing arrives within the deadline, a member asks all others
 /// how far they are. The rank at fault is one that does not answer, or whose program has not begun
-/// this all-reduce.
+/// this all-reduce. If there is no such rank, it is one whose pieces are missing.
 class collective_member : public collective_member_actor::base {
 public:
   using super = collective_member_actor::base;
@@ -105,7 +108,7 @@ private:
     caf::typed_response_promise<all_reduced> answer;
   };
 
-  /// The question to the other ranks after the deadline, and their answers so far.
+  /// What this rank asks the other ranks after the deadline, and their answers so far.
   struct inquiry {
     time_point since;
     std::size_t open = 0;

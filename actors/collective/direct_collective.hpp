@@ -28,7 +28,7 @@ class direct_collective {
 public:
   /// @param how `direct` or `one_shot`
   /// @param own this rank's vector
-  /// @param send receives the pieces to send, at its end
+  /// @param send the pieces to send are appended to it
   direct_collective(all_reduce_schedule how, const ring_place& place, payload own,
                     std::vector<addressed_piece>& send);
 
@@ -40,14 +40,14 @@ public:
   /// The sum over all ranks, once complete.
   const payload& sum() const noexcept { return sum_; }
 
-  /// The first hop with a missing piece; 0 once complete.
+  /// The first step with a missing piece; 0 once complete.
   std::uint32_t awaited_hop() const noexcept;
 
-  /// Ranks whose pieces of that hop are missing, in order.
+  /// The ranks that must send the missing pieces of this step, in order.
   std::vector<std::size_t> awaited_ranks() const;
 
 private:
-  /// The parts of a chunk in this rank's segment, by rank. Empty once they are added up.
+  /// The ranks' parts of one chunk in this rank's segment, by rank. Empty once they are added up.
   struct gathering {
     std::vector<payload> parts;
     /// By rank: true once its part has arrived. A part may have no elements.

@@ -23,12 +23,11 @@ struct member_options {
   bool in_shared_memory = true;
   /// Size of a chunk in bytes; at least 8.
   std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// Length of the longest vector. It bounds the pieces of other ranks that a rank keeps before its
-  /// program passes its own vector: see early_pieces.
+  /// Length of the longest vector that is allowed. It also limits how many pieces of other ranks a
+  /// rank keeps before its own program passes a vector (early_pieces).
   std::size_t max_bytes = std::size_t{16} << 30;
-  /// How long a rank waits for a piece. So one rank may begin an all-reduce later than another by
-  /// at most this time. When a rank has died or stopped, all others get an error within twice this
-  /// time.
+  /// How long a rank waits for a piece. So all ranks must begin an all-reduce within this time.
+  /// When a rank has died or stopped, all others get an error within twice this time.
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -46,10 +45,10 @@ std::string misfit(const proto::CollectivePiece& theirs, const proto::Collective
 /// that does not fit (segment 1, chunk 0, step 2): its size is wrong".
 std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
-/// Pieces of the next all-reduce, from ranks that have begun it before this one. Plain state. It
-/// keeps only pieces that the schedule can send so early, each of them once, and all of one vector.
-/// Their total length is therefore at most that of the vector; with the schedule `one_shot`, that
-/// of the vectors of all other ranks.
+/// Keeps pieces of the next all-reduce, from ranks that have begun it before this rank. Plain
+/// state. It keeps a piece once, and only if the schedule can send it so early. The length and kind
+/// of the vector must be the same for all pieces. So all pieces together are at most as long as the
+/// vector or, with the schedule `one_shot`, as the vectors of all other ranks.
 class early_pieces {
 public:
   struct early_piece {
@@ -62,7 +61,7 @@ public:
   /// Returns the reason why the piece is refused. Empty if it is kept, or was kept before.
   std::string keep(const proto::CollectivePiece& x, const payload& data);
 
-  /// Returns the pieces when this rank begins.
+  /// Removes and returns the pieces. Called when this rank begins the all-reduce.
   std::vector<early_piece> take();
 
 private:

@@ -14,9 +14,10 @@ struct counted_worker {
   std::uint64_t incarnation = 0;
 };
 
-/// Counts the decisions about gradients. For protocols in which each worker applies its gradients
-/// to its own replica. From time to time, the workers exchange their numbers of steps and samples,
-/// and the gradients that they left out. A worker may make further steps during an exchange.
+/// Counts the gradients that were applied or left out, for protocols in which each worker applies
+/// its gradients to its own replica. From time to time, the workers exchange their numbers of
+/// steps, of samples, and of gradients that they left out. A worker may make further steps during
+/// an exchange.
 ///
 /// The counts of an exchange (own_counts()) are whole numbers up to 2^24, so that float32 sums over
 /// ranks are exact. Samples are added up separately.
@@ -25,7 +26,7 @@ public:
   /// `workers`: all workers, in order of rank.
   replica_account(std::vector<counted_worker> workers, std::size_t rank);
 
-  /// Gradients of this worker so far.
+  /// Number of gradients of this worker so far.
   std::uint64_t steps() const noexcept { return all_[rank_].steps + own_.steps; }
 
   /// Records that this worker applied a gradient, or left it out because it is not finite.
@@ -36,8 +37,8 @@ public:
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
   /// This worker's part of the sum over all ranks: `elements()` numbers. Each rank has a place for
-  /// three counts since its part of the last exchange: steps, gradients left out, and samples left
-  /// out. Only the numbers in this worker's own place can differ from 0.
+  /// three counts: steps, gradients left out, and samples left out, all since its part of the last
+  /// exchange. Only the numbers in this worker's own place can differ from 0.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return fields * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
@@ -47,8 +48,8 @@ public:
   /// @param own this rank's part of `samples`
   bool fits(std::span<const float> counts, std::uint64_t samples, std::uint64_t own) const noexcept;
 
-  /// In the sums of own_counts() over all ranks: the steps of the rank with the most, and this
-  /// rank's.
+  /// The largest number of steps of any rank, and this rank's number of steps. `counts`: the sums
+  /// of own_counts() over all ranks.
   std::uint64_t most_steps(std::span<const float> counts) const;
   std::uint64_t own_steps(std::span<const float> counts) const {
     return tally_of(counts, rank_).steps;
@@ -75,7 +76,7 @@ private:
   std::size_t rank_;
   tally own_;
   std::uint64_t own_samples_ = 0;
-  /// By rank, in all exchanges.
+  /// By rank: the total of all exchanges.
   std::vector<tally> all_;
   std::uint64_t samples_ = 0;
 };

@@ -27,7 +27,7 @@ std::uint64_t mixed(std::uint64_t x) noexcept {
   return x ^ x >> 32;
 }
 
-/// A rank's parts of one bucket's hash.
+/// The three numbers that represent a rank's hash of one bucket.
 using parts = std::array<float, 3>;
 
 } // namespace

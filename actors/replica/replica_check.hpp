@@ -10,7 +10,7 @@ namespace troupe {
 
 /// A 64-bit hash of the bits of these numbers, at the speed of memory: four independent lanes of
 /// multiply, rotate and add, as in xxHash (Collet 2012, https://xxhash.com), over 32 bytes at a
-/// time. It finds errors. It does not protect against attackers.
+/// time. It detects errors, but gives no protection against attackers.
 std::uint64_t hash_of_bits(std::span<const float> values) noexcept;
 
 /// A difference between replicas that should be equal.
@@ -23,8 +23,8 @@ struct replica_difference {
 };
 
 /// Ranks exchange their hashes by a sum over all ranks. Each rank has its own place in a vector
-/// that is 0 elsewhere. It writes each hash there as three whole numbers below 2^22, so float32
-/// sums are exact.
+/// that is 0 elsewhere. There it writes each hash as three whole numbers below 2^22, so that
+/// float32 sums are exact.
 
 /// Number of elements of that vector.
 constexpr std::size_t check_elements(std::size_t ranks, std::size_t buckets) noexcept {

@@ -11,11 +11,11 @@
 #include <string>
 #include <utility>
 
-// For synchronizers that hold a replica.
+// Functions for synchronizers that hold a replica of the weights.
 
 namespace troupe {
 
-/// The newest weights, for the worker's next step.
+/// The message with the newest weights, for the worker's next step.
 inline acquired acquired_from(replica_store& replica, step_number step) {
   acquired result;
   result.step = step;

@@ -142,7 +142,8 @@ bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
 }
 
 bool replica_store::sums_are_finite() {
-  // Waits for all buckets: until then, this rank may read the memory of others.
+  // Waits for all buckets, even if one is not finite: until the last sum is done, this rank may
+  // still read the memory of other ranks.
   bool result = true;
   for (auto& x : buckets_)
     result = x->updater.sum_is_finite() && result;

@@ -15,17 +15,17 @@
 
 namespace troupe {
 
-/// A worker's own copy of all parameters, for protocols without parameter shards. Each bucket has
-/// its versions and its optimizer state.
+/// A worker's own copy of all parameters, for protocols without parameter shards. They are divided
+/// into buckets. Each bucket has several versions of its weights, and its optimizer state.
 ///
 /// An update has two halves. `stage` computes the next version of a bucket in new memory, while
 /// readers use the newest version. Buckets may come in any order. `publish` makes the staged
 /// weights and states of all buckets the newest ones, all at the same time. `discard` drops them.
 /// `replace` replaces the newest weights by others, such as an average over workers.
 ///
-/// The replica may live on a GPU (replica_home). Its updates then happen there, and the weights are
-/// copied to the host's memory when somebody reads a version for the first time. All functions that
-/// are not noexcept may then throw device_error.
+/// The replica may live on a GPU (replica_home). Its updates then happen there, and the weights of
+/// a version are copied to the host's memory when they are first read there. All functions without
+/// noexcept may then throw device_error.
 ///
 /// Only one actor may use it. The payloads that it returns may go to other threads.
 class replica_store {
@@ -38,7 +38,7 @@ public:
   };
 
   /// Starts with the initial weights, version 0. For each bucket, it holds the optimizer state of
-  /// only its own part: part `index` of `count` equal parts. On a GPU, `count` is 1.
+  /// its own part only, which is part `index` of `count` equal parts. On a GPU, `count` is 1.
   explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
                          std::size_t count = 1, replica_home home = {});
 
@@ -61,16 +61,17 @@ public:
 
   std::uint64_t version() const noexcept { return version_; }
 
-  /// Number of updates behind the optimizer's state, including those of earlier runs. The version
-  /// may be larger, because it may skip numbers.
+  /// Number of updates that the optimizer's state has had, including those of earlier runs. The
+  /// version may be larger, because it may skip numbers.
   std::uint64_t updates() const noexcept { return buckets_.front()->updater.updates(); }
 
-  /// The newest weights without a copy, as parts in ascending order that cover all parameters. They
-  /// do not change while they are held. One of the `replica_slots` versions must be free in order
-  /// to stage the next version.
+  /// The newest weights without a copy, as parts in ascending order that cover all parameters. The
+  /// weights do not change while a reader holds them. A bucket has memory for `replica_slots`
+  /// versions. The next version can be staged only if one of them is free.
   std::vector<part> newest();
 
-  /// The same for a worker that trains with them: nothing if its GPU holds them.
+  /// Like newest(), for a worker that trains with these weights. Nothing if the worker's GPU holds
+  /// them.
   std::vector<part> to_train();
 
   /// The newest weights of a bucket, until the next publish().
@@ -78,15 +79,16 @@ public:
     return newest_of(*buckets_.at(bucket));
   }
 
-  /// A copy of the weights, or of one slot of the optimizer's state, of this range. The store must
-  /// hold that state.
+  /// Each returns a copy of this range: of the weights, of the weights to evaluate (the moving
+  /// average if the job has one), or of one slot of the optimizer's state. The store must hold the
+  /// state of this range.
   payload weights(range where) const;
-  /// A copy of the weights to evaluate: the moving average if the job has one.
   payload evaluated(range where) const;
   payload state(std::size_t slot, range where) const;
 
-  /// For an evaluation: this range of evaluated(). For a checkpoint: of the weights and the slots
-  /// of their state, followed by the moving average if the job has one.
+  /// Copies of this range. For an evaluation (without state): evaluated(). For a checkpoint: the
+  /// weights and the slots of the optimizer's state, followed by the moving average if the job has
+  /// one.
   std::vector<payload> capture(range share, bool with_state) const;
 
   // -- the next version ---------------------------------------------------------------------------
@@ -95,11 +97,11 @@ public:
   /// own part is not the whole bucket, `complete` stages the rest. With 0 samples, the weights and
   /// the state stay the same. Staging a bucket again replaces the previous staged version.
   /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)
-  /// @param how not with a moment of the caller
+  /// @param how must not have a `moment`
   /// @return false if readers hold all versions of the bucket; nothing is staged then
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              const range_updater::terms& how);
-  /// @param factor factor on the gradient of trainable parameters: clip_factor()
+  /// @param factor factor on the gradient of trainable parameters, such as clip_factor()
   bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              double factor = 1) {
     return stage(bucket, gradient, samples, range_updater::terms{.factor = factor});
@@ -107,7 +109,8 @@ public:
 
   // -- with replica_home::in_ring: the sum of all ranks' gradients (device_updater) ---------------
 
-  /// Calls device_updater::add_up and gather for a bucket. The update then takes the sum.
+  /// They call device_updater::add_up and gather for a bucket. After add_up(), the next update uses
+  /// the sum.
   void add_up(std::size_t bucket) { buckets_.at(bucket)->updater.add_up(); }
   void gather(std::size_t bucket) { buckets_.at(bucket)->updater.gather(); }
   /// Waits for the sums of all buckets. True if they are finite.
@@ -138,7 +141,8 @@ public:
 
   /// Replaces the newest weights of this range, except frozen ones, at once. The version and the
   /// state stay the same, and no update is counted. Nothing may be staged.
-  /// @return as stage(); buckets before the one that is held are then replaced
+  /// @return false if readers hold all versions of a bucket; the buckets before it are then already
+  /// replaced
   bool replace(range where, std::span<const float> weights);
 
   /// Advances the learning-rate schedule past samples that others trained.
@@ -148,7 +152,8 @@ public:
 
   /// Loads one slot of a checkpoint before training: 0 for the weights, k for the k-th state, and
   /// the one after the last state for the moving average. `values` covers all parameters. After the
-  /// first call of `newest`, this does nothing, because the message is then a late repetition.
+  /// first call of newest() or to_train(), this does nothing, because the message is then a late
+  /// repetition.
   /// @return false if the slot or the size does not fit; nothing changes then
   bool restore(const proto::Restore& x, const payload& values);
 
@@ -161,7 +166,8 @@ private:
 
     range where;
     range own;
-    /// On a GPU, it may lack the newest version.
+    /// In the host's memory. If the replica lives on a GPU, the newest version may be missing: see
+    /// `here`.
     version_pool versions;
     range_updater updater;
     /// The moving average; empty if the job has none.
@@ -172,7 +178,7 @@ private:
   };
 
   bool on_gpu() const noexcept { return home_.gpu != nullptr; }
-  /// The newest weights of a bucket, copied from the GPU if need be.
+  /// The newest weights of a bucket, copied from the GPU if the host's memory does not have them.
   std::span<const float> newest_of(bucket& x) const;
 
   template <class Source>

@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint8_t partial_came = 1;
 constexpr std::uint8_t sum_came = 2;
 
-/// An upper limit for counts, so that sums over ranks cannot overflow.
+/// An upper limit for numbers of samples, so that sums over ranks cannot overflow.
 constexpr std::uint64_t most_samples = std::uint64_t{1} << 48;
 
 } // namespace
@@ -137,8 +137,8 @@ void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
   }
 }
 
-// Reduce-scatter and exchange: adds this rank's elements to a partial sum. The result goes to the
-// next rank, or is the final sum.
+// Adds this rank's elements to a partial sum, in all kinds of work except all_gather. The result
+// goes to the next rank, or is the final sum.
 void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   const auto own = slice(own_, r.begin, r.size());
@@ -147,7 +147,8 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto offset = scatters ? cut_.segment(own_segment(place_)).begin : 0;
   payload total =
     last ? slice(sum_, r.begin - offset, r.size()) : payload::allocate(piece.data.size());
-  // Adds in the order of ranks. If a sum is not a number, its bits depend on the order.
+  // In an exchange, both ranks add in the order of ranks and get the same bits. The order matters
+  // because the bits of a NaN depend on it.
   const bool own_first = exchanges() && place_.rank == 0;
   add(place_.elements, own_first ? own : piece.data, own_first ? piece.data : own, total);
   piece.data = std::move(total);
@@ -161,7 +162,7 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
     send.push_back(std::move(piece));
 }
 
-// Both vectors in the order of ranks, like add_own().
+// Keeps both vectors without adding them, in the order of ranks, like add_own().
 void ring_collective::keep_terms(ring_piece piece) {
   const bool own_first = place_.rank == 0;
   sum_ = own_first ? own_ : piece.data;
@@ -170,7 +171,8 @@ void ring_collective::keep_terms(ring_piece piece) {
   --missing_;
 }
 
-// All-gather: stores a chunk that another rank completed.
+// Stores a chunk that another rank completed, in an all_gather or in the second half of an
+// all_reduce.
 void ring_collective::store(const ring_piece& piece) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   std::ranges::copy(piece.data.bytes(), slice(sum_, r.begin, r.size()).mutable_data());

@@ -16,16 +16,18 @@ struct ring_place {
   /// Elements per message. A longer segment travels in several messages, one after the other, which
   /// keeps all ranks busy.
   std::size_t chunk_elements = 65'536;
-  /// Runs the two halves of an all-reduce as separate collectives: see ring_reductions.
+  /// If true, the two halves of an all-reduce (reduce-scatter and all-gather) run as separate
+  /// collectives (ring_reductions).
   bool in_halves = false;
-  /// The ranks add up their gradients on their GPUs: see ring_reductions.
+  /// If true, the ranks add up their gradients on their GPUs (ring_reductions).
   bool on_gpus = false;
   /// The element type of all vectors.
   element_kind elements = element_kind::float32;
-  /// Elements of the vector by which the ranks compare their replicas; 0: they never do.
+  /// Number of elements of the vector with which the ranks compare their replicas of the weights
+  /// (check_elements); 0 if they never compare.
   std::size_t checked = 0;
-  /// Leaves the addition of an exchange (ring_work) to the reader of its result. The vectors are
-  /// not divided: see ring_collective::addend().
+  /// If true, a ring_work::exchange does not add the two vectors. The reader of its result adds
+  /// them (ring_collective::addend()). Each vector then travels in one piece.
   bool adds_later = false;
 };
 
@@ -34,14 +36,13 @@ enum class ring_work : std::uint8_t {
   all_reduce,
   reduce_scatter,
   all_gather,
-  /// An all-reduce of two ranks in one hop instead of two. Each sends its whole vector, as many
-  /// elements as in `all_reduce`, and gets the other one. There is only one segment. Each rank adds
-  /// both up; with ring_place::adds_later, the reader of the result does, and the vector is one
-  /// piece.
+  /// An all-reduce of two ranks in one hop instead of two. Each rank sends its whole vector to the
+  /// other rank. (`all_reduce` sends the same number of elements.) There is only one segment. Each
+  /// rank adds the two vectors, or the reader of the result adds them (ring_place::adds_later).
   exchange,
 };
 
-/// The segment whose sum this rank completes.
+/// A vector has one segment per rank. Returns the segment whose sum this rank completes.
 constexpr std::size_t own_segment(const ring_place& place) noexcept {
   return ring_own_segment(place.rank, place.ranks);
 }
@@ -50,8 +51,9 @@ constexpr std::size_t own_segment(const ring_place& place) noexcept {
 struct ring_piece {
   std::uint32_t segment = 0;
   std::uint32_t chunk = 0;
-  /// Number of hops, including the one to the receiver. Below `ranks`, the piece is a partial sum
-  /// of this many ranks. Otherwise it is the complete sum.
+  /// Number of hops (from a rank to the next) so far, including the hop to the receiver. If it is
+  /// less than `ranks`, the piece is a partial sum over this number of ranks. Otherwise, the piece
+  /// is part of the complete sum.
   std::uint32_t hop = 0;
   /// Number of samples in the sum.
   std::uint64_t samples = 0;
@@ -63,14 +65,15 @@ enum class piece_fate : std::uint8_t {
   taken,
   /// The same piece arrived before. It is not added twice.
   repeated,
-  // Refused: the piece does not fit, and nothing has changed.
+  // The values below mean that the piece is refused: it does not fit, and nothing has changed.
   no_such_bucket,
   no_such_segment,
   no_such_chunk,
   /// This hop does not end at this rank, or other pieces must arrive first.
   not_due,
   wrong_size,
-  /// The count exceeds the limit, or a sum has fewer samples than this rank added.
+  /// The number of samples exceeds the limit, or a complete sum has fewer samples than this rank
+  /// contributed.
   wrong_samples,
 };
 
@@ -78,26 +81,28 @@ constexpr bool refused(piece_fate x) noexcept {
   return x != piece_fate::taken && x != piece_fate::repeated;
 }
 
-/// For error messages: "its size is wrong".
+/// The text for error messages, such as "its size is wrong".
 const char* describe(piece_fate x) noexcept;
 
-/// The part of one rank in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
-/// passes in pieces from the left neighbour, and sends the pieces that this class returns to the
-/// right one. A hop is a step of the schedule.
+/// One rank's part in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
+/// passes in the pieces that the left neighbour (the previous rank) sends. It sends the pieces that
+/// this class returns to the right neighbour (the next rank). A hop is a step of the schedule.
 ///
 /// The order of addition never depends on timing, so all ranks get the same bits in every run.
 ///
 /// Pieces may arrive late, repeatedly, and in any order that the hops allow. For each chunk, a rank
-/// expects at most two pieces: first the partial sum, later the sum. It takes each of them once.
+/// expects at most two pieces: first a partial sum, later the complete sum. It takes each of these
+/// pieces once.
 ///
-/// Each rank sends 2 (ranks - 1) messages per chunk of a segment, 2 (ranks - 1) / ranks * n
-/// elements in all.
+/// Each rank sends 2 (ranks - 1) messages per chunk of a segment, in total 2 (ranks - 1) / ranks *
+/// n elements of a vector with n elements.
 ///
 /// Two ranks can do without the second hop: see ring_work::exchange.
 ///
-/// The two halves are used separately if a rank must first work on the sum of its own segment
-/// (own_segment). A reduce-scatter ends with that sum on each rank. An all-gather begins with one
-/// segment on each rank and ends with all segments on each rank. Each half sends half as much.
+/// The two halves are used separately if a rank works on the sum of its own segment (own_segment)
+/// before the other ranks get it. A reduce-scatter ends with this sum on each rank. An all-gather
+/// begins with one segment on each rank and ends with all segments on each rank. Each half sends
+/// half as many messages.
 class ring_collective {
 public:
   ring_collective(const ring_place& place, std::size_t elements,
@@ -105,7 +110,8 @@ public:
 
   /// Takes this rank's own vector (for all_gather, its own segment), which is held until the
   /// collective ends. Appends the pieces to send to `send`. Call it once.
-  /// @param samples number of samples in the sum of the vector; for all_gather, in all segments
+  /// @param samples number of samples that are summed up in the vector; for all_gather, the total
+  /// of all ranks
   void contribute(payload own, std::uint64_t samples, std::vector<ring_piece>& send);
 
   /// Takes a piece from the left neighbour, possibly before `contribute`. Appends the pieces to
@@ -117,19 +123,20 @@ public:
   /// The first hop with a missing piece; 0 if nothing is missing.
   std::uint32_t awaited_hop() const;
 
-  /// The sum over ranks, once complete. For reduce_scatter, only the own segment. For all_gather,
-  /// all segments.
+  /// The sum over all ranks, once complete. For reduce_scatter, only this rank's own segment of the
+  /// sum. For all_gather, the segments of all ranks.
   const payload& sum() const noexcept { return sum_; }
-  /// Empty, or of the size of sum(): the complete sum is sum() + addend(), in this order. A reader
-  /// that uses each element once adds up on the way, which saves two passes over the memory.
+  /// Empty, or as long as sum(). If it is not empty, the complete sum is sum() + addend(), in this
+  /// order. A reader that uses each element once can add while it reads, which saves two passes
+  /// over the memory.
   const payload& addend() const noexcept { return addend_; }
-  /// For reduce_scatter, this is 0 if the own segment has no elements.
+  /// Number of samples in the sum. For reduce_scatter, it is 0 if the own segment has no elements.
   std::uint64_t samples() const noexcept { return samples_; }
 
 private:
   bool comes_here(const ring_piece& piece) const;
   piece_fate judge(const ring_piece& piece) const;
-  /// Which pieces of a chunk have arrived: bits `partial_came` and `sum_came`.
+  /// The bits `partial_came` and `sum_came`, which say which pieces of a chunk have arrived.
   std::uint8_t& came(const ring_piece& piece) {
     return came_[cut_.number(piece.segment, piece.chunk)];
   }
@@ -140,7 +147,7 @@ private:
     return slice_elements(x, place_.elements, begin, count);
   }
   bool partial(const ring_piece& piece) const { return piece.hop < place_.ranks; }
-  /// Sends a segment of the own vector. The vector begins at position `offset` of all elements.
+  /// Sends a segment of own_, whose first element has the position `offset` in the whole vector.
   void send_own(std::size_t segment, std::uint32_t hop, std::size_t offset,
                 std::vector<ring_piece>& send) const;
   void take(ring_piece piece, std::vector<ring_piece>& send);
@@ -153,7 +160,7 @@ private:
   ring_place place_;
   ring_work work_;
   chunk_layout cut_;
-  /// One byte per chunk.
+  /// One byte per chunk: see came().
   std::vector<std::uint8_t> came_;
   bool contributed_ = false;
   payload own_;

@@ -74,7 +74,7 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
 }
 
 void ring_node::act(ring_reductions::effects result) {
-  renew_turn(); // Adding up may have taken a while.
+  renew_turn(); // Adding up may have taken long. Receivers still run on this thread.
   if (!result.send.empty())
     board_->count_sent(result.send.size());
   for (auto& [id, piece] : result.send) {
@@ -92,14 +92,15 @@ void ring_node::act(ring_reductions::effects result) {
   }
   if (!result.done)
     return;
-  // The right neighbour need not wait for this rank's update.
+  // Sends the pieces before this rank makes its update, so that the right neighbour does not wait
+  // for the update.
   sent_together::send_now();
   const auto starter = waiting_.extract(result.done->id);
   report_waiting();
   send(starter.mapped(), std::move(*result.done));
 }
 
-// A rank without work waits only for its own synchronizer.
+// A rank without collectives does not wait for its neighbour. It waits for its own synchronizer.
 void ring_node::report_waiting() {
   const bool waits = !waiting_.empty() && reductions_.ranks() > 1;
   const auto now = clock().now();
@@ -121,7 +122,7 @@ caf::result<proto::Report> ring_node::on_report(const proto::ReportRequest&) {
   return result;
 }
 
-// In a ring of two, both neighbours are the same actor.
+// Monitors a neighbour once, although both neighbours are the same actor in a ring of two.
 void ring_node::watch(const caf::actor_addr& neighbour, const caf::actor_addr& other) {
   if (neighbour != other)
     monitor(caf::actor_cast<caf::strong_actor_ptr>(neighbour));

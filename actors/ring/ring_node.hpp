@@ -15,16 +15,19 @@ TROUPE_LOCAL_MESSAGE(troupe::reduction)
 
 namespace troupe {
 
-/// Receives finished collectives, and the notice of a broken ring.
+/// An actor that receives the results of collectives, and a `broken` message if the ring cannot
+/// continue.
 using reduction_listener = caf::typed_actor<rpc<void, reduction>, rpc<void, broken>>;
 
-/// Starts a collective with the worker's gradient of one bucket.
+/// Starts a collective with this rank's contribution, such as the worker's gradient of one bucket
+/// (a range of the parameters).
 struct reduce_bucket {
   ring_contribution own;
   reduction_listener reply_to;
 };
 
-/// Starts a sum over the workers' batches. It is the n-th sum of this step.
+/// Starts a sum over the batches of all workers, for layers that need one. Within a step, these
+/// sums are numbered from 0.
 struct sum_over_batches {
   std::uint64_t step = 0;
   std::uint32_t number = 0;
@@ -35,15 +38,17 @@ struct sum_over_batches {
   reduction_listener reply_to;
 };
 
-/// The next rank, and the name of the previous one. Sent after all ranks have started (neighbours
-/// may start in any order), and before the first collective.
+/// The right neighbour (the next rank), and the name of the left one (the previous rank). Sent to a
+/// ring_node before its first collective, when all ranks have started. Ranks may start in any
+/// order.
 struct ring_neighbour {
   task_name task;
   ring_actor right;
   task_name left;
 };
 
-/// The previous rank. This rank sends it nothing, but cannot continue without it.
+/// The left neighbour (the previous rank). A ring_node sends nothing to it, but monitors it,
+/// because the ring cannot continue without it.
 struct left_neighbour {
   task_name task;
   caf::actor left;
@@ -58,18 +63,20 @@ TROUPE_LOCAL_MESSAGE(troupe::left_neighbour)
 
 namespace troupe {
 
-/// The Report counts repeated pieces.
+/// The interface of a ring_node. Its Report has the number of pieces that arrived again.
 using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, sum_over_batches>,
                                            rpc<void, ring_neighbour>, rpc<void, left_neighbour>,
                                            rpc<proto::Report, proto::ReportRequest>>;
 
-/// One rank of a ring. It runs the collectives of all current buckets and advances each as far as
-/// its pieces have arrived. Within this node, a collective takes two messages: its start and its
-/// result. The pieces in between go only to the right neighbour. A piece that does not fit breaks
-/// the ring: the left neighbour runs a different collective, so neither collective would ever end.
+/// One rank of a ring. It runs the collectives of all current buckets, and advances each collective
+/// when its pieces arrive. A collective exchanges two messages with the actor that starts it: its
+/// start and its result. All pieces go to the right neighbour. A piece that does not fit breaks the
+/// ring, because the left neighbour then runs a different collective, and neither of the two would
+/// ever end.
 ///
-/// It monitors both neighbours. If one is lost, the starter of the newest collective gets the
-/// error, with its name. The board shows in which step and bucket this rank waits, and since when.
+/// It monitors both neighbours. If a neighbour is lost, the actor that started the newest
+/// collective gets an error with the neighbour's name. The activity_board shows in which step and
+/// bucket this rank waits, and since when.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
@@ -85,8 +92,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold a handle to this one. Otherwise they would keep each other
-  /// alive, because CAF frees an actor with its last reference.
+  /// Drops handles to actors that hold a handle to this one. Otherwise, these actors would keep
+  /// each other alive, because CAF frees an actor only when no handle to it is left.
   void on_exit() override;
 
 private:
@@ -110,11 +117,12 @@ private:
   caf::actor left_;
   /// The actor that started the newest collective; null before the first.
   reduction_listener listener_;
-  /// Starters of the collectives that have this rank's part and still wait for the left neighbour.
+  /// The collectives that have this rank's part and still wait for the left neighbour, each with
+  /// the actor that started it.
   std::map<reduction_id, reduction_listener> waiting_;
   /// The newest step with a contribution of this rank.
   std::uint64_t step_ = 0;
-  /// The reason why the ring cannot continue; its text is empty if it can.
+  /// The reason why the ring cannot continue; its text is empty while the ring works.
   broken broken_;
 };
 

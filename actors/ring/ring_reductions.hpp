@@ -15,7 +15,7 @@ namespace troupe {
 struct reduction_id {
   /// Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// 1 for the second reduction of a step's buckets, which leaves out gradients with NaN or
+  /// 0; or 1 for the second reduction of a step's buckets, which leaves out gradients with NaN or
   /// infinity.
   std::uint32_t attempt = 0;
   std::uint32_t bucket = 0;
@@ -27,7 +27,8 @@ struct reduction_id {
 struct ring_contribution {
   reduction_id id;
   std::uint64_t samples = 0;
-  /// float32, summed over the samples; held until the collective ends.
+  /// Summed over the samples. float32, or float64 for sums over the workers' batches. Held until
+  /// the collective ends.
   payload values;
 };
 
@@ -42,16 +43,20 @@ struct reduction {
 
 /// All current collectives of one rank. Plain state, used like a ring_collective.
 ///
-/// A step has one collective per bucket. If they run in halves (ring_place), the reduce-scatter of
-/// bucket i has number i and its all-gather number `buckets` + i. On GPUs, collectives i and
-/// `buckets` + i of bucket i have no elements: a rank gets their results when all ranks have
-/// contributed, that is, have computed their gradients, and have added up their segments. If one of
-/// the sums is not finite, a second attempt repeats the collectives. It adds a collective with the
-/// next number and one element per rank, which shows the ranks that were left out. In some steps,
-/// the number after that is used to compare the replicas (ring_place::checked). Sums over the
-/// workers' batches, in float64, have the numbers after that. Both belong to the first attempt. A
-/// rank starts an attempt or a step only when all its earlier collectives have ended. So the left
-/// neighbour is at most one step ahead, and pieces of earlier steps are repetitions: memory is
+/// A step has one collective per bucket, or two, with the numbers i and `buckets` + i for bucket i:
+/// - If collectives run in halves (ring_place::in_halves), i is the reduce-scatter and `buckets` +
+/// i the all-gather.
+/// - On GPUs (ring_place::on_gpus), the collectives have no elements. Their results mean that all
+/// ranks have computed their gradients (i), and have added up their segments (`buckets` + i).
+///
+/// If a sum is not finite, a second attempt repeats the collectives of the step's buckets. It also
+/// has a collective with the next number and one element per rank, which shows the ranks that were
+/// left out. In some steps, a collective with the number after it compares the replicas
+/// (ring_place::checked). The sums over the workers' batches, in float64, have the numbers after
+/// the comparison. The comparison and these sums belong to the first attempt.
+///
+/// A rank starts an attempt or a step only when all its earlier collectives have ended. So the left
+/// neighbour is at most one step ahead, and pieces of earlier steps are repetitions. Memory is
 /// bounded by the collectives of two steps.
 class ring_reductions {
 public:
@@ -61,7 +66,7 @@ public:
     ring_piece piece;
   };
 
-  /// The pieces to send and the results that an event leads to.
+  /// What a call leads to: the pieces to send, and the result of a collective that has ended.
   struct effects {
     std::vector<outgoing> send;
     std::optional<reduction> done;
@@ -72,7 +77,7 @@ public:
   ring_reductions(const ring_place& place, std::vector<std::size_t> sizes,
                   const std::vector<std::size_t>& sums = {});
 
-  /// Starts a collective. Call it once for each, in order of (step, attempt).
+  /// Starts a collective. Call it once for each collective, in order of (step, attempt).
   void contribute(ring_contribution own, effects& result);
 
   /// Takes a piece from the left neighbour.
@@ -80,7 +85,7 @@ public:
 
   std::size_t ranks() const noexcept { return place_.ranks; }
 
-  /// The number of the first of `sums`.
+  /// The number of the collective that makes the first sum over the workers' batches.
   std::uint32_t first_sum() const noexcept { return left_out_ + 2; }
 
   /// Number of pieces that arrived again and were ignored.
@@ -93,11 +98,11 @@ private:
   void collect(const reduction_id& id, std::vector<ring_piece> pieces, effects& result);
 
   ring_place place_;
-  /// By number.
+  /// Number of elements of each collective, by its number.
   std::vector<std::size_t> sizes_;
   /// The number of the collective that shows the ranks that were left out.
   std::uint32_t left_out_ = 0;
-  /// The newest step to which this rank has contributed, and its finished collectives.
+  /// The newest step to which this rank has contributed, and the finished collectives of this step.
   std::uint64_t step_ = 0;
   std::set<reduction_id> done_;
   std::map<reduction_id, ring_collective> open_;

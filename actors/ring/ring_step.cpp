@@ -60,7 +60,7 @@ void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
     buckets_[*bucket].own = std::move(gradient);
     buckets_[*bucket].reduced = true;
     samples_ = samples;
-    replica_.stage(*bucket, {}, samples); // on a GPU, no reader holds it up
+    replica_.stage(*bucket, {}, samples); // cannot fail on a GPU
     return;
   }
   buckets_[*bucket].own = gradient;
@@ -103,7 +103,8 @@ std::uint32_t ring_step::left_out_number() const {
   return static_cast<std::uint32_t>((place_.in_halves || place_.on_gpus ? 2 : 1) * buckets_.size());
 }
 
-// On a GPU, no reader holds up the update. If a sum is not finite, the update is discarded.
+// Handles a collective without elements, for gradients on GPUs. The staging cannot fail there,
+// because readers never hold the GPU's memory. If a sum is not finite, retry() discards the update.
 void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& start) {
   const auto i = x.id.bucket % buckets_.size();
   if (x.id.bucket < buckets_.size()) {
@@ -129,15 +130,16 @@ bool ring_step::take_part(const reduction& x, std::vector<ring_contribution>& st
   return true;
 }
 
-// If the collectives run in halves, the second one gathers the next weights; each element comes
-// from one rank.
+// If the collectives run in halves, `x` is the result of an all-gather: the next weights of a
+// bucket. Each of its elements comes from one rank.
 bool ring_step::take(const reduction& x) {
   const auto i = x.id.bucket % buckets_.size();
   auto& bucket = buckets_[i];
   bucket.reduced = true;
   samples_ = x.samples;
   const auto sum = x.sum.as_floats();
-  // The update adds up and checks on the way. If the sum is not finite, it is discarded.
+  // The update itself adds sum and addend and checks the result, which saves a pass over the
+  // memory. If the result is not finite, the update is discarded later.
   if (finite_ && !place_.in_halves && context_->rule.clip_norm == 0 && x.samples > 0)
     return replica_.stage(x.id.bucket, sum, x.samples,
                           {.addend = x.addend.as_floats(), .finite = &finite_});
@@ -168,7 +170,8 @@ bool ring_step::advance(std::vector<ring_contribution>& start) {
   return true;
 }
 
-// Finds the ranks to leave out: by the worker's own check, and on the host also by this one.
+// Starts the second attempt. This rank's gradient is left out if the worker or this function finds
+// that it is not finite. (This function can check only gradients in the host's memory.)
 void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {

@@ -18,34 +18,35 @@ struct ring_outcome {
   /// Samples in the update, and samples of gradients that were left out.
   std::uint64_t samples = 0;
   std::uint64_t left_out = 0;
-  /// By rank: true if its gradient was left out.
+  /// By rank: true if the rank's gradient was left out.
   std::vector<bool> quarantined;
   /// The norm of the update's mean gradient before clipping, if the job clips by norm.
   std::optional<double> gradient_norm;
 };
 
 /// The steps of one rank of a ring. Plain state without actors: the owner passes in the worker's
-/// gradients and the reduced buckets, and sends out the buckets that must be reduced. The update of
-/// each bucket is staged in a replica as soon as its sum arrives.
+/// gradients and the reduced buckets, and sends out the buckets that must be reduced. As soon as
+/// the sum of a bucket arrives, the bucket's update is staged in a replica (replica_store::stage).
 ///
-/// A gradient that is not finite shows in the sums on all ranks, because all have the same bits.
-/// The staged updates are then discarded, and the buckets are reduced a second time: a rank whose
-/// gradient is not finite contributes zeros, the other ranks contribute their gradients again. If
-/// the second sum is not finite either (finite gradients may add up to infinity), all gradients of
-/// the step are left out.
+/// If a gradient is not finite, all ranks see this in the sums, because the sums have the same bits
+/// on all ranks. They then discard the staged updates and reduce the buckets a second time. A rank
+/// whose gradient is not finite contributes zeros. The other ranks contribute their gradients
+/// again. If the second sum is not finite either (finite gradients may add up to infinity), all
+/// gradients of the step are left out.
 ///
 /// If the collectives run in halves (ring_place), the replica holds the optimizer state of only
 /// this rank's segment of each bucket (ZeRO stage 1; Rajbhandari et al. 2020, arXiv 1910.02054).
-/// The sum of that segment arrives first. Its new weights are staged and sent round the ring. If
-/// the sum or the new weights are not finite, NaN is sent instead, so that all ranks notice. The
-/// update works element by element, so the bits are those of an undivided update.
+/// The sum of this segment arrives first. The rank stages the segment's new weights, and sends them
+/// round the ring. If the sum is not finite, the rank sends NaN instead of the weights. All ranks
+/// check the weights that they get. The update works element by element, so its bits are those of
+/// an undivided update.
 ///
 /// If the gradients stay on GPUs (replica_home::in_ring), the ranks read each other's memory. The
-/// collectives of a bucket have no elements: after the first one, each rank adds up its segment,
-/// and after the second one, it copies the other segments. A rank whose gradient is left out makes
-/// it 0.
+/// two collectives of a bucket carry no elements. After the first collective, each rank adds up its
+/// segment. After the second one, each rank copies the other segments. A rank whose gradient is
+/// left out sets the gradient to 0.
 ///
-/// The caller publishes the replica.
+/// The caller calls replica_store::publish() after a step.
 class ring_step {
 public:
   ring_step(std::shared_ptr<const job_context> context, replica_store& replica,
@@ -54,23 +55,25 @@ public:
   /// Begins a step. The previous step must have an outcome. Steps count from 0 in each run.
   void begin(std::uint64_t step);
 
-  /// Appends a contribution by which all ranks compare their newest weights, if the step has begun
-  /// at a version that is due (`ring.verify_every_steps`). Called once per step. It makes one pass
-  /// over the weights. A difference remains undetected with a probability of 2^-64.
+  /// Appends a contribution by which all ranks compare their newest weights, if a comparison is due
+  /// at the version with which the step began (`ring.verify_every_steps`). Called once per step. It
+  /// makes one pass over the weights. A difference remains undetected with a probability of 2^-64.
   void compare(std::vector<ring_contribution>& start);
 
   /// Present if the weights at the beginning of this step are not equal on all ranks. The step then
-  /// has no outcome. The same on all ranks.
+  /// has no outcome. All ranks find the same difference.
   const std::optional<replica_difference>& difference() const noexcept { return difference_; }
 
-  /// Takes the worker's gradient of a bucket, `where.size()` values. Appends the contributions to
-  /// reduce. Ignores a range that is not a bucket or was contributed already. If gradients stay on
-  /// a GPU (residence), `gradient` is empty. Without other ranks, its update is then staged.
+  /// Takes the worker's gradient of a bucket, `where.size()` values. Appends to `start` the
+  /// contributions that the ring must reduce. Ignores a range that is not a bucket or was
+  /// contributed already. If gradients stay on a GPU (residence), `gradient` is empty. If there are
+  /// also no other ranks, the bucket's update is staged at once.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
-  /// Records that the worker has computed its gradient. If its loss is not finite, this makes a
-  /// bucket not finite as well, because other ranks see only the sums.
+  /// Records that the worker has computed its gradient.
+  /// @param finite false if the loss or the gradient is not finite. The worker has then contributed
+  /// a bucket that is not finite, because other ranks see only the sums.
   /// @return false if readers hold all versions of a bucket
   [[nodiscard]] bool commit(bool finite, std::vector<ring_contribution>& start);
 
@@ -85,8 +88,8 @@ private:
   struct bucket_state {
     std::optional<payload> own;
     bool reduced = false;
-    /// If the job clips by norm: the sum, kept until the norm is known, and this rank's part of the
-    /// norm.
+    /// If the job clips by norm: the sum, kept until the norm is known, and this bucket's part of
+    /// the squared norm.
     payload sum;
     double squares = 0;
   };
@@ -113,7 +116,8 @@ private:
   std::vector<bucket_state> buckets_;
   std::uint64_t own_samples_ = 0;
   bool committed_ = false;
-  /// True until the hashes of all ranks have arrived.
+  /// True from the beginning of a step that compares the weights until all ranks' hashes have
+  /// arrived.
   bool comparing_ = false;
   std::optional<replica_difference> difference_;
   bool own_finite_ = true;

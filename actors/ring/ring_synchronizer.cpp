@@ -69,7 +69,7 @@ void ring_synchronizer::on_exit() {
 
 // -- a step -------------------------------------------------------------------------------------
 
-// A step begins when the previous one is published, so the weights are ready.
+// A worker begins a step only after the previous one is published, so the weights are ready.
 void ring_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   under_way_ = true;
@@ -124,7 +124,7 @@ void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> star
     send(worker_, broken{"all versions of a bucket are held by readers"});
 }
 
-// Which ranks, and where in the model.
+// The text of the error: the workers and the tensors that differ.
 std::string ring_synchronizer::text_of(const replica_difference& x) const {
   const auto names = [this](const auto& ranks) {
     std::string result;
@@ -157,7 +157,7 @@ void ring_synchronizer::finish_if_decided() {
   result.gradient_norm = outcome.gradient_norm;
   replica_.publish(step_, outcome.left_out);
   record(outcome);
-  renew_turn(); // The update may have taken a while.
+  renew_turn(); // The update may have taken long. Receivers still run on this thread.
   if (options_.coordinator && evaluations_.due(step_))
     capture(evaluations_, true);
   if (options_.coordinator && checkpoints_.due(step_))
@@ -187,7 +187,7 @@ void ring_synchronizer::record(const ring_outcome& x) {
 
 // -- requests of other actors ---------------------------------------------------------------------
 
-// Copies the weights once, because a replica is stored in buckets.
+// Copies the weights, because the answer is one vector and the replica is stored in buckets.
 caf::result<proto::Weights, payload> ring_synchronizer::on_pull(const proto::Pull&) {
   const auto count = context_->parameters().size();
   proto::Weights header;
@@ -216,8 +216,7 @@ caf::result<proto::Report> ring_synchronizer::on_report(const proto::ReportReque
   return promise;
 }
 
-// The next step begins when this one is committed to the worker. All buckets have the same version
-// until then.
+// All buckets have the version `step_`, because publish() changes all of them at once.
 void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate) {
   proto::CheckpointPart header;
   header.set_view(view_number());
@@ -232,7 +231,8 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
                });
 }
 
-// If the optimizer's state is divided, this is the rank's part of each bucket.
+// This rank's share of the state. If the optimizer's state is divided among the ranks, the share is
+// the rank's own segment of each bucket.
 std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
   const auto ranks = place_.ranks;
   const auto parts = replica_parts(*context_, ranks);

@@ -21,7 +21,7 @@ namespace troupe {
 ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks,
                     bool on_gpus = false);
 
-/// The replica of that rank. Throws device_error if the GPU has too little memory.
+/// Makes the replica of a rank. Throws device_error if the GPU has too little memory.
 std::shared_ptr<replica_store> make_replica(std::shared_ptr<const job_context> context,
                                             const ring_place& place, replica_home home);
 
@@ -30,36 +30,37 @@ struct ring_synchronizer_options {
   std::uint32_t worker = 0;
   /// The actor that runs this worker's rank of the ring.
   ring_node_actor ring;
-  /// make_replica().
+  /// Made by make_replica().
   std::shared_ptr<replica_store> replica;
   patience requests;
-  /// Receives captures for checkpoints and evaluations; null if the job has none.
+  /// Receives captures (copies of this rank's state) for checkpoints and evaluations. Null if the
+  /// job has neither.
   coordinator_actor coordinator;
 };
 
-/// In addition to the synchronizer's interface, it receives the results of its ring node, serves
-/// readers of its replica, and reports at the end.
+/// The interface of a ring_synchronizer. In addition to a synchronizer's interface, it receives the
+/// results of its ring node, lets others read and restore its replica, and reports at the end.
 using ring_synchronizer_actor = synchronizer_actor::extend<
   rpc<void, reduction>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
   rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
-/// The synchronizer of RING. It passes each bucket of the gradient to the ring node as soon as
-/// backward has finished it. When the sum comes back, it stages the update of this rank's replica,
-/// while backward still computes earlier layers (ring_step). Once the worker has committed and
-/// everything is staged, it publishes the update. All replicas have the same bits.
+/// The synchronizer of the protocol RING. It passes each bucket of the gradient to the ring node as
+/// soon as backward has finished it. When the sum comes back, it stages the update of this rank's
+/// replica, while backward still computes earlier layers (ring_step). Once the worker has committed
+/// and everything is staged, it publishes the update. All replicas have the same bits.
 ///
 /// With `ring.shard_optimizer`, each rank updates its own segment of each bucket and sends the new
 /// weights round the ring. The bits are the same, and the optimizer's state is divided among the
 /// ranks.
 ///
 /// If all ranks are in this process, and their GPUs access each other's memory, the gradients stay
-/// there (replica_home::in_ring). The ring then only carries messages without elements.
+/// on the GPUs (replica_home::in_ring). The ring then only carries messages without elements.
 ///
 /// Every `ring.verify_every_steps` steps the ranks compare hashes of their weights. If they differ,
 /// the run ends, and the error names the rank.
 ///
-/// For a checkpoint each rank sends its even share of the parameters and of the optimizer's state
-/// to the coordinator, and continues. At most two such captures are in transit.
+/// For a checkpoint, each rank sends an equal share of the parameters and of the optimizer's state
+/// to the coordinator, and continues. At most two checkpoints are in transit at a time.
 class ring_synchronizer : public ring_synchronizer_actor::base {
 public:
   using super = ring_synchronizer_actor::base;
@@ -72,7 +73,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops the handle to an actor that holds a handle to this one.
+  /// Drops the handle to an actor that holds a handle to this one. Otherwise, they would keep each
+  /// other alive.
   void on_exit() override;
 
 private:
@@ -106,15 +108,16 @@ private:
   std::uint64_t step_ = 0;
   /// The first step of this run. The ring counts its collectives from this step.
   std::uint64_t first_step_ = 0;
-  /// True if the worker has acquired the step and has no answer yet.
+  /// True from the time when the worker acquires a step until it gets the step's outcome.
   bool under_way_ = false;
-  /// The batch of the current step.
+  /// The worker's request for the current step, which names the lease and the batch.
   acquire attributes_;
   /// The worker's loss scale after its newest gradient.
   std::optional<proto::LossScaleState> loss_scale_;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
-  /// Samples of all ranks in this run, trained and left out.
+  /// Numbers of samples of all ranks in this run: samples that were trained, and samples that were
+  /// left out.
   std::uint64_t samples_ = 0;
   std::uint64_t quarantined_samples_ = 0;
 };

@@ -97,7 +97,8 @@ void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
     if (side.channel)
       side.channel->on_writable();
   }
-  // If the channel has only shut the socket down, it has yet to see the end.
+  // If the channel has shut its socket down but not closed it, it must still see the end of the
+  // connection.
   auto& home = *nodes_[side.node];
   home.post(sys_.clock().now(), [&home, channel = side.channel] {
     if (channel)
@@ -106,7 +107,7 @@ void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
   close(x, end);
 }
 
-// Everything that was sent before arrives before the end of the connection.
+// The peer sees the end of the connection after everything that was sent before.
 void simulated_channels::close(const connection_ptr& x, std::size_t end) {
   auto& side = x->sides[end];
   open_.erase({x->number, end});
@@ -156,7 +157,8 @@ void simulated_channels::send(const connection_ptr& x, std::size_t end,
     break_now(x, end, *due);
 }
 
-/// Returns how many bytes arrive. If the connection breaks after them, sets `due`.
+/// Finds the records in bytes that a side sends, and asks the judge about each. Returns how many of
+/// these bytes arrive. Sets `due` if the connection breaks after them.
 std::size_t simulated_channels::count(connection& x, std::size_t end, std::span<const char> bytes,
                                       std::optional<breakage>& due) {
   auto& side = x.sides[end];
@@ -219,7 +221,7 @@ void simulated_channels::arrive(const connection_ptr& x, std::size_t end,
   while (!bytes.empty() && side.wire) {
     const auto n = ::send(side.wire.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
-      return; // The channel has closed it, and pump() has yet to see that.
+      return; // The channel has closed its socket; pump() will notice.
     if (n < 0)
       fail_with("a simulated channel does not read");
     bytes = bytes.subspan(static_cast<std::size_t>(n));

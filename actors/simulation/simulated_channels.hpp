@@ -15,7 +15,7 @@ namespace troupe {
 enum class breakage {
   /// Both ends see the connection end, after they receive everything sent before.
   cut,
-  /// The same, but everything in transit is lost, in both directions.
+  /// Like `cut`, but everything in transit is lost, in both directions.
   reset,
   /// The receiver of the record sees the connection end. The sender hears nothing more.
   half_open,
@@ -30,17 +30,18 @@ struct record_fate {
   std::uint64_t bytes = ~std::uint64_t{0};
 };
 
-/// Decides about each record when its header is sent: the connection breaks, or the record arrives.
+/// Decides about each record (a message on a channel) when its header is sent: the connection
+/// breaks, or the record arrives (the function returns nothing).
 using record_judge =
   std::function<std::optional<record_fate>(sim_node from, sim_node to, proto::RecordKind kind)>;
 
-/// The channels of all links of a simulated cluster: stream_channel as in production, as between
-/// processes on different hosts. A channel writes to a socket and reads from it. The other end of
-/// the socket belongs to this object. It takes what the channel writes, and passes it to the peer's
-/// channel at the virtual time of arrival. Connections break where the test says, and are made
-/// again as in channel_host.
+/// The channels of all links of a simulated cluster. They are the stream_channels of production,
+/// used as between processes on different hosts. A channel has one end of a pair of sockets, and
+/// this object has the other end. This object reads the bytes that a channel writes, and passes
+/// them to the peer's channel at the virtual time of arrival. Connections break where the test
+/// says, and are restored as in channel_host.
 ///
-/// An actor per node, "troupe.channels", takes the place of the thread of a channel_host.
+/// Instead of the thread of a channel_host, each node has an actor, "troupe.channels".
 /// Single-threaded and deterministic, like simulated_network. The network must outlive this object.
 class simulated_channels {
 public:
@@ -54,7 +55,8 @@ public:
 
   void judge_with(record_judge judge) { judge_ = std::move(judge); }
 
-  /// Takes what channels have written since the last call. Call it before time moves.
+  /// Takes the bytes that channels have written since the last call. Call it before virtual time
+  /// advances.
   void pump();
 
   /// The connections of this node break, and nothing accepts another one.
@@ -75,8 +77,8 @@ private:
   using channel_ptr = channel_maker::channel_ptr;
   using connection_ptr = std::shared_ptr<connection>;
 
-  /// Makes a connection between two nodes. Returns the socket for the first one's channel, which
-  /// the caller must attach.
+  /// Makes a connection between two nodes. Returns it, and the socket for the channel of node
+  /// `from`. The caller must attach this channel to the connection.
   std::pair<connection_ptr, file_descriptor> connect(sim_node from, sim_node to);
   file_descriptor open_end(const connection_ptr& x, std::size_t end);
   void drain(const connection_ptr& x, std::size_t end);
@@ -95,7 +97,7 @@ private:
   record_judge judge_;
   file_descriptor epoll_;
   std::vector<std::shared_ptr<node>> nodes_;
-  /// This side's sockets: number of the connection, and its end.
+  /// The connections, by number and by end (0 or 1) at which this object has an open socket.
   std::map<std::pair<std::uint64_t, std::size_t>, connection_ptr> open_;
   std::vector<char> buffer_;
   std::uint64_t connections_ = 0;

@@ -7,17 +7,17 @@ namespace troupe {
 
 namespace {
 
-/// Something that the thread of a channel_host would do.
+/// A function that the thread of a channel_host would call.
 struct channel_task {
   std::function<void()> run;
 };
 
-// As in channel_host.
+// The same times as in channel_host.
 constexpr std::chrono::milliseconds news_after{1};
 constexpr std::chrono::milliseconds first_wait{20};
 constexpr std::chrono::milliseconds longest_wait{500};
 
-/// Takes the place of the thread of a channel_host.
+/// Calls the functions that the thread of a channel_host would call.
 class channel_reader final : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -116,7 +116,7 @@ void simulated_channels::node::read(const connection_ptr& x, std::size_t end) {
   const bool known = std::ranges::find(channels_, channel) != channels_.end();
   if (!known && !identify(channel, x->sides[1 - end].node))
     return;
-  // A copy, because the connection may lose the channel meanwhile.
+  // Passes a copy of the pointer, because the connection may drop its pointer meanwhile.
   attend(channel_ptr{channel});
 }
 
@@ -154,8 +154,8 @@ void simulated_channels::node::wake() {
   });
 }
 
-// Reads the greeting of an incoming connection. Returns false if its channel is not known yet, or
-// never will be.
+// Reads the greeting of an incoming connection, which names its channel. Returns false if the
+// greeting has not arrived, or names no known channel.
 bool simulated_channels::node::identify(channel_ptr& stranger, sim_node peer) {
   if (stranger->socket() < 0)
     return false;
@@ -178,7 +178,7 @@ bool simulated_channels::node::identify(channel_ptr& stranger, sim_node peer) {
     return false;
   }
   const auto mine = known->first;
-  drop(mine); // Perhaps the connection broke, and this side has not noticed yet.
+  drop(mine); // The old connection may have broken without notice here.
   resume(mine, stranger->release_socket(), &greeting);
   stranger = mine;
   return true;

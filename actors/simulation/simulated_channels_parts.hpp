@@ -1,13 +1,13 @@
 #pragma once
 
-// The parts of simulated_channels; only for its own sources.
+// Internal classes of simulated_channels, only for its own source files.
 
 #include "actors/simulation/simulated_channels.hpp"
 
 namespace troupe {
 
-/// Two sockets, one for each end's channel. This object passes what one channel writes to the
-/// other.
+/// A connection of two channels. Each end has a socket for its channel. simulated_channels passes
+/// the bytes from one end to the other.
 struct simulated_channels::connection {
   static constexpr std::size_t header_bytes = 16;
 
@@ -27,13 +27,13 @@ struct simulated_channels::connection {
   std::uint64_t number = 0;
   /// The side that connected, then the side that accepted.
   std::array<side, 2> sides;
-  /// Everything sent from now on is lost.
+  /// True if everything sent from now on is lost.
   bool broken = false;
-  /// Everything in transit is lost, too.
+  /// True if everything in transit is lost, too.
   bool lost = false;
 };
 
-/// A node's channels: does what channel_host does.
+/// The channels of one node. It does the work of a channel_host.
 class simulated_channels::node final : public channel_maker,
                                        public std::enable_shared_from_this<node> {
 public:
@@ -44,8 +44,8 @@ public:
   void connect(const proto::ChannelOffer& offer, const std::string& address,
                on_channel then) override;
 
-  /// Calls a function on this node's thread. It is not called after clear(), or if the node
-  /// crashes.
+  /// Calls a function at this virtual time. The function is not called after clear() or after a
+  /// crash of the node.
   void post(time_point when, std::function<void()> task);
 
   void crash();
@@ -54,10 +54,10 @@ public:
 
   channel_ptr make_channel(file_descriptor socket);
 
-  /// Reads what has arrived for the channel that uses the connection.
+  /// Reads the bytes that have arrived for the channel at this end of the connection.
   void read(const connection_ptr& x, std::size_t end);
 
-  /// Reads data, or the end of the connection.
+  /// Lets the channel read data, or the end of its connection.
   void attend(const channel_ptr& channel);
 
 private:
@@ -87,7 +87,7 @@ private:
   caf::actor reader_;
   std::uint64_t offers_ = 0;
   std::map<std::string, on_channel> expected_;
-  /// Channels with a connection, except those whose greeting has not arrived.
+  /// The channels with a connection, except incoming connections whose greeting has not arrived.
   std::vector<channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;
   bool ticking_ = false;

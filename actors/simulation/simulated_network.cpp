@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// The effect on the other side when a connection breaks or an actor ends.
+/// Orders the end of a proxy, because its connection broke or its actor ended.
 struct kill_order {
   caf::strong_actor_ptr victim;
   caf::error reason;
@@ -136,7 +136,7 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   caf::actor_config cfg;
   result = caf::make_actor<proxy, caf::strong_actor_ptr>(sys_.next_actor_id(), sys_.node(), &sys_,
                                                          cfg, this, viewer, home, target);
-  // When the actor ends, the proxy must end too, so that its monitors are notified.
+  // When the actor ends, the proxy must end too, so that actors that monitor it are notified.
   auto weak = caf::actor_cast<caf::weak_actor_ptr>(result);
   target->get()->attach_functor([this, weak, home, viewer](const caf::error& reason) {
     if (auto victim = weak.lock())
@@ -200,7 +200,7 @@ void simulated_network::deliver(const proxy& via, const caf::mailbox_element& wh
   caf::binary_deserializer source{sys_, bytes};
   if (auto error = source(content))
     throw std::logic_error{"a message cannot be decoded: " + caf::to_string(error)};
-  // The receiver answers through its own proxy. Otherwise, answers would bypass the network.
+  // The receiver sees a proxy as the sender. Otherwise, its answers would bypass the network.
   caf::strong_actor_ptr sender;
   if (what.sender)
     sender = proxy_for(via.to(), via.from(), what.sender);

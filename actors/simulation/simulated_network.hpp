@@ -23,17 +23,17 @@ using sim_node = std::size_t;
 /// The behaviour of every link.
 struct link_model {
   std::chrono::nanoseconds latency = std::chrono::microseconds{100};
-  /// Added to the latency. Drawn uniformly from [0, jitter) with the network's seed. Messages
-  /// between two nodes stay in order, as on a TCP connection.
+  /// A delay that is added to the latency. It is drawn uniformly from [0, jitter) with the
+  /// network's seed. Messages between two nodes stay in order, as on a TCP connection.
   std::chrono::nanoseconds jitter = std::chrono::microseconds{50};
   double bytes_per_second = 1e9;
 };
 
-/// The fate of a message, for the injection of faults.
+/// What happens to a message, for the injection of faults.
 enum class verdict { deliver, drop, duplicate };
 
-/// Decides about each message between actors on different nodes, before it is sent. Link actors
-/// send these: frames, chunks, credits. A frame contains the message of another actor.
+/// Decides about each message between actors on different nodes, before it is sent. These messages
+/// come from link actors: frames, chunks, credits. A frame contains a message of another actor.
 using message_judge =
   std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
 
@@ -50,7 +50,7 @@ public:
   /// Makes a node reachable at an address.
   void listen(sim_node node, const std::string& address, caf::strong_actor_ptr handle);
 
-  /// The transport of one node.
+  /// The transport of one node, which connects it to other nodes.
   std::shared_ptr<transport> transport_of(sim_node node);
 
   void judge_with(message_judge judge) { judge_ = std::move(judge); }
@@ -78,7 +78,7 @@ public:
   /// Undoes partition().
   void heal(sim_node a, sim_node b) { partitions_.erase(std::minmax(a, b)); }
 
-  /// All other nodes lose their connections to this node, and it loses its connections to them.
+  /// Breaks all connections between this node and other nodes. Both sides notice, as after cut().
   void isolate(sim_node node);
 
   /// A hash over all messages sent so far: time, sender, receiver and bytes.

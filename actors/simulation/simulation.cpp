@@ -178,7 +178,8 @@ void simulation::stop(sim_node node, const std::string& reason) {
 }
 
 void simulation::crash(sim_node node) {
-  // First all its messages are lost, including the last ones; then its connections break.
+  // All messages of the node are lost from now on, including its last ones. isolate() comes first,
+  // because the other nodes could not notice broken connections after partition().
   network_->isolate(node);
   if (channels_)
     channels_->crash(node);
@@ -225,7 +226,8 @@ bool simulation::computing(const caf::resumable& job) {
   return due->second > now;
 }
 
-// Advances the time to the next gradient, unless another event comes earlier.
+// Advances the time to the moment when the next gradient is due. Does nothing and returns false if
+// another event comes earlier.
 bool simulation::finish_computing() {
   auto& clock = scheduler_->clock();
   std::optional<time_point> next;
@@ -238,7 +240,7 @@ bool simulation::finish_computing() {
   return true;
 }
 
-// An actor runs on the node that spawned it.
+// Lets one actor run. Actors that it spawns belong to its node.
 void simulation::run_next_job() {
   const auto* actor = dynamic_cast<const caf::scheduled_actor*>(scheduler_->jobs.front());
   const auto home = actor ? home_of(actor->id()) : std::nullopt;
@@ -291,7 +293,7 @@ simulation_result simulation::run() {
   simulation_result result;
   result.nodes = ended_;
   result.ended_at = ended_at_;
-  // The newest coordinator, if one was started again.
+  // If the coordinator was started again, the newest one counts.
   const auto is_coordinator = [](auto& tasks) { return tasks.front() == coordinator_task; };
   const auto last = std::find_if(tasks_.rbegin(), tasks_.rend(), is_coordinator);
   if (const auto& ended = ended_[static_cast<std::size_t>(tasks_.rend() - last) - 1])

@@ -34,10 +34,10 @@ struct simulation_options {
   /// If true, there is an evaluator task on its own node.
   bool evaluator = false;
   /// If true, all tasks run on the coordinator's node, without encoding or links, so that a run
-  /// takes little more time than its gradients. Not with an evaluator task.
+  /// takes little more time than its gradients. There must be no evaluator task.
   bool one_node = false;
-  /// If true, links have channels: connections like those between hosts, which break and come back.
-  /// Otherwise all messages travel between the links themselves.
+  /// If true, links use channels (simulated_channels): connections like those between hosts, which
+  /// can break and be restored. Otherwise, link actors send all messages to each other directly.
   bool channels = false;
   /// The time at which a gradient is finished if a worker starts it at `now`, both in virtual time
   /// since the start. Called once per gradient. Workers are numbered in the order in which they
@@ -70,7 +70,7 @@ struct simulation_result {
   std::chrono::nanoseconds virtual_time{0};
 };
 
-/// The notices to the operator, with their times.
+/// A notice to the operator, with its time.
 struct simulated_notice {
   /// Virtual time since the start.
   std::chrono::nanoseconds when{0};
@@ -171,8 +171,8 @@ private:
   std::vector<std::chrono::nanoseconds> ended_at_;
   std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
   caf::actor observer_;
-  /// By first actor ID: the node that spawned all actors from this ID on, or nothing if no node
-  /// did.
+  /// The nodes that spawned the actors. An element holds for all actor IDs from its key up to the
+  /// next key: the node, or nothing if no node spawned these actors.
   std::map<caf::actor_id, std::optional<sim_node>> homes_;
   /// Frozen actors, by name; an empty name means all actors of the node.
   std::set<std::pair<sim_node, std::string>> frozen_;

@@ -49,7 +49,7 @@ public:
   state(const state&) = delete;
   state& operator=(const state&) = delete;
 
-  /// Servers in the same system.
+  /// Makes this a client of servers in the same actor system.
   void use(std::span<const caf::strong_actor_ptr> actors);
   void connect(caf::actor_system& sys);
   std::uint64_t start(store_work what, const ranges& where, payload values);
@@ -229,7 +229,7 @@ void store_client::state::make_room(std::size_t s, std::size_t bytes) {
     throw store_error{*x.failure};
 }
 
-// Waits for the answer to the first unanswered operation.
+// Waits for the answer to the server's first unanswered operation.
 void store_client::state::settle(std::size_t s) {
   auto& x = servers_[s];
   if (x.failure)
@@ -295,7 +295,7 @@ void store_client::state::fail(std::size_t s, errc code, const std::string& what
 
 void store_client::state::fail(std::size_t s, const caf::error& error) {
   const auto code = code_of(error);
-  if (code == errc::none) // The framework's: the actor is gone.
+  if (code == errc::none) // An error of CAF: the server's actor is gone.
     fail(s, errc::link_lost, "is gone: " + explain(error));
   fail(s, code, "reports: " + explain(error));
 }

@@ -26,11 +26,11 @@
 // wait for each other: a pull from two servers may see another client's push at only one of them.
 //
 // Errors. If a server dies, its connection breaks, or it does not answer within the deadline,
-// wait() throws a store_error that names the server, within twice the deadline. From then on, each
+// wait() throws a store_error that names the server, within twice the deadline. After that, each
 // operation at this server throws the same error. Operations at other servers continue. An
 // operation without an answer may or may not have taken effect. retry() connects again and repeats
 // these operations, in order. Each takes effect exactly once, but a repeated pull may also see
-// later pushes. If the server has lost its values meanwhile, retry() throws.
+// later pushes. If the server has restarted and so lost its values, retry() throws.
 //
 // Buffers. Pushed values are lent to the servers without a copy, within a process and between
 // processes on one host. Do not write to them until wait() has returned and payload::unique() is
@@ -38,9 +38,9 @@
 // holds them, the server needs other memory for its next update.
 //
 // Threads. Only one thread at a time may use a store_client; a program with many threads makes a
-// client for each. In wait(), the thread polls for messages, and sleeps only after 100 microseconds
-// without one. Any thread may make and destroy a store_host. Do not use either from an actor
-// that shares its thread with others, because calls block.
+// client for each. In wait(), a thread whose client was made by connect() polls for messages, and
+// sleeps only after 100 microseconds without one. Any thread may make and destroy a store_host. Do
+// not use either from an actor that shares its thread with others, because calls block.
 
 namespace troupe {
 
@@ -65,8 +65,8 @@ struct store_options {
 struct store_failure {
   /// link_lost: the server has died, or its connection broke. timed_out: no answer within the
   /// deadline. fenced: the server has restarted and lost its values. malformed: it has different
-  /// options, or refuses an operation. join_refused: it refuses this client. interrupted: it is
-  /// ending.
+  /// options, or refuses an operation. join_refused: it refuses this client. interrupted: the
+  /// server is ending.
   errc code = errc::none;
   std::size_t server = 0;
   /// The time of the server's last answer, or of the connection.
@@ -86,8 +86,8 @@ private:
   store_failure failure_;
 };
 
-/// A server of a store, in this process and on its own thread. The destructor ends it. Its values
-/// start at 0.
+/// A server of a store, in this process and on its own thread. The destructor ends the server. The
+/// server's values start at 0.
 class store_host {
 public:
   /// Starts all servers of a store, for clients in the same actor system. Throws input_error if an
@@ -129,9 +129,9 @@ struct store_result {
 
 /// A client of a store. The comment at the top of this file lists its guarantees.
 ///
-/// An operation returns at once, with a ticket for wait(). It blocks only while too much is
-/// unanswered at a server (store_window): 64 operations, or values with more than twice the bytes
-/// that the server holds, plus 1 MiB.
+/// An operation returns at once, with a ticket for wait(). It blocks only if a server would
+/// otherwise have too much unanswered work of this client (store_window): 64 operations, or values
+/// with more than twice the bytes that the server holds, plus 1 MiB.
 ///
 /// Ranges must ascend and not overlap, and `values` must hold one float32 per element. Otherwise,
 /// an operation throws std::invalid_argument, and nothing is sent. A client that was moved from
@@ -140,7 +140,7 @@ class store_client {
 public:
   using ranges = std::vector<range>;
 
-  /// A client of servers in the same actor system. The servers must outlive it.
+  /// A client of servers in the same actor system. The servers must outlive the client.
   static store_client in_one_system(caf::actor_system& sys, std::span<const store_host> servers);
 
   /// Connects to the servers at `options.addresses`, and blocks until all are connected. The system
@@ -168,14 +168,14 @@ public:
   }
 
   /// Blocks until the servers have answered, and returns the result. Throws store_error; retry()
-  /// can then repeat the operation. A ticket gives one result; a second call throws
-  /// std::invalid_argument. You need not wait for every ticket: only the last 1,024 results are
-  /// kept.
+  /// can then repeat the operation. A ticket gives one result; a second call with the same ticket
+  /// throws std::invalid_argument. You need not wait for every ticket: only the last 1,024 results
+  /// are kept.
   store_result wait(store_ticket ticket);
 
   /// After a store_error: connects again to the failed servers and repeats all operations that they
-  /// have not answered. Then call wait() again for each of them. Throws store_error if a server
-  /// fails again.
+  /// have not answered. Then call wait() again for each of these operations. Throws store_error if
+  /// a server fails again.
   void retry();
 
   std::size_t servers() const;

@@ -11,14 +11,14 @@
 
 namespace troupe {
 
-/// Makes requests for a thread that is not an actor, and keeps the answers for it. The thread that
-/// delivers an answer stores it here directly; the actor framework queues and schedules nothing.
-/// Only one thread at a time may ask and wait.
+/// Sends requests for a thread that is not an actor, and keeps the answers for this thread. The
+/// thread that delivers an answer stores it here directly; the actor framework queues and schedules
+/// nothing. Only one thread at a time may ask and wait.
 class store_inbox : public caf::actor_proxy {
 public:
   using clock = std::chrono::steady_clock;
 
-  /// Called by make_inbox().
+  /// Called by inbox_owner.
   using caf::actor_proxy::actor_proxy;
   ~store_inbox() override;
 
@@ -32,7 +32,7 @@ public:
   /// `deadline`.
   std::optional<caf::message> take(std::uint64_t number, clock::time_point deadline);
 
-  /// The answer will be dropped when it arrives.
+  /// Drops the answer, now or when it arrives.
   void forget(std::uint64_t number);
 
   /// The framework calls this with an answer.
@@ -43,9 +43,10 @@ private:
   std::mutex mutex_;
   std::condition_variable came_;
   std::uint64_t last_ = 0;
-  /// The answer that the thread waits for; 0 if it does not wait. Other answers do not wake it.
+  /// The number of the request whose answer the thread waits for; 0 if it does not wait. Other
+  /// answers do not wake it.
   std::uint64_t awaited_ = 0;
-  /// By request. Empty until the answer arrives.
+  /// The answers, by number of the request. Each is empty until it arrives.
   std::map<std::uint64_t, std::optional<caf::message>> answers_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// How much a client may send before a server answers: this many operations, and this many bytes of
-/// values. A single operation may have any size.
+/// Limits what a client may send before a server answers: the number of operations, and the bytes
+/// of their values. A single operation may have any size.
 struct store_window {
   static constexpr std::size_t operations = 64;
 
@@ -18,18 +18,20 @@ struct store_window {
   }
 };
 
-/// Puts the operations of each client in order, at a server. Plain state. On some connections,
-/// messages of a client can overtake each other. After a connection broke, they are repeated. Each
-/// operation is due exactly once.
+/// Decides which operations of a client a server may execute now, so that they take effect in
+/// order. Plain state. On some connections, messages of a client can overtake each other. After a
+/// connection broke, messages are repeated. Each operation is executed exactly once.
 ///
-/// Its memory is bounded: one number for each of the clients that were active last.
+/// Its memory is bounded, because it remembers only the `most_clients` clients that were active
+/// last.
 class store_order {
 public:
   /// Number of clients that it remembers.
   static constexpr std::size_t most_clients = 4096;
 
-  /// Adds a client. `again`: the client has opened this server before. Returns false if it has, but
-  /// is unknown: the server has restarted since, or has forgotten it.
+  /// Adds a client. `again`: true if the client has opened this server before. Returns false if
+  /// `again` is true and the client is unknown, because the server has restarted since or has
+  /// forgotten the client.
   bool open(std::uint64_t client, bool again);
 
   /// Forgets a client.

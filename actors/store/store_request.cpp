@@ -11,7 +11,7 @@ std::string to_string(const range& x) {
   return '[' + std::to_string(x.begin) + ", " + std::to_string(x.end) + ')';
 }
 
-// The reason why a range cannot follow one that ends at `last`; empty if it can.
+// Returns the reason why range `x` cannot follow a range that ends at `last`. Empty if it can.
 std::string problem_of(const range& x, std::size_t last, const range& within) {
   if (x.end < x.begin || !within.contains(x))
     return "elements " + to_string(x) + " are not in " + to_string(within);

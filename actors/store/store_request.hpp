@@ -28,11 +28,12 @@ std::size_t elements_of(std::span<const range> ranges) noexcept;
 /// The part of an operation at one server.
 struct store_part {
   std::size_t server = 0;
-  /// The client and the number of the operation are still missing.
+  /// The request to send, without the client and the number of the operation, which the client
+  /// adds.
   proto::StoreRequest header;
   /// Values to send.
   payload values;
-  /// Position of its elements in the whole operation, and their number.
+  /// Position of this part's elements in the whole operation, and their number.
   std::size_t begin = 0;
   std::size_t count = 0;
 };
@@ -44,9 +45,9 @@ struct store_part {
 std::vector<store_part> cut(store_work what, std::span<const range> ranges, const payload& values,
                             std::span<const range> servers);
 
-/// The ranges of a request that a server received; adjacent ranges are joined. Empty if there are
-/// none, or if the request is invalid: ranges that do not ascend or leave the server's part, or a
-/// wrong number of values. `problem` then describes the mistake.
+/// Returns the ranges of a request that a server received. Adjacent ranges are joined. A request is
+/// invalid if its ranges do not ascend or leave the server's part, or if the number of values is
+/// wrong. The result is then empty, and `problem` describes the mistake.
 std::vector<range> ranges_of(const proto::StoreRequest& x, const payload& values,
                              const range& server, std::string& problem);
 

@@ -101,7 +101,8 @@ caf::result<proto::StoreAnswer, payload> store_server::on_request(const proto::S
   return {std::move(result), std::move(pulled)};
 }
 
-/// @param again the operation was executed before: a push is not executed again
+/// @param again true if the operation was executed before; a push or assignment is then not
+/// repeated
 payload store_server::carry_out(const proto::StoreRequest& x, std::span<const range> ranges,
                                 const payload& values, bool again) {
   if (!again && x.push())

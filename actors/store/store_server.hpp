@@ -12,8 +12,8 @@
 namespace troupe {
 
 /// A server of a parameter store. It holds a part of the values, and is their only writer. It
-/// executes each operation as a whole, and those of one client in the order of the client's calls.
-/// Policy: store_values, store_order.
+/// executes each operation as a whole, and the operations of one client in the order of the
+/// client's calls. The decisions are in store_values and store_order.
 class store_server : public store_actor::base {
 public:
   using super = store_actor::base;
@@ -58,7 +58,7 @@ private:
   std::size_t elements_;
   store_values values_;
   store_order order_;
-  /// By client and number.
+  /// The operations that arrived too early, by client and number.
   std::map<std::uint64_t, std::map<std::uint64_t, early>> early_;
 };
 

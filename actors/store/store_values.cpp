@@ -12,7 +12,8 @@ store_values::store_values(range where, const store_rule& rule)
   std::ranges::fill(values_.as_mutable_floats(), 0.0F);
 }
 
-// Calls `change(before, pushed, after, offset)` for each range.
+// Calls `change(before, pushed, after, offset)` for each range: with its old values, the pushed
+// values, the memory for its new values, and its position in this server's part.
 template <class Change>
 void store_values::change(std::span<const range> ranges, std::span<const float> values,
                           Change change) {

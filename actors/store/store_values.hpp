@@ -13,10 +13,11 @@ namespace troupe {
 /// The values of one server: a part of all elements, with the state of its update rule. Plain
 /// state.
 ///
-/// A pull of one range with more than half of the values lends their memory. While a reader holds
-/// this memory, an update writes to other memory, and copies the values that it does not change. So
-/// no reader sees a partial update, and at most twice as many values are copied as were pulled.
-/// Other pulls are copied, and then updates work in place.
+/// A pull of one range with more than half of the values makes no copy: the server lends its
+/// memory. While a reader holds this memory, an update writes to new memory, and copies the values
+/// that it does not change. So no reader sees a partial update, and at most twice as many values
+/// are copied as were pulled. All other pulls make a copy, so they do not keep an update from
+/// working in place.
 class store_values {
 public:
   /// All values are 0. `where`: the server's part of all elements.

@@ -38,7 +38,8 @@ feature_batch make_features(std::span<const std::uint64_t> records, const datase
       throw input_error("a batch of " + std::to_string(records.size()) + " records has "
                         + std::to_string(entries)
                         + " entries, more than 2^31; make data.batch smaller");
-    // The pool keeps buffers by size, so this uses sizes that recur.
+    // The memory pool keeps buffers by size. Sizes are rounded up to powers of two, so that buffers
+    // can be used again.
     const auto room = std::bit_ceil(entries);
     out.row_starts = payload::floats(records.size() + 1);
     out.columns = payload::floats(room);
@@ -100,8 +101,8 @@ void input_reader::load() {
   send(listener_, std::move(result));
 }
 
-// Token ids, or the columns of sparse features, select the rows. A table that is small compared
-// with the batch is sent as a whole.
+// The rows of weights that the batches read: token ids, or the columns of sparse features, are the
+// numbers of these rows. A table that is small compared with the batch is sent as a whole.
 batch_rows input_reader::touched_by(const batch_read& x) const {
   const auto& plan = *context_->training;
   if (plan.row_sparse_gradients().empty() || x.rows == 0)

@@ -13,12 +13,13 @@
 namespace troupe {
 
 /// Loads the data of a job, from the job's files (`build_data`) or from an embedding program. It is
-/// called once per worker, on that worker's thread; several calls may run at the same time. It may
-/// block. If it throws, the run ends with the text of the exception. All calls on all nodes must
-/// return the same records with the same numbers.
+/// called once per worker, on the thread of that worker's input_reader. Calls for several workers
+/// may run at the same time. It may block. If it throws, the run ends with the text of the
+/// exception. All calls on all nodes must return the same records with the same numbers.
 using data_source = std::function<job_data(const proto::Job&)>;
 
-/// Read the samples at positions [begin, end) of an epoch's permutation.
+/// Asks for the samples at positions [begin, end) of an epoch's permutation. The answer is a
+/// batch_read with the same ticket.
 struct read_batch {
   std::uint64_t ticket = 0;
   std::uint32_t epoch = 0;
@@ -27,8 +28,9 @@ struct read_batch {
 };
 
 /// A batch of `rows` samples. features: (rows, dims...) float32, or int32 for tokens. labels:
-/// (rows, labels_per_record) int32, or (rows, label_width) float32. Sparse features: their values,
-/// with row_starts (rows + 1) and columns int32; values and columns may be larger than needed.
+/// (rows, labels_per_record) int32, or (rows, label_width) float32. If the features are sparse,
+/// `features` has their values, and row_starts (rows + 1) and columns are int32; `features` and
+/// `columns` may be longer than needed.
 struct sample_batch {
   std::size_t rows = 0;
   /// Seed of random masks, such as those of dropout. It depends on the job's seed, the epoch and
@@ -48,7 +50,7 @@ struct batch_read {
   std::size_t rows = 0;
   /// At least one batch. It may be empty.
   std::vector<sample_batch> batches;
-  /// The selection of all batches.
+  /// The weights that the batches read.
   batch_rows touched;
 };
 
@@ -68,8 +70,8 @@ namespace troupe {
 using input_actor = caf::typed_actor<rpc<void, read_batch>>;
 using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_ready>>;
 
-/// Gathers batches in advance for the trainer, on its own thread. First it loads the data and
-/// reports this.
+/// Gathers batches in advance for the trainer, on its own thread. First, it loads the data and
+/// reports the result (input_ready).
 class input_reader : public input_actor::base {
 public:
   using super = input_actor::base;

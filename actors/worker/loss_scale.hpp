@@ -15,7 +15,7 @@ namespace troupe {
 /// All scales are powers of two, so a scale changes only numbers that float16 cannot represent.
 class loss_scale {
 public:
-  /// The scale never gets smaller or larger.
+  /// The limits of the scale.
   static constexpr float least = 1;
   static constexpr float most = 0x1p60F;
 
@@ -31,18 +31,18 @@ public:
     : value_(static_cast<float>(from.value)), growth_interval_(growth_interval),
       good_(from.batches) {}
 
-  /// Between batches.
+  /// The state after the newest batch. Call it between batches.
   loss_scale_state state() const noexcept { return {static_cast<std::uint64_t>(value_), good_}; }
 
-  /// The loss is multiplied by this.
+  /// The factor by which the loss is multiplied.
   float value() const noexcept { return value_; }
 
-  /// The gradient of a batch was finite.
+  /// Records that the gradient of a batch was finite.
   void succeeded() noexcept;
 
-  /// The gradient of a batch was not finite. True if the batch should be computed again, with the
-  /// smaller scale. False if a smaller one does not help: the scale is then what it was before the
-  /// batch.
+  /// Records that the gradient of a batch was not finite.
+  /// @return true if the batch should be computed again; the scale is then smaller. False if a
+  /// smaller scale does not help; the scale is then the same as before the batch.
   bool overflowed() noexcept;
 
 private:

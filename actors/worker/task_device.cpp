@@ -9,14 +9,15 @@ namespace troupe {
 
 namespace {
 
-/// The plan of job_context::training for a device. Its buckets are the same.
+/// The plan of job_context::training for a device with this table of fusions. Its buckets are the
+/// same as those of job_context::training.
 std::shared_ptr<const plan> training_plan(const job_context& context, const fusion_table& fusion) {
   if (&fusion == &cpu_fusion())
     return context.training;
   return std::make_shared<plan>(*context.model.graph, context.training_options(fusion));
 }
 
-/// What the task runs on a GPU; null for a parameter server.
+/// The plan that the task runs on a GPU. Null for a parameter server, which runs no plan.
 std::shared_ptr<const plan> plan_of(const job_context& context, job_kind job,
                                     const fusion_table& fusion) {
   if (job == job_kind::ps)
@@ -25,13 +26,13 @@ std::shared_ptr<const plan> plan_of(const job_context& context, job_kind job,
                                  : model_tester::plan_of(context, fusion);
 }
 
-/// Throws input_error if a GPU cannot compute what the task runs.
+/// Throws input_error if a GPU cannot compute the task's plan.
 void check_plan(const job_context& context, job_kind job, const gpu_set& gpus) {
   if (const auto what = plan_of(context, job, gpus.fusion()))
     gpus.check(*what);
 }
 
-/// The name of the GPU. Throws if it cannot compute what the task runs.
+/// Returns the name of the GPU. Throws if the GPU cannot compute the task's plan.
 std::string open(const job_context& context, job_kind job, std::uint32_t gpu, const gpu_set* gpus) {
   const auto name = require_gpus(gpus).name(gpu);
   if (const auto what = plan_of(context, job, gpus->fusion()))

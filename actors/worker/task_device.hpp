@@ -21,9 +21,10 @@ namespace troupe {
 /// coordinator or an evaluator for evaluations.
 struct task_device {
   device_name device;
-  /// For people: "GPU:0 (NVIDIA H200)", "CPU:0".
+  /// A text for users: "GPU:0 (NVIDIA H200)", "CPU:0".
   std::string text;
-  /// The reason, if it is another device than the job names (Job.soft_placement); otherwise empty.
+  /// What a user should know: why it is another device than the job names (Job.soft_placement), or
+  /// that a setting has no effect on it. Otherwise empty.
   std::string notice;
 };
 
@@ -41,21 +42,21 @@ task_device choose_device(const job_context& context, const task_name& task, con
 void check_devices(const job_context& context, std::size_t workers, std::size_t ps,
                    const std::vector<task_name>& here, const gpu_set* gpus);
 
-/// Whether the workers of a job add up their gradients on their GPUs.
+/// Says whether the workers of a job add up their gradients on their GPUs.
 struct ring_choice {
-  /// Null if they do not.
+  /// The GPUs' access to each other's memory; null if the workers do not add up on their GPUs.
   std::shared_ptr<device_ring> ring;
-  /// The reason, if only their GPUs prevent it; otherwise empty.
+  /// If only the GPUs prevent this: the reason. Otherwise empty.
   std::string notice;
 };
 
-/// For workers that are all in this process.
+/// Makes this choice for workers that are all in this process.
 /// @param devices of the workers, by rank
 ring_choice choose_ring(const job_context& context, const std::vector<device_name>& devices,
                         const gpu_set* gpus);
 
-/// The memory of the worker's replica, if it stays on this device (residence_of); otherwise that of
-/// the host. Throws device_error.
+/// Decides where the worker's replica is stored: on this device if it can stay there between steps
+/// (residence_of), otherwise in the host's memory. Throws device_error.
 /// @param workers number of workers of the cluster
 /// @param ring of all workers; may be null
 /// @param rank the worker's place in the ring
@@ -74,12 +75,12 @@ std::unique_ptr<device_executor> make_training_executor(const job_context& conte
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
                                           const gpu_set* gpus);
 
-/// Makes what continues texts on this device. Throws device_error or input_error.
+/// Makes the generator that continues texts on this device. Throws device_error or input_error.
 text_generator make_generator(const job_context& context, const device_name& device,
                               const gpu_set* gpus);
 
-/// What a task allocates for its GPU; nothing on the CPU, or if the program has no code for GPUs.
-/// Sparse records do not count.
+/// The memory that a task allocates for its GPU, without sparse records. 0 if the task runs on the
+/// CPU, or if the program has no code for GPUs.
 /// @param workers, ps numbers of tasks of the cluster
 /// @param in_ring see residence_of
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,

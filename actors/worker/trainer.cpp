@@ -32,7 +32,7 @@ feed<float> fed_features(const sample_batch& x, feature_kind kind) {
   return fed(x.features, kind == feature_kind::tokens);
 }
 
-/// Numbers batches across steps.
+/// The number of a batch, which is unique over all steps.
 std::uint64_t batch_number(std::uint64_t ticket, std::size_t batch) {
   return (ticket << 32) + batch + 1;
 }
@@ -200,7 +200,8 @@ std::vector<feed<float>> trainer::feeds_of(const sample_batch& batch) const {
           fed(batch.labels, context_->data.labels == label_kind::classes)};
 }
 
-/// The batch after the current one, in this step or in the next.
+/// Announces the batch after the current one, in this step or in the next, so that a GPU can copy
+/// it in advance.
 void trainer::announce() {
   announced_ = {};
   const bool here = !last_batch();
@@ -247,7 +248,8 @@ void trainer::request_sums(std::span<const double> own) {
 }
 
 void trainer::proceed() {
-  // Shards without parameters answer too; this waits for all answers.
+  // If every tensor has arrived, only shards without parameters still have to answer. The step
+  // begins when they have.
   if (!weights_complete_
       && std::ranges::find(binding_->pointers(), nullptr) == binding_->pointers().end())
     return;
@@ -295,7 +297,8 @@ run_arguments<float> trainer::arguments() {
   result.batch = batch_number(batch_.ticket, at_);
   result.next = announced_;
   result.seed = batch_.batches[at_].seed;
-  // A GPU copies the weights once in a step, if it does not have them.
+  // A GPU that does not have the weights copies them once in a step, and keeps them for later
+  // batches.
   if (where_ == residence::host && (!ran_ || !executor_->keeps_weights())) {
     result.weights = binding_->pointers();
     result.parts = binding_->parts();
@@ -314,8 +317,7 @@ bool trainer::overflows(const run_result& result) {
   const auto gradient = gradient_.as_mutable_floats();
   if (is_finite(parameters, gradient)) {
     scale_->succeeded();
-  } else if (std::isfinite(result.loss)
-             && scale_->overflowed()) { // a loss does not depend on the scale
+  } else if (std::isfinite(result.loss) && scale_->overflowed()) { // no scale makes a loss finite
     spdlog::debug("{}: the gradient overflowed in float16; the loss scale is {} now", device_.name,
                   scale_->value());
     return true;
@@ -334,7 +336,7 @@ void trainer::on_bucket(std::size_t bucket) {
 void trainer::add_bucket(std::size_t bucket) {
   const auto& buckets = context_->training->buckets();
   const auto where = buckets[bucket].elements;
-  // Done here because the bucket is in the cache.
+  // The sum and the norm are computed here, while the bucket is in the cache.
   const auto part = gradient_.as_mutable_floats().subspan(where.begin, where.size());
   if (at_ > 0)
     accumulate(part, std::span<const float>{sum_}.subspan(where.begin, where.size()));
@@ -344,7 +346,8 @@ void trainer::add_bucket(std::size_t bucket) {
     return;
   }
   done_.squared_norm += squared_norm(context_->parameters(), where, part);
-  // The last bucket waits for the loss.
+  // finish() contributes the last bucket, because check_gradient() may change it when the loss is
+  // known.
   if (bucket + 1 < buckets.size())
     hand_over(bucket);
 }
@@ -379,7 +382,8 @@ void trainer::finish() {
   send(listener_, std::move(done_));
 }
 
-/// If the loss is not finite, others see it in the gradient.
+/// If the loss is not finite, makes the gradient not finite, so that other workers notice. If the
+/// gradient is not finite, finds the first such tensor.
 void trainer::check_gradient() {
   const auto& parameters = context_->parameters();
   if (!std::isfinite(done_.loss_sum)) {
@@ -401,7 +405,8 @@ void trainer::check_gradient() {
   }
 }
 
-// The gradient of the first run is lent out, so the second run uses another buffer.
+// Runs the batch again to find the first tensor that is not finite. The gradient of the first run
+// is lent to other actors, so this run uses another buffer.
 std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   binding_->gather();

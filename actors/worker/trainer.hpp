@@ -18,9 +18,10 @@
 
 namespace troupe {
 
-/// The first batch of the next gradient. The trainer may never get it.
+/// The first batch of the next gradient, announced in advance. The worker may train another batch
+/// instead.
 struct next_batch {
-  /// batch_read::ticket.
+  /// See batch_read::ticket.
   std::uint64_t ticket = 0;
   sample_batch samples;
 };
@@ -33,9 +34,9 @@ struct train_batch {
   /// True for the last weights of this step.
   bool last = true;
   batch_read batch;
-  /// If it is already read: a GPU copies it while it computes this one.
+  /// The next batch, if it is already read. A GPU copies it while it computes this batch.
   std::optional<next_batch> next = std::nullopt;
-  /// acquired::where.
+  /// See acquired::where.
   residence where = residence::host;
 };
 
@@ -46,7 +47,7 @@ struct more_weights {
   bool last = true;
 };
 
-/// All buckets of the step have been contributed.
+/// Reports that all buckets of the step have been contributed.
 struct batch_trained {
   step_number step;
   std::uint64_t samples = 0;
@@ -79,10 +80,10 @@ using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_we
 using trainer_listener =
   caf::typed_actor<rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, broken>>;
 
-/// Points to each tensor of a layout. The weights arrive in ranges, one by one, perhaps from
-/// several shards. If a tensor is within one range, the pointer is into that range. If several
-/// ranges hold whole rows of it (more than one row each), there is a pointer into each range.
-/// Otherwise, the tensor is gathered into a copy.
+/// Provides pointers to the tensors of a layout. The weights arrive in ranges, one by one, perhaps
+/// from several shards. If one range holds a whole tensor, the tensor's pointer points into this
+/// range. If each of several ranges holds more than one whole row of the tensor, there is a pointer
+/// into each range. Otherwise, the tensor is copied into one buffer.
 class weight_binding {
 public:
   /// @param takes_rows for each layout entry: true if its rows may be in several ranges
@@ -97,11 +98,11 @@ public:
   /// One pointer per layout entry; null if part of the entry is missing. Valid until `clear`.
   std::span<const float* const> pointers() const noexcept { return pointers_; }
 
-  /// The rows of complete entries that are in several ranges: see run_arguments. Valid until `add`
-  /// or `clear`.
+  /// For complete entries whose rows are in several ranges: the rows in each range (run_arguments).
+  /// Valid until `add` or `clear`.
   std::span<const weight_rows<float>> parts() const noexcept { return parts_; }
 
-  /// Gathers all entries that have parts.
+  /// Copies each entry that has parts() into one buffer.
   void gather();
 
 private:
@@ -127,33 +128,33 @@ struct trainer_device {
   std::function<std::unique_ptr<device_executor>()> make_executor;
 };
 
-/// Computes gradients on its own thread. It adds up the gradients of the step's batches. While the
-/// last batch runs backward, it contributes the sum.
+/// Computes gradients on its own thread. A step may have several batches. The trainer adds up their
+/// gradients, and contributes the sum while the last batch runs backward.
 ///
 /// If the loss is not finite, the contributed gradient is not finite either. The sum over workers
 /// then shows that a gradient must be left out.
 ///
 /// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer passes its
 /// part to a ring_node and continues when it gets the sum. Its thread is not blocked. All workers
-/// must ask for the same sums in the same order, so each runs `accumulate` batches in a step.
-/// Batches beyond its samples are empty.
+/// must ask for the same sums in the same order, so each worker runs `accumulate` batches in a
+/// step. If its samples fill fewer batches, the others are empty.
 ///
 /// With float16 (Job.precision), a gradient is checked and divided by the loss scale before it is
 /// contributed, so all buckets are contributed at the end of the step. If the gradient of a batch
 /// overflows, the batch is computed again (loss_scale).
 ///
-/// If the weights stay on a GPU (residence), its executor takes them from there. If gradients do,
-/// too, no bucket is copied to the host: the trainer contributes empty ones when the step is
-/// computed, and gets the norm from the GPU.
+/// If the weights stay on a GPU (residence), the executor reads them there. If the gradients also
+/// stay there, no bucket is copied to the host. The trainer then contributes empty buckets at the
+/// end of the step, and gets the norm from the GPU.
 ///
-/// If its device fails, it reports that it is `broken`, and computes no more.
+/// If the device fails, the trainer sends `broken` to its listener, and computes no more.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
 
-  /// `sums`: this worker's rank of the ring for sums over batches; null if no layer needs other
-  /// workers. `scale`: the loss scale of an earlier run, if the job uses one; nothing: that of the
-  /// job.
+  /// `sums`: the ring_node that adds up over the batches of all workers; null if no layer needs
+  /// this. `scale`: the loss scale at the end of an earlier run. If absent, the job's initial scale
+  /// is used.
   trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context, trainer_device device,
           synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums,
           const std::optional<loss_scale_state>& scale);
@@ -164,7 +165,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold a handle to this one.
+  /// Drops handles to actors that hold a handle to this one. Otherwise, they would keep each other
+  /// alive.
   void on_exit() override;
 
 private:
@@ -183,7 +185,7 @@ private:
   void end_batch(const run_result& result);
   void finish();
   bool last_batch() const noexcept { return at_ + 1 == batch_.batches.size(); }
-  /// Without the loss scale, which is known when the batch begins.
+  /// The feeds of a batch, without the loss scale, which is known only when the batch begins.
   std::vector<feed<float>> feeds_of(const sample_batch& batch) const;
   void announce();
   run_arguments<float> arguments();
@@ -201,9 +203,9 @@ private:
   std::optional<weight_binding> binding_;
   /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;
-  /// Only with float16.
+  /// The loss scale; only with float16.
   std::optional<loss_scale> scale_;
-  /// The scale of the current run, as it is fed.
+  /// The loss scale of the current batch. A feed points to it.
   float fed_scale_ = 1;
 
   // -- the current step --
@@ -213,13 +215,13 @@ private:
   std::size_t at_ = 0;
   std::vector<feed<float>> feeds_;
   std::optional<next_batch> next_;
-  /// Those of the batch after the current one.
+  /// The feeds of the batch after the current one.
   std::vector<feed<float>> next_feeds_;
   announced_feeds<float> announced_;
   residence where_ = residence::host;
   /// False until the executor has taken the weights that stay on the device.
   bool taken_ = true;
-  /// Empty if it stays on the device.
+  /// The gradient; empty if it stays on the device.
   payload gradient_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;

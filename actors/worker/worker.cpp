@@ -200,7 +200,7 @@ void worker::next_step() {
   ++produced_;
   begun_ = sent_ = false;
   enter(phase::reading);
-  if (!data_) // Otherwise, the gradient was rejected, and its batch is trained again.
+  if (!data_) // If there is data, its gradient was rejected, and the batch is trained again.
     take_batch();
   read_ahead();
   acquire_if_read();
@@ -304,7 +304,7 @@ bool worker::more_in_lease() const {
   return batch() + 1 < batches_of(leases_.front());
 }
 
-// Only within a lease: a lease is reported when all its gradients are decided.
+// Goes ahead only within a lease, because a lease is reported when all its gradients are decided.
 bool worker::go_ahead() {
   if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
     return false;
@@ -328,7 +328,7 @@ void worker::on_undecided(const committed& x) {
   undecided_.reset();
   options_.board->count_step(clock().now());
   if (phase_ == phase::idle)
-    next_step(); // The worker leaves.
+    next_step(); // A worker that leaves waited for this decision.
   else if (phase_ == phase::committing)
     go_ahead();
 }
@@ -434,7 +434,7 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  // The synchronizer does not know this step yet.
+  // In this phase, the synchronizer does not know the step yet, so the worker drops it.
   if (phase_ == phase::reading) {
     ++requeued_;
     enter(phase::idle);

@@ -15,15 +15,16 @@
 
 namespace troupe {
 
-/// Starts a worker and passes it its helper actors. They need the worker's handle, so they are
-/// spawned after it.
+/// Starts a worker and passes it its helper actors. The helpers need the worker's handle, so they
+/// are spawned after the worker.
 struct worker_parts {
   input_actor input;
   trainer_actor trainer;
   synchronizer_actor synchronizer;
 };
 
-/// The operator stops this worker. It finishes or gives back its current lease, and then leaves.
+/// The operator stops this worker. The worker finishes or gives back its current lease (the samples
+/// that the coordinator assigned to it), and then leaves.
 struct leave_run {
   std::string reason;
 };
@@ -61,7 +62,8 @@ struct worker_options {
   std::size_t prefetch = 1;
   /// The run ends after this number of gradients in a row that are not finite; at least 1.
   std::uint64_t max_bad = 3;
-  /// If true, the next step may begin before the gradient is decided: protocol_traits::overlaps.
+  /// If true, the next step may begin before the gradient is decided, that is, accepted or rejected
+  /// (protocol_traits::overlaps).
   bool overlaps = false;
   patience requests;
   coordinator_actor coordinator;
@@ -69,8 +71,9 @@ struct worker_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
-/// Leases data, and takes each batch through acquire, compute and commit. It is the same for all
-/// protocols; only its synchronizer differs.
+/// Gets leases from the coordinator (each is a range of samples), and trains their batches. For
+/// each batch, it acquires weights, computes the gradient, and commits it. The worker is the same
+/// for all protocols. Only its synchronizer, which exchanges weights and gradients, differs.
 ///
 /// A step goes through `reading` (waits for its batch), `acquiring` (waits for weights; each range
 /// goes to the trainer as it arrives), `computing` and `committing`. Meanwhile, the next batches
@@ -78,7 +81,7 @@ struct worker_options {
 /// (`returning`).
 ///
 /// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, before it
-/// is decided. Gradients are decided one at a time, in order.
+/// is accepted or rejected (decided). Gradients are decided one at a time, in order.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -90,8 +93,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold a handle to this one, because CAF frees an actor with its
-  /// last reference.
+  /// Drops handles to actors that hold a handle to this one. Otherwise, these actors would keep
+  /// each other alive, because CAF frees an actor only when no handle to it is left.
   void on_exit() override;
 
 private:
@@ -151,7 +154,7 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Decided batches of the first lease, and their samples.
+  /// Number of decided batches of the first lease, and number of their samples.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
@@ -161,7 +164,8 @@ private:
   std::optional<batch_read> data_;
   /// True if the trainer has the batch and some of the weights.
   bool begun_ = false;
-  /// True while it waits, in the middle of a batch, for sums over the batches of all workers.
+  /// True while the trainer waits, in the middle of a batch, for sums over the batches of all
+  /// workers.
   bool waits_for_sums_ = false;
   batch_trained trained_;
   /// True if the commit of this step is sent.
