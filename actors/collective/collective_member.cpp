@@ -207,7 +207,7 @@ void collective_member::on_leave(const proto::CollectiveLeave& x) {
     blame(errc::failed, x.from(), "has left after all-reduce " + std::to_string(x.number()));
 }
 
-// A rank that has said goodbye may end.
+// Another rank has ended. This is a failure, unless the rank has sent CollectiveLeave before.
 void collective_member::on_down(const caf::down_msg& x) {
   for (std::size_t r = 0; r < peers_.size(); ++r)
     if (peers_[r] && peers_[r].address() == x.source && !left_[r])

@@ -16,21 +16,22 @@ namespace troupe {
 std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept;
 
 /// A shard's decisions about each worker's gradients. Every gradient is decided once, and repeating
-/// a commit does no harm. A worker has few gradients in transit at a time, so memory per
-/// incarnation is constant. It consists of a mark, a bitmap of the decisions above the mark, and
-/// the last few answers. All gradients up to the mark are decided.
+/// a commit does no harm. A worker has few gradients in transit at a time, so the journal needs
+/// constant memory per incarnation (one start of a worker). This memory holds a mark, a bitmap of
+/// the decisions above the mark, and the last few answers. All gradients up to the mark are
+/// decided.
 class gradient_journal {
 public:
   /// The earlier answer with `duplicate` set; nothing if the gradient is new.
   std::optional<proto::Pushed> find(const proto::GradientId& id);
 
   /// Records a decision (APPLIED, REJECTED_STALE, LATE_DROPPED, LATE_REQUEUED, QUARANTINED or LOST)
-  /// and the gradient's lease.
+  /// and the gradient's lease (the samples that its worker was given to train).
   /// @param scale the worker's loss scale after the gradient; null if it has none
   void record(const proto::GradientId& id, const proto::Pushed& answer, std::uint64_t lease,
               std::uint64_t batch, const proto::LossScaleState* scale = nullptr);
 
-  /// The same for the gradient of this commit.
+  /// Records the decision about the gradient of this commit.
   void record(const proto::Commit& x, const proto::Pushed& answer) {
     record(x.id(), answer, x.lease(), x.batch(), x.has_loss_scale() ? &x.loss_scale() : nullptr);
   }
@@ -50,7 +51,7 @@ public:
 private:
   /// Number of answers to remember.
   static constexpr std::size_t window = 8;
-  /// A gradient this far behind the newest decided one counts as decided.
+  /// A gradient counts as decided if it is this far behind the newest decided gradient.
   static constexpr std::uint64_t reach = 64;
 
   struct incarnation_state {

@@ -26,7 +26,7 @@ public:
   /// Copies the current values word by word. Any thread may call it.
   void read(std::span<float> out) noexcept;
 
-  /// The same copy in new memory.
+  /// Copies the current values, like read(), into new memory.
   payload copy();
 
   /// Number of updates so far.

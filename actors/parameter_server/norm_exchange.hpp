@@ -17,9 +17,9 @@ class norm_exchange {
 public:
   explicit norm_exchange(std::size_t shards) : shards_(shards) {}
 
-  /// Adds a shard's part. Returns false if it is impossible: an unknown shard, or a step more than
-  /// one ahead of `now`, this shard's step. A part of an earlier step, or one that has already
-  /// arrived, is a repetition.
+  /// Adds a shard's part. Returns false if the part is impossible: the shard is unknown, or the
+  /// step is more than one ahead of `now` (this shard's step). A part of an earlier step, or a part
+  /// that has already arrived, is ignored as a repetition.
   bool add(std::uint64_t now, std::uint64_t step, std::size_t shard, double squares);
 
   bool has(std::uint64_t step, std::size_t shard) const;

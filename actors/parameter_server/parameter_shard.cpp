@@ -170,7 +170,7 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
 
 std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id, payload gradient) {
   staged_.put(id, std::move(gradient));
-  // The commit may have arrived first.
+  // The commit may have arrived before the gradient.
   const auto early = std::ranges::find_if(
     open_, [&](auto& c) { return !c.staged && same_gradient(c.header.id(), id); });
   if (early == open_.end())
@@ -183,7 +183,7 @@ std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id,
   return std::nullopt;
 }
 
-// Elements that were not sent are 0.
+// The gradient of the whole range, from the rows that were sent. All other elements are 0.
 payload parameter_shard::spread(const proto::Selection& rows, const payload& values) const {
   auto result = payload::floats(options_.where.size());
   const auto all = result.as_mutable_floats();
@@ -220,7 +220,8 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
   }
-  // In step, the update waits for other workers and is announced later.
+  // If workers wait for each other at each step, the update also needs their gradients, and is
+  // announced later.
   const bool now = policy_->in_step() && here;
   decision promise;
   if (!now) {
@@ -252,7 +253,7 @@ caf::result<proto::Pushed> parameter_shard::on_push_and_commit(const proto::Comm
   return result;
 }
 
-// The gradient has arrived.
+// Passes a committed gradient, which has arrived, to the policy.
 void parameter_shard::take(const proto::Commit& x) {
   for (auto& c : open_)
     c.staged = c.staged || same_gradient(c.header.id(), x.id());
@@ -274,10 +275,11 @@ void parameter_shard::take(const proto::Commit& x) {
   deliver(x.id(), accepted);
 }
 
-// No part of the gradient was applied anywhere; it was only staged.
+// The worker found that its gradient is not finite. No shard has applied a part of the gradient;
+// the parts were only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
-  // The gradient was counted as one that will be applied.
+  // admitted_ counted this gradient, because it was expected to be applied.
   const auto last = last_admitted_.find({x.id().worker(), x.id().incarnation()});
   if (last != last_admitted_.end() && last->second == x.id().sequence())
     --admitted_;
@@ -293,7 +295,8 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   return answer;
 }
 
-/// If the message is lost, the worker still pulls again, but later.
+/// Notifies workers whose pulls came too early and would now be answered. If the message is lost,
+/// the worker still pulls again, but later.
 void parameter_shard::report_admitted() {
   const auto [step, workers] = policy_->admitted();
   proto::Advanced news;
@@ -307,7 +310,8 @@ void parameter_shard::report_admitted() {
         send(listeners_[i], news);
 }
 
-// The update of its step was made without this gradient. No part of it was applied anywhere.
+// Called if the update of the gradient's step was made without it. No shard has applied a part of
+// the gradient.
 std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) {
   const auto outcome = policy_->late(x, versions_->version());
   if (!outcome)
@@ -406,7 +410,7 @@ caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorker
     policy_->set_idle({x.worker().begin(), x.worker().end()});
     make_updates();
   }
-  // Readers may hold all versions.
+  // If the update is due but readers hold all versions, the answer waits for the update.
   if (policy_->in_step() || !policy_->ready())
     return proto::Ack{};
   idle_answers_.push_back(make_response_promise<proto::Ack>());
@@ -422,7 +426,7 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
     send(options_.coordinator, std::move(failure));
 }
 
-/// The coordinator learns of it before waiting requests are answered.
+/// Reports the failure to the coordinator before this shard answers waiting requests with an error.
 caf::error parameter_shard::device_failed(const std::string& why) {
   const auto text = options_.device + ": " + why;
   proto::Failure failure;

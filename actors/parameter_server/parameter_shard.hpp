@@ -28,13 +28,13 @@
 
 namespace troupe {
 
-/// A synchronizer in the view of a shard. The shard notifies it about each synchronous update, or
-/// when it need no longer wait for slower workers. The same actor may get new weights
-/// (new_weights_taker).
+/// A worker's synchronizer (ps_synchronizer), as a shard sees it. The shard notifies it about each
+/// synchronous update, or when its worker need no longer wait for slower workers. The shard may
+/// also send new weights to the same actor (new_weights_taker).
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// The synchronizers of all workers and, if shards exchange messages, all shards, in order. Sent
-/// after all of them have started, and before the first step.
+/// The synchronizers of all workers and, if shards exchange messages, all shards, in order. The
+/// shard gets this message after all these actors have started, and before the first step.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;
@@ -52,9 +52,11 @@ struct shard_options {
   range where;
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
   patience requests;
-  /// Receives captures for checkpoints and evaluations, and failures.
+  /// Receives this shard's failures, and its captures: copies of weights and state for checkpoints
+  /// and evaluations.
   coordinator_actor coordinator;
-  /// The shard's reader, if workers are not in step and may read at any time; otherwise null.
+  /// The shard's reader (reader_front), if workers do not wait for each other at each step and may
+  /// read at any time. Otherwise null.
   decision_listener reader;
   /// Records the versions that workers get from the shard itself; may be null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
@@ -63,13 +65,14 @@ struct shard_options {
   /// True if gradients may arrive in pieces, and weights are sent in pieces. Requires that each
   /// update takes a gradient from every worker.
   bool in_pieces = false;
-  /// The shard's updates, from make_updates_of(). Null: on the CPU.
+  /// Computes the shard's updates; from make_updates_of(). If null, the shard updates on the CPU.
   std::shared_ptr<piecewise_updater> updater = nullptr;
   /// The device of `updater`, for errors: "ps/0 on GPU:1".
   std::string device = {};
 };
 
-/// The updates of a shard, with their state. `on`: see range_updater.
+/// Makes the object that computes a shard's updates and holds the optimizer's state. `on`: see
+/// range_updater.
 std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
                                                    const shard_options& shard,
                                                    const updater_maker& on = {});
@@ -77,9 +80,9 @@ std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
 using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
                                         rpc<void, step_listeners>, rpc<void, tick>>;
 
-/// Makes a version pool for a shard with this number of workers that pull. Version 0 has the
+/// Makes a version pool for a shard from which this number of workers pull. Version 0 has the
 /// initial weights.
-/// `held`: number of further versions that the protocol holds.
+/// `held`: number of further versions that the protocol keeps in use.
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
@@ -87,26 +90,29 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// coordinator pulls. Null if the job has no moving average.
 std::shared_ptr<version_pool> make_averages(const job_context& context, range where);
 
-/// The only writer of a slice of the parameters. It also holds the optimizer's state. A pushed
-/// gradient is staged. It takes effect when its worker commits it, and it is decided once. The
-/// policy decides which gradients form an update. The update is computed in new memory as a new
-/// version, which is then published. If workers make each step together and the job clips by norm,
-/// the update waits until the shards have exchanged their parts of the norm. If the policy chooses
+/// The only writer of a slice of the parameters. It also holds the optimizer's state. The shard
+/// stages a pushed gradient: it stores the gradient, without any effect. The gradient takes effect
+/// when its worker commits it. The shard decides each gradient once. The policy (shard_policy)
+/// decides which gradients form an update. The update is computed in new memory as a new version,
+/// which is then published. If workers make each step together and the job clips by norm, the
+/// update waits until the shards have exchanged their parts of the norm. If the policy chooses
 /// among the gradients of a step, shard 0 chooses for all shards.
 ///
 /// If gradients arrive in pieces, the shard computes a piece of the next version as soon as it has
-/// this piece of all gradients, and sends it to the workers: they get new weights while they still
-/// send gradients. The version is published, and the optimizer's state changes, only when all
-/// gradients are committed. If a gradient is not committed as it was sent (because it is not
-/// finite), the pieces are dropped, and the update is made as usual.
+/// this piece of all gradients. It sends the new piece to the workers at once, so that they get new
+/// weights while they still send gradients. The version is published, and the optimizer's state
+/// changes, only when all gradients are committed. If a worker commits a gradient differently from
+/// what it sent (because the gradient is not finite), the pieces are dropped, and the update is
+/// made as usual.
 ///
 /// Workers that share memory with this process (shares_memory) get the weights of their next step
-/// before the announcement of the update or the answer to their commit. They need not pull. This is
-/// left out if shard 0 chooses among gradients, if workers wait for slower ones, with `pull_ahead`,
-/// for workers that exchange only rows of large tables, and if a worker pauses.
+/// before the announcement of the update or the answer to their commit. They need not pull. The
+/// shard does not send these weights in five cases: shard 0 chooses among gradients, workers wait
+/// for slower workers, `pull_ahead` is set, the worker exchanges only rows of large tables, or the
+/// worker pauses.
 ///
-/// When a checkpoint is due, the shard sends that version to the coordinator, with a copy of the
-/// optimizer's state, and continues. At most two captures are in transit.
+/// When a checkpoint is due, the shard sends the coordinator a capture: the newest version and a
+/// copy of the optimizer's state. Then it continues. At most two captures are in transit.
 class parameter_shard : public shard_shell::base {
 public:
   using super = shard_shell::base;
@@ -148,16 +154,20 @@ private:
   caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
   void on_damping(const proto::Damping& x);
 
-  /// The reason to refuse the elements of a gradient, of which `expected` should have been sent.
+  /// The reason to refuse the elements of a gradient, if there is one. `expected`: the number of
+  /// elements that should have been sent.
   std::optional<caf::error> misfit(const proto::GradientId& id, const payload& gradient,
                                    std::size_t expected) const;
-  /// The reason to refuse a gradient: `problem`, or the view has no worker with this id.
+  /// The reason to refuse a gradient: `problem` if it is not empty, or that the view has no worker
+  /// with this id.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
 
-  /// The answer to a gradient that was decided earlier, or whose worker is fenced off.
+  /// The answer to a gradient that was decided earlier, or whose worker is fenced off: the
+  /// coordinator has declared the worker lost, and none of its gradients may take effect any more.
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   std::size_t rank_of(std::uint32_t worker) const;
-  /// The whole gradient has arrived. Returns the answer if its update was made without it.
+  /// Stages a gradient that has arrived as a whole. If the update of the gradient's step was made
+  /// without it, returns the answer.
   std::optional<proto::Pushed> stage(const proto::GradientId& id, payload gradient);
   payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
@@ -189,8 +199,8 @@ private:
   /// Sends the newest weights if the worker can read them in this process's memory, needs all of
   /// them, and is not fenced off.
   void send_whole(std::size_t rank);
-  /// Workers not in step: called before the answer to this commit, when the newest weights are
-  /// those of the worker's next step.
+  /// Only if workers do not wait for each other at each step: sends the worker the newest weights,
+  /// which it uses for its next step. Called before the answer to this commit.
   void send_next_weights(const proto::Commit& x);
   bool is_fenced(std::size_t rank) const;
   void make_version(const planned_update& update, bool is_prepared);
@@ -220,43 +230,45 @@ private:
   /// The moving average after each version; null if the job has none.
   std::shared_ptr<version_pool> averages_;
   std::shared_ptr<shard_policy> policy_;
-  /// shard_policy::live()
+  /// The result of shard_policy::live().
   std::shared_ptr<live_weights> live_;
   piecewise_updater& updater_;
   step_pieces pieces_;
   /// True if a slot is reserved for pieces of the next version.
   bool slot_reserved_ = false;
-  /// Once all are computed: the last piece, which is sent when the version is published.
+  /// Once all pieces are computed: the index of the last one, which is sent when the version is
+  /// published.
   std::size_t last_piece_ = 0;
   gradient_journal journal_;
   staged_gradients staged_;
   /// Workers whose last pushed gradient has only rows. They also pull rows.
   std::set<std::uint32_t> with_rows_;
   std::vector<open_commit> open_;
-  /// For synchronous jobs that clip by norm: parts of the norms, and whether this shard has sent
-  /// its own part.
+  /// For synchronous jobs that clip by norm: the parts of the norms that have arrived.
   norm_exchange norms_;
+  /// True if this shard has sent its own part of the norm.
   bool norm_shared_ = false;
   /// True if shard 0 has sent the other shards which gradients make the next update.
   bool parts_sent_ = false;
-  /// Number of the newest proto::IdleWorkers. If workers are not in step, the answer waits for the
-  /// update that this message causes.
+  /// Number of the newest proto::IdleWorkers message. If workers do not wait for each other at each
+  /// step, the answer to such a message waits for the update that the message causes.
   std::uint64_t newest_idle_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
-  /// Fences of workers with a gradient in a pending update.
+  /// Unanswered requests to fence off workers that have a gradient in a pending update.
   std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
   checkpoint_schedule evaluations_;
-  /// Version of the weights at the start of this run, and the samples trained before.
+  /// Version of the weights at the start of this run.
   std::uint64_t first_version_ = 0;
   /// True if the weights of a checkpoint were restored.
   bool restored_ = false;
+  /// Number of samples trained before this run.
   std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;
   std::uint64_t quarantined_samples_ = 0;
   /// If staleness is bounded: the number of gradients admitted so far (applied or in transit), and
-  /// each incarnation's last one.
+  /// the last admitted gradient of each incarnation.
   std::uint64_t admitted_ = 0;
   std::map<incarnation_key, std::uint64_t> last_admitted_;
   /// Asynchronous protocols: each incarnation's last accepted gradient.

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-// The weights and their average are held without a copy. The optimizer's state is changed in place,
-// so it must be copied.
+// A capture holds the weights and their average without a copy, because versions do not change. The
+// optimizer's state is changed in place, so it must be copied.
 void parameter_shard::capture_if_due() {
   if (!options_.coordinator)
     return;
@@ -21,7 +21,7 @@ void parameter_shard::capture_if_due() {
     capture_state();
 }
 
-// A run asks for reports when all gradients are decided.
+// Called when the coordinator asks for a report, which is when all gradients are decided.
 void parameter_shard::capture_end() {
   const auto version = versions_->version();
   if (options_.coordinator && version > first_version_ && checkpoints_.due_at_end(version))

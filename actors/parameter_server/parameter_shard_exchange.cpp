@@ -9,7 +9,8 @@
 #include <cmath>
 #include <utility>
 
-// What shards send each other: the gradients of an update, the damping, and parts of the norm.
+// Messages between shards: the choice of gradients for an update, the damping of the rate, and
+// parts of the gradient's norm.
 
 namespace troupe {
 
@@ -44,7 +45,7 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
       errc::malformed,
       "ps/" + std::to_string(options_.index)
         + " received a choice of gradients for an update, but it chooses them itself");
-  // A step begins once all shards have made the previous one.
+  // A step begins once all shards have made the update of the previous step.
   if (x.step() > versions_->version() + 1)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " is at step "

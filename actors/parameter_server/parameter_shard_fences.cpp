@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-// A lost worker is fenced off: its gradients are decided once, here as on the other shards.
+// A worker that is lost is fenced off: from then on, none of its gradients may take effect. Each of
+// its earlier gradients is decided once, with the same result on all shards.
 
 namespace troupe {
 
@@ -76,8 +77,8 @@ proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
   return result;
 }
 
-// The worker committed its last gradient at another shard and was lost before it could commit it
-// here.
+// Commits a lost worker's last gradient, if the worker committed it at another shard and was lost
+// before it could commit it at this shard.
 void parameter_shard::finish(const proto::Fence& x) {
   if (x.last().id().sequence() > 0 && staged_.has(x.last().id())) {
     auto header = x.last();

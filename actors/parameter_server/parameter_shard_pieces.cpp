@@ -1,4 +1,4 @@
-// A shard whose gradients and weights travel in pieces.
+// Functions of a shard that receives gradients and sends weights in pieces.
 
 #include "actors/parameter_server/parameter_shard.hpp"
 
@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-// It is not answered. If the shard does not take a piece, the commit finds no gradient, and the
-// worker sends it again, whole.
+// A piece is not answered. If the shard does not take it, the commit finds no gradient, and the
+// worker sends the whole gradient again.
 void parameter_shard::on_push_piece(const proto::PushPiece& x, const payload& values) {
   const auto piece = pieces_.pieces().find(x.begin(), values.as_floats().size());
   if (!options_.in_pieces || !piece || x.samples() == 0 || refusal(x.id())) {

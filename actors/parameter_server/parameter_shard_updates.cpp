@@ -16,12 +16,12 @@ namespace troupe {
 
 namespace {
 
-/// If readers hold all versions: time until the shard checks again.
+/// If readers hold all versions, the shard checks again after this time.
 constexpr std::chrono::microseconds slot_poll{500};
 
 } // namespace
 
-// find_slot() has reserved the slot.
+// Makes the next update. find_slot() has reserved a slot for the new version.
 void parameter_shard::advance() {
   proto::Advanced news;
   news.set_view(options_.view.number);
@@ -49,7 +49,8 @@ void parameter_shard::advance() {
   norms_.forget(news.step());
   norm_shared_ = parts_sent_ = false;
   policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
-  // All admitted gradients are applied.
+  // An update without new gradients takes everything that is left in the buffer. So all admitted
+  // gradients are applied now.
   if (parts.empty())
     admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
@@ -63,7 +64,8 @@ void parameter_shard::advance() {
   answer_fences();
 }
 
-// A worker that gets its weights and the answer together wakes once.
+// Sends a worker its next weights and the answer to its commit together, so that the worker's
+// thread wakes only once.
 void parameter_shard::answer_workers(const std::vector<contribution>& parts,
                                      std::vector<proto::Pushed>& answers,
                                      const proto::Advanced& news) {
@@ -129,7 +131,8 @@ void parameter_shard::make_version(const planned_update& update, bool is_prepare
   await_gradients();
 }
 
-/// Publishes the next weights, and their average first: a reader of averages sees each version.
+/// Publishes the next weights. Their average is published first, so that a reader of averages finds
+/// the average of every version that exists.
 void parameter_shard::publish(std::uint64_t version) {
   if (averages_) {
     average_weights(*context_, options_.where, version, averages_->published(), versions_->next(),

@@ -11,15 +11,15 @@
 
 namespace troupe {
 
-/// A range_updater for each piece of a shard's range. An update takes all pieces at once, or it is
-/// staged one piece at a time. The bits are the same. Until publish(), staged pieces change no
-/// state.
+/// Updates a shard's range with one range_updater per piece. An update either takes all pieces at
+/// once (apply()), or is computed one piece at a time (stage()). Both ways give the same bits.
+/// Until publish(), staged pieces change no state.
 ///
 /// All spans cover the whole range, unless stated otherwise.
 class piecewise_updater {
 public:
-  /// Several pieces only if the optimizer does not need whole tensors (optimizer::by_tensor), and
-  /// without `moment_apart`; see range_updater.
+  /// Several pieces are allowed only if the optimizer does not need whole tensors
+  /// (optimizer::by_tensor) and `moment_apart` is false (see range_updater).
   /// @param on see range_updater
   piecewise_updater(const job_context& context, const range_pieces& pieces,
                     bool moment_apart = false, const updater_maker& on = {});

@@ -13,8 +13,8 @@ namespace troupe {
 
 namespace {
 
-/// Bounded: after this time without a batch, others stop waiting for a worker. Getting a lease
-/// takes less time.
+/// Only if staleness is bounded: after this time without a batch, other workers stop waiting for a
+/// worker. A worker normally gets new data to train in less time.
 constexpr std::chrono::milliseconds idle_patience{10};
 
 } // namespace
@@ -114,7 +114,7 @@ void ps_synchronizer::on_contribute(const contribute& x) {
     part.missing -= arrived;
     if (piecewise_[i].pushes && samples_ > 0)
       push_pieces(i, {x.begin, x.end});
-    else if (!last) // The commit follows the last range, and takes along what is left.
+    else if (!last) // After the last range, the commit follows and carries the remaining parts.
       push_if_complete(i);
   }
 }
@@ -139,7 +139,7 @@ payload ps_synchronizer::gradient_for(const part& x) const {
   return result;
 }
 
-// A single attempt. If it fails, the commit notices.
+// Pushes the part once. If the push fails, the answer to the commit asks for the part again.
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.pushed = part.on_its_way = true;
@@ -206,7 +206,8 @@ void ps_synchronizer::complete_header() {
   header_.set_lease(attributes_.lease);
   header_.set_batch(attributes_.batch);
   header_.set_step(options_.bounded ? clock_ : steps_.value);
-  // Its next step may begin much later, so the shard must not send weights for it now.
+  // If the worker pauses, its next step may begin much later, so the shard must not send weights
+  // for that step now.
   header_.set_pauses(!options_.in_step && !options_.bounded && done_->pauses);
   if (done_->loss_scale)
     *header_.mutable_loss_scale() = to_proto(*done_->loss_scale);
@@ -283,7 +284,7 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
   } else {
     if (!options_.in_step) {
       parts_[shard].told = std::max(parts_[shard].told, x.version());
-      // The shard sends its weights before this answer, or not at all.
+      // If the shard sends weights for the next step, they arrive before this answer.
       if (pulls_next() && !parts_[shard].pulled_next && !has_new_weights(shard))
         pull_next(shard);
     }
@@ -298,7 +299,8 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
   finish_if_decided();
 }
 
-// The update waits for other workers; its message may be lost with a connection, so look again.
+// The shard has the gradient. It announces the update when all workers' gradients have arrived.
+// This announcement may be lost with a connection, so a timer checks for it.
 void ps_synchronizer::accepted(std::size_t shard) {
   parts_[shard].taken = true;
   remind();
@@ -334,7 +336,8 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
     hand_on_if_of_one_version();
   if (x.step() != steps_.value || !part.committed || part.decided)
     return;
-  // Shard 0 may have made the update with this gradient or without it.
+  // The worker does not know yet whether shard 0 made this update with its gradient or without it,
+  // so the announcement is kept until shard 0's decision arrives.
   if (options_.first_decides && x.shard() == 0 && !part.taken) {
     early_ = x;
     return;
@@ -350,7 +353,7 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 
 void ps_synchronizer::on_tick() {
   reminded_ = false;
-  // For the other shards, a request is in transit.
+  // Only pulls that came too early are repeated. Pulls from the other shards are in transit.
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     pull_early_again(i);
     if (parts_[i].waits) {
@@ -360,7 +363,7 @@ void ps_synchronizer::on_tick() {
       commit_part(i);
     }
   }
-  // A shard's announcement may have been lost.
+  // Pulls again, because a shard's announcement may have been lost.
   if (options_.first_decides && pulls_open_ > 0)
     hand_on_if_of_one_version(true);
 }
@@ -372,8 +375,8 @@ void ps_synchronizer::on_abandon(const abandon& x) {
     answer(proto::REQUEUED);
 }
 
-// Shard 0 decides the staleness of a gradient. Because of gradients in transit, other shards may
-// see a different one.
+// Shard 0 decides the staleness of a gradient. Other shards may count a different staleness,
+// because gradients are in transit.
 void ps_synchronizer::ask_admission() {
   admission_ = admission::asked;
   options_.board->await(name_of(0));
@@ -440,7 +443,8 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   begin_later();
 }
 
-// The worker waits for the weights of its current step, and computes nothing meanwhile.
+// Pulls for the current step do not count, because the worker waits for these weights and computes
+// nothing meanwhile.
 bool ps_synchronizer::exchanging() const {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& x = parts_[i];

@@ -25,7 +25,8 @@ struct shared_weights {
   std::shared_ptr<live_weights> weights;
 };
 
-/// A message to itself: check whether the worker has done anything since this gradient.
+/// A message from the synchronizer to itself: it checks whether the worker has done anything since
+/// this gradient.
 struct idle_check {
   gradient_sequence after;
 };
@@ -47,15 +48,16 @@ struct ps_synchronizer_options {
   std::vector<reader_actor> readers;
   /// The worker's board.
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
-  /// Each update takes a gradient from every worker. The shards announce it with `Advanced`.
+  /// Each update takes a gradient from every worker. The shards announce the update with
+  /// `Advanced`.
   bool in_step = false;
-  /// Decides how shards scale this worker's gradients, based on shard 0's knowledge about all of
-  /// them. Null: no scaling.
+  /// Decides how shards scale this worker's gradients, from what shard 0 reports about the
+  /// gradients of all workers. Null: no scaling.
   std::shared_ptr<worker_policy> policy;
   /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
-  /// worker pulls again after the shard's `Advanced`. It asks shard 0 first.
+  /// worker pulls again after the shard's `Advanced`. It pulls from shard 0 first.
   bool bounded = false;
-  /// A worker asks for its weights this number of steps early. Not together with `in_step` or
+  /// A worker asks for its weights this number of steps early. Cannot be combined with `in_step` or
   /// `writes`.
   std::size_t pull_ahead = 0;
   /// The worker reads and writes the shards' weights directly (`shared_weights`). It announces its
@@ -63,53 +65,56 @@ struct ps_synchronizer_options {
   bool writes = false;
   /// Shard 0 admits or rejects each gradient.
   bool admission = false;
-  /// In step: shard 0 decides whether a gradient is in time. Only then do the other shards get the
-  /// commit. A step is computed from weights of one version, and each version is used once.
+  /// Only with `in_step`: shard 0 decides whether a gradient is in time, and the other shards get
+  /// the commit after this decision. A step is computed from weights of one version, and each
+  /// version is used once.
   bool first_decides = false;
-  /// In step, without `first_decides`: shards on other hosts get the gradient in pieces, and
-  /// send new weights in pieces.
+  /// Only with `in_step` and without `first_decides`: shards on other hosts get the gradient in
+  /// pieces, and send new weights in pieces.
   bool in_pieces = false;
 };
 
-/// A worker's side of parameter shards. It acquires weights by pulling from the readers, and
-/// contributes gradients by pushing to the shards. With shards on other nodes, it exchanges only
-/// those rows of large tables that the batch reads. It pushes a shard's part of the gradient as
-/// soon as backward has passed the shard's range, while the rest is still computed. The part takes
-/// effect only when the whole gradient is committed at all shards. A gradient that is not finite is
-/// quarantined at all shards. At most one gradient is in transit at a time.
+/// The worker's side of the exchange with parameter shards. It acquires weights by pulling from the
+/// shards' readers, and contributes gradients by pushing to the shards. With shards on other nodes,
+/// it exchanges only the rows of large tables that the batch reads. It pushes a shard's part of the
+/// gradient as soon as backward has passed the shard's range, while the rest is still computed. The
+/// part takes effect only when the whole gradient is committed at all shards. A gradient that is
+/// not finite is quarantined: the shards count it, but do not apply it. At most one gradient is in
+/// transit at a time.
 ///
 /// If the job bounds staleness, shard 0 admits or rejects each gradient for all shards before its
 /// commit, so that all shards decide the same.
 ///
 /// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
-/// before the others. Weights are pulled again until all have the same version.
+/// before the other shards. The worker pulls again until the weights of all shards have the same
+/// version.
 ///
 /// With `pull_ahead` n, the worker asks for the weights of step s when the computation of step s -
-/// n begins. The first n steps all use the weights that it asked for when the first one began.
-/// After a rejection, or if the worker has no other batch, this starts again, because the weights
-/// would be older than necessary. These pulls are for whole ranges, because the batch is not known
-/// yet.
+/// n begins. The first n steps all use the weights that it asked for when the first step began.
+/// After a rejection, or if the worker has no other batch, the worker drops the weights that it
+/// asked for and begins as at the first step, because these weights would be older than necessary.
+/// Early pulls are for whole ranges, because the batch is not known yet.
 ///
 /// Without `pull_ahead`, if no worker waits for others, the worker pulls the weights of its next
 /// step together with the commit of this one, unless it pulls only rows, writes the weights itself,
-/// or has no next batch. The reader answers once the gradient is decided, so this saves a round
-/// trip and does not change the weights of a single worker. Shards that share memory with this
-/// process (shares_memory) send these weights before they answer the commit. If one has not, the
-/// worker pulls as soon as it has the answer.
+/// or has no next batch. The reader answers once the gradient is decided. This saves a round trip,
+/// and a run with a single worker computes the same weights. Shards that share memory with this
+/// process (shares_memory) send these weights before they answer the commit. If such a shard has
+/// not sent them, the worker pulls as soon as it has the answer to the commit.
 ///
 /// With `pull_ahead`, a worker may acquire a step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
 /// the next early pull go to the shards after that decision.
 ///
-/// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it, except
-/// to shards of which only rows travel. The shard
-/// sends a piece of the next weights as soon as it has this piece of all workers' gradients, so a
-/// connection carries gradients and weights at the same time. If all pieces have arrived when the
-/// worker acquires the next step, nothing is pulled. In step, shards that share memory with this
-/// process send their whole range instead.
+/// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it, except to
+/// shards with which only rows are exchanged. The shard sends a piece of the next weights as soon
+/// as it has this piece of all workers' gradients, so a connection carries gradients and weights at
+/// the same time. If all pieces have arrived when the worker acquires the next step, nothing is
+/// pulled. With `in_step`, shards that share memory with this process send their whole range
+/// instead.
 ///
-/// A commit without an answer in time is sent again. The gradient itself is sent again only if the
-/// shard lacks it.
+/// If a commit gets no answer in time, it is sent again. The gradient itself is sent again only if
+/// the shard does not have it.
 class ps_synchronizer : public synchronizer_actor::extend<
                           rpc<void, proto::Advanced>, rpc<void, proto::NewWeights, payload>,
                           rpc<void, shared_weights>, rpc<void, idle_check>, rpc<void, tick>>::base {
@@ -139,7 +144,8 @@ private:
     std::optional<proto::Selection> rows = std::nullopt;
     /// The weights pulled so far, if only rows are pulled.
     payload kept = {};
-    /// The newest version that the shard has announced, or with which it has decided a gradient.
+    /// The newest version that this worker knows of, from the shard's announcements of updates and
+    /// its decisions about gradients.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
     /// True if a pull has no answer yet.
@@ -157,19 +163,19 @@ private:
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
-    /// The slowest worker's step, from a message of the shard since the pull.
+    /// The slowest worker's step, from the newest message that the shard has sent since the pull.
     std::uint64_t slowest = 0;
     /// True if the shard has accepted the part for its step.
     bool taken = false;
     /// Number of commits sent since the last answer.
     int attempts = 0;
-    /// The weights that the shard shares.
+    /// Writes to the weights that the shard shares. Null if the shard does not share them.
     std::shared_ptr<live_writer> live = nullptr;
     /// If `kept` are the live weights after this worker's last update: their version.
     std::optional<std::uint64_t> kept_version = std::nullopt;
-    /// True if the weights of the next step were pulled with the commit of this one; the weights,
-    /// once they have arrived.
+    /// True if the weights of the next step were pulled with the commit of this one.
     bool pulled_next = false;
+    /// These weights, once they have arrived.
     std::optional<weight_range> next = std::nullopt;
   };
 
@@ -178,19 +184,20 @@ private:
     range_pieces pieces;
     /// True if the gradient of this step is pushed in pieces.
     bool pushes = false;
-    /// True if a piece of it was sent.
+    /// True if a piece of the gradient was sent.
     bool sent = false;
     /// For each piece: number of elements that backward has not computed yet.
     std::vector<std::size_t> missing = {};
-    /// The newest version of which a piece has arrived, and its pieces.
+    /// The newest version of which a piece of the weights has arrived.
     std::uint64_t version = 0;
+    /// The pieces of this version that have arrived.
     piece_assembly weights;
   };
 
   /// A shard's weights that the worker asked for before their step.
   struct early_part {
     std::optional<weight_range> weights = std::nullopt;
-    /// See `part`.
+    /// These three fields have the same meaning as in `part`.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
@@ -199,12 +206,12 @@ private:
   /// The weights of a step that has not begun.
   struct early_weights {
     std::uint64_t ticket = 0;
-    /// Bounded: the worker's step when it asked.
+    /// Only with `bounded`: the worker's step when it asked for these weights.
     std::uint64_t clock = 0;
     std::vector<early_part> parts;
   };
 
-  /// A step that the worker takes before its last gradient is decided.
+  /// A step that the worker begins before its last gradient is decided.
   struct later_step {
     acquire attributes;
     /// True if the worker has the weights.
@@ -252,8 +259,8 @@ private:
   void begin_pulls();
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
-  /// Checks the answer to a pull. If it is wrong, the run fails and the result is false.
-  /// False if the answer is not about `elements` parameters of the shard; the worker fails then.
+  /// Checks that the answer to a pull has `elements` parameters of the shard. If it does not, the
+  /// worker fails and the result is false.
   bool fits(std::size_t shard, const proto::Weights& header, const payload& data,
             std::size_t elements);
   void use_weights(std::size_t shard, weight_range x);
@@ -270,7 +277,8 @@ private:
   /// once.
   std::optional<weight_range> take_new_weights(std::size_t shard);
   bool has_new_weights(std::size_t shard) const;
-  /// Not in step: they would be older than necessary.
+  /// Drops weights that shards have sent by themselves. Without `in_step`, they would be older than
+  /// necessary.
   void forget_new_weights();
   void on_contribute(const contribute& x);
   void on_commit(const commit& x);
@@ -326,32 +334,34 @@ private:
   std::uint64_t samples_of_step_ = 0;
   /// The worker's commit at the end of the step.
   std::optional<commit> done_;
-  /// The header that its commits at all shards share.
+  /// The fields that this worker's commits at all shards have in common.
   proto::Commit header_;
   std::optional<double> gradient_norm_;
   std::uint64_t staleness_ = 0;
   proto::Outcome outcome_ = proto::OUTCOME_UNSET;
-  /// In step: number of updates of the weights before this one.
+  /// Only with `in_step`: number of updates of the weights before this step.
   weights_version steps_;
-  /// first_decides: the smallest version from which the next gradient may be computed. Also an
-  /// announcement by shard 0 of an update that arrived before this gradient was known to be part of
-  /// it.
+  /// Only with `first_decides`: the smallest version from which the next gradient may be computed.
   std::uint64_t next_version_ = 0;
+  /// Only with `first_decides`: shard 0's announcement of an update, if it arrived before shard 0's
+  /// decision that this gradient is part of the update.
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
-  /// pull_ahead: the weights of this step until they are passed on, and those of the next steps.
+  /// Only with `pull_ahead`: the weights of this step until the worker gets them, and the weights
+  /// of the next steps.
   std::deque<early_weights> ahead_;
   std::optional<later_step> later_;
   std::uint64_t tickets_ = 0;
-  /// Bounded: this worker's step, and whether others may have stopped waiting for it.
+  /// Only with `bounded`: this worker's step.
   std::uint64_t clock_ = 0;
+  /// Only with `bounded`: true if other workers may have stopped waiting for this worker.
   bool paused_ = true;
-  /// Number of shards that must still be told about a pause. Pulls come after that.
+  /// Number of shards that have not confirmed a message about a pause yet. Pulls wait for them.
   std::size_t pauses_open_ = 0;
   bool pulls_due_ = false;
-  /// The workers shown on the board.
+  /// The slow workers that the board shows as the reason why this worker waits.
   std::vector<std::uint32_t> shown_;
-  /// Taken from shard 0's last decision.
+  /// Shard 0's newest statistics about all gradients, from its last decision.
   proto::Pacing pacing_;
 };
 

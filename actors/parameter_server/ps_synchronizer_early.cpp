@@ -35,7 +35,7 @@ void ps_synchronizer::show_early_wait(std::size_t shard) {
   show_slow_workers();
 }
 
-// The next steps also use the weights of the first step if the worker did not pull early for them.
+// If the worker did not pull early for the next steps, they also use the weights of the first step.
 void ps_synchronizer::begin_step() {
   if (options_.pull_ahead == 0)
     return;
@@ -50,7 +50,8 @@ void ps_synchronizer::begin_step() {
   ask_early();
 }
 
-// Bounded: shard 0 is asked before the others.
+// Pulls the weights of a later step. If staleness is bounded, shard 0 is asked before the other
+// shards.
 void ps_synchronizer::ask_early() {
   auto& x = ahead_.emplace_back(early_weights{++tickets_, clock_, {}});
   x.parts.resize(parts_.size());
@@ -109,7 +110,7 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     serve_later();
 }
 
-// Passes on all ranges at once: they arrived while the last step was computed.
+// Passes all ranges to the worker at once, because they arrived while the last step was computed.
 void ps_synchronizer::serve_later() {
   if (!later_ || later_->served || ahead_.empty()
       || !std::ranges::all_of(ahead_.front().parts, [](auto& x) { return x.weights.has_value(); }))

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-// Rows that the batch reads are few, so they travel together.
+// If only the rows that the batch reads are exchanged, they are few and are sent in one message.
 void ps_synchronizer::choose_pieces(std::size_t shard) {
   auto& x = piecewise_[shard];
   x.pushes = options_.in_pieces && !parts_[shard].rows && !parts_[shard].where.empty()
@@ -55,7 +55,7 @@ void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& 
   }
   if (x.version() < to.version)
     return;
-  // The trainer may still read the version before it.
+  // New memory, because the trainer may still read the previous version.
   if (x.version() > to.version)
     to.weights = piece_assembly{to.pieces};
   to.version = x.version();

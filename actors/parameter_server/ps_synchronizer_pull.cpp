@@ -13,8 +13,8 @@ namespace troupe {
 
 namespace {
 
-/// Live weights that were read before more than this number of other workers' updates are read
-/// again for the next step.
+/// If other workers have made more than this number of updates since live weights were read, the
+/// weights are read again for the next step.
 constexpr std::uint64_t most_missed = 4;
 
 } // namespace
@@ -43,7 +43,8 @@ void ps_synchronizer::begin_pulls() {
 
 // -- weights of the next step --------------------------------------------------------------------
 
-// The rows that the next batch reads are not known yet.
+// True if the worker pulls the weights of its next step together with its commit. Not if it pulls
+// only rows, because the rows that the next batch reads are not known yet.
 bool ps_synchronizer::pulls_next() const {
   return !options_.in_step && !options_.bounded && !options_.writes && options_.pull_ahead == 0
     && !attributes_.rows && !done_->pauses;
@@ -67,7 +68,7 @@ void ps_synchronizer::pull_next(std::size_t shard) {
 
 void ps_synchronizer::on_next(std::size_t shard, gradient_sequence sequence,
                               const proto::Weights& header, const payload& data) {
-  // All parameters, even if the next batch reads only few rows.
+  // The answer has all parameters of the shard, even if the next batch reads only few rows.
   auto& part = parts_[shard];
   if (!fits(shard, header, data, part.where.size()))
     return;
@@ -91,7 +92,7 @@ proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock)
   return result;
 }
 
-// All these answers may share one slow link.
+// The timeout allows for the answers to all pulls in transit, because they may share one slow link.
 patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
   return options_.requests.for_bytes((1 + options_.pull_ahead) * parts_[shard].where.size()
                                      * sizeof(float));
@@ -133,7 +134,7 @@ void ps_synchronizer::read_live() {
   send(worker_, result);
 }
 
-// The update also reads the weights of the next step.
+// Applies the gradient to the live weights. The update also reads the weights of the next step.
 void ps_synchronizer::write_live() {
   if (!options_.writes || samples_ == 0 || !done_->finite())
     return;
@@ -200,7 +201,8 @@ void ps_synchronizer::show_slow_workers() {
   options_.board->set_behind(behind);
 }
 
-// Within a process, the whole range is available without a copy.
+// Rows are chosen only for shards in other processes, because within a process the whole range is
+// available without a copy.
 void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
   auto& part = parts_[shard];
   if (!rows || !is_port(options_.readers[shard]))
@@ -265,7 +267,7 @@ void ps_synchronizer::use_weights(std::size_t shard, weight_range x) {
   options_.board->arrived(name_of(shard));
   part.base_version = x.version.value;
   part.pulling = false;
-  // In step, all shards have the same version, and it is the number of the step.
+  // With in_step, all shards have the same version, which is the number of the step.
   steps_ = x.version;
   ranges_[shard] = std::move(x);
   if (options_.first_decides)
@@ -292,8 +294,9 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   ranges_.clear();
 }
 
-// Steps may continue while this worker pulls. And after a late gradient, the update that it missed
-// may not exist yet. A shard announces a newer version.
+// The shards may have different versions for two reasons: other workers may finish a step while
+// this worker pulls, and after a late gradient, the update that it missed may not exist yet. In
+// both cases, a shard announces its newer version, and the worker pulls again.
 void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
   auto newest = next_version_;
   for (auto& part : parts_)

@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// The versions that each worker last read from a shard. Its next gradients are computed from
-/// these. The reader records those that a worker pulls, and the writer those that it sends by
-/// itself; the writer looks them up. Thread-safe.
+/// The versions that each worker last read from a shard. The worker computes its next gradients
+/// from these versions. The shard's reader records each version that a worker pulls. The shard
+/// records each version that it sends by itself, and looks versions up. Thread-safe.
 class pulled_versions {
 public:
   /// @param workers the workers that read from this shard; other workers are ignored

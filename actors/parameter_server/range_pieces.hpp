@@ -12,15 +12,15 @@
 
 namespace troupe {
 
-/// Cuts a shard's range of the parameter vector into pieces that travel separately. Both sides cut
-/// it in the same way.
+/// Cuts a shard's range of the parameter vector into pieces that are sent separately. Shards and
+/// workers cut the range in the same way.
 class range_pieces {
 public:
   /// A single piece.
   explicit range_pieces(range where = {}) : where_(where) {}
 
-  /// Pieces of about 64 KiB, but at most 64 pieces. Small pieces can be forwarded early; many
-  /// pieces cost time.
+  /// Pieces of about 64 KiB, but at most 64 pieces. Small pieces can be sent early, but many pieces
+  /// cost time.
   static range_pieces cut(range where);
 
   range where() const noexcept { return where_; }
@@ -45,7 +45,7 @@ private:
   std::size_t count_ = 1;
 };
 
-/// The pieces of a range that have arrived, each at its place.
+/// Collects the pieces of a range. Each piece is copied to its place in the range.
 class piece_assembly {
 public:
   explicit piece_assembly(const range_pieces& pieces = range_pieces{})
@@ -66,7 +66,7 @@ public:
     --missing_;
   }
 
-  /// All pieces at once.
+  /// Sets all pieces at once.
   void set(payload all) {
     data_ = std::move(all);
     here_.assign(here_.size(), true);

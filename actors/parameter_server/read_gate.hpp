@@ -19,10 +19,10 @@ public:
   struct answer {
     /// The step that the weights are for.
     std::uint64_t clock = 0;
-    /// Absent if the worker must wait. The shard notifies it when it can pull again.
+    /// Absent if the worker must wait. The shard notifies the worker when a pull can be answered.
     std::optional<version_pool::snapshot> weights;
-    /// The workers that it waits for, and the number of steps by which the slowest of them is
-    /// behind.
+    /// The workers that the reading worker waits for, and the number of steps by which the slowest
+    /// of them is behind.
     std::vector<std::uint32_t> slow;
     std::uint64_t behind = 0;
   };

@@ -9,7 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// More than any job has workers. A worker repeats a pull if the answer is late.
+/// Largest number of waiting pulls. It is much larger than the number of workers of any job,
+/// because a worker repeats a pull if the answer is late.
 constexpr std::size_t most_waiting = 4096;
 
 } // namespace

@@ -16,7 +16,8 @@
 
 namespace troupe {
 
-/// From a shard to its reader: it has decided this gradient, and the newest version is published.
+/// From a shard to its reader: the shard has decided this gradient and published the newest
+/// version.
 struct gradient_decided {
   std::uint32_t worker = 0;
   std::uint64_t sequence = 0;
@@ -28,22 +29,22 @@ TROUPE_LOCAL_MESSAGE(troupe::gradient_decided)
 
 namespace troupe {
 
-/// A shard's reader, for the shard.
+/// A shard's reader, as the shard sees it.
 using decision_listener = caf::typed_actor<rpc<void, gradient_decided>>;
 
 /// Serves pulls from a shard's newest published version. It shares only the version pool with the
 /// writer, so a pull does not wait for an update. There is one exception: if a worker pulls the
 /// weights of its next step together with the commit of this one (Pull.after), the answer waits for
-/// that gradient. Nothing is copied, except rows that a pull selects. If there is a gate, workers
-/// that must wait get an answer without weights. If there are averages, a snapshot (a pull without
-/// a worker) gets the averages instead of the weights. If workers change the weights themselves
-/// (`live`), a pull copies them.
+/// that gradient. Nothing is copied, except rows that a pull selects. If there is a gate
+/// (read_gate), workers that must wait get an answer without weights. If there are averages, a
+/// snapshot (a pull without a worker) gets the averages instead of the weights. If workers change
+/// the weights themselves (`live`), a pull copies the weights.
 class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::base {
 public:
   using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
 
-  /// `pulled`: records the version that each worker reads; may be null. `board`: the shard's; may
-  /// be null. `gate`, `averages` and `live`: may be null.
+  /// `pulled`: records the version that each worker reads. `board`: the shard's activity board.
+  /// `pulled`, `board`, `gate`, `averages` and `live` may be null.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                std::shared_ptr<const version_pool> versions,
                std::shared_ptr<pulled_versions> pulled = nullptr,
@@ -79,7 +80,7 @@ private:
   std::shared_ptr<read_gate> gate_;
   std::shared_ptr<const version_pool> averages_;
   std::shared_ptr<live_weights> live_;
-  /// By worker: its newest gradient that is decided.
+  /// For each worker: the sequence number of its newest decided gradient.
   std::map<std::uint32_t, std::uint64_t> decided_;
   /// Pulls that wait for the decision on a later gradient.
   std::vector<waiting_pull> waiting_;

@@ -28,7 +28,7 @@ struct planned_update {
   /// 0 if the weights do not change.
   std::uint64_t samples = 0;
   range_updater::terms terms;
-  /// False if the gradients are only taken now, and a later update changes the weights.
+  /// False if this update only takes the gradients, and a later update changes the weights.
   bool complete = true;
 };
 
@@ -67,28 +67,30 @@ public:
   /// In shards other than 0: exactly these gradients make the update of this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
   /// A worker is lost. Called on shard 0. Takes the worker's gradient out of the next update,
-  /// unless other shards may already know that it counts. Returns true if one was taken out.
+  /// unless other shards may already know that the gradient counts. Returns true if a gradient was
+  /// taken out.
   virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
-  /// A worker is lost. Called on shards other than 0. The worker's gradients count up to this
-  /// sequence number, if they have arrived.
+  /// A worker is lost. Called on shards other than 0. Of the worker's gradients that have arrived,
+  /// those up to this sequence number count.
   virtual void settle(std::uint32_t /*worker*/, std::uint64_t /*sequence*/) {}
   /// Stops waiting for gradients of these workers for now. Called on shard 0 or, if gradients are
   /// held back (protocol_traits::holds_back), on all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
-  /// The gradients of the next update. If it is not ready, those that have arrived. Empty if the
-  /// update consists only of gradients that were held back.
+  /// The gradients of the next update. If the update is not ready, the gradients that have arrived.
+  /// Empty if the update consists only of gradients that were held back.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
   /// The next update, once ready. It starts from `weights`, which have this version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
 
-  /// Records that the update was made. From now on, `parts()` are those of the next update.
-  /// @param decided outcome of its first part, if it has one
+  /// Records that the update was made. From now on, `parts()` returns the gradients of the next
+  /// update.
+  /// @param decided outcome of the first gradient of the update, if it has any
   virtual void made(std::span<const float> before, std::span<const float> after,
                     const proto::Pushed& decided) = 0;
 
-  /// True if the policy keeps the optimizer's first moment, instead of the shard's updater.
+  /// True if the policy, and not the shard's updater, keeps the optimizer's first moment.
   virtual bool keeps_moments() const noexcept { return false; }
   /// For a checkpoint: a single moment for all workers. Empty if the policy keeps none.
   virtual payload moment() const { return {}; }
@@ -97,8 +99,8 @@ public:
 
   /// False if workers commit gradients without sending them.
   virtual bool needs_gradients() const noexcept { return true; }
-  /// The weights, if workers change them themselves. The shard then makes no updates: it only
-  /// counts versions, whose weights are those at the time when somebody reads them. Otherwise null.
+  /// The weights, if workers change them themselves; otherwise null. The shard then makes no
+  /// updates, it only counts versions. A reader gets the weights as they are when it reads.
   virtual std::shared_ptr<live_weights> live() const { return nullptr; }
   /// Before training: continues from these weights, after this number of samples and updates.
   virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
@@ -107,7 +109,8 @@ public:
   /// Asynchronous protocols: a gradient was left out because it is not finite.
   virtual void left_out(const proto::Commit& /*x*/) {}
 
-  /// The worker of this gradient, its last one so far, has no other batch to train.
+  /// The worker of this gradient has no other batch to train. It is the worker's last gradient so
+  /// far.
   virtual void paused(const proto::Commit& /*x*/) {}
 
   struct admitted_readers {
@@ -127,7 +130,7 @@ public:
   /// On shard 0: the factor by which the other shards must multiply the rate. Nothing if it has not
   /// changed since the last call.
   virtual std::optional<proto::Damping> new_damping() { return std::nullopt; }
-  /// On other shards: takes the factor from shard 0. It has no problem_of().
+  /// On other shards: takes the factor from shard 0. The shard has checked the message.
   virtual void set_damping(const proto::Damping& /*x*/) {}
   /// The state for a checkpoint, if the protocol paces training and this shard decides on the pace.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }

@@ -34,8 +34,8 @@ public:
     std::span<const float> last;
   };
 
-  /// The sum without its last addition: sum() is first + last, with the same bits. Valid like
-  /// sum(). With two ranks, this makes no pass over the memory.
+  /// The sum without its last addition: sum() is first + last, with the same bits. Valid as long as
+  /// sum(). With two ranks, this call does not read or write the gradients.
   two_terms terms();
 
   /// Drops the parts, for the next step.

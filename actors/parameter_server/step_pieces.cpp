@@ -17,7 +17,8 @@ void step_pieces::clear() {
   contradicted_ = false;
 }
 
-/// The state of a rank for this gradient. Another one replaces what arrived before.
+/// The state of a rank for this gradient. If pieces of another gradient arrived before, they are
+/// dropped.
 step_pieces::rank_state& step_pieces::of(std::size_t rank, const proto::GradientId& id,
                                          std::uint64_t samples) {
   auto& x = ranks_[rank];

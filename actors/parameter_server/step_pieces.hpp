@@ -15,7 +15,7 @@ namespace troupe {
 /// committed. So the sum is provisional: it is valid only if the commits match the pieces that were
 /// sent.
 ///
-/// Pieces are added in order of rank, so the bits are those of step_aggregator.
+/// Pieces are added in order of rank, so the sum has the same bits as that of step_aggregator.
 class step_pieces {
 public:
   step_pieces(const range_pieces& pieces, std::size_t ranks);
@@ -27,7 +27,8 @@ public:
   payload add(std::size_t rank, const proto::GradientId& id, std::uint64_t samples,
               std::size_t piece, std::span<const float> values);
 
-  /// Takes a rank's committed gradient, whole; empty for zero samples, or if it does not count.
+  /// Takes a rank's whole gradient after its commit. The payload is empty if the gradient has zero
+  /// samples or does not count.
   void settle(std::size_t rank, const proto::GradientId& id, std::uint64_t samples,
               const payload& gradient);
 
@@ -66,7 +67,7 @@ private:
 
   range_pieces pieces_;
   std::vector<rank_state> ranks_;
-  /// A gradient was not committed as it was sent.
+  /// True if a gradient was not committed as it was sent.
   bool contradicted_ = false;
   std::vector<float> sum_;
 };

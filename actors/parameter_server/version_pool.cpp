@@ -15,7 +15,8 @@ version_pool::version_pool(std::size_t elements, std::size_t slots)
 }
 
 version_pool::snapshot version_pool::newest() const noexcept {
-  // Without elements, slots are reused at once, so readers must not hold them.
+  // An empty payload cannot hold a slot, so in a pool without elements the writer may reuse slots
+  // at any time. Readers must not access them.
   if (elements_ == 0)
     return {version_.load(std::memory_order_acquire), {}};
   auto i = current_.load(std::memory_order_seq_cst);

@@ -16,18 +16,18 @@ constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0)
   return workers + captures + 4;
 }
 
-/// Number of slots in the pool of a bucket in a ring: the newest version, the next one, one that
-/// the trainer still reads, and one in a snapshot.
+/// Number of slots in the pool of a ring's bucket (a part of the weights that is reduced at once):
+/// the newest version, the next version, one that the trainer still reads, and one in a snapshot.
 inline constexpr std::size_t replica_slots = 4;
 
 /// Versions of a range of weights. One writer makes new versions in new memory. Any number of
 /// readers take the newest version, without waiting and without locks. A version does not change
-/// while a reader holds it. The number of slots bounds the memory (readers that may hold a version
-/// + 2). If readers hold more, the writer must wait.
+/// while a reader holds it. The number of slots bounds the memory. There are two more slots than
+/// versions that readers may hold. If readers hold more versions, the writer must wait.
 ///
-/// Publishing is a single atomic store. A reader takes a reference to the slot that it believes to
-/// be the newest, and then checks again. If the slot is still the newest, the writer cannot have
-/// begun to overwrite it (the hazard-pointer argument, Michael 2004).
+/// Publishing is a single atomic store. A reader takes a reference to the slot that seems to be the
+/// newest, and then checks again. If the slot is still the newest, the writer cannot have begun to
+/// overwrite it (the hazard-pointer argument, Michael 2004).
 class version_pool {
 public:
   struct snapshot {
@@ -66,8 +66,8 @@ public:
   /// The slot found by `begin()`.
   std::span<float> next() noexcept { return slots_[next_].data.as_mutable_floats(); }
 
-  /// Shares elements [begin, begin + count) of that slot. `begin()` does not find the slot again
-  /// while they are held.
+  /// Shares elements [begin, begin + count) of the slot found by `begin()`. `begin()` does not find
+  /// this slot again while the returned payload exists.
   payload part_of_next(std::size_t begin, std::size_t count) const noexcept {
     return slots_[next_].data.slice_floats(begin, count);
   }

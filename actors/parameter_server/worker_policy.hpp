@@ -13,12 +13,12 @@ class worker_policy {
 public:
   virtual ~worker_policy() = default;
 
-  /// Takes the weights from which the next gradient is computed: ranges that cover the parameter
-  /// vector.
+  /// Takes the weights from which the next gradient is computed. The ranges cover the whole
+  /// parameter vector.
   virtual void read(std::span<const weight_range> weights) = 0;
 
   /// Completes the header of a commit with the scaling that the shards apply to this gradient.
-  /// @param header has samples and gradient_norm; the same for all shards except for base_version
+  /// @param header has samples and gradient_norm; only its base_version differs between shards
   /// @param gradient the whole gradient, finite, summed over header.samples(); empty if that is 0
   /// @param known the last answer of shard 0
   virtual void complete(proto::Commit& header, std::span<const float> gradient,

@@ -11,12 +11,13 @@ namespace {
 
 /// A shard of at most this number of parameters makes an update in about a tenth of a millisecond.
 constexpr std::size_t brief_shard = std::size_t{1} << 18;
-/// Adding up gradients with at most this number of elements in total takes about as long.
+/// Adding up gradients with at most this number of elements in total also takes about a tenth of a
+/// millisecond.
 constexpr std::size_t brief_sum = std::size_t{1} << 20;
 
 /// True if the shard may run on the thread that receives a gradient. Such a shard must not wait for
-/// a GPU. Its process must not contain another shard or a worker, because it would delay them: a
-/// worker would start its next step only after the updates from other workers.
+/// a GPU. Its process must not contain another shard or a worker, because the shard would delay
+/// them. For example, a worker would start its next step only after the updates from other workers.
 bool is_brief(const shard_site& site, range where, bool in_step) {
   const auto shards = site.view.of(job_kind::ps);
   const auto workers = site.view.of(job_kind::worker);
@@ -91,7 +92,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
   options.pulled = how.pulled;
-  // A shard of live weights only counts.
+  // If workers change the weights themselves (live_weights), the shard only counts updates.
   const bool counts = options.policy->live() && !averages;
   const auto shard = counts || is_brief(site, options.where, options.policy->in_step())
     ? site.spawn_brief<parameter_shard>(site.context, options, versions, averages)
@@ -100,7 +101,8 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   return shard;
 }
 
-// Each actor is stored at its index once it is reached. The last one makes the shard ready.
+// Each actor is stored at its index once it can be reached. When the last actor is stored, the
+// shard is ready.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards) {
   if (workers.empty() && shards.empty()) {

@@ -11,8 +11,8 @@
 namespace troupe {
 
 /// Starts a worker's ps_synchronizer once all shards and their readers can be reached.
-/// @param manners how the synchronizer treats gradients: in_step, bounded, policy, admission; this
-/// function fills in the rest
+/// @param manners the caller sets how the synchronizer treats gradients (in_step, bounded, policy,
+/// admission); this function sets the other fields
 /// @param sums see worker_site::give
 void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
                      const ring_node_actor& sums = {});
@@ -26,7 +26,7 @@ struct shard_reading {
   std::shared_ptr<pulled_versions> pulled = nullptr;
   /// Decides when workers may read; null: at any time.
   std::shared_ptr<read_gate> gate = nullptr;
-  /// Number of versions that `pulled` and `gate` hold.
+  /// Number of versions that `pulled` and `gate` keep in use.
   std::size_t held = 0;
   /// See shard_options.
   bool in_pieces = false;
@@ -37,8 +37,8 @@ struct shard_reading {
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 
-/// Gives the shard the synchronizers of these workers, and these other shards, once all can be
-/// reached. The shard is then ready. Either list may be empty.
+/// Waits until the synchronizers of these workers and these other shards can be reached, and then
+/// passes them to the shard. From then on, the shard is ready. Either list may be empty.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards);
 

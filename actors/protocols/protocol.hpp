@@ -32,8 +32,8 @@ struct protocol {
 /// The protocols that are part of troupe, in the order of builtin_traits().
 const std::vector<protocol>& builtin_protocols();
 
-/// The protocol of a job. `own`: the program's own protocols; the context was made with the same
-/// ones.
+/// The protocol of a job. `own`: the program's own protocols. The context must have been made with
+/// the same protocols.
 const protocol& protocol_of(const job_context& context, std::span<const protocol> own);
 
 /// The traits of a program's own protocols.

@@ -28,8 +28,8 @@ class protocol_host {
 public:
   using on_reached = std::function<void(caf::strong_actor_ptr)>;
 
-  /// Calls `then` with the actor of this name, on this or another node, once the actor can be
-  /// reached. This may be at once, or never.
+  /// Waits until the actor of this name can be reached, and then calls `then` with it. The actor
+  /// may be on this node or another. The call may happen at once, or never.
   virtual void reach(const endpoint& name, on_reached then) = 0;
 
   /// Makes this actor reachable by that name.
@@ -40,7 +40,7 @@ public:
   /// Ties this actor to the node: it ends with the node. If it fails earlier, the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
-  /// Starts the worker and passes it its synchronizer. `sums`: see trainer.
+  /// Starts the worker and passes its synchronizer to it. `sums`: see trainer.
   virtual void give_parts(const worker_site& site, synchronizer_actor synchronizer,
                           ring_node_actor sums) = 0;
 
@@ -54,13 +54,14 @@ protected:
   ~protocol_host() = default;
 };
 
-/// A task whose actors are being started. Callbacks may keep a copy, because the node outlives it.
+/// A task whose actors are being started. Callbacks may keep a copy of this object, because the
+/// node lives longer than the copy.
 struct task_site {
   protocol_host* node = nullptr;
   std::shared_ptr<const job_context> context;
   troupe::view view;
   task_name task;
-  /// Incarnation of this start of the node.
+  /// A number that differs for each start of the node.
   std::uint64_t incarnation = 0;
   /// Deadlines of requests, from the job.
   patience requests;
@@ -123,13 +124,14 @@ std::vector<counted_worker> workers_of(const view& members);
 /// proto::Pull.
 struct worker_site : task_site {
   worker_shell worker;
-  /// If the worker continues from a checkpoint: see trainer.
+  /// The loss scale from a checkpoint, if the worker continues from one: see trainer.
   std::optional<loss_scale_state> loss_scale = {};
-  /// If the worker keeps its replica on a GPU (residence_of), its memory there.
+  /// If the worker keeps its replica of the weights on a GPU (residence_of): the memory there.
   replica_home replica = {};
 
-  /// Call this once, now or later. `sums`: this worker's rank of the ring for sums of layers over
-  /// the batches of all workers; null if no layer needs such sums.
+  /// Passes the synchronizer to the worker. Call this once, now or later. `sums`: some layers need
+  /// sums over the batches of all workers, which a ring computes; this is the actor of this
+  /// worker's rank in that ring. Null if no layer needs such sums.
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(*this, synchronizer, sums);
   }
@@ -143,12 +145,12 @@ struct worker_site : task_site {
 
 /// A task `ps`, which holds its range of the weights and offers the services SHARD and READER.
 struct shard_site : task_site {
-  /// Makes the updaters of the task's device; empty: the CPU.
+  /// Makes updaters on the task's device. Empty if the shard updates on the CPU.
   updater_maker updaters = {};
-  /// Its device, for errors: "ps/0 on GPU:1".
+  /// The task and its device, for errors: "ps/0 on GPU:1".
   std::string device = {};
 
-  /// Call this once, now or later.
+  /// Reports that the shard can be used. Call this once, now or later.
   void ready() const { node->task_ready(task, ""); }
 };
 

@@ -69,8 +69,8 @@ void line(const std::string& what, const std::string& text) {
 
 // -- the job ------------------------------------------------------------------------------------
 
-/// The shape of a sample if the data cannot be built, from the job or from the file of images.
-/// Nothing if they do not determine it.
+/// If the data cannot be built: the shape of a sample, from the job or from the file of images.
+/// Nothing if they do not determine the shape.
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
@@ -146,7 +146,7 @@ void print_layers(const built_model& model) {
   table.print(name_width);
 }
 
-/// Prints several lines. Only the first one has the name in front of it.
+/// Prints several lines. Only the first line begins with the name `what`.
 void print_lines(std::string what, const std::vector<std::string>& lines) {
   for (auto& text : lines)
     line(std::exchange(what, ""), text);
@@ -280,7 +280,7 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   }
 }
 
-/// Memory of this program without a job, measured in this process, which has started no job.
+/// Memory of this program without a job, measured in this process before a job is loaded.
 std::size_t program_bytes() {
   std::size_t all = 0;
   std::size_t resident = 0;
@@ -296,9 +296,9 @@ std::map<task_name, std::string> addresses_of(const std::vector<process>& proces
   return result;
 }
 
-/// Lines about hosts that run several processes, and a warning if one needs more than this host
-/// has.
-/// @param processes the processes, and the bytes that each needs
+/// Prints lines about hosts that run several processes, and a warning if a host needs more memory
+/// than this host has.
+/// @param bytes the memory of each process
 void print_hosts(const std::vector<process>& processes, const std::vector<std::size_t>& bytes) {
   const auto cluster = addresses_of(processes);
   std::string largest;
@@ -374,8 +374,8 @@ void print_placement(const std::vector<process>& processes) {
   }
 }
 
-/// Prints the devices of workers and of other tasks with a GPU, if the job names any, and how much
-/// memory they need there.
+/// If the job names devices, prints the devices of workers and of other tasks with a GPU, and the
+/// memory that the tasks need on these devices.
 /// @param chosen the GPUs of this host that its tasks may use (--devices)
 void print_devices(const job_context& context, const std::vector<process>& processes,
                    const cluster_shape& shape, const std::vector<std::uint32_t>& chosen) {
@@ -418,8 +418,9 @@ void print_devices(const job_context& context, const std::vector<process>& proce
                        to_string(where.first), readable_bytes(bytes)));
 }
 
-/// Throws device_error or input_error if tasks cannot compute on their devices. These are opened
-/// only if the tasks run on this host; fallbacks are printed.
+/// Throws device_error or input_error if tasks cannot compute on their devices. Devices are opened
+/// only if the tasks run on this host. If a task uses another device than the job names, a line
+/// says so.
 void require_devices(const job_context& context, const std::vector<process>& processes,
                      const cluster_shape& cluster, bool here,
                      const std::vector<std::uint32_t>& chosen) {

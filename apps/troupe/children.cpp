@@ -64,7 +64,7 @@ void children::restart_killed() {
   for (std::size_t i = 0; i < running_.size();) {
     siginfo_t info{};
     const auto pid = static_cast<id_t>(running_[i].pid);
-    // Looks first: failed() handles all other ends.
+    // Only looks at the end of the child, because failed() handles ends that are not by a signal.
     if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0
         || info.si_code == CLD_EXITED) {
       ++i;
@@ -114,7 +114,7 @@ std::optional<std::string> children::failed() {
     if (status == 0)
       return failed();
     if (WIFSIGNALED(status)) {
-      // The cluster notices it and may continue without the child.
+      // A killed child is no failure here: the cluster notices it and may continue without it.
       bad_ends_.push_back({std::move(name), {}, WTERMSIG(status)});
       return failed();
     }

@@ -27,14 +27,14 @@ public:
   /// cluster handles children that were killed.
   std::optional<std::string> failed();
 
-  /// Starts children again that were killed. Their new end counts, not this one.
+  /// Starts killed children again. From then on, only the end of the new process counts.
   void restart_killed();
 
   /// Complete lines that children have written to standard output or error since the last call.
   /// Call it often: a child blocks if its output is not read for a long time.
   std::vector<std::string> said();
 
-  /// A child that did not end well.
+  /// A child that was killed or ended with an exit code other than 0.
   struct ending {
     std::string name;
     /// Nothing if the child was killed.
@@ -45,8 +45,9 @@ public:
     std::string text() const;
   };
 
-  /// Waits for all children, and kills those that still run after the deadline. Returns all that it
-  /// killed, and all that have ever been killed or ended with an exit code other than 0.
+  /// Waits for all children, and kills those that still run after the deadline. Returns all
+  /// children that it killed, and all that have ever been killed or ended with an exit code other
+  /// than 0.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
@@ -71,12 +72,12 @@ private:
 };
 
 /// After a successful run of `troupe train`: describes a child whose end is a failure; empty if
-/// there is none. A worker that the run continued without (run_summary::gone) may be killed, hang,
-/// or end with exit_failed.
+/// there is none. If the run continued without a worker (run_summary::gone), it is no failure that
+/// this worker was killed, hangs, or ended with exit_failed.
 std::string problem_of(const std::vector<children::ending>& ends,
                        const std::vector<task_name>& gone);
 
-/// Makes this process end with the one that started it, `parent`.
+/// Makes this process end when the process that started it, `parent`, ends.
 void end_with_parent(pid_t parent);
 
 } // namespace troupe

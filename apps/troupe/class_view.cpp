@@ -20,10 +20,11 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// In a random split, fewer than one count in a million is farther from its expected value than
-/// this many standard deviations, unless the class is rare.
+/// A count gets a warning if it is more than this number of standard deviations from its expected
+/// value. In a random split, this happens by chance for fewer than one count in a million, unless
+/// the class is rare.
 constexpr double deviations = 5;
-/// Shares that differ by a smaller factor do not deserve a warning.
+/// Shares that differ by a smaller factor get no warning.
 constexpr double factor = 1.5;
 
 struct part {
@@ -48,7 +49,7 @@ std::vector<part> parts_of(const job_data& data) {
 std::string name_of(const job_data& data, std::size_t which) {
   if (which < data.class_names.size())
     return excerpt(data.class_names[which]);
-  // "of unit 3", because "3" might be the name of another class.
+  // Classes without a name are called "of unit 3", because "3" might be the name of another class.
   return (data.class_names.empty() ? "" : "of unit ") + std::to_string(which);
 }
 
@@ -84,8 +85,7 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
   }
   text_table table{std::move(head)};
   std::vector<std::string> warnings;
-  // A class with fewer records than there are parts is missing in one of them, however they are
-  // drawn.
+  // If a class has fewer records than there are parts, every split leaves it out of some part.
   bool avoidable = false;
   for (std::size_t c = 0; c < classes; ++c) {
     std::vector<std::string> row{name_of(data, c)};

@@ -12,8 +12,8 @@ struct class_view {
   /// A table without indentation: a row for each class, a column for each part. Empty if there are
   /// no classes.
   std::vector<std::string> lines;
-  /// Warnings about classes that are missing from a part, or far more or less frequent there than
-  /// elsewhere.
+  /// Warnings about classes that are missing from a part of the data, or that are far more or less
+  /// frequent in one part than in the others.
   std::vector<std::string> warnings;
 };
 

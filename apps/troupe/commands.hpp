@@ -21,13 +21,14 @@ struct node_command {
   std::string out;
   std::vector<std::string> overrides;
   std::string log_level;
-  /// The checkpoint to continue from. If empty, the newest one in the output directory.
+  /// The checkpoint to continue from. An empty text means the newest checkpoint in the output
+  /// directory.
   std::optional<std::string> resume;
   bool insecure = false;
   /// See session_options.
   std::string transport = "auto";
   std::uint16_t channel_port = 0;
-  /// In seconds; overrides the value in the job.
+  /// How long to wait for all tasks to join, in seconds. Overrides the value in the job.
   std::optional<double> join_timeout;
   /// See gpus_here.
   std::vector<std::uint32_t> devices;
@@ -44,14 +45,16 @@ struct train_command {
   std::optional<std::uint32_t> ps;
   std::string protocol;
   bool processes = false;
-  /// With processes, "auto": workers run on the processors of processors_of(); or "none".
+  /// Only with `processes`. "auto": workers run on the processors of processors_of(). "none": the
+  /// system chooses.
   std::string bind = "auto";
   /// For messages between processes; see session_options.
   std::string transport = "auto";
   std::string out;
   std::string log_level;
   std::vector<std::string> overrides;
-  /// The checkpoint to continue from. If empty, the newest one in the output directory.
+  /// The checkpoint to continue from. An empty text means the newest checkpoint in the output
+  /// directory.
   std::optional<std::string> resume;
   /// See gpus_here.
   std::vector<std::uint32_t> devices;
@@ -82,10 +85,10 @@ struct predict_command {
   std::string features;
   /// Number of test images to draw.
   std::uint32_t show = 0;
-  /// For models of text: the number of characters to write instead of testing; the prompt; and how
-  /// characters are drawn.
+  /// For models of text: the number of characters to write instead of testing.
   std::uint32_t generate = 0;
   std::string prompt = "\n";
+  /// How characters are drawn.
   double temperature = 1;
   std::uint64_t text_seed = 1;
   /// Where the model is computed: see parse_device_name.
@@ -160,7 +163,7 @@ struct bench_async_command {
   std::uint32_t seeds = 3;
   /// Kinds of compensation; empty: all.
   std::vector<std::string> recipes;
-  /// Number of epochs; 0 means that of the example.
+  /// Number of epochs; 0 means the number in the example's job.
   std::uint32_t epochs = 0;
   std::uint32_t ps = 1;
   /// Number of rounds to measure speeds; 0 means not at all.
@@ -180,7 +183,8 @@ struct bench_cluster_command {
   /// Names of works; see cluster.cpp.
   std::vector<std::string> works{"mlp-64"};
   std::vector<std::string> protocols{"async_ps", "sync_ps", "ring"};
-  /// "threads": one process. Otherwise, a process per task with this transport.
+  /// "threads" runs all tasks in one process. Any other name is the transport between processes,
+  /// one per task.
   std::vector<std::string> transports{"threads", "auto"};
   std::uint32_t epochs = 2;
   std::uint32_t rounds = 5;
@@ -208,8 +212,8 @@ struct bench_allreduce_command {
   /// An interpreter with PyTorch. If empty, troupe looks for one.
   std::string python;
   bool json = false;
-  /// For a process that the command started: its rank, the addresses of all ranks, and the process
-  /// whose end also ends this one.
+  /// For a process that the command started: its rank, the addresses of all ranks, and the parent,
+  /// with which this process must end.
   std::uint32_t rank = 0;
   std::vector<std::string> addresses;
   int parent = 0;
@@ -238,7 +242,7 @@ struct bench_ps_command {
   int parent = 0;
 };
 
-/// All of these return an exit code and may throw input_error.
+/// All functions `run` return an exit code and may throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
 int run(const train_command& x);

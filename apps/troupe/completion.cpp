@@ -55,9 +55,9 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// The subcommands of a command, such as `bench`, are completed as words. Their options are
-/// completed as options of the command itself. If several subcommands have the same option, it
-/// offers all their values.
+/// Adds the subcommands of a command such as `bench`. They are completed as words. Their options
+/// are completed as options of the command itself. If several subcommands have the same option, the
+/// values of all of them are offered.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {

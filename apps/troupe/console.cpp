@@ -42,7 +42,7 @@ void write(int fd, std::string_view text) {
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
-      return; // There is no observer.
+      return; // Nobody reads the output.
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -148,7 +148,7 @@ void console::draw(const std::string& above) {
     text += line + "\033[K\n";
     drawn_.push_back(shown_cells(line));
   }
-  // Written as a whole and without erasing first, so that a half-drawn bar never appears.
+  // One write of everything, without erasing first, so that a half-drawn bar never appears.
   write(STDOUT_FILENO, text + (drawn_.empty() ? "" : "\033[J"));
 }
 

@@ -31,13 +31,14 @@ std::filesystem::path weights_file(const std::string& given) {
   return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
-/// Warns about features that float32, the type of the model's input, cannot represent well.
+/// Warns about features that float32 cannot represent well; float32 is the type of the model's
+/// input.
 void print_rounded(const job_data& data) {
   const auto& scaling = data.normalization;
   for (std::size_t i = 0; scaling && i < scaling->shift.size(); ++i) {
     const auto mean = scaling->shift[i];
     const auto deviation = scaling->scale[i];
-    // The deviation of a constant feature counts as 1.
+    // A constant feature has a scale of 1, and gets no warning.
     if (deviation != 1 && std::abs(mean) > 0x1p16 * deviation)
       fmt::print(
         "  {:<20}(feature {} has mean {:.9g} and deviation {:.3g}. The model reads "

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// The GPUs of this host, as node_options::gpus: null if the program has no code for GPUs. Opens
-/// none.
-/// @param chosen the numbers of those that this process may use (--devices); empty: all
+/// The GPUs of this host, for node_options::gpus. Null if the program has no code for GPUs. Does
+/// not open any GPU.
+/// @param chosen the numbers of the GPUs that this process may use (--devices); empty: all
 /// @throws input_error if a number occurs twice
 std::shared_ptr<const gpu_set> gpus_here(const std::vector<std::uint32_t>& chosen = {});
 

@@ -16,8 +16,8 @@ namespace troupe {
 
 namespace {
 
-/// The number in a file of the system. Gives `none` if the file does not exist or contains no
-/// number, such as "max".
+/// The number in a file of the system. Returns `none` if the file does not exist, or if its text is
+/// not a number, such as "max".
 std::size_t number_in(const std::filesystem::path& file, std::size_t none) {
   std::size_t result = 0;
   return std::ifstream{file} >> result ? result : none;
@@ -29,7 +29,7 @@ std::size_t memory_of_host() {
   return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page);
 }
 
-/// Empty if `here` is enough.
+/// The text of memory_problem(). Empty if `here` bytes are enough.
 std::string problem_text(std::size_t needed, std::size_t here, const std::string& whose) {
   return needed <= here ? ""
                         : fmt::format("this would take about {} of memory{}, and this host has {}",

@@ -287,7 +287,7 @@ int complain(const CLI::App& app, const CLI::ParseError& error, int argc, char**
   if (error.get_exit_code() != 0)
     unknown = troupe::unknown_word(app, {argv + 1, static_cast<std::size_t>(argc - 1)});
   if (unknown.empty() && dynamic_cast<const CLI::RequiredError*>(&error)) {
-    // Such as "--job is required".
+    // A text such as "--job is required".
     const std::string missing = error.what();
     const auto words = app.remaining(true);
     if (missing.starts_with("--") && words.size() == 1 && !words.front().starts_with('-'))
@@ -360,7 +360,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     const int code = action();
-    // These commands write their results to files.
+    // `train` and `node` write their results to files. For all other commands, it is an error if
+    // the output cannot be written.
     const bool files = app.got_subcommand("train") || app.got_subcommand("node");
     if (!files && code == troupe::exit_done
         && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))

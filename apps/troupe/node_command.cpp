@@ -120,7 +120,7 @@ int run(const node_command& x) {
                  x.resume && !x.out.empty() ? "--resume and --out"
                    : x.resume               ? "--resume"
                                             : "--out");
-  // Reports use these names of tasks, which may differ from those in the cluster file.
+  // Reports use troupe's names of tasks, which may differ from the names in the cluster file.
   if (names_of(process) != to_string(process.name))
     spdlog::info("{} of {} is {}", to_string(process.name), chosen.name, names_of(process));
   if (!coordinates)

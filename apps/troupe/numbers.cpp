@@ -14,7 +14,7 @@ std::string readable_bytes(std::size_t bytes) {
   constexpr std::array units{"KiB", "MiB", "GiB", "TiB", "PiB"};
   auto value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  // Otherwise, 1023.96 would appear as 1024.0.
+  // The limit is below 1024, because 1023.96 would be printed as 1024.0.
   for (; value >= 1023.95 && unit + 1 < units.size(); ++unit)
     value /= 1024;
   return fmt::format("{:.1f} {}", value, units[unit]);

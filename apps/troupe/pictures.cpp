@@ -23,7 +23,7 @@ char character(float amount) {
   return ink[std::min(static_cast<std::size_t>(scaled), ink.size() - 1)];
 }
 
-/// The range of lines, and that of columns, outside of which all pictures are blank. Half-open.
+/// Lines [top, bottom) and columns [left, right). Outside of them, all pictures are blank.
 struct window {
   std::size_t top, bottom, left, right;
 };

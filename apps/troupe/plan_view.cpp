@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t widest_shapes = 44;
 
-/// For example "64 x 784", in a run with this number of samples.
+/// The shape of an operand, for example "64 x 784", in a step with this number of samples.
 std::string sizes(const operand& x, std::size_t rows) {
   std::string result;
   for (const auto extent : x.shape.extents())
@@ -42,7 +42,8 @@ std::string shapes_read(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// The name of the operation, with the operations in the same pass.
+/// The name of the instruction's operation, with the operations that run in the same pass over the
+/// memory.
 std::string operation_text(const instruction& x) {
   std::string result{to_string(x.op)};
   if (x.op == operation::elementwise)
@@ -67,7 +68,7 @@ std::string place_text(const operand& x) {
   }
 }
 
-/// For example "1.23 M".
+/// A number with a unit, for example "1.23 M".
 std::string count_text(std::uint64_t x) {
   constexpr std::array<const char*, 5> units{"", " k", " M", " G", " T"};
   auto value = static_cast<double>(x);

@@ -121,7 +121,7 @@ public:
   }
 
 private:
-  /// The user chose the file, so its errors are errors of the user's input.
+  /// Reports errors of the file as input_error, because the user chose the file.
   template <class F>
   static void use_file(F f) {
     try {
@@ -168,8 +168,8 @@ void check_room(const job_context& context, const device_name& device) {
                "predict on a host with more memory");
 }
 
-/// The facts about the training data, from the weights file. If another program wrote the weights,
-/// they come from the job's data.
+/// The facts about the training data, from the weights file. If another program wrote this file,
+/// the facts come from the job's data.
 std::map<std::string, std::string>
 training_metadata(const proto::Job& job, std::span<const std::byte> file, const std::string& name) {
   auto result = read_model_info(file, name).more;

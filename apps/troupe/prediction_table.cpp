@@ -95,7 +95,8 @@ std::string prediction_table::lines(const tested_records& x,
   return text;
 }
 
-/// An ignored label need not be one of the classes.
+/// The name of a class. If there is no such class, the number, because an ignored label need not be
+/// one of the classes.
 std::string prediction_table::name_of_class(std::int64_t which) const {
   const auto place = static_cast<std::size_t>(which);
   return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
@@ -149,7 +150,7 @@ void prediction_table::add_targets(std::string& text, std::span<const float> tar
   text += '\n';
 }
 
-/// The means over the labels of a record, without ignored ones.
+/// Adds the mean loss and the accuracy over the labels of a record. Ignored labels do not count.
 void prediction_table::add_sequence(std::string& text, std::span<const std::int32_t> labels,
                                     std::span<const float> outputs) const {
   double loss = 0;

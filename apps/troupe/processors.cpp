@@ -12,7 +12,7 @@ std::vector<unsigned> allowed_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::vector<unsigned> result;
-  // Fails on machines with more processors than the set has room for.
+  // The call fails on machines with more processors than cpu_set_t has room for.
   if (::sched_getaffinity(0, sizeof set, &set) == 0)
     for (unsigned i = 0; i < CPU_SETSIZE; ++i)
       if (CPU_ISSET(i, &set))

@@ -22,10 +22,10 @@ constexpr std::size_t narrowest_bar = 8;
 /// Ranks of figures. If there is not enough room for the bar, figures of low rank are dropped.
 constexpr int bar_rank = 4;
 
-/// Number of parameter servers in the final table.
+/// Largest number of parameter servers in the final table.
 constexpr std::size_t most_shards = 8;
 
-/// In seconds. The age of an activity that just began is not shown.
+/// The age of an activity is shown only if it is at least this number of seconds.
 constexpr double worth_telling = 1;
 
 double total_samples(const run_progress& x) {
@@ -80,8 +80,8 @@ std::string share_of(const task_status& x) {
   return fmt::format("{:3} % computing {:3} % waiting", computing, 100 - computing);
 }
 
-/// If a worker vanishes, the number of samples may decrease. This is not shown as negative
-/// progress.
+/// A rate as text. If a worker is lost, the number of samples may decrease. A negative rate is
+/// shown as 0.
 std::string format_rate(double x, const char* unit) {
   return fmt::format("{} {}", x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x), unit);
 }

@@ -33,8 +33,8 @@ namespace {
 /// ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
-/// Threads that a process starts at most, about: those of the actor system, of the console and of
-/// connections, and those of each task.
+/// About the largest number of threads that a process starts: threads of the actor system, of the
+/// console and of connections, and in addition threads of each task.
 constexpr std::size_t threads_of_process = 16;
 constexpr std::size_t threads_of_task = 4;
 
@@ -110,8 +110,8 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
   return host + ':' + std::to_string(port);
 }
 
-/// Shared memory needs file descriptors. The default limit is meant for programs that use few of
-/// them.
+/// Raises the limit of open files, because shared memory needs many file descriptors. The default
+/// limit is for programs that use few.
 void allow_many_files() {
   rlimit x{};
   if (::getrlimit(RLIMIT_NOFILE, &x) == 0) {
@@ -120,8 +120,8 @@ void allow_many_files() {
   }
 }
 
-/// What the channels of links need. The port must be known before the actor system begins, because
-/// the node's first message names it.
+/// The options and the socket for the channels of links. The port must be known before the actor
+/// system begins, because the node's first message contains the port.
 struct channel_plan {
   channel_host_options how;
   /// Without a value, links do not use channels.
@@ -135,7 +135,8 @@ channel_plan plan_channels(const session_options& options) {
   const auto host = address_of(options).host;
   allow_many_files();
   auto& how = result.how;
-  // Other hosts may know this host by a name that is not one of its own addresses.
+  // Listens on all addresses unless `host` is a loopback address, because other hosts may know this
+  // host by a name that is not one of its own addresses.
   how.address = is_loopback(host) ? host : any_address;
   how.port = options.channel_port;
   how.local = options.transport == "auto";
@@ -191,8 +192,9 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
   return end.get();
 }
 
-/// Throws std::runtime_error if this process cannot run this number of threads at once. Actors that
-/// find no thread later end the process, or are missing without a word.
+/// Throws std::runtime_error if this process cannot run this number of threads at once. Without
+/// this check, an actor that gets no thread later would end the process, or would be missing
+/// without a message.
 void require_threads(std::size_t count) {
   std::latch all_started{1};
   std::vector<std::jthread> threads;
@@ -237,7 +239,7 @@ run_summary run_session(session_options options) {
       std::vector<std::string>{"generic-caf-app", identity_of(options.node.tasks, plan.how.port)});
   }
   std::optional<watchdog> guard;
-  // These outlive the system, because its actors write to them.
+  // `ended` and `training` live longer than the actor system, because its actors write to them.
   std::promise<run_summary> ended;
   std::atomic<bool> training = false;
   caf::actor_system sys{cfg};
@@ -253,7 +255,7 @@ run_summary run_session(session_options options) {
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send(node, crash_node{});
-    // Not an exit message, which would overtake output that is still to be shown.
+    // An exit message would overtake output that is not shown yet.
     caf::anon_send(observer, close_console{});
   };
   try {

@@ -39,7 +39,7 @@ struct session_options {
 
 /// Blocks SIGINT and SIGTERM until a session handles them. Call this first.
 void block_stop_signals();
-/// For commands without a session: these signals end the process again.
+/// Makes SIGINT and SIGTERM end the process again, for commands that call no run_session().
 void unblock_stop_signals();
 
 /// Runs a node in its own actor system until the node ends. SIGINT and SIGTERM ask the run to stop.

@@ -43,8 +43,8 @@ std::string without_shards() {
   return result;
 }
 
-/// Throws if the directory has too little space for the weights. They are replaced atomically, so
-/// the old and the new ones exist at the same time.
+/// Throws if the directory has too little space for the weights. The file of weights is replaced
+/// atomically, so the old and the new file exist at the same time.
 void check_room(const std::filesystem::path& directory, std::size_t weights) {
   std::error_code unknown;
   const auto space = std::filesystem::space(directory, unknown);

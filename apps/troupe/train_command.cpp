@@ -33,14 +33,15 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// The processors of the workers, in order; empty if workers are not bound. Threads of a worker that
-/// compute together must not share one.
+/// The processors of the workers, in order; empty if workers are not bound. A worker is bound only
+/// if it computes with one thread, because several threads must not share a processor.
 std::vector<unsigned> processors_for(const proto::Job& job, const train_command& x) {
   const bool may = x.bind == "auto" && job.runtime().threads() == 1 && job.device().empty();
   return may ? processors_of(x.workers, allowed_processors()) : std::vector<unsigned>{};
 }
 
-/// The coordinator runs in this process. The other tasks receive its address.
+/// Runs the coordinator in this process, and every other task in a child process. The children get
+/// the coordinator's address.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const train_command& x) {
   const temporary_folder folder;
@@ -124,7 +125,7 @@ void check_cluster_memory(const job_context& context, const job_data& data,
   tasks.insert(tasks.begin(), coordinator_task);
   const auto needed = memory_of(tasks, context, data, shape);
   check_memory(memory_problem(needed, true), advice);
-  // The limits of a process.
+  // Each process must also fit the limits of a single process.
   for (auto& each : needed)
     check_memory(memory_problem(each.bytes), advice);
 }

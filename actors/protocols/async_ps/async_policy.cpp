@@ -7,9 +7,10 @@ namespace troupe {
 
 namespace {
 
-/// For GAP_AWARE: the weight of the newest step in the running length. For DC: the weight of the
-/// newest squares in their mean, and the factor of the correction.
+/// For GAP_AWARE: the weight of the newest step in the running mean of the length of a step.
 constexpr double follow_step = 0.01;
+/// For DC: the weight of the newest squares in their running mean, and the factor of the
+/// correction.
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
@@ -118,7 +119,7 @@ double async_policy::factor_of(const proto::Commit& x) const {
   return scale * clip_factor(context_->rule.clip_norm, scale * x.gradient_norm());
 }
 
-// The gradient of statistics of layers is not scaled.
+// Adds a gradient to the buffer (async_ps.buffer). Its part for statistics of layers is not scaled.
 planned_update async_policy::hold(const contribution& x) {
   if (x.header.samples() > 0) {
     const auto gradient = x.gradient.as_floats();

@@ -11,14 +11,14 @@
 namespace troupe {
 
 /// Number of chains of gradients in this job. With pull_ahead n, each worker's gradients take turns
-/// in n + 1 chains. The weights of a gradient contain all earlier gradients of its chain, but not
-/// the last n gradients of the worker. For updates, a chain is therefore like a worker without
-/// pull_ahead: it has its own moment and its own slopes, and gradients are as stale as with this
-/// many workers without pull_ahead.
+/// in n + 1 chains. The weights from which a gradient is computed contain all earlier gradients of
+/// its chain, but not the last n gradients of the worker. For updates, a chain is therefore like a
+/// worker without pull_ahead. It has its own moment and its own slopes (slope_probe). Gradients are
+/// as stale as in a job without pull_ahead that has this number of workers.
 std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept;
 
-/// How updates of this job correct for staleness, with this many workers. The gradients of a single
-/// chain are never stale: NONE.
+/// How updates of this job correct for staleness, with this many workers. NONE if there is only one
+/// chain, because its gradients are never stale.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 
 /// ASYNC_PS: each gradient is its own update, in order of arrival. No worker waits.
@@ -86,14 +86,15 @@ private:
   worker_moments moments_;
   /// Only shard 0 decides the damping, and sends it to the other shards.
   async_pacing pacing_;
-  /// sent_, on shard 0: the damping that it sent last. sent_at_, on other shards: the number of
-  /// gradients that shard 0 had applied when it sent the current damping.
+  /// On shard 0: the damping that it sent last.
   double sent_ = 0;
+  /// On other shards: the number of gradients that shard 0 had applied when it sent the current
+  /// damping.
   std::uint64_t sent_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
-  /// With async_ps.buffer: the number of gradients per update; the number of gradients in the
-  /// buffer, their sum, and the number of their samples. Once all workers are idle, the gradients
-  /// in the buffer make the last update.
+  /// With async_ps.buffer: the number of gradients per update. The fields below hold the number of
+  /// gradients in the buffer, their sum, and the number of their samples. Once all workers are
+  /// idle, the gradients in the buffer make the last update.
   std::uint32_t buffer_;
   std::uint32_t held_ = 0;
   std::vector<float> sum_;
@@ -101,8 +102,9 @@ private:
   bool all_idle_ = false;
   /// GAP_AWARE: running mean of the length of a step.
   double step_length_ = 0;
-  /// DC: running mean of the squares, and the corrected gradient.
+  /// DC: running mean of the squares of gradients.
   std::vector<float> squares_;
+  /// DC: the corrected gradient.
   std::vector<float> corrected_;
 };
 

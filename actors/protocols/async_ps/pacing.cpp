@@ -19,8 +19,8 @@ constexpr double least_memory = 3;
 /// fastest if the share exceeds it by `share_width`.
 constexpr double most_share = 0.6;
 constexpr double share_width = 0.3;
-/// Changes of the rate per round: the largest fall; the rise if the weights move at least to the
-/// minimum; and the largest additional rise if they stop short of it.
+/// Changes of the rate per round: the largest fall, the rise if the weights move at least to the
+/// minimum along their path, and the largest additional rise if they stop before the minimum.
 constexpr double fall = 0.8;
 constexpr double rise = 0.05;
 constexpr double further_rise = 0.1;

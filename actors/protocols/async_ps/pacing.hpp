@@ -12,7 +12,8 @@ namespace troupe {
 /// the running staleness, and c = 1 + 8 / T^2. Before the first statistics, the factor is 1.
 ///
 /// When a norm exceeds the running norm, the running norm grows by at most 2 % of the difference.
-/// It may fall freely. Exploding gradients therefore cannot pull it up.
+/// There is no such limit when it falls. Exploding gradients therefore cannot pull the running norm
+/// up.
 /// @param norm norm of the mean gradient over its samples
 double limit_factor(double norm, const proto::Pacing& known) noexcept;
 
@@ -29,21 +30,21 @@ double limit_factor(double norm, const proto::Pacing& known) noexcept;
 /// - b be the slope at the beginning of the path, and a at its end (proto::Slopes: running means
 ///   over a fifth of a round, but at least 3 gradients);
 /// - share = a / (|a| + |b|). It is about 0 if the weights stop at the minimum along the path, 1/2
-///   if they move twice as far, and -1/2 if the slope did not change at all.
+///   if they move twice as far, and -1/2 if the slope does not change at all.
 ///
 /// The damping is a factor on the job's rate; 1 is none. If the share is above 0.6, the rate falls
-/// by at most the fraction 0.8 / T of itself per gradient. Otherwise it rises, but not above the
-/// job's rate: by the fraction 0.05 / T per gradient if the share is at least 0, and by up to 0.15
-/// / T if it is negative. The rate starts at W^-0.5 of the job's rate. Only the guard lowers it
-/// below 1 / W of the job's rate. At 1 / W, all gradients of a round together move the weights
-/// about as far as one gradient would at the job's rate.
+/// by at most the fraction 0.8 / T of itself per gradient. Otherwise the rate rises, but not above
+/// the job's rate. It rises by the fraction 0.05 / T per gradient if the share is at least 0, and
+/// by up to 0.15 / T if the share is negative. The rate starts at W^-0.5 of the job's rate. Only
+/// the guard (see below) lowers it below 1 / W of the job's rate. At 1 / W, all gradients of a
+/// round together move the weights about as far as one gradient would at the job's rate.
 ///
 /// A guard handles rates that are too high even for one worker. It acts if the running mean of the
 /// loss exceeds its minimum by more than half of the first loss, for more than 4 T gradients in a
 /// row. It then halves the factor on the rate, and the factor's upper limit.
 ///
-/// The limit, the damping and the guard are not from a paper. Hypergradients (Baydin et al. 2018,
-/// arXiv 1703.04782) use the sign of the same product.
+/// The limit on norms (limit_factor), the damping and the guard are not from a paper.
+/// Hypergradients (Baydin et al. 2018, arXiv 1703.04782) use the sign of the same product.
 class async_pacing {
 public:
   /// `workers`: number of workers that push. `damps`: whether the rate is damped.
@@ -89,8 +90,9 @@ private:
   double damping_;
   /// The upper limit of the damping.
   double most_ = 1;
-  /// How often overshooting lowered the damping, and how often the guard halved it.
+  /// How often overshooting lowered the damping.
   std::uint64_t overshoots_ = 0;
+  /// How often the guard halved the damping.
   std::uint64_t halvings_ = 0;
   std::uint64_t count_ = 0;
   /// Running means of the slopes.
@@ -100,7 +102,8 @@ private:
   double first_loss_ = 0;
   double loss_ = 0;
   double least_loss_ = 0;
-  /// The gradient at which the running mean was last low, or at which the guard last acted.
+  /// The number of the newest gradient at which the running mean of the loss was low or the guard
+  /// acted.
   std::uint64_t low_ = 0;
 };
 

@@ -30,13 +30,14 @@ private:
 
   /// Distance between the starts of two blocks.
   std::uint64_t stride_;
-  /// Samples of the newest weights, and of the weights of the last gradient.
+  /// The sampled parameters of the newest weights, and of the weights from which the last gradient
+  /// was computed.
   std::vector<float> weights_;
   std::vector<float> last_weights_;
   std::vector<float> gradient_;
-  /// A sample of the last gradient, and the gradient's number of samples; 0 before the first
-  /// gradient.
+  /// The sampled parameters of the last gradient.
   std::vector<float> last_gradient_;
+  /// Number of training samples of the last gradient; 0 before the first gradient.
   std::uint64_t last_samples_ = 0;
 };
 

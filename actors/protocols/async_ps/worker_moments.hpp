@@ -13,8 +13,8 @@ namespace troupe {
 /// The optimizer's first moment of a range: one moment per worker and chain (chains_of). In DANA
 /// (Hakimi et al. 2019, arXiv 1907.11612), workers keep these moments. Here the shard keeps them,
 /// next to the weights. The results and the total memory are the same. There are two differences:
-/// gradients travel bucket by bucket while they are computed, and only an applied gradient changes
-/// a moment.
+/// gradients are sent bucket by bucket while they are computed, and a gradient changes a moment
+/// only if it is applied.
 class worker_moments {
 public:
   explicit worker_moments(std::size_t elements) : elements_(elements) {}
@@ -32,11 +32,11 @@ public:
   /// Drops the moments of a worker that left or was lost.
   void drop(std::uint32_t worker, std::uint64_t incarnation);
 
-  /// The mean of all moments, as long as the moment of a single worker. Before the first update,
-  /// this is the restored moment.
+  /// The mean of all moments. It has the length of a single worker's moment. Before the first
+  /// update, this is the restored moment.
   payload mean() const;
 
-  /// Every worker continues with this moment vector, which `updates` updates have made in total.
+  /// Every worker continues with this moment, which is the result of `updates` updates in total.
   void restore(std::span<const float> values, std::uint64_t updates);
 
 private:

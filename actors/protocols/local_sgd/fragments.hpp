@@ -13,15 +13,15 @@ namespace troupe {
 /// The parts of the weights that LOCAL_SGD averages one after the other (Streaming DiLoCo,
 /// Douillard et al. 2025, arXiv 2501.18512), and the steps after which they are averaged.
 ///
-/// The F fragments are contiguous ranges of the parameters with equal lengths, to within one
-/// element. So each average sends the same number of bytes, even if a layer is large. (The paper
+/// The F fragments are contiguous ranges of the parameters. Their lengths differ by at most one
+/// element, so each average sends the same number of bytes, even if a layer is large. (The paper
 /// uses whole layers, and prefers layers far apart for one fragment.) Let H be local_sgd.every.
 /// Fragment f is averaged after step floor((f + 1) H / F), and then after every further H steps.
 /// After a step with a checkpoint or an evaluation, all weights are averaged at once instead, so
 /// that all replicas are equal.
 ///
-/// The vectors of an average are its pieces: a fragment, cut at the boundaries of buckets. Plain
-/// state.
+/// An average adds up one vector per piece. A piece is a part of a fragment, cut at the boundaries
+/// of buckets. Plain state.
 class weight_fragments {
 public:
   explicit weight_fragments(const job_context& context);
@@ -39,7 +39,7 @@ public:
 
 private:
   std::uint64_t every_;
-  /// All weights are averaged after multiples of these numbers of steps. 0: none.
+  /// All weights are averaged after multiples of these numbers of steps. A 0 has no effect.
   std::vector<std::uint64_t> captures_;
   std::vector<range> pieces_;
   /// The pieces of each fragment.

@@ -8,9 +8,10 @@
 
 namespace troupe {
 
-// The weights and the outer momentum are equal on all workers, so each sends a part. It sends its
-// whole optimizer state, and in addition a part of it for runs with another number of workers.
-// These runs count as many updates as steps, so the part is changed accordingly.
+// The weights and the outer momentum are equal on all workers, so each worker sends a part of them.
+// It sends its whole optimizer state, and in addition a part of this state, from which a run with
+// another number of workers continues. Such a run counts as many updates as steps, so the part is
+// changed accordingly.
 std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
   const auto rank = static_cast<std::uint32_t>(options_.rank);
   const auto share = replica_parts(*context_, workers_)[rank];
@@ -73,7 +74,7 @@ void local_sgd_synchronizer::capture(checkpoint_schedule& schedule, bool to_eval
                });
 }
 
-// The weights are the outer weights, because checkpoints follow an average.
+// The weights of a checkpoint are also the outer weights, because checkpoints follow an average.
 bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& values) {
   const bool outer = outer_ && values.size() == context_->parameters().size() * sizeof(float);
   if (outer && x.slot() == context_->rule.slots() + 1 && !outer_->momentum().empty()) {

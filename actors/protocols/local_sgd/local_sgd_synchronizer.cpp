@@ -82,7 +82,7 @@ void local_sgd_synchronizer::on_contribute(const contribute& x) {
     fail_held();
 }
 
-// Each worker clips its own gradient.
+// Stages the step's gradient, clipped by this worker's own norm.
 void local_sgd_synchronizer::stage_clipped(const commit& x, double norm) {
   const auto factor = clip_factor(context_->rule.clip_norm, norm);
   for (auto& [bucket, gradient] : std::exchange(unclipped_, {}))
@@ -123,7 +123,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
   proceed();
 }
 
-// Makes the step without its gradient.
+// Makes the step without a gradient, because the gradient is not finite.
 void local_sgd_synchronizer::leave_out() {
   replica_.discard();
   for (std::size_t i = 0; i < replica_.buckets(); ++i)
@@ -131,7 +131,8 @@ void local_sgd_synchronizer::leave_out() {
       fail_held();
 }
 
-// There are fewer readers (the trainer, a snapshot) than versions, so this would be a bug.
+// Readers hold all versions of a bucket. There are fewer readers (the trainer, a snapshot) than
+// versions, so only a bug leads here.
 void local_sgd_synchronizer::fail_held() {
   send(worker_, broken{"all versions of a bucket are held by readers"});
 }
@@ -164,8 +165,8 @@ void local_sgd_synchronizer::demand() {
   proceed();
 }
 
-// The next average begins when it is due and the current one is complete. If that takes longer,
-// steps wait.
+// The next average begins when it is due and the current average is complete. If an average is due
+// before the current one is complete, the worker's steps wait.
 void local_sgd_synchronizer::proceed() {
   if (average_ && average_->missing == 0 && waits() && !computing_)
     take_in();
@@ -206,7 +207,7 @@ void local_sgd_synchronizer::begin_average(const turn& what) {
   ++averages_;
 }
 
-// Steps overwrite the versions of a fragment while its average is under way, so it is copied.
+// The fragment is copied, because steps overwrite its versions while its average is under way.
 void local_sgd_synchronizer::contribute_piece(std::size_t piece) {
   const auto where = fragments_.pieces()[piece];
   if (!whole(*average_)) {
@@ -278,8 +279,8 @@ void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const p
     fail_held();
 }
 
-// The learning-rate schedule has counted this worker's samples. Now it counts those of the other
-// workers.
+// Puts the complete average into the replica. The learning-rate schedule has already counted this
+// worker's samples. Now it counts the samples of the other workers.
 void local_sgd_synchronizer::take_in() {
   const auto x = *std::exchange(average_, std::nullopt);
   if (!account_.fits(x.counts, x.samples, x.own_samples)) {
@@ -303,10 +304,12 @@ void local_sgd_synchronizer::take_in() {
 
 // -- readers ------------------------------------------------------------------------------------
 
-// Even a repetition of this request arrives before the next epoch's first lease, because links keep
-// the order. So an average on demand finds all workers between two steps.
+// This request, or a repetition of it, arrives before the worker gets data of the next epoch,
+// because links keep the order of messages. So an average on demand finds all workers between two
+// steps.
 //
-// With CONTRIBUTE other workers may have made steps since an average that is still under way here.
+// With CONTRIBUTE, an average may still be under way on this worker while other workers have ended
+// it and made further steps.
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
   pulls_.push_back(answer);
@@ -317,8 +320,9 @@ caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto
   return answer;
 }
 
-// At the end of an epoch all its samples are trained: this worker's, those of others up to the last
-// average, and since then at most one batch per step and worker.
+// At the end of an epoch, all its samples are trained. This function counts the largest number of
+// samples that can be trained: this worker's samples, the samples of the other workers up to the
+// last average, and since then at most one batch per step and worker.
 bool local_sgd_synchronizer::may_be_over() const {
   const auto steps = step_ - averaged_;
   const auto least = passed_samples_ + account_.own_samples();
@@ -338,9 +342,10 @@ void local_sgd_synchronizer::answer_pull(
   answer.deliver(std::move(header), std::move(weights));
 }
 
-// Worker 0 may have ended the last average before this worker, so the counts are not here yet. A
-// run that ends before its last epoch may have had no average at its end. With CONTRIBUTE, worker 0
-// does not know whether others have made steps since the last one. It is asked first.
+// The report needs the counts of all workers. Worker 0 may have ended the last average before this
+// worker, so the counts may not be here yet. A run that ends before its last epoch may have had no
+// average at its end. With CONTRIBUTE, worker 0 does not know whether other workers have made steps
+// since the last average. Worker 0 gets this request before the other workers.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
   reports_.push_back(make_response_promise<proto::Report>());
   auto answer = reports_.back();

@@ -25,7 +25,7 @@ struct local_sgd_options {
   std::uint32_t worker = 0;
   std::size_t rank = 0;
   /// This worker's rank of the ring that adds up the replicas, with the sizes of local_sgd_sizes().
-  /// Messages from the left neighbour go through the synchronizer.
+  /// The left neighbour sends its messages to the synchronizer, which passes them to this actor.
   ring_node_actor ring;
   std::shared_ptr<replica_store> replica;
   patience requests;
@@ -33,13 +33,13 @@ struct local_sgd_options {
   coordinator_actor coordinator;
 };
 
-/// Sizes of the vectors that an average of all weights adds up (weight_fragments::pieces(), and the
-/// counts), listed twice: the ring uses a vector's number to distinguish scheduled averages from
-/// averages on demand.
+/// Sizes of the vectors that an average of all weights adds up: weight_fragments::pieces(), then
+/// the counts of replica_account. The list is repeated once, because vectors of scheduled averages
+/// and of averages on demand have different numbers in the ring.
 std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t workers);
 
-/// In addition to the synchronizer's interface: the ring's neighbour and listener, reader of the
-/// replica, and reporter at the end.
+/// In addition to the synchronizer's interface, this actor gets the messages of its left neighbour
+/// in the ring and the ring's results, serves readers of the replica, and reports at the end.
 using local_sgd_actor =
   synchronizer_actor::extend<rpc<void, proto::Segment, payload>, rpc<void, reduction>,
                              rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
@@ -49,32 +49,34 @@ using local_sgd_actor =
 /// The synchronizer of LOCAL_SGD (Stich 2019, arXiv 1805.09767). It applies the worker's gradients
 /// to the worker's replica. After each `local_sgd.every` steps it replaces the weights by their
 /// mean over all workers, with equal weights. Statistics of layers are averaged as well. The
-/// optimizer's state is not: each worker keeps its own, and clips its own gradient. With
-/// `local_sgd.outer` the mean gives the gradient of an outer step (outer_optimizer), also with one
-/// worker, and all replicas get the result.
+/// optimizer's state is not averaged, because each worker keeps its own. Each worker also clips its
+/// own gradient. With `local_sgd.outer` the mean gives the gradient of an outer step
+/// (outer_optimizer), also with one worker, and all replicas get the result.
 ///
-/// An average is a ring all-reduce of the weights: each rank sends 2 (ranks - 1) / ranks of their
-/// bytes. Between averages no worker waits for others.
+/// An average is a ring all-reduce of the weights. Each rank sends 2 (ranks - 1) / ranks times the
+/// size of the weights. Between averages no worker waits for others.
 ///
 /// With `local_sgd.fragments`, the worker continues to train during the average of a fragment. The
 /// result is used when the next average begins, so it never depends on when messages arrive. Let w
 /// be the outer weights or the mean, c this replica when the average began, and x this replica now.
-/// The replica becomes w + (x - c): it keeps its own steps since then. Each step therefore enters
-/// exactly one average of each parameter. (The paper mixes alpha x + (1 - alpha) w instead, which
-/// drops a part of these steps.) Statistics of layers become w.
+/// The replica becomes w + (x - c), so it keeps the steps that it has made since the average began.
+/// Each step therefore enters exactly one average of each parameter. (The paper mixes alpha x +
+/// (1 - alpha) w instead, which drops a part of these steps.) Statistics of layers become w.
 ///
 /// With `local_sgd.behind: CONTRIBUTE`, the worker that first comes to a step that is a multiple of
 /// `every` begins an average. Each other worker takes part when a piece of its left neighbour
-/// arrives, or after its current step. After the average, all workers are at the step of the
-/// fastest one: a slow worker skips numbers. So an average has one step, one set of weights, and
-/// one position of each worker in its leases: it can be captured. If no worker has made a step
-/// since the last average, an average changes nothing.
+/// arrives, or after its current step. After the average, all workers continue at the step number
+/// of the fastest worker, so a slow worker skips numbers. Because an average has one step, one set
+/// of weights, and one position of each worker in its leases (the samples that it was given to
+/// train), it can be captured for a checkpoint. If no worker has made a step since the last
+/// average, an average changes nothing.
 ///
 /// Readers always get averaged weights. With an outer optimizer they get the outer weights after
-/// the last average, and only the end of a run needs an average on demand. Without one, worker 0
-/// starts an average on demand if it is asked for the weights after other steps, for example at the
-/// end of an epoch. All workers then wait for data, and each takes part as soon as a piece of its
-/// left neighbour arrives. The end of each epoch with CONTRIBUTE works in the same way.
+/// the last average, and only the end of a run needs an average on demand. Without an outer
+/// optimizer, worker 0 starts an average on demand if somebody reads the weights when no average is
+/// due, for example at the end of an epoch. All workers then wait for data, and each takes part as
+/// soon as a piece of its left neighbour arrives. The end of each epoch with CONTRIBUTE works in
+/// the same way.
 class local_sgd_synchronizer : public local_sgd_actor::base {
 public:
   using super = local_sgd_actor::base;
@@ -91,8 +93,8 @@ protected:
   void on_exit() override;
 
 private:
-  /// All ranks begin a scheduled average after the same step. They join one on demand when it
-  /// reaches them.
+  /// All ranks begin a scheduled average after the same step. A rank joins an average on demand
+  /// when the first piece of this average arrives.
   enum class kind { scheduled, on_demand };
 
   struct turn {
@@ -104,9 +106,9 @@ private:
   /// An average that has begun.
   struct average {
     turn what;
-    /// State when the average began: the replica's step, and this worker's samples since the
-    /// previous average.
+    /// The replica's step when the average began.
     std::uint64_t step = 0;
+    /// This worker's samples from the previous average to the beginning of this one.
     std::uint64_t own_samples = 0;
     /// Number of vectors that are not added up yet.
     std::size_t missing = 0;
@@ -164,20 +166,20 @@ private:
   bool contribute_;
   weight_fragments fragments_;
   replica_store& replica_;
-  /// Absent: the replicas take the mean.
+  /// Absent without local_sgd.outer. The replicas then take the mean.
   std::optional<outer_optimizer> outer_;
   replica_account account_;
   /// The replica's step, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
-  /// The step at which the newest average whose result is in use began.
+  /// The step at which the newest average began. Only averages whose result is in use count.
   std::uint64_t averaged_ = 0;
   /// Samples of all workers up to the last average, including earlier runs.
   std::uint64_t passed_samples_ = 0;
   acquire attributes_;
   /// The last batch whose gradient this run has applied.
   lease_mark trained_;
-  /// The worker's loss scale after it.
+  /// The worker's loss scale after that batch.
   std::optional<loss_scale_state> loss_scale_;
   /// If the job clips by norm: the step's gradient by bucket, until the norm is known.
   std::map<std::size_t, payload> unclipped_;
@@ -189,7 +191,7 @@ private:
   /// weights.
   bool apart_ = false;
   std::optional<average> average_;
-  /// The next average. It begins between two steps, when the result of the current one has been
+  /// The next average. It begins between two steps, when the result of the current average has been
   /// used.
   std::optional<turn> next_;
   /// The new weights of a piece.

@@ -11,12 +11,13 @@ namespace troupe {
 
 namespace {
 
-/// Gradients of at most this number of elements are added up, and their update is made, in about a
-/// tenth of a millisecond.
+/// If gradients have at most this number of elements, adding them up and making their update takes
+/// about a tenth of a millisecond.
 constexpr std::size_t brief_ring = std::size_t{1} << 18;
 
-/// Small models are not worth waking another thread for each bucket. But the thread that brings the
-/// last bucket may then work for all ranks of its process, so only for two of them.
+/// True if the ring's actors run on the threads that bring their messages. For small models, this
+/// is faster than waking another thread for each bucket. But the thread that brings the last bucket
+/// may then work for all ranks of its process, so at most two ranks may be in one process.
 bool is_brief(std::size_t elements, const worker_site& site) {
   const auto workers = site.view.of(job_kind::worker);
   const auto& own = workers[site.rank()].address;
@@ -53,7 +54,8 @@ std::vector<std::size_t> sums_of_step(const worker_site& site) {
 
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
   const auto workers = site.view.of(job_kind::worker);
-  // The left neighbour needs a link to this node, and this node may have to dial it.
+  // The left neighbour needs a link to this node. This node may have to dial the left neighbour,
+  // and reach() does so.
   const auto left = site.left().task;
   site.reach<caf::actor>({left, proto::RING_NODE}, [rank, left](const caf::actor& x) {
     caf::anon_send(rank, left_neighbour{left, x});
@@ -74,7 +76,8 @@ void start_ring_worker(const worker_site& site) {
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
   const auto sums = sums_of_step(site);
-  // Clipping needs the norm of the sum before the update. LAMB's updates do not add up.
+  // The update adds up the two gradients, except in three cases: clipping needs the norm of the sum
+  // before the update, and LAMB and GPUs (in_ring) cannot add up during the update.
   const auto& rule = site.context->rule;
   const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor() && !site.replica.in_ring;
   const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);

@@ -23,8 +23,8 @@ ring_node_actor spawn_ring_node(const worker_site& site, std::vector<std::size_t
 /// sizes of these sums; empty if there are none, or no other workers.
 std::vector<std::size_t> sums_of_step(const worker_site& site);
 
-/// Introduces the right neighbour to a rank. Then it calls `then`: from now on, collectives may
-/// begin.
+/// Introduces the right neighbour to a rank. Then it calls `then`, because collectives may begin
+/// from now on.
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then);
 
 } // namespace troupe

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// SSP: updates like ASYNC_PS with compensation AUTO, but checks each gradient against the bound.
+/// SSP: makes the same updates as ASYNC_PS with compensation AUTO, and also checks each gradient
+/// against the staleness bound.
 class ssp_policy : public async_policy {
 public:
   ssp_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,

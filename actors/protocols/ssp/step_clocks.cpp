@@ -13,15 +13,15 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (who.gone)
     return false;
   if (x.begins() && who.counts)
-    return true; // A repeated message: its step is already chosen.
+    return true; // A repeated message, whose step is already chosen.
   if (x.clock() < who.clock)
-    return who.counts && x.clock() + ahead_ >= who.clock; // Or a repetition of an early pull.
+    return who.counts && x.clock() + ahead_ >= who.clock; // True for a repeated early pull.
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
   who.counts = true;
   if (x.begins())
     who.waits_at.reset();
   fastest_ = std::max(fastest_, who.clock);
-  // Shard 0 chose the step. On other shards, the slowest worker may have been ahead of it.
+  // Shard 0 chose the step. On other shards, the slowest worker may already be ahead of this step.
   slowest_ = find_slowest();
   return true;
 }

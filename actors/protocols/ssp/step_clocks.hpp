@@ -18,15 +18,16 @@ namespace troupe {
 /// With bound s, a worker may read weights for step c (counted from 0) once all other workers have
 /// committed their steps before c - s. The weights then contain all updates of these steps, and
 /// perhaps newer ones. With s = 0, they contain all updates of the steps before c and none of step
-/// c. That version is kept for workers that read it later.
+/// c. The version of these weights is kept for workers that read it later.
 ///
-/// A worker counts from its first pull. It stops counting when it pauses, leaves or is lost. When
-/// it continues, it takes the step of the slowest worker, or its own step if that is later. Shard 0
-/// decides this step and is asked before the other shards, so a worker has the same step on all
-/// shards. Therefore, waits at several shards cannot form a cycle.
+/// Other workers wait for a worker only while it counts. It counts from its first pull until it
+/// pauses, leaves or is lost. When it continues after a pause, it takes the step of the slowest
+/// worker, or its own step if that is later. Shard 0 decides this step and is asked before the
+/// other shards, so a worker has the same step on all shards. Therefore, waits at several shards
+/// cannot form a cycle.
 ///
-/// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until no
-/// other worker is more than s - n steps behind step c. So these weights also contain all updates
+/// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until all
+/// other workers are at most s - n steps behind step c. So these weights also contain all updates
 /// of the steps before c + n - s.
 ///
 /// A repeated pull or commit does no harm, even if it is old and arrives late.
@@ -42,10 +43,12 @@ public:
   /// The reason why a gradient exceeds the bound, if it does.
   std::optional<std::string> refusal(const proto::Commit& x) const;
 
-  /// Records that the worker's gradient was applied or left out, and that its version is published.
+  /// Records that the worker's gradient was applied or left out. The resulting version must already
+  /// be published.
   void committed(const proto::Commit& x);
 
-  /// Records that the worker of this gradient, its last one so far, has nothing to train now.
+  /// Records that the worker of this gradient has nothing to train now. It is the worker's last
+  /// gradient so far.
   void paused(const proto::Commit& x);
 
   /// This worker will send no more messages.
@@ -86,8 +89,9 @@ private:
   std::map<std::uint32_t, entry> workers_;
   std::uint64_t slowest_ = 0;
   std::uint64_t fastest_ = 0;
-  /// For bound 0: the version at the moment when the slowest worker reached a step, for the last
-  /// two steps. A worker that starts may be one step behind the newest step of this shard.
+  /// Only for bound 0: for each of the last two steps, the version at the moment when the slowest
+  /// worker reached this step. Two steps are needed because a worker that starts may be one step
+  /// behind the newest step of this shard.
   std::map<std::uint64_t, version_pool::snapshot> reached_;
   std::vector<std::uint32_t> admitted_;
 };

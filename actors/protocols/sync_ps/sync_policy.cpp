@@ -50,7 +50,8 @@ bool sync_policy::take(contribution x) {
   return true;
 }
 
-// Once closed, the step stays closed, because the other shards have been told.
+// Closes the step if it has enough gradients. It stays closed, because the other shards then get
+// the list of its gradients.
 void sync_policy::close_if_enough() {
   if (!chooses() || shard_ != 0 || parts_.empty())
     return;
@@ -80,7 +81,7 @@ void sync_policy::choose(std::uint64_t step, std::vector<proto::GradientId> part
   chosen_[step] = std::move(parts);
 }
 
-// No other gradients of lost workers will arrive.
+// Removes gradients of lost workers that have not arrived, because they never will.
 void sync_policy::choose_present(std::vector<proto::GradientId>& parts) const {
   std::erase_if(parts, [&](auto& id) { return lost_.contains(id.worker()) && !here(id); });
 }

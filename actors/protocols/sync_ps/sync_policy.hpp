@@ -15,9 +15,9 @@ namespace troupe {
 /// committed its gradient. A quarantined gradient counts as committed but adds nothing.
 ///
 /// With b backup workers, the first n - b gradients of n workers make the update (Chen et al. 2016,
-/// arXiv 1604.00981). Shard 0 chooses them: once a step has enough gradients, any later commit is
-/// late. The other shards update when they have the gradients that shard 0 names, so that all
-/// shards apply the same ones. A step does not wait for idle workers.
+/// arXiv 1604.00981). Shard 0 chooses these gradients. Once a step has enough of them, any later
+/// commit is late. The other shards update when they have the gradients that shard 0 names, so that
+/// all shards apply the same gradients. A step does not wait for idle workers.
 ///
 /// If a worker is lost, shard 0 takes its gradient out of the step, unless the step already has
 /// enough gradients. The other shards then learn whether the gradient counts (settle()). If it
@@ -25,8 +25,8 @@ namespace troupe {
 class sync_policy : public shard_policy {
 public:
   /// `workers`: the indices of the workers, in order of rank. `whole_sums`: if true, planned
-  /// updates have no range_updater::terms::addend, because their gradient has other readers, or the
-  /// updater would need memory to add it.
+  /// updates never use range_updater::terms::addend, because their gradient has other readers, or
+  /// because the updater would need memory for the addition.
   sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
               const proto::SyncPs& how = {}, bool whole_sums = false);
 
@@ -62,14 +62,16 @@ private:
   bool whole_sums_;
   step_aggregator sum_;
   std::vector<contribution> parts_;
-  /// On shard 0 with backup workers: the idle workers, and whether the step has all its gradients.
+  /// On shard 0 with backup workers: the idle workers.
   std::vector<std::uint32_t> idle_;
+  /// On shard 0 with backup workers: true if the step has all its gradients.
   bool closed_ = false;
   /// The lost workers.
   std::set<std::uint32_t> lost_;
-  /// The next step. On other shards than 0 with backup workers: the gradients of this step and
-  /// later ones.
+  /// The next step.
   std::uint64_t step_ = 0;
+  /// With backup workers, on all shards except 0: the gradients that shard 0 has chosen for this
+  /// step and later steps.
   std::map<std::uint64_t, std::vector<proto::GradientId>> chosen_;
 };
 

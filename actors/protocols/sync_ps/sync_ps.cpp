@@ -28,7 +28,7 @@ void start_sync_ps_shard(const shard_site& site) {
   const auto& how = site.context->job.sync_ps();
   const auto& rule = site.context->rule;
   const bool clips = rule.clip_norm > 0;
-  // Updates on a GPU and LAMB do not add up.
+  // LAMB and updates on a GPU cannot add up gradients during the update.
   const bool whole_sums = clips || rule.by_tensor() || site.updaters;
   const auto shard = start_shard(
     site, std::make_shared<sync_policy>(range_of(site), site.task.index, indices, how, whole_sums),

@@ -47,7 +47,8 @@ all_reduce_peer::~all_reduce_peer() {
     x->finish();
 }
 
-// One Python process per rank; with OpenMPI, a single one, which starts all ranks.
+// Starts one Python process per rank. With OpenMPI, it starts a single process, which starts all
+// ranks.
 void all_reduce_peer::start(const std::string& python, std::size_t ranks, std::uint16_t port) {
   const bool mpi = name_ == "mpi";
   for (std::size_t r = 0; r < (mpi ? 1 : ranks); ++r) {

@@ -10,8 +10,8 @@
 namespace troupe::bench {
 
 /// Other processes of this host that run the same all-reduces, one per rank: with PyTorch's gloo on
-/// loopback, or with OpenMPI. They are stopped (SIGSTOP) while they have no work. They end with
-/// this object.
+/// loopback, or with OpenMPI. They are stopped (SIGSTOP) while they have no work. The destructor of
+/// this object ends them.
 class all_reduce_peer {
 public:
   /// True if there is such a peer.

@@ -31,7 +31,7 @@ namespace {
 using namespace bench;
 
 /// The measurements of a size are divided into this number of turns. The peer is measured between
-/// them.
+/// the turns.
 constexpr std::uint32_t turns = 4;
 constexpr std::uint32_t warm_up_turns = 5;
 /// How long the other ranks wait while the peer is measured.
@@ -88,7 +88,7 @@ struct allreduce_measurement {
   std::vector<double> peer_seconds;
 };
 
-/// The work of every rank. Only rank 0 has a `peer` and returns results.
+/// Runs all measurements on one rank. Only rank 0 has a `peer` and returns results.
 std::vector<allreduce_measurement> run_rank(collective& group, const bench_allreduce_command& x,
                                             all_reduce_peer* peer) {
   std::vector<allreduce_measurement> results;
@@ -110,7 +110,7 @@ std::vector<allreduce_measurement> run_rank(collective& group, const bench_allre
   return results;
 }
 
-/// Absent for "auto", and for any text that is not a schedule.
+/// The schedule with this name. Absent for "auto", and for any text that is not a schedule.
 std::optional<all_reduce_schedule> parse_schedule(const std::string& text) {
   for (const auto x :
        {all_reduce_schedule::direct, all_reduce_schedule::ring, all_reduce_schedule::one_shot})

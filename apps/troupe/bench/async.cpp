@@ -77,8 +77,8 @@ void check(const bench_async_command& x) {
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
 }
 
-/// Runs all tasks, `at_a_time` of them in parallel. Rethrows the exception of the first one that
-/// failed.
+/// Runs all tasks, `at_a_time` of them in parallel. If tasks fail, rethrows the exception of the
+/// first one.
 void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a_time) {
   std::atomic<std::size_t> next = 0;
   std::mutex guard;
@@ -141,7 +141,8 @@ outcome outcome_of(const run_summary& x, const proto::Job& job) {
           .speed = x.samples_per_second * unit / job.data().batch()};
 }
 
-/// W / 2. Two workers that take turns have a staleness of 1 each, except for the first gradient.
+/// The least mean staleness of a correct run with W workers: W / 2. With two workers, the limit is
+/// slightly below 1, because they have a staleness of 1 each, except for the first gradient.
 double least_staleness(std::uint32_t workers) {
   return std::min(workers / 2.0, 0.9 * (workers - 1));
 }
@@ -247,7 +248,7 @@ replica_results measure_replicas(const bench_async_command& x) {
           apply_override(job, change);
         const auto run = run_replicas(job, data, cell.workers);
         cell.runs[i] = outcome_of(run.summary, job);
-        // Equal for all seeds: the number of steps and the length of vectors are the same.
+        // One run is enough, because all seeds have the same number of steps and the same vectors.
         if (i == 0) {
           cell.bytes_per_sample =
             static_cast<double>(run.bytes) / static_cast<double>(run.summary.samples);

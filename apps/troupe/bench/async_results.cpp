@@ -14,7 +14,7 @@ namespace troupe::bench {
 
 namespace {
 
-/// Statistics over the seeds, in percent. Runs that are not finite have no accuracy.
+/// Statistics over the seeds, in percent. Runs whose numbers are not finite have no accuracy.
 struct summary {
   explicit summary(const std::vector<outcome>& runs) {
     for (const auto& x : runs) {

@@ -17,7 +17,7 @@ struct outcome {
   double accuracy = 0;
   /// Mean over all gradients.
   double staleness = 0;
-  /// Number of gradients that are computed in the time of one; 0 if not measured.
+  /// Number of gradients that all workers compute in the time of one gradient; 0 if not measured.
   double speed = 0;
   /// The run ended with numbers that are not finite. The accuracy and the staleness are then
   /// unknown.
@@ -39,7 +39,7 @@ struct peer_cell {
 struct recipe_speed {
   const async_recipe* recipe;
   statistics samples_per_second;
-  /// Speed relative to NONE; epochs of both alternate.
+  /// Speed relative to the compensation NONE. Epochs of both take turns.
   statistics ratio;
 };
 
@@ -61,7 +61,7 @@ struct replica_cell {
   std::vector<outcome> runs;
   /// Bytes that all workers send to each other, per sample that is trained.
   double bytes_per_sample = 0;
-  /// The same in one all-reduce of gradients or weights.
+  /// Bytes that all workers send to each other in one all-reduce of gradients or weights.
   std::uint64_t bytes_at_once = 0;
 };
 
@@ -97,7 +97,7 @@ struct async_results {
   std::vector<work_results> works;
   std::vector<straggler_result> stragglers;
   replica_results replicas;
-  /// The first is serial, the second is sync_ps without backup workers.
+  /// The first result is a serial run, the second is sync_ps without backup workers.
   std::vector<backup_result> backups;
 };
 

@@ -97,8 +97,8 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   options.ps = where.ps;
   options.one_node = true;
   options.limit = std::chrono::hours{24};
-  // Worker i finishes at the times i / W + n for whole numbers n. This also holds after the end of
-  // an epoch, although all workers then begin at once.
+  // With W workers, worker i finishes at the times i / W + n for whole numbers n. This also holds
+  // after the end of an epoch, although all workers then begin at once.
   options.gradient_done = [&](std::size_t i, std::chrono::nanoseconds now) {
     const auto phase = unit * i / where.workers;
     const auto turn = static_cast<std::size_t>(now / (slow_factor * unit)) % where.workers;

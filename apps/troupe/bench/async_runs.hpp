@@ -25,8 +25,8 @@ inline constexpr std::chrono::nanoseconds gradient_time = std::chrono::milliseco
 
 /// Trains with the actors of a production run on a single thread. On the virtual clock, each
 /// gradient takes one unit of time (a gradient of a slow worker takes five). Workers start one
-/// after another and therefore take turns, and the mean staleness is nearly W - 1. The numbers are
-/// the same on every machine.
+/// after another and therefore take turns. So with W workers, the mean staleness is nearly W - 1.
+/// The numbers are the same on every machine.
 ///
 /// A run whose numbers are no longer finite is a result (`not_finite`). Any other failure, an
 /// unbalanced ledger, or a gradient that shards decided differently throws an exception.
@@ -36,12 +36,13 @@ struct counted_run {
   run_summary summary;
   /// Bytes that all workers send to each other.
   std::uint64_t bytes = 0;
-  /// The same in one all-reduce of gradients or weights, the median of all.
+  /// Bytes that all workers send to each other in one all-reduce of gradients or weights (the
+  /// median of all all-reduces).
   std::uint64_t bytes_at_once = 0;
 };
 
-/// Trains in the same way, but with one node per task, and counts the bytes that the workers of a
-/// ring send to each other. There are no parameter shards.
+/// Trains like run_in_turns(), but with one node per task and without parameter shards. Counts the
+/// bytes that the workers of a ring send to each other.
 /// @throws like run_in_turns
 counted_run run_replicas(const proto::Job& job, const job_data& data, std::uint32_t workers);
 

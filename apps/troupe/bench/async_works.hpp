@@ -10,8 +10,8 @@
 
 namespace troupe::bench {
 
-/// Whether a worker is five times slower than the others: none, always the same one, or each worker
-/// in turn, for the duration of one slow gradient.
+/// Which worker is five times slower than the others: none, always the same one, or each worker in
+/// turn, for the duration of one slow gradient.
 enum class slowness { none, one, in_turns };
 
 /// A job for `troupe bench async`: one of the examples with changes.
@@ -31,13 +31,13 @@ struct async_work {
 
 std::span<const async_work> async_works();
 
-/// A way to make updates, and its source.
+/// A way to make updates, and the paper that describes it.
 struct async_recipe {
   std::string_view name;
   /// Assignments for --set.
   std::vector<std::string_view> changes;
   std::string_view paper;
-  /// True if its numbers always stay finite.
+  /// True if the numbers of a run with this recipe always stay finite.
   bool safe = false;
   /// True if workers wait for each other, or if there are fewer updates than gradients. Gradients
   /// may then be less stale.
@@ -62,7 +62,7 @@ inline constexpr std::string_view replicas_name = "replicas";
 /// The perceptron for MNIST, for `--work=straggler`.
 inline constexpr std::string_view straggler_name = "straggler";
 
-/// The same, for `--work=backup`.
+/// The perceptron for MNIST, for `--work=backup`.
 inline constexpr std::string_view backup_name = "backup";
 
 } // namespace troupe::bench

@@ -53,8 +53,8 @@ constexpr std::array cluster_works{cluster_work{"mlp-64", perceptron},
 
 constexpr std::string_view independent = "independent runs";
 
-/// A peer: its name on the command line, the name of its row, and the head of the column with the
-/// ratios to it.
+/// A peer: its name on the command line, the name of its row, and the heading of the column with
+/// troupe's speed relative to it.
 struct cluster_peer {
   std::string_view name;
   std::string_view row;
@@ -66,11 +66,11 @@ constexpr std::array cluster_peers{
   cluster_peer{"tf", "TensorFlow ParameterServerStrategy", "to TF"},
 };
 
-/// TensorFlow is faster with several steps for each order of its coordinator.
+/// Number of steps for each request of TensorFlow's coordinator. TensorFlow is faster with several.
 constexpr std::uint32_t tensorflow_steps = 20;
 
-/// A run with a lower accuracy has computed something wrong. Large batches of many workers need
-/// more epochs, so the limit is far below the accuracy of a good run.
+/// If the accuracy of a run is lower, the run has computed something wrong. Large batches of many
+/// workers need more epochs, so the limit is far below the accuracy of a good run.
 constexpr double least_accuracy = 0.5;
 constexpr std::chrono::minutes longest_run{10};
 
@@ -92,7 +92,7 @@ struct cluster_row {
 struct cluster_measurement {
   std::string_view work;
   std::size_t batch = 0;
-  /// Names and versions.
+  /// Names and versions of the peers.
   std::vector<std::string> peers;
   std::vector<cluster_row> rows;
 };
@@ -199,7 +199,8 @@ void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
     out.hidden.push_back(hidden / (hidden + waiting));
 }
 
-/// PyTorch's ranks. A round takes about as much time as a run of troupe. Checks their losses first.
+/// Several ranks of PyTorch (DistributedDataParallel). Before the first round, their losses are
+/// checked. A round takes about as much time as a run of troupe.
 class ddp {
 public:
   ddp(const work& what, const bench_cluster_command& x)
@@ -227,8 +228,8 @@ private:
   torch_peer peer_;
 };
 
-/// TensorFlow with a parameter server and workers in processes of their own. A round trains the job
-/// of troupe's runs.
+/// TensorFlow with a parameter server and workers, each in its own process. A round trains the same
+/// job as troupe's runs.
 class tensorflow {
 public:
   tensorflow(const proto::Job& job, const bench_cluster_command& x)
@@ -328,7 +329,7 @@ cluster_measurement measure(const cluster_work& what, const bench_cluster_comman
     for (std::uint32_t i = 0; i < x.workers; ++i)
       alone.start({"--workers=1"});
     add(result.rows[options.size()], alone.wait());
-    result.rows[options.size()].hidden.clear(); // They exchange nothing with each other.
+    result.rows[options.size()].hidden.clear(); // These runs exchange nothing with each other.
     others.measure(result);
   }
   return result;

@@ -18,7 +18,8 @@ void add_python(CLI::App& sub, std::string& x, const std::string& library) {
     ->type_name("PATH");
 }
 
-/// Signals stop a benchmark, as they stop any program.
+/// Runs the command when its subcommand is parsed. Signals stop a benchmark at once, because it has
+/// no session that handles them.
 template <class Command>
 void on_call(CLI::App& sub, Command& x, std::function<int()>& action) {
   sub.callback([&x, &action] {

@@ -8,11 +8,11 @@
 
 namespace troupe::bench {
 
-/// What a program asked of a device that can hold up its work.
+/// How often a program has called functions of a device that take much time or block.
 struct device_counts {
-  /// Of device memory and of pinned memory.
+  /// Allocations of device memory and of pinned memory.
   std::size_t allocations = 0;
-  /// The host waited for an event or for a stream.
+  /// How often the host waited for an event or for a stream.
   std::size_t waits = 0;
   /// CUDA graphs that were recorded.
   std::size_t recordings = 0;
@@ -24,7 +24,7 @@ struct device_counts {
 
 device_counts operator-(const device_counts& a, const device_counts& b);
 
-/// Another device, whose calls are counted.
+/// Forwards all calls to another device, and counts them.
 class counted_device final : public cuda::device {
 public:
   explicit counted_device(std::unique_ptr<cuda::device> inner) : inner_(std::move(inner)) {}

@@ -94,8 +94,8 @@ gpu_bench_options options_of(const bench_gpu_command& x) {
   return result;
 }
 
-/// Starts the peer and ends it, because the parts before take minutes. Throws input_error, or
-/// device_error if there is no GPU.
+/// Checks early that the peer can run, because the measurements before its first use take minutes.
+/// Starts the peer and ends it again. Throws input_error, or device_error if there is no GPU.
 void check_peer(const gpu_bench_options& options) {
   cuda::open_device(options.device);
   const auto& what = gpu_works().front();

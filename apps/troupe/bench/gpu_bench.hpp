@@ -17,10 +17,10 @@
 
 namespace troupe::bench {
 
-// `troupe bench gpu`: the speed of parts of training on a GPU, relative to the limits of the GPU,
-// and of whole steps, relative to PyTorch. All times are those between events of the GPU, except
-// for workers that share it. Everything takes an opened device, so that the tests can run it on a
-// simulated one, in small sizes.
+// `troupe bench gpu` measures the speed of parts of training on a GPU, relative to the limits of
+// the GPU, and the speed of whole steps, relative to PyTorch. All times are measured between events
+// of the GPU, except for workers that share the GPU. The functions take an opened device, so that
+// the tests can run them on a simulated device, in small sizes.
 
 /// Opens a GPU by its number. Throws device_error.
 using device_opener = std::function<std::unique_ptr<cuda::device>(std::size_t)>;
@@ -34,19 +34,21 @@ struct layer_size {
   operation after = operation::end;
 };
 
-/// Large enough to fill a GPU. The tests use smaller ones.
+/// The sizes of the measured work. These are large enough to fill a GPU; the tests use smaller
+/// sizes.
 struct gpu_sizes {
   /// Parameters of an update.
   std::size_t parameters = std::size_t{256} << 20;
-  /// Elements of chains, losses and normalizations, and their columns.
+  /// Elements and columns of the matrices for chains of element-wise operations, losses and
+  /// normalizations.
   std::size_t elements = std::size_t{64} << 20;
   std::size_t columns = 1024;
   /// Elements of a plain copy.
   std::size_t copied = std::size_t{256} << 20;
   /// Inputs repeat after this many elements.
   std::size_t pattern = std::size_t{1} << 20;
-  /// Products take turns with several sets of matrices, of so many bytes together: more than any
-  /// cache of a GPU.
+  /// Products take turns with several sets of matrices. This is the total size of the sets in
+  /// bytes, more than any cache of a GPU.
   std::size_t rotated_bytes = std::size_t{512} << 20;
   std::vector<layer_size> layers = {
     {4096, 4096, 4096, dtype::float32, operation::relu},
@@ -57,10 +59,11 @@ struct gpu_sizes {
   };
 };
 
-/// Another program that trains the same works, each in its own way ("mode").
+/// Another program, such as PyTorch, that trains the same works. A mode is a way in which it runs,
+/// such as "eager".
 class training_peer {
 public:
-  /// The first steps, whose losses are compared.
+  /// Number of steps at the beginning whose losses are compared.
   static constexpr std::size_t compared_steps = 10;
 
   training_peer() = default;
@@ -69,7 +72,8 @@ public:
   virtual ~training_peer() = default;
 
   virtual std::string name() const = 0;
-  /// The seconds of these steps. If there are at most compared_steps, also the loss of each.
+  /// Makes this number of steps and returns their seconds. If there are at most compared_steps,
+  /// also returns the loss of each step.
   virtual round run(std::size_t steps) = 0;
 };
 
@@ -80,7 +84,7 @@ struct peer_unavailable : std::runtime_error {
 
 struct gpu_bench_options {
   std::size_t device = 0;
-  /// Of gpu_measures; empty: all.
+  /// Names from gpu_measures(); empty: all.
   std::vector<std::string> measures;
   gpu_rounds how;
   gpu_sizes sizes;
@@ -92,25 +96,25 @@ struct gpu_bench_options {
     make_peer;
   /// Calls all functions, each on its own thread, and returns when all have returned.
   std::function<void(std::span<const std::function<void()>>)> together;
-  /// Threads of the CPU, to check results.
+  /// Number of threads on the CPU that check results.
   std::size_t threads = 1;
 };
 
 /// "memory", "products", "training", "workers".
 std::span<const std::string_view> gpu_measures();
 
-// -- results. A fault says which result is wrong; it is empty if all are right.
+// -- results. `fault` says which result is wrong; it is empty if all results are right.
 
 /// Work that the bandwidth of the memory limits.
 struct memory_result {
   std::string what;
   std::size_t elements = 0;
-  /// Read and written in a turn, each array once.
+  /// Bytes that a turn reads and writes, if it touches each array once.
   double bytes = 0;
   statistics seconds{{0}};
   /// Bytes per second of a plain copy, in the same rounds.
   double copy_speed = 0;
-  /// Of ratio().
+  /// The expected value of ratio().
   double goal = 0;
   std::string fault = {};
 
@@ -118,12 +122,12 @@ struct memory_result {
   double ratio() const { return speed() / copy_speed; }
 };
 
-/// A dense layer beside the product alone.
+/// The time of a dense layer, compared with the time of its matrix product alone.
 struct layer_result {
   layer_size size;
   statistics seconds{{0}};
   statistics product_seconds{{0}};
-  /// Whether the product has an epilogue.
+  /// True if the product has an epilogue (it also adds the bias or computes the activation).
   bool fused = false;
   double goal = 0;
   std::string fault = {};
@@ -135,17 +139,17 @@ struct layer_result {
   double ratio() const { return product_seconds.median / seconds.median; }
 };
 
-/// Training steps beside those of a peer, in samples per second.
+/// The speed of training steps, compared with that of a peer, in samples per second.
 struct peer_result {
   std::string mode;
   std::string name;
   statistics ours{{0}};
   statistics theirs{{0}};
-  /// The largest difference between losses, relative to the first one.
+  /// The largest difference between the losses of both, relative to the first loss.
   double difference = 0;
   double goal = 0;
   std::string fault = {};
-  /// Why there are no figures; empty if there are.
+  /// The reason why there are no figures; empty if there are figures.
   std::string unavailable = {};
 
   double ratio() const { return ours.median / theirs.median; }
@@ -155,19 +159,19 @@ struct training_result {
   gpu_work what;
   /// Samples per second.
   statistics speed{{0}};
-  /// Of a round.
+  /// Number of steps in a round.
   std::size_t steps = 0;
   double first_loss = 0;
   double last_loss = 0;
-  /// Of all rounds together, after the first steps.
+  /// Calls of the device in all rounds together, without the first steps.
   device_counts counts;
-  /// As in peer_result, to the CPU.
+  /// The largest difference from the losses on the CPU, relative to the first loss.
   double difference = 0;
   std::string fault = {};
   std::vector<peer_result> peers;
 };
 
-/// Workers that share a GPU, beside one worker: samples per second of all.
+/// Samples per second of all workers that share a GPU, compared with a single worker.
 struct workers_result {
   std::string work;
   std::size_t workers = 0;
@@ -186,16 +190,16 @@ struct gpu_results {
   std::vector<layer_result> layers;
   std::vector<training_result> training;
   std::vector<workers_result> workers;
-  /// What was not measured, and why.
+  /// The measures that are missing, each with the reason.
   std::vector<std::string> missing;
 
-  /// All of them, each with the name of its measure.
+  /// The faults of all results, each with the name of its measure.
   std::vector<std::string> faults() const;
 };
 
-/// Opens the GPU and measures. If the GPU cannot do a part, or its memory is too small, this part
-/// is in gpu_results::missing. Throws device_error if it cannot be opened, and input_error for
-/// unknown names.
+/// Opens the GPU and measures. If the GPU cannot do a part, or its memory is too small for a part,
+/// gpu_results::missing has this part. Throws device_error if the GPU cannot be opened, and
+/// input_error for unknown names.
 gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& options);
 
 // -- the measures
@@ -208,7 +212,7 @@ std::vector<layer_result> measure_layers(cuda::device& gpu, const gpu_bench_opti
                                          std::vector<std::string>& missing);
 training_result measure_training(counted_device& gpu, const gpu_work& what,
                                  const gpu_bench_options& options);
-/// Two workers as in a job: each takes weights from the host and brings gradients there.
+/// Measures two workers as in a job: each copies weights from the host and gradients to the host.
 workers_result measure_workers(const device_opener& open, const gpu_work& what,
                                const gpu_bench_options& options);
 

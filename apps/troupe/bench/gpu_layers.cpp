@@ -9,7 +9,8 @@
 #include <numbers>
 #include <vector>
 
-// Dense layers (forward, bias and activation) beside plain products of the same size.
+// The speed of dense layers (forward, bias and activation), compared with plain products of the
+// same size.
 
 namespace troupe::bench {
 
@@ -65,8 +66,8 @@ double ended(operation after, double x) {
   return x;
 }
 
-/// Compares the first, a middle and the last row with sums in double. Errors: those of the sum, and
-/// the rounding of bias and result.
+/// Compares the first, a middle and the last row with sums in double. Accepts rounding errors of
+/// the sum, of the bias and of the result.
 std::string fault_of(const layer_size& size, const layer_patterns& values, const layer_set& set,
                      bool plain) {
   const bool narrow = is_narrow(size.precision);

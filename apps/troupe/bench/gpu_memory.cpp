@@ -15,7 +15,7 @@
 #include <functional>
 #include <utility>
 
-// Work that the bandwidth of the GPU's memory limits, beside plain copies.
+// The speed of work that the bandwidth of the GPU's memory limits, compared with plain copies.
 
 namespace troupe::bench {
 
@@ -25,7 +25,8 @@ constexpr double update_goal = 0.9;
 constexpr double operation_goal = 0.8;
 constexpr double epsilon = 1e-5;
 
-/// Measures work beside a copy by the driver and one by a kernel. The faster one counts.
+/// Measures work, and in the same rounds a copy by the driver and a copy by a kernel. The work is
+/// compared with the faster copy.
 class copies {
 public:
   copies(cuda::device& gpu, const gpu_bench_options& options)
@@ -53,7 +54,7 @@ public:
     return result;
   }
 
-  /// `x` has everything except for times.
+  /// Measures f, and adds the times to `x`, which has everything else.
   memory_result beside(memory_result x, const gpu_work_turn& f) const {
     const auto times = measure(f, 1);
     x.seconds = times[0];
@@ -66,7 +67,7 @@ private:
   double fastest(const std::vector<statistics>& times, std::size_t first) const {
     return bytes() / std::min(times[first].median, times[first + 1].median);
   }
-  /// Both copies.
+  /// A turn of each copy.
   std::vector<gpu_work_turn> turns() const {
     const auto where = gpu_.main_stream();
     const auto n = from_.size();
@@ -77,7 +78,7 @@ private:
               cuda::copy_rows(where, {1, n, from_.input(), n, to_.output(), n});
             }};
   }
-  /// Of f, if there is one, and of both copies.
+  /// Measures f, if there is one, and both copies.
   std::vector<statistics> measure(const gpu_work_turn& f, std::size_t first) const {
     auto all = turns();
     if (first > 0)
@@ -122,7 +123,7 @@ memory_result measure_update(cuda::device& gpu, const copies& beside, const gpu_
   here.scale = 0.5;
   update<float>(rule, here);
   memory_result result{.what = std::move(what), .elements = n, .goal = update_goal};
-  // It reads weights, gradient and state, and writes weights and state.
+  // An update reads weights, gradient and state, and writes weights and state.
   result.bytes = static_cast<double>((3 + 2 * slots) * n * sizeof(float));
   result.fault = w.differs(weights, 0, 0);
   for (std::size_t i = 0; i < slots && result.fault.empty(); ++i)
@@ -133,7 +134,7 @@ memory_result measure_update(cuda::device& gpu, const copies& beside, const gpu_
 
 // -- operations
 
-/// Errors of a result whose elements are about 1.
+/// The accepted rounding error of elements that are about 1.
 double rounding_of(dtype type) {
   return type == dtype::bfloat16 ? 1.0 / 128 : type == dtype::float16 ? 1.0 / 1024 : 2e-6;
 }
@@ -142,7 +143,7 @@ std::string name_of(std::string_view what, dtype type) {
   return fmt::format("{}, {}", what, to_string(type));
 }
 
-/// tanh(a * b + c).
+/// Measures the chain of operations tanh(a * b + c).
 memory_result measure_chain(cuda::device& gpu, const copies& beside, const gpu_sizes& size,
                             dtype type) {
   const auto n = size.elements;
@@ -248,7 +249,7 @@ struct moments {
   }
 };
 
-/// Layer normalization of rows, or its gradient.
+/// Measures the layer normalization of rows, or its gradient.
 memory_result measure_norm(cuda::device& gpu, const copies& beside, const gpu_sizes& size,
                            dtype type, bool backward) {
   const auto columns = size.columns;

@@ -112,7 +112,7 @@ bool has_peers(const gpu_results& x) {
   return false;
 }
 
-/// What was not measured, with the modes of peers.
+/// The list of measures that are missing, including the modes of peers that are not available.
 std::vector<std::string> missing_in(const gpu_results& x) {
   auto result = x.missing;
   for (const auto& r : x.training)

@@ -6,7 +6,7 @@
 
 namespace troupe::bench {
 
-/// The results as tables, with what was not measured.
+/// The results as tables, with a list of the measures that are missing.
 std::string gpu_tables(const gpu_results& x);
 
 /// The results as JSON.

@@ -14,14 +14,15 @@ namespace troupe::bench {
 std::shared_ptr<const plan> gpu_training_plan(const work& what, dtype precision, bool whole);
 
 /// Trains a work on a GPU. Weights, gradients and the optimizer's state stay there. Each step is a
-/// CUDA graph and an update. It copies its batch from pinned memory, while the step before is
-/// computed, and brings its loss.
+/// CUDA graph and an update. The batch of a step is copied from pinned memory while the previous
+/// step is computed. The loss of each step is copied to the host.
 class gpu_runner {
 public:
   /// Throws device_error if the memory of the GPU is too small.
   gpu_runner(cuda::device& gpu, const work& what, dtype precision, const material& data);
 
-  /// The seconds are those of the GPU, from the first to the last work of the steps.
+  /// Makes this number of steps. The seconds are measured on the GPU, from the beginning of the
+  /// first step to the end of the last.
   round run(std::size_t steps);
 
 private:

@@ -12,13 +12,14 @@ namespace troupe::bench {
 /// A work for `troupe bench gpu`.
 struct gpu_work {
   work what;
-  /// Of products and activations. Weights and gradients are float32.
+  /// The type of products and activations. Weights and gradients are float32.
   dtype precision = dtype::float32;
-  /// The first steps are compared with those of the CPU, with batches of this size. The CPU would
-  /// take too long for whole batches of the largest models.
+  /// The first steps are compared with the same steps on the CPU, with batches of this size. The
+  /// CPU would take too long for whole batches of the largest models.
   std::size_t checked_batch = 0;
   std::size_t checked_steps = 0;
-  /// What is expected of the speed relative to PyTorch: eager, and with CUDA graphs. 0: nothing.
+  /// The expected speed relative to PyTorch in eager mode, and to PyTorch with CUDA graphs. 0 if
+  /// nothing is expected.
   double goal_eager = 0;
   double goal_graph = 0;
 };

@@ -156,13 +156,14 @@ product_result measure_product(const product& x, const openblas& blas,
   return result;
 }
 
-// -- what memory bounds -------------------------------------------------------------------------
+// -- work that the memory limits ----------------------------------------------------------------
 
 struct stream_result {
   std::string what;
   std::size_t elements = 0;
-  /// GB/s read and written; and the same for a plain copy of the same number of bytes.
+  /// GB/s read and written.
   double bandwidth = 0;
+  /// GB/s read and written by a plain copy of the same number of bytes.
   double copy = 0;
 };
 
@@ -198,7 +199,7 @@ void measure_updates(std::size_t n, const bench_kernels_command& how,
     const auto gradient = random_floats(n, "gradient");
     std::vector<float> state(n * rule.slots());
     std::vector<float> updated(n);
-    // It reads weights, gradient and state, and writes weights and state.
+    // An update reads weights, gradient and state, and writes weights and state.
     results.push_back(
       measure_stream(fmt::format("{} update", name), n, 3 + 2 * rule.slots(), how, [&] {
         update<float>(rule, {weights, gradient, state, updated, 0.01, 1, 100});
@@ -282,7 +283,7 @@ void print_json(const std::vector<product_result>& products,
 } // namespace
 
 int run(const bench_kernels_command& x) {
-  // Tolerance for elements between -1 and 1: rounding in another order of summation.
+  // For elements between -1 and 1. Results differ because the order of summation differs.
   constexpr double tolerance = 1e-6;
   if (x.rounds == 0 || x.elements < 128)
     throw input_error{"--rounds must be at least 1, and --elements 128"};
@@ -301,7 +302,7 @@ int run(const bench_kernels_command& x) {
     }
   }
   std::vector<stream_result> streams;
-  // The first size is that of an MLP, the second is too large for any cache.
+  // The first size is that of an MLP. The second size is too large for any cache.
   for (std::size_t n : {std::size_t{235} << 10, std::size_t{x.elements}})
     measure_updates(n, x, streams);
   measure_operations(std::min(1U << 20, x.elements), x, streams);

@@ -13,7 +13,7 @@ public:
   /// For example "OpenBLAS 0.3.21, SkylakeX".
   const std::string& name() const noexcept { return name_; }
 
-  /// Like cblas_sgemm: row-major, one thread.
+  /// Calls cblas_sgemm with row-major matrices, on one thread.
   void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
                 const float* b, int ldb, float* c, int ldc) const;
 

@@ -53,7 +53,7 @@ std::vector<push_work> works_of(const bench_ps_command& x) {
     const auto length = x.bytes_per_key / sizeof(float);
     auto& one = result.emplace_back();
     one.bytes = x.keys * length * sizeof(float);
-    // A gap of one element, so that servers cannot join the ranges.
+    // There is a gap of one element between ranges, so that servers cannot join them.
     one.elements = x.keys * (length + 1);
     for (std::size_t k = 0; k < x.keys; ++k)
       one.where.push_back({k * (length + 1), k * (length + 1) + length});
@@ -79,8 +79,8 @@ store_options options_of(const bench_ps_command& x, std::size_t elements) {
   return result;
 }
 
-/// Every value after this many pushes of ones: -rate times the sum of the velocities
-/// v_k = (1 - m^k) / (1 - m).
+/// The value of every element after this number of pushes of ones: -rate times the sum of the
+/// velocities v_k = (1 - m^k) / (1 - m).
 double expected(std::uint64_t pushes) {
   const auto t = static_cast<double>(pushes);
   constexpr double m = momentum;
@@ -108,11 +108,11 @@ struct ps_measurement {
   std::size_t bytes = 0;
   /// Durations of successive round trips.
   std::vector<double> seconds;
-  /// The sum over all workers, which push without waiting for each answer.
+  /// Pushes of all workers together. For this number, workers do not wait for each answer.
   double pushes_per_second = 0;
 };
 
-/// The work of a worker with the store of one size, in parallel with all other workers. They
+/// Measures one worker with the store of one size. All workers run this at the same time and
 /// synchronize through `group`.
 ps_measurement run_worker(store_client& client, collective& group, const push_work& what,
                           std::uint32_t rounds) {
@@ -151,7 +151,7 @@ ps_measurement run_worker(store_client& client, collective& group, const push_wo
   return result;
 }
 
-/// Calls `body(rank)` in a thread per rank. Rethrows an exception of a thread.
+/// Calls `body(rank)` in a thread per rank. If threads throw, rethrows one of their exceptions.
 void in_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> problems(count);
   std::vector<std::thread> threads;

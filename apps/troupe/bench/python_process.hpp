@@ -12,8 +12,8 @@ namespace troupe::bench {
 /// /usr/bin/python3.
 std::vector<std::string> pythons(const std::string& python);
 
-/// A Python process that exchanges data with this program. It ends with this object. Its standard
-/// error is shown.
+/// A Python process that exchanges data with this program. The destructor of this object ends the
+/// process. Its standard error is shown.
 class python_process {
 public:
   /// Throws input_error if there is no such program.

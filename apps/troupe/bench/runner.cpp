@@ -98,7 +98,7 @@ double runner::step(function_ref<void(std::size_t)> on_instruction) {
   const auto result = executor_.run(arguments);
   const auto samples = static_cast<double>(what_.batch);
   ++steps_;
-  // On one thread, like a run.
+  // The update runs on one thread, like in run().
   update_arguments<float> update_of_all{weights_, gradient_, state_, weights_};
   update_of_all.rate = what_.rate;
   update_of_all.scale = 1 / samples;

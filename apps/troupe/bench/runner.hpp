@@ -36,8 +36,8 @@ struct round {
   std::vector<double> losses;
 };
 
-/// The loss and the gradients of a work, for batches of options.max_rows. Other options are for a
-/// device, such as cpu_plan_options().
+/// The plan that computes the loss and the gradients of a work, for batches of options.max_rows.
+/// The caller sets the other options for a device, for example with cpu_plan_options().
 std::shared_ptr<const plan> training_plan(const work& what, plan_options options);
 
 /// The feeds of a batch: inputs and labels.

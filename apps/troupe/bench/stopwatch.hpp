@@ -4,8 +4,8 @@
 
 namespace troupe::bench {
 
-/// The kind of time to measure: elapsed time, or the processor time of the calling thread. The
-/// latter hardly changes if other programs keep the machine busy.
+/// The kind of time to measure: elapsed time, or the processor time of the calling thread.
+/// Processor time hardly changes if other programs keep the machine busy.
 enum class passing { time, processor_time };
 
 /// Measures the seconds since its construction.

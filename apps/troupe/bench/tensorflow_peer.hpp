@@ -23,11 +23,11 @@ struct tensorflow_options {
   std::string python;
   std::uint32_t workers = 2;
   std::uint32_t seeds = 1;
-  /// The parameter server and each worker are processes, with one thread per operation. Otherwise
-  /// they are servers within one process. Before the seconds count, each worker has compiled its
-  /// steps.
+  /// If true, the parameter server and each worker are processes, with one thread per operation.
+  /// Otherwise they are servers within one process. The seconds do not include the time in which
+  /// each worker compiles its steps.
   bool processes = false;
-  /// Steps that a worker makes for each order of the coordinator.
+  /// Number of steps that a worker makes for each request of the coordinator.
   std::uint32_t steps = 1;
 };
 

@@ -16,7 +16,7 @@ struct torch_options {
   std::size_t threads = 1;
   passing how = passing::time;
   std::size_t ranks = 1;
-  /// "cpu", or "cuda:N". On a GPU, times are those between two of its events.
+  /// "cpu", or "cuda:N". On a GPU, times are measured between two events of the GPU.
   std::string device = "cpu";
   /// "eager"; on a GPU also "graph" (the step as one CUDA graph) or "compile" (torch.compile).
   std::string mode = "eager";
@@ -35,13 +35,14 @@ struct torch_unavailable : std::runtime_error {
 /// so that their spinning threads take no processor time. They end with this object.
 class torch_peer {
 public:
-  /// Throws input_error if `python` (see `pythons`) has no PyTorch, or if this has no such device;
-  /// torch_unavailable if it cannot do this work.
+  /// Throws input_error if `python` (see `pythons`) has no PyTorch, or if PyTorch cannot use the
+  /// device. Throws torch_unavailable if PyTorch cannot train this work in this mode.
   torch_peer(const std::string& python, const work& what, const material& data,
              const torch_options& options);
 
-  /// Steps that all ranks take: the seconds of the slowest rank, and the losses at rank 0. A CUDA
-  /// graph keeps the losses of up to 10 steps; of more, it has only the last one.
+  /// All ranks make this number of steps. Returns the seconds of the slowest rank, and the losses
+  /// at rank 0. With a CUDA graph, all losses are returned only if there are at most 10 steps;
+  /// otherwise only the last loss.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }

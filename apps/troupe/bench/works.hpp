@@ -10,8 +10,8 @@
 
 namespace troupe::bench {
 
-/// A model with its batch and optimizer, for `troupe bench train`. The names of its tensors are
-/// those of the equivalent PyTorch module (torch_peer.py).
+/// A model with its batch and optimizer, for `troupe bench train`. Its tensors have the same names
+/// as in the equivalent PyTorch module (torch_peer.py).
 struct work {
   std::string_view name;
   std::string_view what;
