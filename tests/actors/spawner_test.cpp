@@ -18,7 +18,8 @@ namespace troupe {
 
 namespace {
 
-/// Counts its messages, and notes its threads. The last of `most` messages settles `done`.
+/// An actor that counts its messages and notes the threads that handled them. The last of `most`
+/// messages settles `done`.
 struct counted {
   std::size_t most = 0;
   std::shared_ptr<std::vector<std::thread::id>> threads;
@@ -49,7 +50,7 @@ protected:
   }
 };
 
-/// Sends all of them at once.
+/// An actor that sends all messages at once.
 class flood : public caf::event_based_actor {
 public:
   flood(caf::actor_config& cfg, caf::actor to) : event_based_actor(cfg), to_(std::move(to)) {}
@@ -75,7 +76,7 @@ struct setting {
   caf::actor_system_config cfg;
 };
 
-/// The threads that handled the messages.
+/// Sends messages to an actor. Returns the threads that handled them.
 std::vector<std::thread::id> messages_to(const caf::actor& x, std::size_t most) {
   const counted what{most, std::make_shared<std::vector<std::thread::id>>(),
                      std::make_shared<std::promise<void>>()};
@@ -116,7 +117,7 @@ private:
 
 BOOST_AUTO_TEST_SUITE(computing_actors)
 
-// A message ends the wait, however soon it comes after the wait has begun.
+// A message ends the wait, even if it comes just after the wait has begun.
 BOOST_AUTO_TEST_CASE(do_something_while_they_wait) {
   setting x;
   const auto idle = std::make_shared<idle_wait>();
@@ -129,13 +130,13 @@ BOOST_AUTO_TEST_CASE(do_something_while_they_wait) {
       BOOST_TEST_REQUIRE(threads.size() == 1U);
       BOOST_TEST_REQUIRE((threads[0] != std::this_thread::get_id()));
       if (i % 100 == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds{1}); // The wait has begun.
+        std::this_thread::sleep_for(std::chrono::milliseconds{1}); // so that the wait has begun
     }
     caf::anon_send_exit(computing, caf::exit_reason::user_shutdown);
   }
   BOOST_TEST(idle->waits >= 10U);
   BOOST_TEST(idle->interrupts >= 10U);
-  BOOST_TEST(idle.use_count() == 1); // The actor is gone.
+  BOOST_TEST(idle.use_count() == 1); // the actor has been destroyed
 }
 
 BOOST_AUTO_TEST_CASE(wait_as_usual_without_such_a_task) {
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(brief_actors)
 
-// The actor may still be busy with its start on another thread, so this is repeated.
+// An actor may still be starting on another thread when the messages come, so this is repeated.
 BOOST_AUTO_TEST_CASE(hold_the_thread_of_the_sender_for_few_messages) {
   constexpr auto few = in_short_turns<counting_actor>::most_messages;
   setting x;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-// The second argument of in_view needs types of the type-ID block.
+// in_view takes a second argument whose type must have a CAF type ID. This header has such types.
 #include "messages/types.hpp"
 
 using namespace troupe;

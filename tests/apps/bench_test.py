@@ -1,4 +1,4 @@
-"""`troupe bench`: it measures what it reports, in little time. No test asserts a speed."""
+"""`troupe bench`: it measures what it reports, in little time. No test requires a minimum speed."""
 
 import json
 import os
@@ -144,7 +144,7 @@ class Train(Bench):
             speed = x["samples_per_second"]
             self.assertTrue(0 < speed["least"] <= speed["median"] <= speed["most"], x)
             self.assertGreaterEqual(x["steps_per_round"], 1)
-            # Ten classes at random.
+            # The loss of ten classes that are guessed at random.
             self.assertTrue(1 < x["first_loss"] < 5, x)
             self.assertTrue(0 < x["last_loss"] < 5, x)
         # The problem is convex: each step on a batch reduces its loss.
@@ -224,7 +224,7 @@ class Kernels(Bench):
 
 
 class Gpu(Bench):
-    """The measures themselves are tested on a simulated GPU (gpu_bench_test)."""
+    """`troupe bench gpu` from the outside. Its measurements are tested on a simulated GPU (gpu_bench_test)."""
 
     def built_with_cuda(self):
         done = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
@@ -312,7 +312,7 @@ class Async(Bench):
         for x in work["cells"]:
             self.assertEqual((x["workers"], x["not_finite"]), (2, 0))
             self.assertGreater(x["accuracies"][0], 0.5)
-            # They take turns.
+            # Two workers take turns, so each gradient is stale by one update.
             self.assertTrue(0.9 < x["staleness"] < 1.1, x)
             self.assertTrue(1.8 < x["speed"] <= 2, x)
             self.assertAlmostEqual(x["difference"], 100 * (x["accuracies"][0] - serial))
@@ -331,7 +331,7 @@ class Async(Bench):
                    "SYNC_PS")
         for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
-        # HOGWILD supports only SGD, and the work uses momentum.
+        # HOGWILD is left out because it supports only SGD, and this work uses momentum.
         self.assertNotIn("HOGWILD", output)
 
     def test_bad_input(self):
@@ -346,7 +346,7 @@ class Async(Bench):
             self.assertIn(said, self.run_program("async", *arguments, code=2)[1])
 
 
-# Answers like a process with PyTorch. Its sums are right or wrong.
+# Answers like a process with PyTorch that measures Gloo's all-reduce. RIGHT says whether its sums are right.
 FAKE_GLOO = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())
@@ -376,7 +376,7 @@ class AllReduce(Bench):
                     self.assertEqual(x["schedule"], "ring" if "--schedule=ring" in more else "auto")
                     time = x["microseconds"]
                     self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
-                    # 2 (R - 1) / R bytes pass per byte of the vector: here 1.
+                    # For each byte of the vector, 2 (R - 1) / R bytes travel, which is 1 here.
                     self.assertAlmostEqual(x["gib_per_second"] * time["median"] * 2**30, 1e6 * x["bytes"], delta=1)
 
     def test_table(self):
@@ -434,7 +434,7 @@ class ParameterStore(Bench):
             self.assertLessEqual(expected.items(), x.items())
             time = x["microseconds"]
             self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
-            # A push and a pull.
+            # Each round has a push and a pull, so the bytes count twice.
             self.assertAlmostEqual(x["gb_per_second"] * time["median"] * 1e3, 2 * x["bytes"], delta=1)
             self.assertGreater(x["pushes_per_second"], 0)
 
@@ -530,7 +530,7 @@ class Cluster(Bench):
                                    f"--python={path}", code=2)
         self.assertRegex(said, "cannot import tensorflow; to get TensorFlow: .*pip install tensorflow-cpu")
 
-    if "TROUPE_TENSORFLOW" in os.environ:  # A Python that has it. It is large, so CI does without.
+    if "TROUPE_TENSORFLOW" in os.environ:  # A Python that has TensorFlow. It is large, so CI does without it.
         def test_tensorflow(self):
             result, = self.results("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf",
                                    f"--python={os.environ['TROUPE_TENSORFLOW']}")

@@ -1,4 +1,4 @@
-"""Checkpoints with real processes: killed at any moment, a run continues from the newest complete one.
+"""A run with real processes is killed at any moment. It then continues from the newest complete checkpoint.
 
 TROUPE_KILLS sets how often a run is killed (default 8).
 """
@@ -133,7 +133,7 @@ class Checkpoints(TestCase):
                                                 f"--protocol={protocol}", f"--set=epochs={epochs}"), 0)
                     self.assertEqual(*(self.metrics(out)[-1]["weights_sha256"] for out in (self.out, undisturbed)))
                     shutil.rmtree(undisturbed)
-                # Also at the end of a run.
+                # A run may also have a checkpoint at its end.
                 if "CONTRIBUTE" in "".join(more):
                     self.assertGreaterEqual(self.steps()[-1], epochs * 125)
                 else:
@@ -172,7 +172,7 @@ class Checkpoints(TestCase):
         weights = self.out / "checkpoints" / "step-00000080" / "weights.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])
         refused("train", f"--job={job}", f"--resume={weights.parent}", other, says=[str(weights), "damaged"])
-        # If it is found by a search, it is skipped.
+        # If a run searches for the newest checkpoint itself, it skips a damaged one.
         process = self.start("train", f"--job={job}", f"--out={self.out}", "--resume")
         self.assert_exit(process, 0)
         self.assertIn("skipped", process.output)
@@ -187,7 +187,7 @@ class Checkpoints(TestCase):
         process = self.train(job)
         self.assert_exit(process, 2)
         self.assertIn(str(folder), process.output)
-        # A problem that cannot be detected before training begins: a broken link.
+        # A broken link is a problem that cannot be detected before training begins.
         folder.unlink()
         folder.symlink_to(self.folder / "missing" / "folder")
         (self.folder / "missing").write_text("a file, too")
@@ -198,14 +198,14 @@ class Checkpoints(TestCase):
         self.assertEqual(self.metrics(self.out)[-1]["samples"], 2 * 640)
 
     def test_killed_at_any_moment(self):
-        """Kills all processes with SIGKILL. The newest checkpoint can be read, and no step that was on disk is lost."""
+        """Kills all processes with SIGKILL. The newest checkpoint can be read, and no step is lost that was on disk."""
         print(f"seed {SEED}")
         moments = random.Random(SEED)
         job = self.job(LONG_JOB + "optimizer { kind: MOMENTUM }\ncheckpoint { every_steps: 1 keep: 2 }\n")
         last = 0
         for kill in range(KILLS):
-            # Most kills hit a single process. The second one hits a whole cluster, whose children end with the
-            # coordinator.
+            # Most kills hit a run of a single process. The second kill hits a whole cluster, whose child processes end
+            # with the coordinator.
             more = ["--processes", "--workers=2"] if kill % 4 == 1 else ["--workers=2"]
             process = self.train(job, "--resume", *more)
             self.wait_until(lambda: (self.steps() or [0])[-1] > last or not process.running(), "a new checkpoint")
@@ -218,7 +218,7 @@ class Checkpoints(TestCase):
             self.assertNotIn("skipped", process.output)
             last = self.steps()[-1]
             self.assertGreaterEqual(last, on_disk[-1])
-        # When the run continues, files that were partly written or partly removed are gone.
+        # After a resume, no partly written or partly removed files are left.
         process = self.train(job, "--resume")
         self.wait_until(lambda: self.steps()[-1] > last or not process.running(), "a new checkpoint")
         process.kill()

@@ -8,7 +8,7 @@ using namespace troupe;
 
 BOOST_AUTO_TEST_SUITE(children_of_a_run)
 
-// Only a worker that the run continued without is excused.
+// A child may end badly only if it is a worker and the run has continued without it.
 BOOST_AUTO_TEST_CASE(bad_ends) {
   const std::vector<task_name> gone{{job_kind::worker, 1}, {job_kind::worker, 12}};
   const auto problem = [&](const std::string& name, std::optional<int> code,

@@ -1,4 +1,4 @@
-"""Clusters as described by launchers for TensorFlow, and nodes that do not fit."""
+"""Clusters that launchers describe in TensorFlow's form, and nodes that do not fit into a cluster."""
 
 import json
 import os
@@ -11,7 +11,7 @@ RING_JOB = "protocol: RING\n" + QUICK_JOB
 
 
 class LaunchedTasks(TestCase):
-    """The same command starts every process. A process finds its task in TF_CONFIG."""
+    """Every process is started by the same command. It finds its task in the variable TF_CONFIG."""
 
     def setUp(self):
         super().setUp()
@@ -65,7 +65,7 @@ class LaunchedTasks(TestCase):
         self.assertEqual((end["workers"], end["samples"]), (1, 2 * 640))
 
     def start_with_evaluator(self, named):
-        """A run that continues until it is stopped, with an evaluator that has begun to evaluate."""
+        """A run that continues until it is stopped. It has an evaluator, which has already begun to evaluate."""
         job = self.file("job.textproto", LONG_JOB)
         cluster = self.addresses(chief=1, ps=1, worker=1, **({"evaluator": 1} if named else {}))
         self.others = [self.launch(cluster, role, 0, job) for role in ("ps", "worker")]
@@ -83,11 +83,11 @@ class LaunchedTasks(TestCase):
             self.assert_exit(process, 1)
 
     def test_an_evaluator(self):
-        # Some launchers include it in the cluster that the other tasks get, some do not.
+        # Some launchers name the evaluator in the cluster that the other tasks get, and some do not.
         for named in (True, False):
             with self.subTest(named=named):
                 self.start_with_evaluator(named)
-                # The run reports its results.
+                # The evaluator reports the results of the run.
                 epoch, loss = re.search(r"epoch (\d+): test loss (\S+)", self.evaluator.wait_for("test loss")).groups()
                 self.assertIn(f"test loss {loss}", self.chief.wait_for(f"epoch {epoch}/100000  loss"))
                 self.end_run()
@@ -122,7 +122,7 @@ class LaunchedTasks(TestCase):
             self.addCleanup(processes[role].kill)
         self.assert_exit(processes["evaluator"], 1)
         self.assertIn("missing.csv", processes["evaluator"].output)
-        # The others go on until they are stopped.
+        # The other tasks continue until they are stopped.
         chief = processes["chief"]
         lines = len(chief.lines)
         self.wait_until(lambda: any("test loss" in x for x in chief.lines[lines:]), "another epoch")
@@ -201,13 +201,13 @@ class Strangers(TestCase):
         self.train()
 
     def with_secret(self, name, text):
-        """The same cluster file, with a secret."""
+        """Writes the same cluster file with a secret."""
         (self.folder / "secret").write_text(text)
         (self.folder / "secret").chmod(0o600)
         return self.file(name, json.dumps({"cluster": self.addresses, "secret_file": "secret"}))
 
     def copy_with_secret(self, text):
-        """The same in a different folder, as on another machine."""
+        """Writes the same cluster file in a different folder, as on another machine."""
         folder = self.folder / "other"
         folder.mkdir(exist_ok=True)
         (folder / "secret").write_text(text)

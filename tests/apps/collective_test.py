@@ -17,7 +17,7 @@ class Collective(TestCase):
         return [f"127.0.0.1:{port}" for port in free_ports(ranks)]
 
     def start_ranks(self, ranks, schedule, transport):
-        """Processes that make all-reduces; waits until each has made some."""
+        """Starts processes that repeat all-reduces. Returns when each has completed some."""
         addresses = self.addresses(ranks)
         result = [self.start(str(rank), str(DEADLINE_MS), schedule, transport, *addresses, program=(RANK,))
                   for rank in range(ranks)]
@@ -36,7 +36,7 @@ class Collective(TestCase):
             self.assertEqual(process.output, alone.output)
 
     def assert_others_blame(self, processes, rank, code):
-        """Exit code 3, and an error with the rank, its step, and the time without messages."""
+        """Each process ends with exit code 3. Its error names the rank, its step, and the time without messages."""
         for i, process in enumerate(processes):
             if i == rank:
                 continue
@@ -61,7 +61,7 @@ class Collective(TestCase):
                 processes = self.start_ranks(3, schedule, transport)
                 processes[1].send(signal.SIGSTOP)
                 self.assert_others_blame(processes, 1, {"link lost", "timed out"})
-                # It learns about the failure when it continues.
+                # The stopped process learns about the failure when it continues.
                 processes[1].send(signal.SIGCONT)
                 self.assert_exit(processes[1], 3)
 

@@ -96,7 +96,7 @@ class Predict(Command):
             self.assertAlmostEqual(float(row["prediction"]), target, delta=0.5)
 
     def flowers(self, more="", loss="SOFTMAX_CROSS_ENTROPY", units=3, split="test: 30"):
-        """A table that is sorted by species. The species are easy to distinguish."""
+        """Writes a table that is sorted by species. The species are easy to distinguish."""
         rows = [(20 * k + i / 10, species) for k, species in enumerate(("a, b", "rose", "tulip")[:max(units, 2)])
                 for i in range(50)]
         table = self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
@@ -122,7 +122,7 @@ class Predict(Command):
         self.assertEqual(list(said[0]), ["record", "label", "prediction", "probability", "probability_a, b",
                                          "probability_rose", "probability_tulip"])
         self.assertEqual(len(said), 30)
-        # Records have their numbers from the file, and all classes occur.
+        # Records are numbered as in the file, and all classes occur.
         for row in said:
             self.assertEqual(row["label"], rows[int(row["record"])][1])
             self.assertAlmostEqual(float(row[f"probability_{row['prediction']}"]), float(row["probability"]))
@@ -135,7 +135,7 @@ class Predict(Command):
             return {float(rows[int(x["record"])][0]): float(x["probability_rose"])
                     for x in csv.DictReader(io.StringIO(self.predict("--predictions=-")[0]))}
         first = said()
-        # Some of these records, and others with a different mean.
+        # The new table has some of these records, and others with a different mean.
         rows = [x for x in rows if x[0] in first or x[0] > 43] + [(300, "rose")]
         self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
         self.job = self.file("all.textproto", re.sub(r"split {.*?}", "", pathlib.Path(self.job).read_text()))
@@ -143,7 +143,7 @@ class Predict(Command):
         again = said()
         for x, probability in first.items():
             self.assertAlmostEqual(again[x], probability, delta=1e-4)
-        # Classes in another order would have the outputs of other classes.
+        # If the classes had another order, each class would get the output of another class.
         self.file("flowers.csv", "x,species\n1,rose\n2,tulip\n3,zinnia\n")
         _, errors = self.predict("--set", "data.batch=1", code=2)
         self.assertIn('weights.safetensors: the model was trained with the classes ["a, b","rose","tulip"], '
@@ -153,7 +153,7 @@ class Predict(Command):
         table = self.file("table.csv", "x,y\n" + "".join(f"{x / 10},{3 + 2 * x / 10}\n" for x in range(60)))
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table) + "solver: EXACT")
         self.train()
-        # Records that follow a different line.
+        # The new records follow a different line.
         self.file("table.csv", "x,y\n" + "".join(f"{x},{5 - x}\n" for x in range(100, 120)))
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):
@@ -179,7 +179,7 @@ class Predict(Command):
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table)
                              .replace("MEAN_SQUARED_ERROR", "BINARY_CROSS_ENTROPY"))
         trained = self.train()
-        # Once, the target was standardized by mistake, and the loss fell below 0 without limit.
+        # A regression test: once, the target was standardized by mistake, and the loss fell below 0 without limit.
         self.assertGreater(float(value(trained, "test loss")), 0)
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):
@@ -318,7 +318,7 @@ class Check(Command):
         self.assertRegex(output, r"warning +class a has no record in test\n")
         self.assertRegex(output, r"warning +class c is 100.0 % of test, but 33.3 % of all records\n")
         self.assertIn("data.split.stratify", output)
-        # A split that is stratified already.
+        # This split is already stratified, so the advice does not appear.
         self.file("flowers.csv", "x,species\n1,größer\n2,größer\n3,b\n4,b\n5,日本\n")
         output, _ = self.check("--set", "data.split={ test: 2 stratify: true }", "--set", "data.batch=1")
         self.assertRegex(output, r"\n +class +train +test\n +b +1 +1\n +größer +1 +1\n +日本 +1 +0\n")
@@ -326,7 +326,7 @@ class Check(Command):
         self.assertEqual({len(x) for x in lines}, {len(lines[0])}, lines)
         self.assertRegex(output, r"warning +class 日本 has no record in test: it has only 1 in all\n")
         self.assertNotIn("data.split.stratify", output)
-        # No other way to draw the parts mends that.
+        # No other split can help here, so the advice does not appear.
         self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(80)) + "80,c\n")
         output, _ = self.check("--set", "data.split={ test: 20 }")
         self.assertRegex(output, r"warning +class c has no record in (train|test): it has only 1 in all\n")
@@ -336,7 +336,7 @@ class Check(Command):
         self.assertRegex(output, r"warning +draw the parts with the same share of each class \(data.split.stratify\)\n")
 
     def test_advice_about_splits(self):
-        # Nothing splits the generated digits.
+        # Generated digits are not split, so the advice does not appear.
         output, _ = self.check("--set", "data.digits.test=5", "--set", "data.batch=1")
         self.assertRegex(output, r"warning +class . has no record in test\n")
         self.assertNotIn("data.split", output)
@@ -356,7 +356,7 @@ class Check(Command):
         second, _ = self.run_program("train", f"--job={self.job}", "--workers=2", "--protocol=ring", "--processes",
                                      f"--out={self.folder / 'two'}")
         self.assertAlmostEqual(float(value(first, "test loss")), float(value(second, "test loss")), delta=1e-3)
-        # The same job, for any number of workers.
+        # The job stays the same for any number of workers.
         self.assertNotIn("another job", self.run_program(
             "predict", f"--job={self.job}", "--set", "protocol=RING",
             f"--weights={self.folder / 'four/weights.safetensors'}")[0])
@@ -381,7 +381,7 @@ class Check(Command):
             self.assertNotIn("alpha", output)
 
     def test_the_penalty_of_other_linear_models(self):
-        """C is 1 / (weight_decay N): here 1 / (0.1 * 20), and twice that for a softmax of two units."""
+        """scikit-learn's C is 1 / (weight_decay N): here 1 / (0.1 * 20), and twice that for a softmax of two units."""
         table = self.file("table.csv", "x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(20)))
         for loss, units, column, says in (
                 ("BINARY_CROSS_ENTROPY", 1, "label", "C = 0.5 of scikit-learn's LogisticRegression"),
@@ -469,7 +469,7 @@ class Check(Command):
         self.assertIn("20 per epoch", self.check("--set", "data.batch=32")[0])
 
     def test_missing_data(self):
-        # The model is shown if its shapes are known without reading the data.
+        # The model is shown if its shapes are known before the data are read.
         self.job = self.file("table.textproto", TABLE_JOB.format(path=f"{self.folder}/missing.csv"))
         output, errors = self.check(code=2)
         self.assertIn("2 parameters", output)
@@ -500,7 +500,7 @@ class CommandLine(Command):
             self.assertRegex(output, text)
 
     def test_examples_in_every_help(self):
-        """Each help shows examples, which use only existing commands and options."""
+        """The help of each command has examples. They use only existing commands and options."""
         main_help, _ = self.run_program("--help")
         self.assertIn("Examples:", main_help)
         for command in COMMANDS:
@@ -556,7 +556,7 @@ class CommandLine(Command):
                          ["torch", "tf", "gloo", "mpi", "ddp"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
-        # All options of each command, as listed in its help.
+        # Each command completes all options that its help lists.
         for command in COMMANDS:
             options = re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", self.run_program(command, "--help")[0], re.MULTILINE)
             offered = [x.rstrip("=") for x in self.complete(script, "troupe", command, "--")]
@@ -573,7 +573,7 @@ class CommandLine(Command):
 
 class Log(Command):
     def start_refusing(self, level):
-        """A coordinator that refuses a worker and gives up. It logs something at every level."""
+        """A coordinator that refuses one worker and then gives up. The tasks log something at every level."""
         cluster, _ = self.cluster(ps=1, workers=1)
         more = [f"--log-level={level}"] if level else []
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}", "--set",
@@ -589,7 +589,8 @@ class Log(Command):
 
     def test_levels(self):
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
-        # level -> texts that appear from this level on: from the coordinator, the refused worker, and the other worker.
+        # A level, and texts that appear from this level on, by: the coordinator, the refused worker, and the other
+        # worker.
         said = [("trace", 2, "step 1 of 16 samples"), ("debug", 0, "worker/0 joined from 127.0.0.1"),
                 ("warn", 0, "refused worker/0"), ("error", 1, "data.batch")]
         order = ["trace", "debug", "info", "warn", "error", "off"]
@@ -624,7 +625,7 @@ class Log(Command):
 
 class Numbers(Command):
     def test_check_and_train_agree(self):
-        """check and train agree on the number of updates and the hash of the job."""
+        """`check` and `train` report the same number of updates and the same hash of the job."""
         output, _ = self.run_program("check", f"--job={self.job}", "--set", "epochs=1")
         steps = int(re.search(r"^steps +(\d+) per epoch", output, re.MULTILINE)[1])
         self.run_program("train", f"--job={self.job}", f"--out={self.out}", "--set", "epochs=1")

@@ -1,4 +1,4 @@
-"""Wrong data: exit code 2, nothing written, and a message with the file, the record and the expected value."""
+"""Wrong data: exit code 2, no output files, and a message with the file, the record and the expected value."""
 
 import gzip
 import json
@@ -176,9 +176,9 @@ class Data(TestCase):
         job = self.file("norm.textproto", QUICK_JOB.replace(
             "layer {", "layer { dense { units: 7 } } layer { batch_norm {} } layer {", 1))
         for more, code in (([], 2), (["--set", "data.batch=2"], 0),
-                           # The batches of all workers are normalized together.
+                           # The normalization is over the batches of all workers, so one sample per worker is enough.
                            (["--set", "model.layer[1].batch_norm.sync=true", "--protocol=sync_ps", "--workers=2"], 0),
-                           # One sample has 784 numbers per channel.
+                           # A single sample has 784 numbers per channel.
                            (["--set", "model.layer[0]={ dropout { rate: 0 } }"], 0)):
             process = self.start("check", f"--job={job}", "--set", "data.batch=1", *more)
             self.assert_exit(process, code)
@@ -210,7 +210,7 @@ class Data(TestCase):
         done = subprocess.run([*own, f"{small} && exec {PROGRAM} train --job={job} --out={disk}/out"],
                               capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-        # There are 40 KiB, which is too little for two copies of 7,850 parameters.
+        # The disk has 40 KiB, which is too little for two copies of 7,850 parameters.
         for text in (f"{disk}/out has room for", "the weights take 61.3 KiB", "--out"):
             self.assertIn(text, done.stderr)
 

@@ -7,7 +7,7 @@ import signal
 
 from program import LONG_JOB, TestCase, arguments_of, children_of, run_tests
 
-# The run cannot end before a test disturbs it.
+# A long job, so that the run cannot end before a test disturbs it.
 JOB = LONG_JOB + """
 optimizer { kind: MOMENTUM }
 checkpoint { every_steps: 500 }
@@ -30,13 +30,13 @@ class Elastic(TestCase):
         self.wait_until(lambda: self.newest() > step, f"a checkpoint after step {step}")
 
     def end_soon(self):
-        """The epochs of the newest checkpoint, and two more."""
+        """Returns the epochs of the newest checkpoint plus two, so that the run ends soon."""
         manifest = self.out / f"checkpoints/step-{self.newest():08}/checkpoint.json"
         epochs = json.loads(manifest.read_text())["epoch"] + 2
         self.file("job.textproto", pathlib.Path(self.job).read_text().replace("epochs: 100000", f"epochs: {epochs}"))
 
     def assert_undisturbed(self, protocol):
-        """The weights are those of a run that nobody disturbed."""
+        """Checks that the weights are those of an undisturbed run."""
         reference = self.folder / "reference"
         self.assert_exit(self.start("train", f"--job={self.job}", f"--protocol={protocol}", "--workers=2",
                                     f"--out={reference}"), 0)
@@ -59,7 +59,7 @@ class Elastic(TestCase):
             coordinator.wait_for(f"view {view} is over")
             processes[lost] = start(*lost)
             self.wait_for_progress()
-        # One task is stopped, as when its machine is needed for something else.
+        # One task is stopped, as if its machine were needed for something else.
         processes["worker", 0].send(signal.SIGTERM)
         self.assert_exit(processes["worker", 0], 0)
         processes["worker", 0] = start("worker", 0)
@@ -80,7 +80,7 @@ class Elastic(TestCase):
         self.disturb("SYNC_PS", 1)
 
     def test_a_new_worker_joins(self):
-        """The others do not wait for it before; the run ends with the samples of all epochs."""
+        """The others do not wait for the new worker before it joins. The run ends with the samples of all epochs."""
         file, _ = self.cluster(ps=1, workers=2)
         arguments = [f"--job={self.job}", f"--out={self.out}", "--join-timeout=1", "--set", "epochs=400"]
         processes = [self.start_task("coordinator", 0, file, *arguments), self.start_task("ps", 0, file),

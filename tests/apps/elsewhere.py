@@ -11,15 +11,15 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9e3779b97f4a7c15
 
 STEPS = 10
-# Records of a step of all workers together.
+# The number of records in a step of all workers together.
 BATCH = 8
 EPOCHS = 2
 RECORDS = BATCH * STEPS // EPOCHS
 
-# Weights and outputs of both programs differ by at most this much, relative to numbers above 1.
+# The weights and outputs of both programs differ by at most this much, relative to the value if it is above 1.
 TOLERANCE = 1e-5
 
-# (protocol, workers)
+# Pairs (protocol, number of workers).
 RUNS = (("async_ps", 1), ("ring", 2))
 
 JOB = """
@@ -97,7 +97,7 @@ def batches(workers):
 
 
 def difference(found, wanted):
-    """The largest difference of two arrays, relative to numbers above 1; infinity if they cannot be compared."""
+    """The largest difference of two arrays, relative to values above 1. Infinity if they cannot be compared."""
     found, wanted = numpy.asarray(found, numpy.float64), numpy.asarray(wanted, numpy.float64)
     if found.shape != wanted.shape:
         return float("inf")
@@ -113,7 +113,7 @@ class Elsewhere(TestCase):
         self.assertEqual(done.returncode, 0, f"{arguments} said:\n{done.stdout}{done.stderr}")
 
     def train(self, onnx, x, y, rate, protocol, workers):
-        """Trains with the records x and labels y: the weights file and the exported model."""
+        """Trains with the records x and labels y. Returns the weights file and the exported model."""
         folder = pathlib.Path(self.folder)
         numpy.save(folder / "x.npy", x)
         numpy.save(folder / "y.npy", y)

@@ -1,4 +1,4 @@
-"""Early stopping, the best weights, measures of classifiers, and the learning rate in the output of a run."""
+"""Early stopping, best weights, measures of classifiers, and the learning rate, in the output of a run."""
 
 import re
 import shutil
@@ -6,7 +6,7 @@ import signal
 
 from program import LONG_JOB, QUICK_JOB, TestCase, run_tests
 
-# Evaluations get better by less than min_delta after a few epochs.
+# After a few epochs, the loss improves by less than min_delta.
 EARLY_JOB = LONG_JOB + """
 protocol: SYNC_PS
 early_stopping { patience: 3 min_delta: 0.02 }
@@ -50,7 +50,7 @@ class Evaluations(TestCase):
         tested = self.start("predict", f"--weights={self.out / 'best.safetensors'}", f"--job={job}")
         self.assert_exit(tested, 0)
         self.assertIn(f"{losses[best]:.5g}", tested.output)
-        # A resumed run continues the count.
+        # A resumed run continues to count the evaluations without improvement.
         shutil.rmtree(self.out)
         process = self.train(EARLY_JOB, "--workers=2")
         process.wait_for(f"epoch {best + 1}/")
@@ -60,7 +60,7 @@ class Evaluations(TestCase):
         again = self.metrics(self.out)[-1]
         self.assertEqual(again["best"], end["best"])
         self.assertRegex(again["ended_early"], rf"^early_stopping: .* epoch {best} \(step {best * 125}\)$")
-        # The count is complete already.
+        # The count has already reached the limit, so the run ends at once.
         process = self.train(EARLY_JOB, "--workers=2", "--resume")
         self.assert_exit(process, 0)
         self.assertIn("ended early: early_stopping", process.lines[-1])
@@ -108,7 +108,8 @@ class Evaluations(TestCase):
         self.assertIn(b"learning_rate/schedule", next(self.out.glob("events.out.tfevents.*")).read_bytes())
 
     def test_a_job_of_one_step_with_cosine(self):
-        """The rate at the middle of the only step is half of the base: weights of 0 become -0.5 * 0.1 * gradient."""
+        """The only step uses the rate at its middle, which is half of the base. So weights of 0 become -0.5 * 0.1 *
+        gradient."""
         table = self.file("table.csv", "x,y\n1,3\n-1,-1\n")
         process = self.train(f"""
             model {{ layer {{ dense {{ units: 1 weights {{ constant {{}} }} }} }} loss: MEAN_SQUARED_ERROR }}
@@ -116,7 +117,7 @@ class Evaluations(TestCase):
             learning_rate {{ base: 0.1 cosine {{ final: 0 }} }}
             epochs: 1""")
         self.assert_exit(process, 0)
-        # The mean of 2 (0 - y), and of 2 (0 - y) x: -2 and -4.
+        # The gradients are the means of 2 (0 - y) and of 2 (0 - y) x, which are -2 and -4.
         intercept, slope = re.search(r"coefficients +(\S+) +(\S+)", process.output).groups()
         self.assertEqual((float(intercept), float(slope)), (0.1, 0.2))
 

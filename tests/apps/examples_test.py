@@ -1,4 +1,4 @@
-"""The job files of apps/examples: each is checked, trains for a few steps, and tests its weights."""
+"""The job files of apps/examples. Each is checked, trains for a few steps, and tests its weights."""
 
 import json
 
@@ -8,8 +8,8 @@ EXAMPLES = SOURCE / "apps/examples"
 
 TEXT = ["data.split={ train: 4000 test: 1000 }", "data.batch=16"]
 
-# Changes that make a short run of each example: fewer records, a single epoch. An example that is not in this list
-# fails.
+# Changes that make a short run of each example: fewer records and a single epoch. An example without an entry here
+# makes the test fail.
 SHORT = {
     "a9a_logistic": [],
     "advertising": [],
@@ -45,7 +45,7 @@ class Examples(TestCase):
                 self.assert_exit(self.start("train", f"--job={path}", *changes, "--workers=2", f"--out={out}"), 0)
                 end = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
                 self.assertGreaterEqual(end["applied"], 2)
-                # A value that is not finite would be null.
+                # The file contains null in place of a value that is not finite.
                 self.assertGreater(end["test_loss"], 0)
                 predict = self.start("predict", f"--job={path}", f"--weights={out / 'weights.safetensors'}", *changes)
                 self.assert_exit(predict, 0)

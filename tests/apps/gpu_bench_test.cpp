@@ -63,7 +63,7 @@ gpu_bench_options small_options() {
                          {4, 8, 16, dtype::float16, operation::gelu},
                          {3, 5, 8, dtype::bfloat16, operation::end}};
   result.works = {small_work(), small_work(dtype::bfloat16), small_gpt_work()};
-  // The simulator takes one thread at a time.
+  // Only one thread at a time may use the simulator.
   result.together = [](std::span<const std::function<void()>> all) {
     for (const auto& f : all)
       f();
@@ -89,7 +89,8 @@ bool mentions(const std::vector<std::string>& lines, const std::string& text) {
   return std::ranges::any_of(lines, [&](const auto& x) { return has(x, text); });
 }
 
-/// Trains on the CPU. A step takes two simulated microseconds. The losses are multiplied.
+/// Trains on the CPU. A step takes two simulated microseconds. The losses are multiplied by a
+/// factor.
 class cpu_peer final : public training_peer {
 public:
   cpu_peer(const gpu_work& what, const material& data, double factor)
@@ -109,7 +110,7 @@ private:
   double factor_;
 };
 
-/// A device that computes something else.
+/// A device that computes wrong results.
 class wrong_device final : public simulated_device {
 public:
   void multiply(cuda::stream where, const cuda::product& x) override {
@@ -184,7 +185,7 @@ BOOST_AUTO_TEST_CASE(training) {
     BOOST_TEST(x.what.what.name.starts_with("small"));
     BOOST_TEST(x.speed.least > 0);
     BOOST_TEST(x.speed.least <= x.speed.median);
-    BOOST_TEST(x.last_loss < x.first_loss); // the same four batches again and again
+    BOOST_TEST(x.last_loss < x.first_loss); // every step uses the same four batches
     BOOST_TEST(x.difference <= (is_narrow(x.what.precision) ? 2e-2 : 1e-4));
     // The host waits once in each step, for the loss.
     BOOST_TEST(x.counts.allocations == 0U);
@@ -277,7 +278,8 @@ BOOST_AUTO_TEST_CASE(wrong_results_are_found) {
   BOOST_TEST(has(gpu_tables(found), "(!)"));
 }
 
-// A part that the memory does not suffice for is named; the others are measured.
+// If the memory is too small for a part of the benchmark, the output names this part. The other
+// parts are measured.
 BOOST_AUTO_TEST_CASE(too_little_memory) {
   auto options = small_options();
   options.sizes.parameters = 5000;
@@ -326,7 +328,8 @@ BOOST_AUTO_TEST_CASE(what_a_device_cannot_do) {
     device_error);
 }
 
-// The works of the command have plans for a GPU. GPT-2 has the known number of parameters.
+// The models that the command measures have plans for a GPU. GPT-2 has its known number of
+// parameters.
 BOOST_AUTO_TEST_CASE(known_works) {
   std::vector<std::string> names;
   for (const auto& x : gpu_works()) {

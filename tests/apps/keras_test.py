@@ -57,7 +57,7 @@ def lstm():
 
 
 def tagger():
-    """A class for each token."""
+    """A class for each token, by a bidirectional LSTM."""
     return on_tokens(layers.Bidirectional(layers.LSTM(6, return_sequences=True)))
 
 
@@ -115,20 +115,20 @@ def temporal():
         layers.Dense(CLASSES)])
 
 
-# Name: (model, learning rate)
+# Entries are NAME: (model, learning rate).
 MODELS = {"cnn": (cnn, 0.05), "bag": (bag, 0.1), "lstm": (lstm, 0.5), "tagger": (tagger, 0.5), "gru": (gru, 0.5),
           "gru_before": (gru_before, 0.5), "rnn": (rnn, 0.1), "transformer": (transformer, 0.1),
           "decoder": (decoder, 0.1), "unet": (unet, 0.1), "norms": (norms, 0.1), "temporal": (temporal, 0.1)}
 
 
 def in_keras_order(gates):
-    """Rows of the gates i, o, f, c of ONNX as i, f, c, o."""
+    """ONNX orders the rows of the gates as i, o, f, c. Returns them as i, f, c, o."""
     i, o, f, c = numpy.split(gates, 4)
     return numpy.concatenate([i, f, c, o])
 
 
 def readings(t):
-    """The variables of Keras that a tensor of tf2onnx may hold, by name of the form."""
+    """The variables of Keras that a tensor of tf2onnx may contain. The key names the form in which it contains them."""
     result = {"same": t}
     if t.ndim == 4:
         result["convolution"] = t.transpose(2, 3, 1, 0)
@@ -142,7 +142,7 @@ def readings(t):
 
 
 def places_of(model, tensors):
-    """For each variable, the name of the tensor of the file that has its values, and its form."""
+    """For each variable, the name of the tensor of the file that has its values, and the form of this tensor."""
     result = []
     for variable in model.trainable_variables:
         w = variable.numpy()
@@ -155,7 +155,7 @@ def places_of(model, tensors):
 
 
 def train_by_keras(model, x, y, rate, workers):
-    """SGD; workers do not matter, because no layer mixes samples."""
+    """Trains by SGD. The number of workers does not matter, because no layer mixes samples."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     for parts in batches(workers):
         records = sum(parts, [])
@@ -189,7 +189,7 @@ class Keras(Elsewhere):
         x = numbers.integers(WORDS, size=dims).astype(numpy.int32) if whole else numbers.standard_normal(dims, "f")
         y = numbers.integers(CLASSES, size=(RECORDS, *model.output_shape[1:-1]))
         model.predict(x[:2], verbose=0)
-        for w in model.weights:  # tf2onnx leaves out biases of 0.
+        for w in model.weights:  # Biases of 0 would be left out by tf2onnx.
             w.assign(w.numpy() + 0.1 * numbers.standard_normal(w.shape, "f"))
         start = model.get_weights()
         for how in ("keras", "tf2onnx"):

@@ -15,7 +15,8 @@ from program import LONG_JOB, PROGRAM, SOURCE, TestCase, free_ports, run_tests
 PAGE = (SOURCE / "apps/manual/kubernetes.md").read_text()
 IMAGE = (SOURCE / "apps/Dockerfile").read_text()
 
-# About 60 steps per epoch for the page's four workers. The run cannot end before a test disturbs it.
+# About 60 steps per epoch for the page's four workers. The job is long, so that it cannot end before a test disturbs
+# it.
 JOB = LONG_JOB + """
 optimizer { kind: MOMENTUM }
 protocol: SYNC_PS
@@ -53,14 +54,14 @@ class Kubernetes(TestCase):
         self.wait_until(lambda: self.steps() or not self.processes["chief", 0].running(), "a checkpoint")
 
     def restart(self):
-        """Starts all pods again. The job now ends soon after the newest checkpoint."""
+        """Starts all pods again. The job now ends soon after its newest checkpoint."""
         newest = self.out / f"checkpoints/step-{self.steps()[-1]:08}/checkpoint.json"
         epochs = json.loads(newest.read_text())["epoch"] + 2
         self.file("job.textproto", pathlib.Path(self.job).read_text().replace("epochs: 100000", f"epochs: {epochs}"))
         self.processes = {pod: self.start_pod(*pod) for pod in self.pods}
 
     def assert_result(self, same_weights=True):
-        """The weights are those of a run that nobody disturbed."""
+        """Checks that the weights are those of an undisturbed run."""
         for process in self.processes.values():
             self.assert_exit(process, 0)
         if not same_weights:
@@ -101,7 +102,7 @@ class Kubernetes(TestCase):
                     # An asynchronous worker may leave without a failure.
                     may_leave = role == "worker" and job != in_step
                     self.assertIn(process.wait(), (0, 1) if may_leave else (1,), process.output)
-                # The newest checkpoint has the state at the signal, with any checkpoint.every_steps.
+                # The newest checkpoint contains the state at the signal, whatever checkpoint.every_steps is.
                 step = self.steps()[-1]
                 self.assertRegex(chief.lines[-1], r"^(stopped: .*SIGTERM|failed: all workers have left).*"
                                  f"/step-{step:08} has the state, and --resume continues there$")
@@ -110,7 +111,7 @@ class Kubernetes(TestCase):
                 self.assert_result(same_weights=job == in_step)
 
     def test_image(self):
-        """The image is built with the commands of the manual, from files that exist."""
+        """The commands of the manual build the image, and the files that they copy exist."""
         runs = [x.strip() for x in re.findall(r"^RUN (.*)$", IMAGE, re.M)]
         self.assertEqual(runs[:2], ["apps/install-packages", "apps/build release troupe"])
         for command in runs[:2]:
@@ -118,12 +119,12 @@ class Kubernetes(TestCase):
             self.assertTrue((SOURCE / command.split()[0]).is_file())
         for source in re.findall(r"^COPY (?!--from)(\S+) ", IMAGE, re.M):
             self.assertTrue((SOURCE / source).exists(), source)
-        # No other packages, and one release of Debian in both stages.
+        # The image contains no other packages, and both stages use the same release of Debian.
         self.assertNotIn("apt", IMAGE)
         self.assertEqual(len({x.removesuffix("-slim") for x in re.findall(r"^FROM (\S+)", IMAGE, re.M)}), 1)
 
     def test_program_of_the_image(self):
-        """The program runs with the libraries that the image contains."""
+        """The program runs with only the libraries that the image contains."""
         command = re.search(r"^RUN (mkdir.*?[^\\])$", IMAGE, re.M | re.S)[1]
         command = command.replace("build/release/apps/troupe", shlex.quote(PROGRAM)).replace(
             "/image", shlex.quote(str(self.folder / "image")))

@@ -1,5 +1,5 @@
-"""TCP connections of a run break, again and again; a process stops for a while. The weights are those of a run that
-nothing has disturbed.
+"""The TCP connections of a run break again and again, and a process stops for a while. The weights are those of an
+undisturbed run.
 
 The processes run in their own network namespace, in which the test destroys connections (`ss -K`). TROUPE_CUTS sets how
 often it destroys all of them."""
@@ -16,7 +16,7 @@ from program import LONG_JOB, PROGRAM, TestCase, children_of, run_tests
 CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
 CUTS = int(os.environ.get("TROUPE_CUTS", "5"))
 PAUSE = 0.05  # Seconds between two cuts.
-LONG_PAUSE = 12  # Seconds; the framework gives up a connection after 10.
+LONG_PAUSE = 12  # Seconds. CAF gives up one of its own connections after 10.
 LIMIT = 100 * max(12, CUTS)  # Epochs of the longest run that is tried.
 
 
@@ -48,7 +48,7 @@ class Links(TestCase):
                 self.assertGreaterEqual(cuts, CUTS)
 
     def compare_with_cuts(self, protocol, epochs):
-        """Trains without and with cuts; the weights must be the same. Returns how often connections were cut."""
+        """Trains without and with cuts. The weights must be the same. Returns how often connections were cut."""
         self.job = self.file("job.textproto", LONG_JOB.replace("epochs: 100000", f"epochs: {epochs}"))
         calm, disturbed = f"calm_{protocol}_{epochs}", f"cut_{protocol}_{epochs}"
         choice = f"--protocol={protocol}"
@@ -78,8 +78,8 @@ class Links(TestCase):
                 self.assertRegex(run.output, "nothing was received from it|did not come back|did not answer")
 
     def test_a_pause_within_the_limit_of_the_job(self):
-        """A process is stopped for longer than the time-out of the framework's own connections. The job allows it. With
-        --transport=basp there are only those connections, so the time-out ends the run."""
+        """A process is stopped for longer than the time-out of CAF's own connections. The job allows this. With
+        --transport=basp, there are only CAF's connections, so the time-out ends the run."""
         self.job = self.file("job.textproto", LONG_JOB.replace("epochs: 100000", "epochs: 20"))
         runs = {}
         stopped = []

@@ -23,7 +23,7 @@ import zlib
 
 from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, free_ports, idx, run_tests
 
-# Packages with which Python blocks run. pytorch_test.py exports models with PyTorch.
+# Packages that Python blocks may import. pytorch_test.py exports models with PyTorch.
 PACKAGES = {"numpy"}
 
 PAGES = [SOURCE / "README.md", *sorted((SOURCE / "apps/manual").glob("*.md"))]
@@ -43,7 +43,7 @@ esac
 
 
 def blocks(text):
-    """(language, the rest of its line, text) of each fenced block."""
+    """For each fenced block: its language, the rest of its first line, and its text."""
     return re.findall(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", text, re.M | re.S)
 
 
@@ -59,7 +59,7 @@ def fields(text):
 
 
 def whole_job(text):
-    """The text, completed with fields of the base job that it leaves out."""
+    """Returns the text, completed with those fields of the base job that it does not set."""
     return "\n".join([text, *(value for name, value in BASE.items() if name not in fields(text))])
 
 
@@ -72,7 +72,7 @@ def npy(dims, values):
 
 
 def grey_png(size, value):
-    """A PNG file: a square of one grey."""
+    """A PNG file with a grey square."""
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     header = struct.pack(">IIBBBBB", size, size, 8, 0, 0, 0, 0)
@@ -133,7 +133,7 @@ class Manual(TestCase):
             (folder / "flowers" / name).mkdir(parents=True)
             for i in range(50):
                 (folder / "flowers" / name / f"{i}.png").write_bytes(grey_png(8, value + i))
-        # The arrays that arrays.py would write, if there is no NumPy.
+        # Without NumPy, these are the arrays that arrays.py would write.
         x = [(i * 7919 % 1000) / 500 - 1 for i in range(2400)]
         y = [x[4 * i] - 2 * x[4 * i + 1] + x[4 * i + 2] / 2 + 3 for i in range(600)]
         with zipfile.ZipFile(folder / "arrays.npz", "w") as archive:

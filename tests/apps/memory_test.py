@@ -1,4 +1,4 @@
-"""A limit of memory or of threads is detected before anything starts; files may be larger than memory."""
+"""A limit of memory or of threads is noticed before anything starts. A data file may be larger than memory."""
 
 import struct
 
@@ -7,7 +7,7 @@ from program import PROGRAM, QUICK_JOB, TestCase, run_tests
 
 class Memory(TestCase):
     def test_a_worker_with_too_little_memory(self):
-        # A model that needs much memory for the activations of a step with 640 records, but has hardly any parameters.
+        # A step with 640 records needs much memory for the activations of this model. The model has few parameters.
         job = self.file("wide.textproto", QUICK_JOB.replace("batch: 16", "batch: 640").replace(
             "layer {", "layer { conv2d { filters: 2000 kernel: 1 } } layer { global_average_pool {} } layer {", 1))
         cluster, _ = self.cluster(ps=1, workers=1)
@@ -39,7 +39,7 @@ class Memory(TestCase):
         text = QUICK_JOB.replace("digits { train: 640 test: 100 }", f'idx {{ images: "{images}" labels: "{labels}" }}')
         job = self.file("job.textproto", text.replace("epochs: 2", "epochs: 1"))
         self.assert_exit(self.start("train", f"--job={job}", f"--out={out}"), 0)
-        # Zeros after the images, without blocks on the disk: 627 MB.
+        # The file has zeros after the images, which take no blocks on the disk. Its size is 627 MB.
         count = 800_000
         with open(images, "r+b") as file:
             file.write(struct.pack(">IIII", 0x803, count, 28, 28))

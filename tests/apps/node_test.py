@@ -1,4 +1,4 @@
-"""`troupe node`: tasks in separate processes, started in any order. They wait for each other and end together."""
+"""`troupe node`: each task is a process. Tasks start in any order, wait for each other, and end together."""
 
 import json
 import os
@@ -16,7 +16,7 @@ class Node(TestCase):
         self.out = self.folder / "out"
 
     def run_tasks(self, tasks, cluster, protocol, pause=0.0):
-        """Starts tasks in this order and waits for all. They must end soon after the coordinator."""
+        """Starts tasks in this order and waits for all. They must end soon after the coordinator has ended."""
         processes = []
         for role, task in tasks:
             more = []
@@ -59,7 +59,7 @@ class Node(TestCase):
         self.assertRegex(line, r"\d+ s")
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
         line = coordinator.wait_for("ps/0")
-        # If the worker has not joined yet, it is listed as well.
+        # The list also contains the worker, if it has not joined yet.
         self.assertRegex(line, "waiting for .*ps/0 [(]" + re.escape(addresses["ps"][0]) + "[)]")
         self.assertRegex(line, r"for \d+ second")
         shard = self.start_task("ps", 0, cluster)

@@ -1,4 +1,4 @@
-"""`troupe train` with numbers that become NaN or infinite, and with nothing to train."""
+"""`troupe train` when numbers become NaN or infinite, and when there is nothing to train."""
 
 
 from program import IN_ONE_PROCESS, QUICK_JOB, TestCase, protocols, run_tests

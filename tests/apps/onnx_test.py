@@ -1,4 +1,4 @@
-"""Models from ONNX files and back: train, check, predict and export."""
+"""Models are read from ONNX files and exported again, with train, check, predict and export."""
 
 import json
 import pathlib
@@ -51,7 +51,7 @@ class Onnx(TestCase):
 
     def test_training_begins_with_the_weights_of_the_file(self):
         job = self.job()
-        # With such a small rate, no weight changes by a bit, except for zeros, which become tiny numbers.
+        # The rate is so small that no weight changes by a bit. Zeros are an exception: they become tiny numbers.
         still = ["--set", "learning_rate.base=1e-30"]
         for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
             with self.subTest(protocol=protocol):
@@ -78,7 +78,7 @@ class Onnx(TestCase):
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
         self.assertIn("features (batch, 1, 8, 8)", text)
-        # Continue training with a model of the exported file, starting from its weights.
+        # A second job continues to train the exported model, starting from its weights.
         again = self.job(onnx=output, name="again.textproto")
         after = self.train(again, "second", "--protocol=ring", "--set", "learning_rate.base=1e-30")
         self.assertAlmostEqual(after["test_loss"], end["test_loss"], places=5)
@@ -93,7 +93,7 @@ class Onnx(TestCase):
         narrow = self.train(job, "narrow", "--protocol=ring", "--set", "precision=BFLOAT16")
         self.assertNotEqual(narrow["weights_sha256"], wide["weights_sha256"])
         self.assertAlmostEqual(narrow["train_loss"], wide["train_loss"], delta=0.05)
-        # The file has float32, and the exported model computes in it.
+        # The file contains float32, and the exported model computes in float32.
         path = self.folder / "narrow/weights.safetensors"
         data = path.read_bytes()
         header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
@@ -115,14 +115,14 @@ class Onnx(TestCase):
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
         self.assertIn("unscaled features", text)
-        # The model takes the contents of the file. Without any normalization, it gives the same loss.
+        # The exported model takes the values of the file. Without any normalization, it gives the same loss.
         again = self.file("again.textproto", JOB.format(onnx=output, images=images, labels=labels, epochs=1))
         self.train(again, "second", "--set", "learning_rate.base=1e-30")
         for plain, what in ((again, "second"), (job, "first")):
             weights = self.folder / what / "weights.safetensors"
             shown = self.run_to_end("predict", f"--job={plain}", f"--weights={weights}")
             self.assertAlmostEqual(float(re.search(r"test loss +(\S+)", shown)[1]), end["test_loss"], delta=1e-4)
-        # Normalizing a second time would be wrong.
+        # The exported model normalizes itself, so a second normalization is refused.
         refused = self.run_to_end("check", f"--job={again}", "--set", "data.normalize.kind=STANDARDIZE", code=2)
         self.assertIn("normalizes the features itself", refused)
         header = (self.folder / "first/weights.safetensors").read_bytes()
@@ -174,7 +174,7 @@ class Onnx(TestCase):
         self.train(job, "nothing", "--set", "learning_rate.base=1e-30")
         self.train(job, "half", "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")
         before, after = (self.weights(self.folder / x / "weights.safetensors") for x in ("nothing", "half"))
-        # With this rate, biases of 0 become numbers such as 1e-31.
+        # With this rate, biases of 0 become numbers such as 1e-31, so they differ.
         moved = {name for name in before
                  if max(abs(a - b) for a, b in zip(*(memoryview(x[name]).cast("f") for x in (before, after)))) > 1e-20}
         self.assertEqual(moved, {"head.weight", "head.bias"})
@@ -199,7 +199,7 @@ class Onnx(TestCase):
         self.assertRegex(text, rf"bucket 0: gradient of parameters 0 to {parameters} is final")
         self.assertRegex(text, rf"parameters +{parameters * 4 / 1024:.1f} KiB")
         self.assertRegex(text, rf"optimizer state +{parameters * 8 / 1024:.1f} KiB")
-        # The least possible total does not include scratch space, which is most of the memory of such a small model.
+        # The least possible total leaves out scratch space, which is most of the memory of such a small model.
         self.assertRegex(text, r"all +[\d.]+ .iB, [\d.]+ times what is needed at least")
         ratio = re.search(r"activations +[\d.]+ .iB, ([\d.]+) times", text)
         self.assertLessEqual(float(ratio[1]), 1.3)
@@ -227,7 +227,7 @@ class Onnx(TestCase):
         text = self.run_to_end("operators")
         self.assertGreater(text.count("\n| `"), 100)
         page = (SOURCE / "apps/manual/onnx_operators.md").read_text()
-        # To renew it: troupe operators
+        # If this fails, replace the table by the output of: troupe operators
         self.assertEqual(page[page.index("| element by element"):].strip(), text.strip())
 
     def test_export_refuses_other_weights(self):

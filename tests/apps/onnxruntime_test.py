@@ -27,12 +27,13 @@ except ImportError as error:
 
 ONNX_TEST = os.environ.get("TROUPE_ONNX_TEST", str(SOURCE / "build/release/tests/actors/model/onnx_test"))
 
-# The operator sets that both support: onnxruntime promises the first one, `troupe operators` prints the last one.
+# The operator sets that both programs support. onnxruntime promises the first one, and `troupe operators` prints the
+# last.
 OLDEST, NEWEST = 7, 24
 
 INFINITY = float("inf")
 NAN = float("nan")
-LARGEST, SMALLEST = 3.4028235e38, 1.1754944e-38  # of the floats that are not denormal
+LARGEST, SMALLEST = 3.4028235e38, 1.1754944e-38  # of the floats without denormal numbers
 MAGNITUDES = [SMALLEST, 1e-30, 1e-9, 1e-3, 0.3, 1, 2.5, 5.9, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38, LARGEST]
 FINITE = [0.0, -0.0, *MAGNITUDES, *(-x for x in MAGNITUDES)]
 ALL = [*FINITE, INFINITY, -INFINITY, NAN]
@@ -45,7 +46,7 @@ ROWS = [[1, 2, 3], [1e30, -1e30, 0], [-INFINITY] * 3, [-INFINITY, INFINITY, 0], 
 
 
 def image(*special):
-    """(1, 2, 4, 5): small numbers, and some others in the first channel."""
+    """Shape (1, 2, 4, 5): small numbers, and some other numbers in the first channel."""
     x = (numpy.arange(40) % 11 - 4).astype(numpy.float32).reshape(1, 2, 4, 5)
     for i, value in enumerate(special):
         x[0, 0, 1 + i, 3 * i] = value
@@ -55,7 +56,7 @@ def image(*special):
 IMAGES = [image(), image(INFINITY), image(-INFINITY, 1e30), image(NAN), image(-0.0, SMALLEST), image(LARGEST, -65504),
           image(INFINITY, -INFINITY)]
 
-# onnxruntime squares the elements in float: numbers beyond 1e19 become infinite. troupe squares them in double.
+# onnxruntime squares the elements in float, so numbers beyond 1e19 become infinite. troupe squares them in double.
 MODEST_ROWS = [row for row in ROWS if not any(1e18 < abs(x) < INFINITY for x in row)]
 MODEST_IMAGES = [image(), image(INFINITY), image(NAN), image(-0.0, SMALLEST), image(65504, -65504)]
 
@@ -77,14 +78,14 @@ def truth(*numbers):
 
 
 def with_axes(opset, since, axes):
-    """The axes of a reduction: an attribute, and from operator set `since` on an input."""
+    """The axes of a reduction. They are an attribute, or an input from operator set `since` on."""
     return ({}, [whole(*axes)]) if opset >= since else ({"axes": list(axes)}, [])
 
 
 # -- cases: each function calls add(inputs, constants, **attributes) for one operator in one operator set.
 
 CASES = {}
-# Differences of less than `relative` of the result, or of less than `absolute`, are rounding.
+# Differences below `relative` of the result, or below `absolute`, are accepted as rounding errors.
 TOLERANCES = {}
 
 
@@ -97,9 +98,9 @@ def case(*operators, relative=2e-6, absolute=SMALLEST):
     return register
 
 
-# onnxruntime's sigmoid is a rational function, within 2e-5 of the result.
+# onnxruntime approximates the sigmoid by a rational function, within 2e-5 of the result.
 @case("Sigmoid", relative=2e-5, absolute=1e-7)
-@case("Erf", absolute=2 * SMALLEST)  # its quotient has a denormal numerator
+@case("Erf", absolute=2 * SMALLEST)  # onnxruntime's quotient has a denormal numerator
 @case("Abs", "Exp", "HardSwish", "Log", "Neg", "Reciprocal", "Relu", "Sign", "Softplus", "Softsign", "Sqrt",
       "Tanh")
 def of_one_number(add, operator, opset):
@@ -129,7 +130,7 @@ def clip(add, operator, opset):
             add([ALL], min=float(low), max=float(high))
         else:
             add([ALL], [low, high])
-    # If no limit is given, the standard's limit is the largest float; troupe lets infinity pass.
+    # Without a limit, the standard uses the largest float as the limit. troupe then does not clip infinity.
     for limit in LIMITS[1:-1] if opset == 13 else []:
         add([FINITE], [None, limit])
         add([FINITE], [limit])
@@ -144,13 +145,13 @@ def of_two_numbers(add, operator, opset):
         add([numpy.reshape(ALL, (-1, 1)), [[0.5]]])
     if operator in ("Max", "Min", "Sum", "Mean"):
         add([PAIRS[0]])
-        add([PAIRS[0], PAIRS[1], PAIRS[0][::-1].copy()], folds=False)  # a sum of constants is computed in double
+        add([PAIRS[0], PAIRS[1], PAIRS[0][::-1].copy()], folds=False)  # troupe adds up constants in double
 
 
 @case("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 def comparison(add, operator, opset):
     if operator == "Equal" and opset < 11:
-        return  # of floats only from 11 on
+        return  # before operator set 11, the operator takes only floats
     add(PAIRS)
     add([ALL], [0.5])
     add([ALL], [NAN])
@@ -205,7 +206,7 @@ def reduction(add, operator, opset):
             add([ROWS], constants, keepdims=keep, **attributes)
         for x in IMAGES if axes == (-1,) else []:
             add([x], constants, keepdims=keep, **attributes)
-    # All axes; here without a batch.
+    # A reduction over all axes. Here, the rows have no batch dimension.
     add([ROWS[0]], keepdims=0)
     if opset >= since:
         add([ROWS[0]], [whole()], noop_with_empty_axes=0)
@@ -289,7 +290,7 @@ def pad(add, operator, opset):
 # onnxruntime interpolates with weights in float32; in double, a sum that should be 0 is closer to 0.
 @case("Resize", "Upsample", relative=1e-4, absolute=1e-5)
 def resize(add, operator, opset):
-    # In operator set 11, both are required, and may be empty.
+    # In operator set 11, both inputs are required, but they may be empty.
     roi, scales = (numpy.zeros(0), numpy.zeros(0)) if opset == 11 else (None, None)
     for x in (image(), image(-0.0, 1e-3), image(65504)):
         for mode in ("nearest", "linear"):
@@ -303,7 +304,7 @@ def resize(add, operator, opset):
                 add([x], [roi, scales, whole(1, 2, 7, 9)], mode=mode, coordinate_transformation_mode="align_corners")
         if opset >= 11:
             add([x], [roi, [1, 1, 2, 2.5]], mode="cubic")
-    # A pixel changes only those that are computed from it.
+    # A pixel affects only the output pixels that are computed from it.
     for value in (INFINITY, -INFINITY, NAN):
         x = image(value)
         if opset >= 11:
@@ -316,7 +317,7 @@ def moves(*operators):
     return {operator: "moves elements: onnx_nodes" for operator in operators}
 
 
-# Operators that are not compared here, and where they are tested.
+# Operators that are not compared here, and the tests that cover them.
 ELSEWHERE = {
     "Erfc": "onnxruntime does not have it: onnx_extremes and kernels_test",
     "Attention": "products and softmax, which are compared here: onnx_nodes",
@@ -363,7 +364,7 @@ def put(x, mask, value):
 
 
 def reads_nan(inputs, attributes, run):
-    """Where the result depends on an element that is NaN."""
+    """True where the result depends on an element that is NaN."""
     x = inputs[0]
     low, high = (run(put(x, numpy.isnan(x), value)) for value in (-INFINITY, INFINITY))
     return low != high
@@ -374,7 +375,7 @@ def finite(inputs, attributes, run):
 
 
 def reads_only_finite(inputs, attributes, run):
-    """Where the result does not depend on elements that are infinite or NaN."""
+    """True where the result does not depend on elements that are infinite or NaN."""
     other = run(put(inputs[0], ~numpy.isfinite(inputs[0]), 1000))
     return finite(inputs, attributes, run) == other
 
@@ -399,8 +400,8 @@ class OnnxRuntime(unittest.TestCase):
 
     def add(self, operator, opset, inputs, constants=(), order=None, denormal=False, folds=True,
             **attributes):
-        """A model with one node, which has these inputs, followed by these constants; None is an empty input. `order`
-        is the order in which the node has them. Of denormal numbers, troupe makes 0."""
+        """A model with one node. The node has these inputs, followed by these constants; None is an empty input.
+        `order` is their order on the node. troupe replaces denormal numbers by 0."""
         def tensor(x):
             kind = getattr(x, "dtype", numpy.dtype(numpy.float32))
             return numpy.asarray(x, kind if kind in (bool, numpy.int64) else numpy.float32)
@@ -460,11 +461,11 @@ class OnnxRuntime(unittest.TestCase):
                 for opset in versions(operator, newest=9 if operator == "Upsample" else NEWEST):  # deprecated since 10
                     function(lambda *a, _op=operator, _set=opset, **k: self.add(_op, _set, *a, **k), operator, opset)
         self.check()
-        # An entry without a difference is out of date.
+        # An accepted difference that does not occur any more is out of date.
         self.assertEqual([x.why for x in ACCEPTED if not x.seen], [])
 
     def test_list_of_operators(self):
-        """Each supported operator is compared here, or it is said where; and since when it is supported is right."""
+        """Each supported operator is compared here, or has an entry in ELSEWHERE. Its first operator set is right."""
         done = subprocess.run([PROGRAM, "operators"], capture_output=True, text=True, check=True)
         names = re.findall(r"^\| `(\w+)` \|", done.stdout, re.M)
         self.assertGreater(len(names), 100)

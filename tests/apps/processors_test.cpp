@@ -15,8 +15,8 @@ BOOST_AUTO_TEST_CASE(each_worker_gets_its_own_if_none_are_to_spare) {
   BOOST_TEST((processors_of(2, {0, 1}) == list{0, 1}));
   BOOST_TEST((processors_of(2, {3, 8, 9}) == list{3, 8}));
   BOOST_TEST((processors_of(3, {0, 1, 2, 3, 4}) == list{0, 1, 2}));
-  BOOST_TEST(processors_of(2, {0, 1, 2, 3}).empty()); // two for each
-  BOOST_TEST(processors_of(3, {0, 1}).empty());       // too few
+  BOOST_TEST(processors_of(2, {0, 1, 2, 3}).empty()); // two processors for each process
+  BOOST_TEST(processors_of(3, {0, 1}).empty());       // there are too few processors
   BOOST_TEST(processors_of(1, {0}).empty());
   BOOST_TEST(processors_of(2, {}).empty());
 }

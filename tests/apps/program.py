@@ -18,10 +18,10 @@ import time
 import unittest
 import uuid
 
-# If a test is run by hand, without these variables, it tests the release build.
+# Without these variables, for example in a test that is run by hand, the release build is tested.
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("TROUPE_PROGRAM", str(SOURCE / "build/release/apps/troupe"))
-# A node that claims to have another version.
+# A node that claims to be of another version.
 OTHER_VERSION = os.environ.get("TROUPE_OTHER_VERSION", str(SOURCE / "build/release/tests/apps/other_version"))
 # After the first process of a run ends, all others must end within this time (seconds). It is longer for instrumented
 # programs, which are slow.
@@ -29,7 +29,8 @@ END_DEADLINE = float(os.environ.get("TROUPE_END_DEADLINE", "2"))
 os.environ.setdefault("TROUPE_DATA", str(SOURCE / "../shared/data"))
 DATA = pathlib.Path(os.environ["TROUPE_DATA"])
 
-# The exit code of a test file if nothing failed and something was skipped. CTest reports it as skipped.
+# The exit code of a test file in which nothing failed and something was skipped. CTest then reports the file as
+# skipped.
 EXIT_SKIPPED = 77
 
 # Every process ends by itself within this time, even instrumented builds on busy machines.
@@ -46,7 +47,7 @@ learning_rate { base: 0.1 }
 epochs: 2
 """
 
-# Trains until it is stopped, for tests that need a run in progress.
+# Trains until it is stopped. It is for tests that need a run in progress.
 LONG_JOB = """
 model { layer { dense { units: 64 activation: RELU } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
 data { digits { train: 2000 test: 100 } batch: 8 }
@@ -66,7 +67,7 @@ def protocols():
 
 
 class Process:
-    """A running `troupe` (or another program); its output is collected, standard output and error together."""
+    """A running `troupe` (or another program). Collects its standard output and standard error together."""
 
     def __init__(self, *arguments, name="", program=(PROGRAM,), environment=None):
         self.name = name or " ".join(arguments)
@@ -106,7 +107,7 @@ class Process:
         self._process.send_signal(number)
 
     def wait(self):
-        """The exit code; negative for the number of the signal that ended it."""
+        """The exit code. It is negative, with the number of the signal, if a signal ended the process."""
         self._waiter.join(PATIENCE)
         if self._process.returncode is None:
             self.kill()
@@ -115,7 +116,7 @@ class Process:
         return self._process.returncode
 
     def wait_for(self, text):
-        """Waits for a line that contains the text; returns the line."""
+        """Waits for a line that contains the text. Returns this line."""
         limit = time.monotonic() + PATIENCE
         with self._changed:
             while True:
@@ -187,7 +188,7 @@ def abstract_sockets_of(pid):
 
 
 def free_ports(n):
-    """Loopback ports that were free a moment ago, below the range that the system gives to connections."""
+    """Loopback ports that were free a moment ago. They are below the range that the system gives to connections."""
     ports = []
     while len(ports) < n:
         port = random.randrange(10000, 32000)
@@ -206,7 +207,7 @@ class TestCase(unittest.TestCase):
     """Gives each test a folder, and ends the processes that it started."""
 
     def setUp(self):
-        # Cleanups run in reverse order: this one is the last.
+        # Cleanups run in reverse order, so this one runs last.
         self.mark = uuid.uuid4().hex
         self.pids = []
         self.shared_before = set(SHARED_FILES.glob("*"))
@@ -236,8 +237,8 @@ class TestCase(unittest.TestCase):
         return process
 
     def leftovers(self):
-        """Processes of this test that still run, with their sockets, and files in shared memory that bear the name of
-        the program or of one of its processes."""
+        """What this test has left: its processes that still run, with their sockets, and files in shared memory whose
+        names contain the name of the program or of one of its processes."""
         processes = [f"process {pid} ({' '.join(arguments_of(pid))}) {' '.join(abstract_sockets_of(pid))}"
                      for pid in marked(self.mark)]
         ours = re.compile("troupe|" + "|".join(rf"\b{pid}\b" for pid in self.pids))

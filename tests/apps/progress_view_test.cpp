@@ -178,8 +178,8 @@ BOOST_AUTO_TEST_CASE(hidden_communication) {
 }
 
 BOOST_AUTO_TEST_CASE(the_time_left) {
-  auto view = view_of(progress(10, 4000)); // 20,000 of 80,000
-  view.add(progress(20, 6000));            // 2,000 more in 10 s
+  auto view = view_of(progress(10, 4000)); // 20,000 of 80,000 samples
+  view.add(progress(20, 6000));            // 2,000 more samples in 10 s
   BOOST_TEST(contains(view.line(), "4:50 left"));
 }
 

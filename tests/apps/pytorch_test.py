@@ -1,4 +1,4 @@
-"""Models of PyTorch 2 by its default exporter, trained here and by PyTorch, taken back as safetensors and ONNX.
+"""Models of PyTorch 2 from its default exporter. troupe and PyTorch train them. Results return as safetensors and ONNX.
 
     tests/apps/pytorch_test.py     # by a Python with torch, torchvision, onnxscript, onnxruntime and safetensors
 
@@ -32,7 +32,7 @@ CLASSES = 5
 
 
 class Transformer(nn.Module):
-    """An encoder and a decoder: the first 6 tokens are the source, the others are the beginning of the target."""
+    """An encoder and a decoder. The first 6 tokens are the source, and the others are the beginning of the target."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
 
 
 class Tagger(nn.Module):
-    """A class for each token, by a bidirectional LSTM of two layers."""
+    """Predicts a class for each token, by a bidirectional LSTM of two layers."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +62,7 @@ class Tagger(nn.Module):
 
 
 class Reader(nn.Module):
-    """Classes of texts, by the last states of a bidirectional GRU of two layers."""
+    """Predicts the class of a text, by the last states of a bidirectional GRU of two layers."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ def double_convolution(a, b):
 
 
 class UNet(nn.Module):
-    """A class for each pixel: (batch, pixels, classes)."""
+    """Predicts a class for each pixel. The output is (batch, pixels, classes)."""
 
     def __init__(self):
         super().__init__()
@@ -131,7 +131,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """The next token after each token."""
+    """Predicts the next token after each token."""
 
     def __init__(self):
         super().__init__()
@@ -200,7 +200,7 @@ class Temporal(nn.Module):
 def vision_transformer():
     result = torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=24,
                                                   mlp_dim=48, num_classes=CLASSES)
-    nn.init.normal_(result.heads.head.weight)  # It begins with zeros.
+    nn.init.normal_(result.heads.head.weight)  # These weights are 0 at first.
     return result
 
 
@@ -221,7 +221,8 @@ def labels(*shape, classes=CLASSES):
     return lambda: torch.randint(classes, (RECORDS, *shape))
 
 
-# Name: (model, records, labels, learning rate). Rounding errors move inputs of ReLU over 0, more often at high rates.
+# Entries are NAME: (model, records, labels, learning rate). Rounding errors can move an input of ReLU across 0. This
+# happens more often at high rates.
 MODELS = {
     "resnet18": (lambda: torchvision.models.resnet18(num_classes=CLASSES), images(64), labels(), 1e-5),
     "vision_transformer": (vision_transformer, images(32), labels(), 0.05),
@@ -244,7 +245,7 @@ def mean_loss(model, x, y):
 
 
 def train_by_pytorch(model, x, y, rate, workers):
-    """Each worker has its own batch statistics; running statistics follow their mean over workers."""
+    """Each worker has its own batch statistics. The running statistics follow their mean over the workers."""
     for parts in batches(workers):
         replicas = [copy.deepcopy(model) for _ in parts]
         for replica, records in zip(replicas, parts):
@@ -265,11 +266,11 @@ class PyTorch(Elsewhere):
             warnings.simplefilter("ignore")
             torch.onnx.export(model, (x,), str(path), input_names=["x"], output_names=["y"],
                               dynamic_shapes=({0: torch.export.Dim("batch")},), optimize=False)
-        model.load_state_dict(state)  # The exporter changes running statistics.
+        model.load_state_dict(state)  # This undoes the exporter's changes to running statistics.
         return path
 
     def compare(self, model, weights, exported, x):
-        """Largest differences of weights and of outputs, which come back as safetensors and as ONNX."""
+        """Returns the largest differences of the weights (from safetensors) and of the outputs (from ONNX)."""
         trained = load_file(weights)
         loaded = copy.deepcopy(model)
         missing = loaded.load_state_dict(trained, strict=False).missing_keys
@@ -282,7 +283,7 @@ class PyTorch(Elsewhere):
             wanted = loaded.eval()(x).numpy()
         session = onnxruntime.InferenceSession(str(exported), providers=["CPUExecutionProvider"])
         port = session.get_inputs()[0]
-        # Tokens are INT32 in exported files.
+        # Exported files have tokens of type INT32.
         found = session.run(None, {port.name: x.numpy().astype("i" if port.type == "tensor(int32)" else "f")})[0]
         return worst, difference(found, wanted)
 

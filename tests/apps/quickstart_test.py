@@ -1,4 +1,4 @@
-"""apps/quickstart with an existing program: its options, the files that it finds, and its output."""
+"""apps/quickstart with an existing program: its options, the data files that it finds, and its output."""
 
 import gzip
 import os

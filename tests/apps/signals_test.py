@@ -1,4 +1,4 @@
-"""Signals in the middle of a run: which processes end, how they end, and the accounts of the run."""
+"""Signals in the middle of a run: which processes end, how they end, and whether all samples are accounted for."""
 
 import contextlib
 import os
@@ -6,10 +6,11 @@ import signal
 
 from program import END_DEADLINE, LONG_JOB, TestCase, alive, arguments_of, children_of, run_tests
 
-# Numbers of epochs of a run that ends by itself. If it ends before the signal arrives, the next number is tried.
+# Numbers of epochs of a run that ends by itself. If the run ends before the signal arrives, the next number is tried.
 EPOCHS = (20, 200, 2000)
 
-# A run that evaluates for a second or more after its training. Instrumented programs are slow.
+# The evaluation after the training takes a second or more. It has fewer records for instrumented programs, which are
+# slow.
 SLOW_EVALUATION = f"""
 model {{ layer {{ dense {{ units: 2000 activation: RELU }} }} layer {{ dense {{ units: 2000 activation: RELU }} }}
         layer {{ dense {{ units: 10 }} }} loss: SOFTMAX_CROSS_ENTROPY }}
@@ -31,7 +32,7 @@ class Signals(TestCase):
         self.coordinator.wait_for("epoch 2/")
 
     def lose_a_worker(self, number, says):
-        """An asynchronous run that gets this signal during training, and finishes with half the workers."""
+        """An asynchronous run. One worker gets this signal during training, and the other worker finishes the run."""
         for self.epochs in EPOCHS:
             self.run_cluster(LONG_JOB.replace("epochs: 100000", f"epochs: {self.epochs}"), "ASYNC_PS")
             self.tasks["worker/1"].send(number)
@@ -105,12 +106,12 @@ class Signals(TestCase):
             self.assertIn("coordinator", process.output)
 
     def train(self, *more):
-        """`troupe train` of the long job, and its child processes, once it trains."""
+        """Starts `troupe train` with the long job. Returns its process and child processes when it trains."""
         job = self.file("job.textproto", LONG_JOB)
         process = self.start("train", f"--job={job}", "--workers=2", f"--out={self.folder / 'out'}", *more)
         process.wait_for("epoch 2/")
         children = []
-        with contextlib.suppress(FileNotFoundError):  # It has ended.
+        with contextlib.suppress(FileNotFoundError):  # The process may have ended.
             children = children_of(process.pid)
         return process, children
 
@@ -131,7 +132,7 @@ class Signals(TestCase):
         self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGINT")
 
     def lose_a_child(self, number, epochs):
-        """`troupe train` whose worker 1 gets this signal during training; its child processes."""
+        """Starts `troupe train`. Its worker 1 gets this signal during training. Returns the child processes."""
         process, children = self.train("--processes", "--ps=2", f"--set=epochs={epochs}")
         for x in children:
             if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
@@ -150,7 +151,7 @@ class Signals(TestCase):
         self.wait_until(lambda: not any(map(alive, children)), "children end")
 
     def test_training_goes_on_without_a_child_that_hangs(self):
-        """The job is done: it does not matter that the worker's process does not end, or ends with an error later."""
+        """The job is done. So it does not matter if the worker's process does not end, or ends later with an error."""
         for wakes in (False, True):
             with self.subTest(wakes=wakes):
                 for epochs in EPOCHS:
@@ -170,7 +171,7 @@ class Signals(TestCase):
                 self.wait_until(lambda: not any(map(alive, children)), "children end")
 
     def test_a_child_that_ends_badly_after_training(self):
-        """The last evaluation goes on for a while. The run does not give a worker up that it no longer needs."""
+        """The last evaluation takes a while. The run no longer needs its workers, so it does not give one up."""
         job = self.file("job.textproto", SLOW_EVALUATION)
         for number, end in ((signal.SIGKILL, "was killed by signal 9 (Killed)"),
                             (signal.SIGSTOP, "did not end, and was killed")):

@@ -27,7 +27,7 @@ except ImportError as error:
     print(f"skipped: {error.name} is not installed (tests/python installs scikit-learn)")
     sys.exit(EXIT_SKIPPED)
 
-# Half a point of accuracy, or of the explained variance.
+# Half a percentage point of accuracy, or of the explained variance.
 POINTS = 0.005
 FORMATS = ("csv", "npz")
 SEEDS = range(1, 9)
@@ -58,12 +58,12 @@ solver: EXACT
 
 
 class Set:
-    """A data set in random order. The first records are for training, the others for testing."""
+    """A data set in random order. The first records are for training, and the others for testing."""
 
     def __init__(self, name, test, **how):
         loaded = getattr(datasets, f"load_{name}")(**how)
         order = numpy.random.default_rng(1).permutation(len(loaded.target))
-        # troupe reads numbers as float32. Both programs get the same numbers.
+        # troupe reads numbers as float32, so both programs get numbers that are rounded to float32.
         self.x = loaded.data[order].astype(numpy.float32).astype(float)
         self.y = loaded.target[order]
         self.features = [str(x) for x in loaded.feature_names]
@@ -104,7 +104,7 @@ class ScikitLearn(TestCase):
         warnings.simplefilter("ignore", ConvergenceWarning)
 
     def train(self, job, data, *more):
-        """Trains; returns the last line of metrics.jsonl."""
+        """Trains. Returns the last line of metrics.jsonl."""
         self.job = self.file("job.textproto", job + f"data {{ {data} batch: 32 }}\n")
         process = self.start("train", f"--job={self.job}", f"--out={self.out}", "--workers=1", *more)
         self.assert_exit(process, 0)
@@ -150,7 +150,7 @@ class ScikitLearn(TestCase):
         self.compare_logistic(Set("breast_cancer", 0.4), "BINARY_CROSS_ENTROPY", 1)
 
     def test_softmax_regression_of_two_classes(self):
-        """scikit-learn has one output for two classes, so that its penalty counts twice."""
+        """scikit-learn has one output for two classes, and troupe has two. So scikit-learn's penalty counts twice."""
         self.compare_logistic(Set("breast_cancer", 0.4), "SOFTMAX_CROSS_ENTROPY", 2, decay=2)
 
     def test_logistic_regression_on_digits(self):
@@ -171,7 +171,7 @@ class ScikitLearn(TestCase):
                 self.assertGreater(statistics.mean(found), statistics.mean(references) - POINTS)
 
     def test_ridge_on_diabetes(self):
-        """Trained step by step: almost the exact solution."""
+        """Trained step by step, the weights are almost the exact solution."""
         data = Set("diabetes", 0.3, scaled=False)
         x, y = data.training
         reference = make_pipeline(StandardScaler(), Ridge(alpha=1)).fit(x, y)

@@ -1,4 +1,4 @@
-"""A process is paused in the middle of a run: the coordinator names it, and the run continues when it is resumed."""
+"""A process is paused in the middle of a run. The coordinator names it. When it is resumed, the run continues."""
 
 import signal
 

@@ -1,8 +1,8 @@
-// A server or a client of a parameter store of processes: store_pusher INDEX|client|flood
+// A server or a client of a parameter store of processes. Usage: store_pusher INDEX|client|flood
 // DEADLINE_MS automatic|tcp|basp HOST:PORT ... A client pushes ones until a server fails. With
-// `flood`, it then tries to push 10,000 times more, and prints how much its memory has grown. It
-// then repeats the unanswered pushes until this succeeds, and prints whether each push took effect
-// exactly once. All other processes run until they are killed.
+// `flood`, the client then tries to push 10,000 times more, and prints how much its memory has
+// grown. It then repeats the unanswered pushes until this succeeds, and prints whether each push
+// took effect exactly once. All other processes run until they are killed.
 
 #include "actors/store/store.hpp"
 #include "messages/configure.hpp"
@@ -30,7 +30,7 @@ troupe::payload new_ones() {
   return result;
 }
 
-/// Memory of this process that is present, with shared memory, in KiB.
+/// The resident memory of this process in KiB, including shared memory.
 long resident_kib() {
   long all = 0;
   long resident = 0;
@@ -38,9 +38,9 @@ long resident_kib() {
   return resident * (::sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/// Each attempt makes a new gradient, and some follow an attempt to connect again. Returns the
+/// Each attempt creates a new gradient. Some attempts first try to connect again. Returns the
 /// number of pushes that were accepted.
-/// @param before memory while the server still answered
+/// @param before the memory while the server still answered
 std::uint64_t flood(troupe::store_client& store, const troupe::store_client::ranges& where,
                     long before) {
   std::uint64_t accepted = 0;

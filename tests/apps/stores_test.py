@@ -11,12 +11,12 @@ PUSHER = os.environ.get("TROUPE_STORE_PUSHER", str(SOURCE / "build/release/tests
 
 DEADLINE_MS = 3000
 
-# A build with AddressSanitizer keeps memory that was freed. Here memory must not grow, so it may keep a little.
+# AddressSanitizer keeps freed memory. These tests check that memory does not grow, so it may keep only a little.
 LITTLE_KEPT = {
     "ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:" + os.environ.get("ASAN_OPTIONS", "")
 }
 
-# The client in `flood` pushes 4 GB in all. One push is 391 KiB, and the client may hold a few of them.
+# The client in `flood` pushes 4 GB in total. One push has 391 KiB, and the client may hold a few pushes.
 MOST_GROWTH_KIB = 8 << 10
 
 
@@ -42,7 +42,7 @@ class Store(TestCase):
         return server
 
     def start_all(self, transport, role="client"):
-        """Two servers, and a client that is seen to push."""
+        """Starts two servers and a client. Returns when the client has pushed."""
         addresses = self.addresses(2)
         servers = [self.start_server(x, transport, addresses) for x in range(2)]
         client = self.start(role, str(DEADLINE_MS), transport, *addresses, program=(PUSHER,), name="client",
@@ -56,7 +56,7 @@ class Store(TestCase):
                 addresses, servers, client = self.start_all(transport)
                 servers[1].send(signal.SIGKILL)
                 self.assertRegex(client.wait_for(", server 1: "), "^(link lost|timed out), server 1: server 1 at ")
-                # Its values are lost.
+                # The server starts again, but its values are lost.
                 servers[1].wait()
                 self.start_server(1, transport, addresses)
                 self.assert_exit(client, 3)
@@ -82,7 +82,7 @@ class Store(TestCase):
                 print(f"{transport}: {line}", flush=True)
                 accepted, refused, growth = map(int, re.findall(r"-?\d+", line))
                 self.assertEqual(accepted + refused, 10_000)
-                # The client is pushed back: the server's window is full.
+                # The server's window is full, so it does not accept more pushes.
                 self.assertLess(accepted, 100)
                 self.assertLess(growth, MOST_GROWTH_KIB)
                 servers[0].send(signal.SIGCONT)

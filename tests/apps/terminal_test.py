@@ -1,4 +1,5 @@
-"""The output on a terminal: a bar that is redrawn in place, notices above it, and a usable terminal at the end."""
+"""The output on a terminal. A bar is redrawn in place, notices appear above it, and at the end the terminal is
+usable."""
 
 import contextlib
 import fcntl
@@ -18,7 +19,7 @@ COLOUR = re.compile(r"\033\[[0-9;]*m")
 
 
 class Screen:
-    """The terminal functions that the program uses: characters, new lines, up, erase to the end of line or screen."""
+    """The functions of a terminal that troupe uses: characters, new lines, up, erase to the end of line or screen."""
 
     SEQUENCE = re.compile(r"\033\[([0-9;]*)([A-Za-z])")
 
@@ -149,7 +150,7 @@ class Terminal(TestCase):
         self.assertEqual(screen.column, 0)
 
     def test_killed(self):
-        # No process remains to clean up, so the cursor must always be below the bar.
+        # No other process could clean up the terminal, so the cursor must always be below the bar.
         self.start_on_terminal("train", self.job())
         self.read_until(lambda: "━" in self.text, "a bar")
         self.process.send_signal(signal.SIGKILL)

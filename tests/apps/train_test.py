@@ -1,4 +1,4 @@
-"""`troupe train`: every protocol, in one process and in several, and the files of a run."""
+"""`troupe train`: every protocol, in one process and in several processes, and the files of a run."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class Train(TestCase):
         self.assertEqual([x["epoch"] for x in lines[:-1]], [1, 2])
         self.assertTrue((out / "weights.safetensors").is_file())
         self.assertEqual(len(list(out.glob("events.out.tfevents.*"))), 1)
-        # Well-formed, and describes this run.
+        # The page is well-formed XML and describes this run.
         page = "".join(xml.etree.ElementTree.parse(out / "report.html").getroot().itertext())
         self.assertIn(lines[-1]["weights_sha256"], page)
         for file in out.glob("events.out.tfevents.*"):
@@ -46,7 +46,7 @@ class Train(TestCase):
         return end
 
     def test_protocols_in_one_process(self):
-        # 640 / 16 gradients per epoch, each in one part per shard or replica.
+        # There are 640 / 16 gradients per epoch. Each gradient has one part per shard or replica.
         for protocol in protocols():
             with self.subTest(protocol=protocol):
                 self.assertEqual(self.train(protocol, "--ps=2")["applied"], 2 * 2 * 40)
@@ -60,7 +60,7 @@ class Train(TestCase):
         allowed = sorted(os.sched_getaffinity(0))
         if len(allowed) < 2:
             self.skipTest("this test needs two processors")
-        # Two processors, so that there are none to spare for two workers.
+        # With two processors and two workers, no processor is left over.
         os.sched_setaffinity(0, allowed[:2])
         self.addCleanup(os.sched_setaffinity, 0, allowed)
         job = self.file("job.textproto", LONG_JOB)
@@ -113,7 +113,7 @@ class Train(TestCase):
         self.assertEqual((end["samples"], end["applied"]), (3 * 640, 3 * 20))
 
     def test_a_run_that_fails_exits_with_1(self):
-        # Training within a deadline of a millisecond is impossible, because the other processes have hardly started.
+        # Nobody can train within a deadline of 1 ms, because the other processes have hardly started.
         job = self.file("job.textproto", LONG_JOB)
         process = self.start("train", f"--job={job}", "--processes", "--set", "runtime.join_timeout_ms=1")
         self.assert_exit(process, 1)
@@ -143,7 +143,7 @@ class Train(TestCase):
         self.assertIn("SIGINT", page)
 
     def test_a_full_disk(self):
-        # Files of at most 24 KiB have no room for the weights, 31 KiB. This also works for root.
+        # Files have at most 24 KiB, but the weights need 31 KiB. This limit also applies to root.
         job = self.file("job.textproto", QUICK_JOB)
         out = self.folder / "out"
         process = self.start("train", f"--job={job}", f"--out={out}",

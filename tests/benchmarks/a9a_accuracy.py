@@ -19,7 +19,7 @@ GOAL = 0.848
 
 
 def train(program, folder, protocol, workers, seed):
-    """The end line of a run's metrics."""
+    """Returns the last line of a run's metrics."""
     subprocess.run([program, "train", f"--job={ROOT / 'apps/examples/a9a_logistic.textproto'}", f"--workers={workers}",
                     f"--protocol={protocol}", f"--set=seed={seed}", f"--out={folder}"], check=True,
                    stdout=subprocess.DEVNULL)

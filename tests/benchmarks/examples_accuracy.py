@@ -18,7 +18,7 @@ GOALS = {"mnist_lenet": 0.98, "digits_resnet": 0.98}
 
 
 def train(program, example, seed):
-    """The end line of a run's metrics."""
+    """Returns the last line of a run's metrics."""
     with tempfile.TemporaryDirectory() as folder:
         command = [program, "train", f"--job={ROOT / 'apps/examples' / example}.textproto", "--workers=1",
                    f"--set=seed={seed}", f"--out={folder}"]

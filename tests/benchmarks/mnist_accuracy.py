@@ -19,7 +19,7 @@ GOAL = 0.95
 
 
 def train(program, folder, protocol, processes, seed):
-    """The end line of a run's metrics."""
+    """Returns the last line of a run's metrics."""
     command = [program, "train", f"--job={ROOT / 'apps/examples/mnist_mlp.textproto'}", "--workers=2", "--ps=2",
                f"--protocol={protocol}", f"--set=seed={seed}", f"--out={folder}"]
     subprocess.run(command + ["--processes"] * processes, check=True, stdout=subprocess.DEVNULL)

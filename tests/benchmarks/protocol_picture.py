@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS = 4
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 70, 30, 30, 60
-# Where a label stands beside its point: distance right and down, and the side of the text that is at the point.
+# The place of a label relative to its point: the distance to the right and down, and the end of the text at the point.
 PLACES = {"serial, one worker": (10, -6, "start"), "ssp, staleness 4": (10, 14, "start"), "sync_ps": (10, 16, "start"),
           "local_sgd, H = 8": (10, 4, "start"), "async_ps": (-10, -8, "end"),
           "sync_ps, 1 backup, REQUEUE": (-10, 18, "end"), "local_sgd, H = 8, CONTRIBUTE": (-10, 4, "end")}
@@ -30,7 +30,8 @@ def bench(options, *more):
 
 
 def points(slow, backup):
-    """Name, samples per second of all workers relative to sync_ps, and mean accuracy in percent."""
+    """For each protocol: its name, the samples/s of all workers relative to sync_ps, and the mean accuracy in
+    percent."""
     rows = {x["protocol"]: x for x in backup["backups"]}
     reference = statistics.mean(rows["sync_ps"]["samples_per_second"])
     result = []
@@ -39,7 +40,7 @@ def points(slow, backup):
         if name in PLACES:
             result.append((name, statistics.mean(x["samples_per_second"]) / reference,
                            100 * statistics.mean(x["accuracies"])))
-    # The speed of these cells is in units of one worker's, which is that of the serial run.
+    # The table gives these speeds relative to one worker, which is the serial run.
     serial = next(speed for name, speed, _ in result if name.startswith("serial"))
     for x in slow["works"][0]["cells"]:
         if x["recipe"] == "SSP":

@@ -1,7 +1,7 @@
 // Measures how long a pull takes while its shard is idle, and while the shard is updated without a
-// pause: the reader front must not wait for the writer. Prints minimum, median, 99th percentile and
-// maximum of both, interleaved in rounds, and the ratio of the 99th percentiles. Exits with 1 if a
-// pull returned torn or old weights.
+// pause. The reader of a shard must not wait for the writer. Prints minimum, median, 99th
+// percentile and maximum of both, measured in alternating rounds, and the ratio of the 99th
+// percentiles. Exits with 1 if a pull returned old weights, or weights of several versions.
 
 #include "actors/model/job_file.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -39,7 +39,7 @@ std::shared_ptr<const job_context> big_job() {
     job, {{.dims = {width}, .labels = label_kind::targets, .label_width = width}, 1});
 }
 
-/// Makes pulls in rounds. The weights must all belong to the same version.
+/// Makes pulls in rounds. All weights of a pull must belong to the same version.
 class puller {
 public:
   puller(caf::actor_system& sys, reader_actor reader) : self_(sys), reader_(std::move(reader)) {
@@ -64,7 +64,7 @@ public:
   bool wrong() const { return wrong_; }
 
 private:
-  // Every update subtracts 1 from weights that begin at 0, so each element shows its version.
+  // Every update subtracts 1 from weights that are 0 at first, so each element shows its version.
   void check(std::uint64_t version, std::span<const float> weights) {
     const auto expected = -static_cast<float>(version);
     for (std::size_t i = 0; i < weights.size(); i += 4093)
@@ -80,7 +80,7 @@ private:
   bool wrong_ = false;
 };
 
-/// Pushes one gradient after the other, with two in transit, until it must stop.
+/// Pushes one gradient after the other until it must stop. Two gradients are always in transit.
 class pusher {
 public:
   pusher(caf::actor_system& sys, shard_actor shard, std::size_t elements)

@@ -38,7 +38,8 @@ learning_rate {{ base: 0.05 warmup_epochs: 1 cosine {{}} }}
 epochs: {EPOCHS}
 """
 
-# Sends `count` bytes to each peer and receives as many from it, `steps` times, in both directions at the same time.
+# Sends `count` bytes to each peer and receives as many bytes from it, `steps` times. Both directions run at the same
+# time.
 COPY_SERVER = """
 import socket, sys, threading
 address, peers, count, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -110,7 +111,8 @@ def address_of(host):
 
 @contextlib.contextmanager
 def shaped_hosts(rate):
-    """Makes the hosts and removes them at the end. The bridge has its own namespace: nothing else here changes."""
+    """Creates the hosts, and removes them at the end. The bridge has its own namespace, so nothing else here
+    changes."""
     bridge = name_of("bridge")
     made = []
     try:
@@ -141,7 +143,8 @@ def start(host, *words, **options):
 
 
 def train(options, name, folder):
-    """Milliseconds per step. The coordinator is on host 0, a parameter server on 1, the workers on 2 and 3."""
+    """Milliseconds per step. The coordinator is on host 0, a parameter server on host 1, the workers on hosts 2 and
+    3."""
     folder = pathlib.Path(folder)
     protocol, *fields = name.split(", ")
     protocol = protocol.upper()
@@ -165,7 +168,7 @@ def train(options, name, folder):
 
 
 def copy(_options):
-    """Milliseconds to copy the bytes that a parameter server's port carries in a step of both workers."""
+    """Milliseconds to copy the bytes that a parameter server's port carries in one step of both workers."""
     count, steps = 4 * PARAMETERS, 100
     server = start(1, sys.executable, "-c", COPY_SERVER, address_of(1), str(WORKERS), str(count), str(steps),
                    stdout=subprocess.PIPE)
@@ -184,7 +187,7 @@ def ddp(options):
 
 
 def all_reduce(options):
-    """Milliseconds of a ring over all hosts, 64 MiB."""
+    """Milliseconds of a ring all-reduce of 64 MiB over all hosts."""
     addresses = ",".join(f"{address_of(i)}:7300" for i in range(HOSTS))
     ranks = [start(i, options.program, "bench", "allreduce", f"--ranks={HOSTS}", "--sizes=64MiB", "--rounds=4",
                    "--schedule=ring", "--transport=tcp", f"--rank={i}", f"--addresses={addresses}", "--processes",

@@ -1,9 +1,11 @@
 # Functions that register tests. If the precondition of a test is missing (data, a Python package) and nothing failed,
-# the test ends with exit code 77, and CTest reports it as skipped. The output of a test does not matter.
+# the test ends with exit code 77, and CTest reports it as skipped. The text that a test prints has no influence on
+# this.
 
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
-# main() of all test programs. It knows the folders, so that the programs can be run by hand from anywhere.
+# main() of all test programs. It contains the paths of the folders, so that the programs can be run by hand from
+# anywhere.
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
 cmake_path(GET _tests PARENT_PATH _root)
 set(_troupe_suites "${_tests}/support/suites.hpp")
@@ -13,20 +15,20 @@ target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
   TROUPE_SOURCE_DIR="${_root}" TROUPE_DATA_DIR="${TROUPE_DATA}")
 target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_framework)
 
-# Options of all test programs, in which a precompiled header and its users must agree.
+# Options of all test programs. A precompiled header and the programs that use it must have the same options.
 function(_troupe_test_options name kind)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
-  # In strings and in the actor framework, g++ 12 reports overflows that do not exist.
+  # g++ 12 reports overflows in strings and in CAF that do not exist.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
-  # The code of most tests runs once, and -O3 takes half as much of the compiler's time again. The libraries have -O3.
+  # Most tests run their code once, and -O3 makes the compiler take half as long again. The tested libraries have -O3.
   if(NOT kind STREQUAL "numeric")
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()
 
-# Makes a program use headers that several programs precompile together: `numeric`, `schema` or `actors`. Parsing
-# Boost.Test takes a second per file, Protobuf two, and the actor framework four; precompiling these headers takes as
-# long as five files. An empty file owns each of them, with the options of programs.
+# Several programs share a precompiled header: `numeric`, `schema` or `actors`. This function makes a program use one.
+# Parsing Boost.Test takes a second per file, Protobuf two, and CAF four. Precompiling these headers takes as long as
+# five files. Each precompiled header belongs to an empty file with the options of programs.
 function(_troupe_precompiled name headers)
   set(owner test_precompiled_${headers})
   if(NOT TARGET ${owner})
@@ -131,8 +133,8 @@ function(_troupe_add_test name labels timeout)
   set_tests_properties("${name}" PROPERTIES SKIP_RETURN_CODE 77 LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS 2)
 endfunction()
 
-# troupe_tests_wait(NAME...) says that these tests wait for processes and time limits most of their time. CTest is given
-# two jobs per processor, and a test has two of them (PROCESSORS) unless it waits: two such tests share a processor.
+# troupe_tests_wait(NAME...) says that these tests mostly wait for processes and time limits. CTest gets two jobs per
+# processor. A test uses two of these jobs (PROCESSORS) unless it is listed here, so two listed tests share a processor.
 function(troupe_tests_wait)
   set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()

@@ -1,4 +1,4 @@
-// Tables: the first columns of the header, with all their values.
+// CSV tables. The first columns of the header are read, with all their values.
 
 #include "kernels/formats/csv.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,4 +1,4 @@
-// Decompresses the input. Then compresses it into two members, and decompresses these.
+// Decompresses the input. Then compresses the result into two gzip members, and decompresses these.
 
 #include "kernels/formats/gzip.hpp"
 #include "kernels/error.hpp"

@@ -13,7 +13,7 @@ TROUPE_FUZZ_TARGET(job, input) {
                 "a job that is written and read is the same job");
   fuzz::require(first_difference(job, job).empty(), "a job does not differ from itself");
   validate(job);
-  // A valid job has its layers in order.
+  // The layers of a valid job can be put in order.
   const auto layers = list_layers(job.model());
   for (std::size_t i = 0; i < layers.size(); ++i)
     for (const auto input : layers[i].inputs)

@@ -1,8 +1,8 @@
-// Sequences of messages from peers, for the objects that handle them. The checks are the same as in
-// the actors. The rules that the objects promise must hold.
+// Sequences of messages from peers, for the objects that handle them. Each message is first checked
+// as in the actors. The objects must then keep the rules that they promise.
 //
-// An input is a list of: kind (1 byte), size of the payload (1 byte, in floats; 255: the right
-// size), length (2 bytes, little-endian), and a Protobuf message of that length.
+// An input is a list of entries: kind (1 byte), size of the payload (1 byte, in floats; 255 means
+// the right size), length (2 bytes, little-endian), and a Protobuf message of this length.
 
 #include "actors/checkpoint/checkpoint_assembly.hpp"
 #include "actors/collective/all_reduce_part.hpp"
@@ -49,7 +49,7 @@ payload floats_of(std::size_t count) {
   return result;
 }
 
-/// The state of the tasks in a small cluster, which receives messages from peers.
+/// The state of all tasks of a small cluster. It receives messages from peers.
 class cluster {
 public:
   cluster() : ring_{{.rank = 1, .ranks = 3, .chunk_elements = 2}, {elements, 0, 4}} {
@@ -355,7 +355,8 @@ private:
     return id.worker() < workers && id.incarnation() == incarnation && problem_of(id).empty();
   }
 
-  /// False if the gradient was already decided, or if its worker is fenced off.
+  /// False if the gradient was already decided, or if its worker is fenced off (its gradients are
+  /// refused, because it was given up).
   bool decided(const proto::GradientId& id) {
     if (auto answer = journal_.find(id)) {
       fuzz::require(answer->duplicate(), "a repeated gradient is answered as a duplicate");
@@ -364,7 +365,8 @@ private:
     return !journal_.fenced(id);
   }
 
-  /// Policies with a backup worker: shard 0, and a shard that receives its choices.
+  /// Synchronous policies with a backup worker: shard 0, which chooses gradients, and another
+  /// shard, which receives these choices.
   struct shard_of_steps {
     sync_policy policy;
     std::uint64_t version = 0;
@@ -378,7 +380,7 @@ private:
 
   void make_steps() {
     for (auto& [policy, version] : steps_)
-      // As many as a StepParts can name in advance.
+      // A StepParts message can name at most this many steps in advance.
       for (int i = 0; i < 3 && policy.ready(); ++i) {
         const auto update = policy.plan({}, version++);
         fuzz::require(update.samples <= workers * batch && update.gradient.size() == elements,
@@ -448,7 +450,8 @@ void decode(cluster& to, std::string_view bytes, std::uint8_t size) {
 
 using decoder = void (*)(cluster&, std::string_view, std::uint8_t);
 
-/// Indexed by kind. Add new ones only at the end, because stored inputs contain these numbers.
+/// The index is the kind. Add new kinds only at the end, because stored inputs contain these
+/// numbers.
 constexpr decoder decoders[] = {
   decode<proto::Push>,         decode<proto::Commit>,          decode<proto::Fence>,
   decode<proto::PartialNorm>,  decode<proto::Segment>,         decode<proto::CheckpointPart>,

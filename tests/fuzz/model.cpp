@@ -1,4 +1,4 @@
-// Weights files, read for a small model.
+// Weights files, which are read for a small model.
 
 #include "actors/model/model_file.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,4 +1,4 @@
-// `--set` overrides, one per line, applied one after the other to a job.
+// `--set` overrides, one per line. They are applied to a job one after the other.
 
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t accepted_pixels = 1 << 18;
 
-/// The number of `bytes` bytes, the highest first.
+/// The value of `bytes` bytes as a number, with the highest byte first.
 std::size_t number(std::string_view x, std::size_t bytes) {
   std::size_t result = 0;
   for (const char c : x.substr(0, bytes))
@@ -26,7 +26,7 @@ bool is_large(std::string_view file) {
   if (file.starts_with("\x89PNG"))
     return file.size() < png_size + 8
       || large(number(file.substr(png_size), 4), number(file.substr(png_size + 4), 4));
-  // Any JPEG marker from SOF0 to SOF15, wherever it is.
+  // Looks for a JPEG marker from SOF0 to SOF15 at any position.
   for (std::size_t i = 0; i + 9 <= file.size(); ++i)
     if (number(file.substr(i), 2) >> 4 == 0xffc
         && large(number(file.substr(i + 5), 2), number(file.substr(i + 7), 2)))

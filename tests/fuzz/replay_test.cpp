@@ -1,5 +1,5 @@
-// Runs stored inputs of the fuzz targets, including those that once caused failures, in builds
-// without a fuzzer.
+// In builds without a fuzzer, runs the stored inputs of the fuzz targets. Some of these inputs once
+// caused failures.
 
 #include "kernels/formats/file.hpp"
 #include "tests/fuzz/target.hpp"
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(each_target_survives_its_inputs) {
   }
 }
 
-// This is longer than a fuzzer's inputs.
+// These inputs are longer than those of a fuzzer.
 BOOST_AUTO_TEST_CASE(nesting_does_not_exhaust_the_stack) {
   constexpr std::size_t depth = 500'000;
   const std::string lists = std::string(depth, '[') + std::string(depth, ']');

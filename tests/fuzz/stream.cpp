@@ -1,10 +1,10 @@
 // The bytes of a connection: records, greetings, messages, loans of shared memory and their
-// returns. The checks are those of a stream_channel. The result must not depend on how many bytes
+// returns. They are checked by a stream_channel. The result must not depend on how many bytes
 // arrive at once.
 //
-// An input is: how many bytes arrive at once (1 byte, at least 1), the descriptors that come along
-// (1 byte, two bits each: 0 none, 1 a good file, 2 a file that can shrink, 3 no memory), and the
-// bytes of the connection.
+// An input has three parts: how many bytes arrive at once (1 byte, at least 1), the descriptors
+// that arrive with them (1 byte, two bits each: 0 none, 1 a good file, 2 a file that can shrink, 3
+// no memory), and the bytes of the connection.
 
 #include "actors/link/loan_table.hpp"
 #include "actors/link/record_reader.hpp"
@@ -73,7 +73,7 @@ public:
     }
   }
 
-  /// All that has happened, as text.
+  /// Everything that has happened, as text.
   const std::string& events() const noexcept { return events_; }
 
 private:

@@ -11,8 +11,8 @@
 
 namespace troupe::fuzz {
 
-/// Handles one input. Errors for users may be thrown and are caught here; any other failure ends
-/// the process.
+/// Handles one input. Errors that are meant for users may be thrown, and are caught by the caller.
+/// Any other failure ends the process.
 using target_function = void (*)(std::span<const std::byte> input);
 
 struct target {
@@ -20,7 +20,8 @@ struct target {
   target_function run;
 };
 
-/// The targets of this program: one in a fuzzer, all in the test that runs stored inputs.
+/// The targets of this program. A fuzzer has one target. The test that runs stored inputs has all
+/// targets.
 std::vector<target>& targets();
 
 /// Runs a target on an exact copy of the input on the heap, so that a sanitizer detects reads
@@ -31,7 +32,7 @@ struct registration {
   registration(std::string name, target_function run);
 };
 
-/// Ends the process unless `ok`, because accepted input breaks a rule.
+/// Ends the process if `ok` is false, because the target accepted an input that breaks a rule.
 inline void require(bool ok, std::string_view rule) {
   if (ok)
     return;

@@ -1,4 +1,4 @@
-// TF_CONFIG: the cluster, and the task of this process in it.
+// TF_CONFIG: the cluster, and which task of it this process is.
 
 #include "actors/cluster/cluster_choice.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,4 +1,4 @@
-"""No text file contains the marks of a merge that was left unfinished."""
+"""No text file contains the marks of an unfinished merge."""
 
 import pathlib
 import re
@@ -7,14 +7,14 @@ import sys
 import tempfile
 import unittest
 
-# The lines that git writes between two versions. A line of equals signs alone can also be a heading, so it counts only
-# together with one of the others.
+# The lines that git writes between two versions. A line of equals signs can also be a heading, so it counts only if the
+# file has one of the other lines, too.
 MARKS = re.compile(rb"^(?:<{7}|\|{7}|>{7})(?: |\r?$)", re.M)
 IGNORED = {"build", "out", ".git", ".cache"}
 
 
 def tracked(root):
-    """All files of the sources. An unpacked archive has no list of them, so there all files count."""
+    """All files that git knows. An unpacked archive has no git repository, so there all files count."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, check=False)
     if listed.returncode == 0:
         return [root / x.decode() for x in listed.stdout.split(b"\0") if x]
@@ -22,7 +22,7 @@ def tracked(root):
 
 
 def conflicts(paths):
-    """"file:line" of each mark. A file with a zero byte is no text."""
+    """Returns "file:line" for each mark. A file with a zero byte is not a text file."""
     result = []
     for path in paths:
         if not path.is_file() or path.is_symlink():

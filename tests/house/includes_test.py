@@ -1,4 +1,4 @@
-"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and tests the checks."""
+"""Includes go one way: apps -> actors -> {messages, kernels}. Checks the sources, and tests the checks themselves."""
 
 import collections
 import pathlib
@@ -14,7 +14,7 @@ CAF = r"caf/"
 PROTOBUF = r"google/protobuf/|.*\.pb\.h$"
 NUMERICS = r"Eigen/|unsupported/Eigen/|cuda|cublas|thrust/|cub/"
 
-# Folder of the including file -> names that it must not include.
+# The folder of the including file, and names that its files must not include.
 FORBIDDEN = {
     "kernels": rf"{CAF}|{PROTOBUF}|(messages|actors|apps|tests)/",
     "messages": rf"{NUMERICS}|(kernels|actors|apps|tests)/",
@@ -22,11 +22,11 @@ FORBIDDEN = {
     "apps": rf"{NUMERICS}|tests/",
 }
 
-# Benchmarks measure Eigen as a peer.
+# Benchmarks compare with Eigen.
 PEERS = "apps/troupe/bench/"
 
-# Files that must not include the actor framework, neither directly nor through other headers: parsers, and policy that
-# is tested without an actor system.
+# Parsers, and policies that are tested without an actor system. These files must not include CAF, neither directly nor
+# through other headers.
 WITHOUT_CAF = (
     "actors/model/*",
     "actors/checkpoint/checkpoint.*",
@@ -91,7 +91,7 @@ def sources(root):
 
 
 def includes(path):
-    """(line number, included name) of a file."""
+    """The line number and the included name, for each #include of a file."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if match := INCLUDE.match(line):
             yield number, match[1]
@@ -129,7 +129,8 @@ def caf_violations(root):
                 yield "must not reach the actor framework: " + " -> ".join(chain)
 
 
-# A list of rows includes the folder of each row, whose files include the interface beside the list.
+# A file that lists rows includes the folder of each row. The files in these folders include the interface beside the
+# list.
 LISTS = ("actors/protocols/protocols.cpp",)
 
 
@@ -141,7 +142,7 @@ def rooms_of(path):
 
 
 def circles(root):
-    """Folders that include each other, directly or through others."""
+    """Sets of folders that include each other, directly or through other folders."""
     reached = collections.defaultdict(set)
     for path in sources(root):
         if str(path) in LISTS:
@@ -150,9 +151,10 @@ def circles(root):
             here, there = rooms_of(path), rooms_of(pathlib.Path(name))
             if not here or not there or here[-1] == there[-1]:
                 continue
-            # Two folders, or a folder and one inside it.
+            # One folder includes the other. One may be inside the other.
             reached[here[-1]].add(there[-1])
-            # The folders around them, if they differ: what is inside a folder is a part of it.
+            # The same holds for the folders around them, if these differ, because an inner folder is a part of the
+            # outer.
             if here[0] != there[0]:
                 reached[here[0]].add(there[0])
     changed = True
@@ -242,14 +244,14 @@ class Violations(unittest.TestCase):
         found = self.seen(files | {"actors/a/deep/y.hpp": '#include "actors/a/y.hpp"\n'})
         self.assertEqual(found, ["actors/a/ includes what includes it: actors/a/deep",
                                  "actors/a/deep/ includes what includes it: actors/a"])
-        # Two folders inside the same one, and a folder that reaches itself through another.
+        # Two folders inside the same folder, and a folder that includes itself through another folder.
         found = self.seen({"actors/a/b/x.hpp": '#include "actors/a/c/x.hpp"\n',
                            "actors/a/c/x.hpp": '#include "actors/a/b/x.hpp"\n'})
         self.assertEqual(len(found), 2)
         found = self.seen({"actors/a/b/x.hpp": '#include "actors/d/x.hpp"\n',
                            "actors/d/x.hpp": '#include "actors/a/x.hpp"\n'})
         self.assertEqual(len(found), 2)
-        # The list of protocols includes the folder of each.
+        # The list of protocols includes the folder of each protocol.
         self.assertEqual(self.seen({"actors/protocols/protocols.cpp": '#include "actors/protocols/ring/x.hpp"\n',
                                     "actors/protocols/ring/x.hpp": '#include "actors/protocols/protocol.hpp"\n'}), [])
 

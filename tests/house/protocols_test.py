@@ -1,4 +1,5 @@
-"""A protocol is a folder and a row of traits. All other sources ask the row: none compares a job's protocol by name."""
+"""A protocol is a folder and a row of traits. Other sources ask the row. None of them compares a job's protocol by
+name."""
 
 import pathlib
 import re
@@ -7,22 +8,22 @@ import tempfile
 import unittest
 
 FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
-# The folders of the protocols, and the table of their parts without an actor system. Tests of parsers compare parsed
-# values, so they may name protocols.
+# The folders of the protocols, and the table of those parts of a protocol that need no actor system. Tests of parsers
+# may also name protocols, because they compare parsed values.
 OWN = ("actors/protocols/", "actors/model/protocol_traits.cpp", "tests/actors/model/")
-# Files in which a protocol's name is also a role in a cluster file.
+# In these files, the name of a protocol is also a role in a cluster file.
 ROLES = {"actors/cluster/cluster_spec.cpp": {"ring"}}
 
 
 def protocols(root):
-    """The names in the schema, such as ASYNC_PS."""
+    """The names of the protocols in the schema, such as ASYNC_PS."""
     schema = (root / "messages/proto/job.proto").read_text()
     body = re.search(r"enum Protocol \{(.*?)\n\}", schema, re.S)[1]
     return [name for name in re.findall(r"^\s*(\w+) = \d+;", body, re.M) if name != "PROTOCOL_UNSET"]
 
 
 def comparison(names):
-    """An expression that finds a comparison with one of these names."""
+    """A regular expression that finds a comparison with one of these names."""
     value = r"(?:(?:troupe::)?proto::)?(?:" + "|".join(names) + r")\b"
     text = '"(?:' + "|".join([*names, *(name.lower() for name in names)]) + ')"'
     return re.compile(rf"[=!]=\s*(?:{value}|{text})|(?:{value}|{text})\s*[=!]=|\bcase\s+{value}")

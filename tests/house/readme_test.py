@@ -1,5 +1,5 @@
-"""The pages: README.md, the manual, a page per folder. Links have targets, and the C++ is part of a program that is
-compiled. Lines are short in pages and in all other files that people write."""
+"""The pages: README.md, the manual, and a page per folder. Links have targets. C++ blocks are part of a program that is
+compiled. Lines are short, in pages and in all other files that people write."""
 
 import os
 import pathlib
@@ -9,26 +9,26 @@ import tempfile
 import textwrap
 import unittest
 
-# Pages with C++ code, and the programs from which each page takes it.
+# Pages with C++ code, and the programs that contain this code.
 PROGRAMS = {
     "apps/manual/embedding.md": ("apps/examples/embedding/embedding.cpp", "apps/examples/allreduce/allreduce.cpp",
                                    "apps/examples/store/store.cpp"),
     "apps/manual/own_protocol.md": ("apps/examples/gossip/gossip.cpp",),
 }
-# The languages of fenced blocks. tests/apps/manual_test.py explains how it tests each.
+# The languages of fenced blocks. tests/apps/manual_test.py explains how each is tested.
 LANGUAGES = {"sh", "textproto", "json", "csv", "yaml", "python", "cpp", "cmake", "text"}
 LONGEST_LINE = 120
-# Files in which lines are counted: these endings, and scripts (#!).
+# Files whose lines must be short: files with these endings, and scripts (#!).
 WRITTEN = {".cmake", ".cpp", ".cu", ".hpp", ".in", ".json", ".md", ".proto", ".py", ".sh", ".textproto", ".txt",
            ".yaml", ".yml"}
-# Recorded by programs: inputs of fuzzers, results of other frameworks.
+# Files that programs wrote: inputs of fuzzers, results of other frameworks.
 RECORDED = ("tests/fuzz/corpus/**", "tests/actors/model/onnx/**/expected.txt", "**/references/*.txt")
 IGNORED_FOLDERS = {"build", "out", ".git", ".cache", "__pycache__"}
 LONGEST_README = 130
 
 
 def files(root):
-    """All files except builds and their results."""
+    """All files except builds and their outputs."""
     for folder, folders, names in os.walk(root):
         folders[:] = set(folders) - IGNORED_FOLDERS
         yield from (pathlib.Path(folder, x) for x in names)
@@ -133,7 +133,7 @@ class Readme(unittest.TestCase):
         text = "# A b\n\n[x](none.md) [y](#a-b) [z](#c)\n\n```cpp\nf();\n  g();\n```\n\n```\n[h](h.md)\n# i\n```\n"
         self.assertEqual(fenced_blocks(text), [("cpp", "f();\n  g();"), ("", "[h](h.md)\n# i")])
         self.assertEqual(anchors(text), {"a-b"})
-        # An existing page, for its folder.
+        # This page exists. Links are relative to its folder.
         page = self.root / "README.md"
         self.assertEqual(broken_links(page, text.replace("#a-b", "README.md#troupe")), ["none.md", "#c"])
 

@@ -1,6 +1,6 @@
-"""tests/run without what tests need: without options it reports this, and with --max-skipped it fails.
+"""tests/run if something is missing that tests need. Without options it reports this, and with --max-skipped it fails.
 
-tests/run runs in a folder whose other programs are stand-ins. They install, build and test nothing."""
+tests/run runs in a folder whose other programs are replaced by stand-ins, which install, build and test nothing."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ STAND_IN = """#!/bin/sh
 case ,$MISSING, in *,"{name}${{1:+ $1}}",*) exit 1 ;; esac
 {then}
 """
-# CTest's lines about skipped tests, as many as SKIPPED says.
+# Prints CTest's lines about skipped tests. SKIPPED has one word for each of them.
 CTEST = """
 while [ $# -gt 0 ]; do
   [ "$1" != --output-log ] || log=$2
@@ -55,7 +55,7 @@ class Run(unittest.TestCase):
         return done.returncode, done.stdout
 
     def of_ci(self):
-        """The options of .ci/run."""
+        """The options with which .ci/run calls tests/run."""
         command = re.search(r"^tests/run (.*)$", (self.root / ".ci/run").read_text(), re.M)[1]
         self.assertIn("--max-skipped=0", command)
         return command.split()
@@ -76,7 +76,7 @@ class Run(unittest.TestCase):
             ("", "none", f"{self.folder}/none"),
         ):
             with self.subTest(says=says):
-                # A copy of the sources without the data and without PyPI passes.
+                # In a copy of the sources without data and without PyPI, tests/run passes.
                 code, output = self.run_tests("--peers", "--release", "--fuzz", "--openblas", missing=missing,
                                               data=data)
                 self.assertEqual(code, 0, output)
@@ -90,7 +90,7 @@ class Run(unittest.TestCase):
     def test_gpu_tests_need_no_other_packages_and_no_data(self):
         code, output = self.run_tests("--gpu", missing="install-packages --tests", data="none")
         self.assertEqual(code, 1, output)
-        self.assertIn("1 tests were skipped", output)  # none may be
+        self.assertIn("1 tests were skipped", output)  # no test may be skipped
         self.assertNotIn("see above", output)
         self.assertNotIn("failed: packages", output)
 

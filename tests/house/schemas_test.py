@@ -9,9 +9,9 @@ import unittest
 
 from used_headers_test import Sources
 
-# The most sources (.cpp, tests included) that may reach the header of a schema. If a new source needs messages, raise
-# the number a little. If the number jumps, a widely used header includes a schema: declare the message instead
-# (`namespace proto { class Job; }`), or give the part that is needed its own schema, as names.proto.
+# The largest number of sources (.cpp, including tests) that may reach the header of a schema. If a new source needs
+# messages, raise the number a little. If the number jumps, a widely used header includes a schema. Then declare the
+# message instead (`namespace proto { class Job; }`), or move the needed part to its own schema, like names.proto.
 MOST = {
     "collective": 20,
     "data": 185,

@@ -1,7 +1,7 @@
 """skips_test.py SOURCE BUILD COMPILER: a test that fails is a failure, even if it prints "skipped" or skips a part. A
 test that leaves descriptors, threads or shared memory behind fails.
 
-Builds tests/house/skips, whose tests are registered like all others, and reads what CTest makes of them."""
+Builds tests/house/skips, whose tests are registered like all other tests, and reads the results that CTest reports."""
 
 import pathlib
 import re

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
-# Other projects, which use an installed copy.
+# Other projects, which use an installed copy of troupe.
 APART = ("apps/examples/", "tests/install/", "tests/house/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"')
@@ -24,7 +24,7 @@ ALGORITHMS = """adjacent_find all_of any_of binary_search clamp copy copy_if cop
 FUNCTIONS_OF_MATH = """abs ceil cos exp expm1 floor fma frexp hypot isfinite isinf isnan ldexp llround log log10 log1p
     log2 lround nextafter pow round sin sqrt tanh""".split()
 
-# Headers of the standard library, and what uses them.
+# Headers of the standard library, and the names that need them.
 STANDARD = {
     "algorithm": rf"std::(?:ranges::)?(?:{'|'.join(ALGORITHMS)})\s*[(<]",
     "array": r"std::array\b",
@@ -72,16 +72,16 @@ STANDARD = {
     "vector": r"std::vector\b",
 }
 STANDARD = {header: re.compile(names) for header, names in STANDARD.items()}
-# Headers that declare names of other headers, too.
+# Headers that also declare the names of these other headers.
 DECLARES = {"charconv": {"system_error"}, "filesystem": {"system_error"}, "fstream": {"string"}, "map": {"utility"},
             "regex": {"string"}, "sstream": {"string"}, "stdexcept": {"string"}, "string": {"string_view"},
             "system_error": {"string"}}
 
-# Types and constants that a header defines, and functions that it declares.
+# Regular expressions for the types and constants that a header defines, and for the functions that it declares.
 TYPE = re.compile(r"^(?:template\s*<[^\n]*>\s*)?(?:struct|class|enum class|enum)\s+(\w+_\w+)\b[^;(\n]*\{"
                   r"|^using (\w+_\w+) =|^inline constexpr [\w:<>, ]+ (\w+_\w+)\b", re.M)
 FUNCTION = re.compile(r"^(?!using|return|#)(?:[\w:\[\]]+(?:<[^()\n]*>)?[&*]* )+[&*]?(\w+_\w+)\(", re.M)
-# Names that a file introduces itself, declarations of classes included.
+# Names that a file introduces itself, including declarations of classes.
 OWN = re.compile(r"\b(?:struct|class|enum class|enum)\s+(\w+)|\busing (\w+) =|[\w>&*]\s+(\w+)[,()]|\b(\w+)\s*(?:=|\{)")
 USED_TYPE = re.compile(r"(?<![\w.>:])(?:troupe::)?([a-z]\w*_\w+)(?=\s+[a-z_]\w*\s*[;({=,)]|[&*]\s|\{|<|::)")
 USED_FUNCTION = re.compile(r"(?<![\w.>:])(?:troupe::)?([a-z]\w*_\w+)(?=\()")
@@ -92,7 +92,7 @@ def first_of(match):
 
 
 class Sources:
-    """The sources below a folder: their texts without comments, and what they include."""
+    """The sources below a folder: their texts without comments, and the names of the files that they include."""
 
     def __init__(self, root):
         self.includes, self.text = {}, {}
@@ -105,7 +105,7 @@ class Sources:
                     self.text[name] = COMMENT_OR_TEXT.sub('""', text)
 
     def reached(self, name):
-        """Everything that a file includes, itself or through other files."""
+        """All files that a file includes, itself or through other files."""
         result, open_ = {name}, [name]
         while open_:
             for x in self.includes.get(open_.pop(), ()):
@@ -115,7 +115,7 @@ class Sources:
         return result
 
     def homes(self, pattern):
-        """For each name that exactly one header introduces: that header."""
+        """For each name that exactly one header introduces, this header."""
         homes = collections.defaultdict(set)
         for name, text in self.text.items():
             if name.endswith(".hpp"):

@@ -1,5 +1,5 @@
-"""`cpack` makes an archive that runs without the packages of the build: all libraries come from the archive, except for
-those of the C library."""
+"""`cpack` makes an archive that runs on a machine without the packages that the build needed. All libraries come from
+the archive, except the C library."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 BUILD = pathlib.Path(os.environ["TROUPE_BUILD"])
-# Part of the C library, like the loader and the kernel's own library.
+# These belong to the C library, to the loader, or to the kernel.
 OF_THE_MACHINE = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv))\.so\.\d+$|ld-linux")
 
 JOB = """
@@ -54,7 +54,7 @@ class Bundle(unittest.TestCase):
             self.assertTrue(pathlib.Path(place).resolve().is_relative_to(self.root.resolve()), line)
             bundled += 1
         self.assertGreater(bundled, 5, listed)
-        # The loader and the C library must fit together.
+        # The archive contains no part of the C library, because it must fit the loader of the machine.
         self.assertEqual([x.name for x in (self.root / "lib").iterdir() if OF_THE_MACHINE.search(x.name)], [])
 
     def test_the_tests_for_gpus_run(self):
@@ -66,7 +66,7 @@ class Bundle(unittest.TestCase):
             if not OF_THE_MACHINE.search(name.split(" (")[0]):
                 self.assertTrue(pathlib.Path(place.split(" (")[0]).resolve().is_relative_to(self.root.resolve()), line)
         tests = self.run_there("bin/gpu_test")
-        # 77: without a GPU, they are skipped.
+        # Without a GPU, the tests are skipped, and the exit code is 77.
         self.assertIn(tests.returncode, (0, 77), tests.stdout)
         self.assertEqual(tests.returncode == 77, "skipped: " in tests.stdout)
 

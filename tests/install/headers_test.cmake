@@ -1,4 +1,4 @@
-# Installs headers of a project in the ways in which packagers do. CMAKE_DIR has troupe's modules.
+# Installs headers of a project in the ways that packagers use. CMAKE_DIR is the folder with troupe's modules.
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result OUTPUT_VARIABLE output)
@@ -8,7 +8,7 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# Headers of a project of our own, so that nothing needs to be built.
+# The headers of a small project, so that nothing needs to be built.
 file(REMOVE_RECURSE "${WORK}")
 set(one [=[#include "kernels/graph/two.hpp"
 #define LIST "a;b" // ; [brackets] \ 
@@ -36,7 +36,7 @@ function(expect_mode path expected)
   endif()
 endfunction()
 
-# A package is built below DESTDIR, by a user whose new files nobody else may read.
+# A package is built below DESTDIR. The user who builds it creates files that other users cannot read.
 configure(plain)
 run("${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage"
     sh -c "umask 077 && exec '${CMAKE_COMMAND}' --install '${WORK}/plain'")
@@ -46,11 +46,11 @@ expect_text("${installed}/actors/one.hpp" "${expected}")
 expect_mode("${installed}/actors/one.hpp" 644)
 expect_mode("${installed}/kernels/graph" 755)
 expect_mode("${installed}" 755)
-# The manifest names files as they are on the machine where the package is installed.
+# The manifest has the names of files on the machine where the package will be installed.
 expect_text("${WORK}/plain/install_manifest.txt"
             "${WORK}/prefix/include/troupe/actors/one.hpp\n${WORK}/prefix/include/troupe/kernels/graph/two.hpp")
 
-# A removed header is not installed again; unchanged ones are not written again.
+# Headers that were removed from the sources disappear. Headers that did not change are not written again.
 file(REMOVE "${WORK}/root/kernels/graph/two.hpp")
 file(REMOVE_RECURSE "${installed}/kernels")
 run("${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage" "${CMAKE_COMMAND}" --install "${WORK}/plain")
@@ -61,11 +61,11 @@ if(EXISTS "${installed}/kernels/graph/two.hpp")
   message(FATAL_ERROR "a removed header was installed")
 endif()
 
-# An absolute folder for headers, as some distributions have.
+# An absolute folder for headers, which some distributions use.
 configure(absolute "-DCMAKE_INSTALL_INCLUDEDIR=${WORK}/headers")
 run("${CMAKE_COMMAND}" --install "${WORK}/absolute")
 expect_text("${WORK}/headers/troupe/actors/one.hpp" "${expected}")
-# The prefix that is given at installation counts.
+# The prefix that is given at installation is used, not the configured one.
 configure(later)
 run("${CMAKE_COMMAND}" --install "${WORK}/later" --prefix "${WORK}/elsewhere")
 expect_text("${WORK}/elsewhere/include/troupe/actors/one.hpp" "${expected}")

@@ -11,7 +11,7 @@ endfunction()
 file(REMOVE_RECURSE "${WORK}")
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix")
 
-# All headers are below include/troupe, and they include each other by these names.
+# All headers are in include/troupe, and they include each other by their names below this folder.
 file(GLOB include_folders RELATIVE "${WORK}/prefix/include" "${WORK}/prefix/include/*")
 if(NOT include_folders STREQUAL "troupe")
   message(FATAL_ERROR "expected include/troupe alone, got ${include_folders}")
@@ -50,7 +50,7 @@ set(flags "")
 if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")
 endif()
-# Configures, builds and runs a project with one program of the same name.
+# Configures, builds and runs a project whose only program has the same name as the project.
 function(use_package name source)
   run("${CMAKE_COMMAND}" -S "${source}" -B "${WORK}/${name}" -G "${GENERATOR}"
       "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
@@ -61,7 +61,7 @@ function(use_package name source)
   run("${WORK}/${name}/${name}")
 endfunction()
 use_package(foreign "${SOURCE}")
-# The example, as it was installed.
+# The example in the form in which it was installed.
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
 use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")

@@ -12,10 +12,10 @@
 
 namespace troupe::test {
 
-// The numeric test kit.
+// Functions for tests of numbers.
 
-/// Seed of all random test data: TROUPE_SEED, otherwise a fixed seed. Printed when it is first
-/// used.
+/// The seed of all random test data: TROUPE_SEED, or a fixed seed if it is not set. It is printed
+/// when it is first used.
 std::uint64_t seed();
 
 /// Fails unless |actual - expected| <= atol + rtol |expected| for all elements. NaN and infinity
@@ -25,7 +25,7 @@ void check_close(std::span<const double> actual, std::span<const double> expecte
 void check_close(std::span<const float> actual, std::span<const double> expected, double rtol,
                  double atol, const std::string& what);
 
-/// True if both have the same bits, including NaNs.
+/// True if all bits are the same, including the bits of NaNs.
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
 /// Normal random numbers, away from zero, that float represents exactly.
@@ -34,8 +34,8 @@ std::vector<double> random_values(std::size_t n, std::string_view name, std::uin
 /// d f / d x[i] by central differences of fourth order.
 std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x);
 
-/// n elements between two bands that must not be written. `offset` shifts the elements relative to
-/// a 64-byte boundary.
+/// n elements between two guard bands, which must not be written. `offset` shifts the elements
+/// relative to a 64-byte boundary.
 template <class T>
 class guarded {
 public:
@@ -66,16 +66,15 @@ struct leaves {
   std::vector<std::vector<double>> weights;
   std::vector<std::vector<double>> feeds;
 };
-/// Another `salt` gives other values.
+/// Random leaves. Another `salt` gives other values.
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
                      std::uint64_t salt = 0);
 
 /// The smallest distance from zero among the inputs of relu, and of other functions with a kink at
-/// zero, in the nodes up to `id`. Numerical gradients need some distance.
+/// zero, in the nodes up to `id`. Numerical gradients are right only at some distance from a kink.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
-/// x, rounded to the nearest number of a type of 16 bits, by arithmetic alone; x itself for
-/// float32.
+/// x, rounded to the nearest number of a 16-bit type, by arithmetic alone. For float32, x itself.
 double rounded(dtype type, double x);
 
 /// The value of node `id`, computed by plain loops in double, independently of plan and executor.
@@ -90,25 +89,25 @@ struct executed {
   std::vector<double> gradient;
 };
 
-/// Plans and runs once with T = float or double. Invalid expressions are left out.
+/// Plans a graph and runs it once with T = float or double. Invalid expressions are skipped.
 template <class T>
 executed execute(const graph& g, const leaves& values, expression loss,
                  const std::vector<expression>& fetches, bool gradients, expression correct = {});
 
-/// Compares y with the reference for several numbers of rows, in double (to 1e-12) and in float (to
-/// `float_tolerance`, relative to the largest element).
+/// Compares y with the reference for several numbers of rows: in double to 1e-12, and in float to
+/// `float_tolerance`. Both are relative to the largest element.
 void check_forward(const graph& g, expression y, double float_tolerance = 1e-5);
 
 /// Compares the gradient of the scalar `loss` with respect to all variables with central
-/// differences in double (relative error 1e-6); and the float gradient with the double one (to
-/// `float_tolerance` of the largest element).
+/// differences in double (relative error 1e-6). Also compares the gradient in float with the
+/// gradient in double, to `float_tolerance` of the largest element.
 void check_gradient(const graph& g, expression loss, double float_tolerance = 1e-5);
 
 /// Turns y into a scalar with a different weight for each element: sum(y * y + y).
 expression to_scalar(expression y);
 
-/// Calls check_forward for y, and check_gradient for to_scalar(y) with ten times the tolerance in
-/// float.
+/// Calls check_forward for y. Calls check_gradient for to_scalar(y), with ten times the tolerance
+/// in float.
 void check_both(const graph& g, expression y, double float_tolerance = 1e-5);
 
 } // namespace troupe::test

@@ -1,5 +1,5 @@
-// A second, naive implementation of every operation: plain loops in double over all nodes up to the
-// requested one.
+// A second, simple implementation of every operation. Plain loops in double compute all nodes up to
+// the requested node.
 
 #include "kernels/graph/operation_traits.hpp"
 #include "tests/kernels/numeric.hpp"
@@ -91,7 +91,7 @@ bool stays(const node& n, std::size_t i) {
   return static_cast<double>(h >> 8) >= std::floor(n.factor * (1 << 24));
 }
 
-/// Element-wise operations. a and b have the same size.
+/// The value of an element-wise operation. Operands that do not exist are ignored.
 double element(const node& n, double a, double b) {
   switch (n.op) {
   case operation::add:

@@ -1,5 +1,5 @@
-// A second, naive implementation of the operations on images: the definitions as loops over all
-// indices.
+// A second, simple implementation of the operations on images. It follows their definitions in
+// loops over all indices.
 
 #include "tests/kernels/reference_images.hpp"
 
@@ -85,7 +85,7 @@ void each_largest(const window& how, const image& x, const image& y, F f) {
 
 namespace {
 
-/// Batch normalization.
+/// The value of a node of batch normalization.
 values channel_value(const node& n, const std::vector<values>& inputs, const image& a,
                      const image& y, std::size_t batch) {
   values out(n.shape.elements(batch));
@@ -161,10 +161,11 @@ std::vector<double> image_value(const graph& g, const node& n,
   const auto& x0 = inputs[0];
   const auto& x1 = inputs.size() > 1 ? inputs[1] : inputs[0];
   const auto b = inputs.size() > 1 ? view(inputs[1], g.at(n.inputs[1]).shape, batch) : a;
-  // A depthwise window with weights 1, over each channel.
+  // A depthwise window with weights of 1 that covers each channel.
   auto each_channel = n.window;
   each_channel.groups = a.channels;
-  // The weight of an element in the mean that is element o of `means`, of an image of this size.
+  // The weight of an image's element in the mean that is element o of `means`. `whole` is the size
+  // of the image.
   const auto share = [&](std::size_t o, const image& means, const image& whole) {
     const auto position = static_cast<std::int64_t>(o) % (means.height * means.width);
     double count = 0;

@@ -62,7 +62,7 @@ bool same_bytes(const payload& a, const payload& b) {
   return std::ranges::equal(a.bytes(), b.bytes());
 }
 
-/// The bytes of a payload that announces `size` and contains `carried`.
+/// The bytes of a payload that announces `size` bytes and contains `carried` bytes.
 std::vector<char> announced(codec& c, std::uint64_t size, std::size_t carried) {
   auto result = c.encode(size);
   result.resize(result.size() + carried, 'x');
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_refused_before_anything_is_allocated) {
     BOOST_TEST((code_of(error) == errc::malformed));
     BOOST_TEST(explain(error).find(std::to_string(size)) != std::string::npos);
     BOOST_TEST(back.empty());
-    // If memory had been allocated and released, it would be retained.
+    // If the payload had allocated and released memory, the pool would now retain it.
     BOOST_TEST(buffer_pool::process().retained() == before);
   }
 }
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(too_large_to_send_in_one_piece) {
 }
 
 BOOST_AUTO_TEST_CASE(a_header_that_is_none) {
-  // Field 1 of LeaseDone announces more bytes than follow.
+  // Field 1 of this LeaseDone announces more bytes than follow.
   auto bytes = encode(std::string("\x0a\x7f", 2));
   proto::LeaseDone back;
   const auto error = decode(bytes, back);
@@ -170,14 +170,14 @@ BOOST_AUTO_TEST_CASE(fields_of_a_newer_peer_are_passed_over) {
 BOOST_AUTO_TEST_CASE(texts_for_logs) {
   BOOST_TEST(to_string(patterned(1000)) == "payload(1000 bytes)");
   BOOST_TEST(to_string(payload{}) == "payload(0 bytes)");
-  // Also inside a message, as printed by the framework's own log.
+  // The payload is inside a message, as in CAF's own log.
   const auto text = to_string(caf::make_message(proto::Pull{}, patterned(1000)));
   BOOST_TEST(text.find("1000 bytes") != std::string::npos, text);
   BOOST_TEST(text.size() < 100u);
 }
 
-// The framework makes a name from the host and the process ID, which containers may have in common.
-// Here both are equal. Its own count of systems in this process is at the end of the name.
+// CAF makes a name from the host and the process ID, which may be equal in two containers. They are
+// equal here. At its end, the name has CAF's count of the systems in this process.
 BOOST_AUTO_TEST_CASE(names_of_systems_are_random) {
   const auto name = [] {
     caf::actor_system_config cfg;

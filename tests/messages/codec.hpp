@@ -12,12 +12,12 @@
 
 namespace troupe::test {
 
-/// An actor system that knows troupe's messages, like that of an embedding program.
+/// An actor system that knows troupe's message types, like the system of an embedding program.
 class codec {
 public:
   codec() : sys_(configured(cfg_)) {}
 
-  /// The bytes that the wire would carry.
+  /// The bytes that a connection would carry.
   template <class T>
   std::vector<char> encode(T x) {
     std::vector<char> bytes;
@@ -35,7 +35,7 @@ public:
   caf::error decode(std::span<const char> bytes, T& x) {
     caf::binary_deserializer source{sys_, bytes.data(), bytes.size()};
     caf::error result;
-    // The processor's operator() hides errors inside a message; an empty message then arrives.
+    // CAF's operator() hides errors inside a message, so that an empty message arrives.
     if constexpr (std::is_same_v<T, caf::message>)
       result = x.load(source);
     else

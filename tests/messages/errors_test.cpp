@@ -24,7 +24,7 @@ BOOST_AUTO_TEST_CASE(texts_for_a_person) {
   BOOST_TEST(explain({}) == "it has ended");
   BOOST_TEST(explain(make_error(errc::timed_out)) == "timed out");
   BOOST_TEST(explain(make_error(errc::old_view, "view 2")) == "old view: view 2");
-  // The reporter has already stated that something failed.
+  // The caller has already written that something failed, so the text does not repeat it.
   BOOST_TEST(explain(make_error(errc::failed, "no data")) == "no data");
   BOOST_TEST(explain(make_error(errc::failed)) == "failed");
   BOOST_TEST(explain(caf::sec::request_timeout) == "no answer before the deadline");

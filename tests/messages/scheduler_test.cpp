@@ -29,7 +29,8 @@ struct visit {
   std::shared_ptr<std::promise<void>> done = std::make_shared<std::promise<void>>();
   /// How often the last actor sends the message to itself.
   int again = 0;
-  /// The first actor takes longer than a turn, and perhaps renews it.
+  /// If `slow`, the first actor takes longer than a turn (the time that a thread gives one actor).
+  /// If `renews`, it renews its turn.
   bool slow = false;
   bool renews = false;
   /// The rounding mode of each actor.
@@ -74,7 +75,7 @@ private:
   caf::actor next_;
 };
 
-/// Three actors, each of which knows the next one.
+/// Three actors. Each knows the next actor.
 struct way {
   way() {
     configure(cfg);
@@ -95,8 +96,8 @@ struct way {
 
   thread_ids go(int again = 0) { return *go_as({.again = again}).threads; }
 
-  /// True if a visit stays on one thread. Visits are repeated until one does, because an actor may
-  /// still be busy with the previous visit, or with its start, on another thread.
+  /// True if a visit stays on one thread. Visits are repeated until one stays, because an actor may
+  /// still be busy on another thread, with the previous visit or with its start.
   bool stays(std::function<bool(std::thread::id)> where) {
     for (int i = 0; i < 10'000; ++i)
       if (const auto threads = go();
@@ -148,7 +149,8 @@ BOOST_AUTO_TEST_CASE(an_actor_with_many_messages_does_not_hold_the_thread_for_ev
   BOOST_TEST(!is_this(threads.back()));
 }
 
-// The thread that the others run on is woken for them. Otherwise they would wait for the first one.
+// The other actors run on another thread, which is woken for them. Otherwise, they would wait until
+// the first actor is done.
 BOOST_AUTO_TEST_CASE(receivers_of_a_slow_actor_run_on_another_thread) {
   way x;
   const receivers_run_here here;
@@ -162,7 +164,8 @@ BOOST_AUTO_TEST_CASE(receivers_of_an_actor_that_renews_its_turn_run_here) {
   way x;
   const receivers_run_here here;
   BOOST_REQUIRE(x.stays(is_this));
-  // Repeated, because this thread may lose its processor for a while after it has renewed its turn.
+  // The visit is repeated, because this thread may lose its processor after it has renewed its
+  // turn.
   bool all_here = false;
   for (int i = 0; i < 1'000 && !all_here; ++i)
     all_here = std::ranges::all_of(*x.go_as({.slow = true, .renews = true}).threads, is_this);

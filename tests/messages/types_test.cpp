@@ -21,7 +21,7 @@ namespace {
 constexpr auto first_id = caf::id_block::troupe::begin;
 constexpr auto end_id = caf::id_block::troupe::end;
 
-/// Numbers that the framework's own packing would change.
+/// Numbers whose bits CAF's own packing would change.
 const std::vector<std::uint64_t> delicate_doubles{
   0x7ff8000000000000, // NaN
   0xfff8000000000000, // NaN with a sign
@@ -56,8 +56,8 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   }
 }
 
-/// Gives all fields, at all depths, distinct values. `next` counts up, and the largest values of
-/// each integer type occur.
+/// Gives all fields, at all depths, distinct values. `next` counts up. The largest values of each
+/// integer type also occur.
 void fill(google::protobuf::Message& x, std::uint64_t& next) {
   const auto& type = *x.GetDescriptor();
   const auto& access = *x.GetReflection();
@@ -131,8 +131,8 @@ std::string bytes_of(const google::protobuf::MessageLite& x) {
   return x.SerializeAsString();
 }
 
-/// Calls `body.operator()<T>()` for each type of the block, so that a new type is tested
-/// automatically.
+/// Calls `body.operator()<T>()` for each type in the block of type IDs, so that a new type is
+/// tested automatically.
 template <class Body>
 void for_each_type(Body&& body) {
   [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -234,7 +234,8 @@ BOOST_AUTO_TEST_CASE(changed_bytes_do_no_harm) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8_reach_the_peer) {
-  // Reasons quote texts of users and systems: file names, fields of a CSV file.
+  // The reason of an error quotes texts of users and of the system, such as file names and fields
+  // of a CSV file.
   const std::string latin1 = "cannot read /data/Gr\xf6\xdf"
                              "en.csv";
   proto::Failure failure;

@@ -1,5 +1,5 @@
-// Counts allocations: by replacing malloc (glibc), or with the hook of the sanitizers, which
-// replace malloc themselves.
+// Counts allocations. With glibc, it replaces malloc. Sanitizers replace malloc themselves, so it
+// uses their hook.
 
 #include "tests/support/allocations.hpp"
 

@@ -4,13 +4,15 @@
 
 namespace troupe::test {
 
-/// Number of allocations (malloc and everything based on it, in any library) by this thread so far.
+/// The number of allocations by this thread so far: malloc and all functions that use it, in any
+/// library.
 std::size_t allocations() noexcept;
 
-/// The size of a large allocation: a tensor, unlike a header or the node of a container.
+/// The smallest size of a large allocation. Tensors are larger, and headers or nodes of containers
+/// are smaller.
 inline constexpr std::size_t large_allocation = 4096;
 
-/// Number of allocations of at least this many bytes, by all threads so far.
+/// The number of large allocations, by all threads so far.
 std::size_t large_allocations() noexcept;
 
 } // namespace troupe::test

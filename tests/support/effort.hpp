@@ -12,14 +12,14 @@ inline constexpr bool under_sanitizer = true;
 inline constexpr bool under_sanitizer = false;
 #endif
 
-/// The number of cases that a test tries out of `n`: all in an optimized build, but only a tenth
-/// under a sanitizer, and a twentieth of a thousand or more.
+/// The number of cases that a test tries if it has `n`. An optimized build tries all. Under a
+/// sanitizer, a test tries a tenth, or a twentieth of a thousand or more.
 constexpr std::uint64_t tries(std::uint64_t n) {
   return !under_sanitizer ? n : n < 10 ? 1 : n < 1000 ? n / 10 : n / 20;
 }
 
-/// Chooses the cases of nested loops that a test tries: all in an optimized build, but only every
-/// `stride`-th under a sanitizer. `if (!chosen()) continue;`
+/// Chooses the cases of nested loops that a test tries. An optimized build tries all. Under a
+/// sanitizer, every `stride`-th case is tried. Usage: `if (!chosen()) continue;`
 class some_cases {
 public:
   explicit some_cases(std::uint64_t stride = 13) : stride_(stride) {}

@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// An example from apps/examples, with changes like those of --set.
+/// The job of an example from apps/examples. `changes` are like arguments of --set.
 inline proto::Job example_job(const std::string& name,
                               const std::vector<std::string>& changes = {}) {
   auto result = load_job(source_folder() / "apps" / "examples" / (name + ".textproto"));

@@ -12,7 +12,7 @@
 
 namespace troupe::test {
 
-/// Addresses with ports that are free now. The system never assigns these ports by itself.
+/// Addresses with ports that are free now. The system never assigns these ports automatically.
 inline std::vector<std::string> free_addresses(std::size_t count) {
   static std::uint16_t port = 15'000 + std::random_device{}() % 12'000;
   std::vector<std::string> result;

@@ -12,7 +12,8 @@
 
 namespace troupe::test {
 
-/// The text of the input_error that `body` throws, or "(no error)". Other exceptions pass through.
+/// The text of the input_error that `body` throws, or "(no error)". Other exceptions are not
+/// caught.
 template <class Body>
 std::string error_of(Body&& body) {
   try {
@@ -23,7 +24,7 @@ std::string error_of(Body&& body) {
   return "(no error)";
 }
 
-/// True if `text` contains `part`. The report shows both.
+/// True if `text` contains `part`. If not, the test report shows both.
 inline boost::test_tools::predicate_result contains(const std::string& text,
                                                     std::string_view part) {
   boost::test_tools::predicate_result result{text.find(part) != std::string::npos};
@@ -38,9 +39,10 @@ inline std::vector<std::byte> bytes_of(std::string_view text) {
 }
 
 /// Calls `parse` with hostile variants of `good`: cut off at every length, and with every byte
-/// replaced by some others. It may throw input_error; anything else is a failure. Each variant is a
-/// heap block of its exact size, so that a sanitizer detects reads beyond it.
-/// @return how many of the *cut-off* variants were accepted.
+/// replaced by some other bytes. `parse` may throw input_error; any other exception is a failure.
+/// Each variant is in a heap block of its exact size, so that a sanitizer detects reads beyond its
+/// end.
+/// @return how many of the *cut-off* variants were accepted
 template <class Parse>
 std::size_t survive_hostile_variants(std::span<const std::byte> good, Parse&& parse) {
   std::size_t accepted = 0;

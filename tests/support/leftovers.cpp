@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 constexpr auto patience = std::chrono::seconds{10};
 constexpr std::string_view anonymous_file = "/memfd:";
 
-/// Mapped anonymous files, by inode.
+/// Mapped anonymous files. A file is identified by its inode.
 struct mapped_files {
-  /// Memory of this process, which it may lend to others.
+  /// Memory that this process owns and may lend to others.
   std::set<ino_t> own;
-  /// All mappings: the inode, and the name.
+  /// All mappings, as pairs of inode and name.
   std::vector<std::pair<ino_t, std::string>> all;
 };
 
@@ -60,7 +60,7 @@ void add_descriptors(std::vector<std::string>& result) {
     const auto target = fs::read_symlink(entry.path(), gone).string();
     struct stat status {};
     if (gone || ::stat(entry.path().c_str(), &status) != 0
-        || target.ends_with("/fd")) // The iterator itself.
+        || target.ends_with("/fd")) // the descriptor of this iteration itself
       continue;
     open.insert(status.st_ino);
     if (!target.starts_with(anonymous_file) || !memory.own.contains(status.st_ino))
@@ -79,14 +79,14 @@ void add_threads(std::vector<std::string>& result) {
   }
 }
 
-/// Sorted; the same text may occur several times.
+/// All descriptors, threads and mappings as sorted texts. The same text may occur several times.
 std::vector<std::string> everything() {
   std::vector<std::string> result;
   add_descriptors(result);
   add_threads(result);
   const auto of_driver = [](const std::string& x) { return x.find("/dev/nvidia") != x.npos; };
   if (std::ranges::any_of(result, of_driver))
-    return {}; // The driver keeps threads and descriptors.
+    return {}; // the driver of a GPU keeps threads and descriptors
   std::ranges::sort(result);
   return result;
 }

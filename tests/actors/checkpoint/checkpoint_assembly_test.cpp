@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(versions_after_the_end_of_the_job_do_not_fit) {
   BOOST_TEST(x.problem(header(41, 0, 0), 4) == "version 41, but this job ends before version 41");
 }
 
-// One slot has three parts. Each of three holders also has a slot in one piece.
+// One holder's slot has three parts. Each of three other holders has a slot in one piece.
 BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
   troupe::checkpoint_assembly x{{split_evenly(7, 3), 4, 1, true, 0, 0, 3}};
   const std::size_t sizes[] = {3, 2, 2};
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
     BOOST_TEST(whole->slots[slot].size() == (slot == 0 ? 3U : 1U));
 }
 
-// A holder skips a version for which another holder has already sent its own slot. The version is
+// A holder skips a version after another holder has sent its slot of this version. The version is
 // given up.
 BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
   troupe::checkpoint_assembly x{{split_evenly(4, 2), 3, 1, true, 0, 0, 2}};
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
   BOOST_TEST_REQUIRE(whole.has_value());
   BOOST_TEST(whole->version == 50U);
   BOOST_TEST_REQUIRE(whole->slots.size() == 2U);
-  // In the order of parts, and without a copy.
+  // The slots are in the order of their parts, and nothing was copied.
   BOOST_TEST((whole->slots[0][0].data() == sent[1].data()));
   BOOST_TEST((whole->slots[0][2].data() == sent[0].data()));
   BOOST_TEST((whole->slots[1][1].data() == sent[5].data()));
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(one_is_out_at_a_time) {
   BOOST_TEST(next(x) == 2U);
 }
 
-// The disk is slow: the newest complete version comes next, and at most two versions are held.
+// The disk is slow. The newest complete version is written next, and at most two versions are held.
 BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   auto x = assembly(2, 2, 1, 10);
   for (std::uint64_t version = 10; version <= 100; version += 10)
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   BOOST_TEST(next(x) == 100U);
 }
 
-// Small versions are copied while they wait, in order, up to a limit.
+// Small versions are copied while they wait for the disk, in order, up to a limit.
 BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   troupe::checkpoint_assembly x{{split_evenly(2, 2), 1, 10, false, 0, 8}};
   std::vector<payload> sent;
@@ -180,7 +180,8 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
         next(x);
       BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
     }
-  // 10 is out, the next eight wait, and from the others only the newest is kept.
+  // Version 10 is being written and the next eight wait. Of the later versions, only the newest is
+  // kept.
   BOOST_TEST(x.missed() == 5U);
   for (const std::uint64_t version : {20, 30, 40, 50, 60, 70, 80, 90, 150}) {
     x.done();
@@ -206,7 +207,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(add(x, 10, 1) == outcome::complete);
   BOOST_TEST(next(x) == 10U);
   x.done();
-  // If one part is refused, all parts are.
+  // If one part of a version is refused, all its parts are refused.
   BOOST_TEST(!x.wants(header(30, 1, 0)));
   BOOST_TEST(add(x, 30, 1) == outcome::refused);
   BOOST_TEST(add(x, 40, 0) == outcome::taken);
@@ -273,7 +274,7 @@ BOOST_AUTO_TEST_CASE(the_end_waits_for_what_is_on_its_way) {
   BOOST_TEST(x.idle());
 }
 
-// The holders' last versions differ, because a worker was lost. A checkpoint that was due before
+// A worker was lost, so the holders have different last versions. A checkpoint that was due earlier
 // still counts.
 BOOST_AUTO_TEST_CASE(a_due_version_is_kept_if_there_is_no_last_one) {
   auto x = assembly(2, 2, 1, 10);
@@ -333,15 +334,15 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
     BOOST_TEST(x.due(version));
     x.began(version);
   }
-  // Skipped: the run does not wait for it.
+  // The holder skipped this version, so the run does not wait for it.
   BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
   BOOST_TEST(!x.ended(50, true));
   BOOST_TEST(x.due(200));
 }
 
-// The last version may be due in any case. If it was left out because two others were being
-// written, it is sent again at the end.
+// The last version may also be due by the schedule. If it was skipped because two other versions
+// were being written, it is sent again at the end.
 BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   auto x = assembly(2, 2, 1, 10);
   add(x, 10, 0);
@@ -361,7 +362,7 @@ BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   x.done();
   BOOST_TEST(x.idle());
 
-  // The answer comes before the end, or after it.
+  // The answer may come before the run ends, or after it.
   auto before = checkpoint_schedule{10};
   before.began(30);
   BOOST_TEST(!before.ended(30, false));

@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(scales_of_resumed_workers) {
     {0, 1, 1, 1, 1, {}, scale(8, 5)}, {1, 1, 1, 1, 1, {}, scale(64, 6)}, {2, 1, 1, 1, 1}};
   BOOST_TEST((resumed_scale(marks, 0) == scale(8, 5)));
   BOOST_TEST((resumed_scale(marks, 1) == scale(64, 6)));
-  for (const std::uint32_t other : {2, 3}) // without a gradient in the checkpoint; new
+  for (const std::uint32_t other : {2, 3}) // 2 has no gradient in the checkpoint, 3 is new
     BOOST_TEST((resumed_scale(marks, other) == scale(64, 0)));
   BOOST_TEST(!resumed_scale(std::span{marks}.subspan(2), 2));
 }
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(hostile_bytes) {
   BOOST_TEST(
     contains(error_of([] { parse(std::string(100'000, '[')); }), "nested more than 64 deep"));
   const auto good = to_json(example());
-  // If its closing brace is cut off, the text is not JSON. Only the line end may be missing.
+  // Without its closing brace, the text is not JSON. Only the line end may be missing.
   BOOST_TEST(survive_hostile_variants(bytes_of(good),
                                       [](auto bytes) { parse_manifest(bytes, "checkpoint.json"); })
              == 1U);
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(the_best_evaluation) {
   best_evaluation x;
   BOOST_TEST(x.add(2, 10, 1, 0.1));
   BOOST_TEST(x.add(1.5, 20, 2, 0.1));
-  // Better, but by too little.
+  // This loss is better, but the difference is too small.
   BOOST_TEST(!x.add(1.45, 30, 3, 0.1));
   BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
   BOOST_TEST((x == best_evaluation{1.5, 20, 2, 2, 40}));

@@ -95,7 +95,8 @@ BOOST_AUTO_TEST_CASE(there_and_back_with_every_optimizer) {
     }
 }
 
-// State of each worker, and state of all workers. A run reads the state that its protocol has.
+// Some state belongs to one worker, other state to all workers. A run reads only the state that its
+// protocol uses.
 BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
   auto job = digits_job();
   job.set_protocol(proto::LOCAL_SGD);
@@ -224,8 +225,8 @@ BOOST_AUTO_TEST_CASE(where_a_run_begins) {
     contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints already has checkpoints"));
   BOOST_TEST(step_of(choose("")) == 150U);
   BOOST_TEST(contains(text_of(choose("")), "step 150, epoch 2 of 3, 90 samples of it left"));
-  // From an output directory, a folder, and a single checkpoint; the run writes to another output
-  // directory.
+  // The path may be an output directory, a folder of checkpoints, or a single checkpoint. The run
+  // writes to another output directory.
   for (const auto* name : {"out", "out/checkpoints", "out/checkpoints/step-00000150"})
     BOOST_TEST(step_of(choose(name, "new")) == 150U, name);
   BOOST_TEST(step_of(choose("out/checkpoints/step-00000050", "new")) == 50U);
@@ -245,7 +246,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   BOOST_TEST(step_of(found) == 50U);
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000150/weights.safetensors"));
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000100/checkpoint.json"));
-  // A newer but damaged checkpoint does not prevent this.
+  // A newer checkpoint is damaged. The run can still start from this path.
   BOOST_TEST(step_of(choose_checkpoint(memory, "out", "out/checkpoints/step-00000050", *context))
              == 50U);
   BOOST_TEST(contains(
@@ -254,7 +255,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   memory.replace("out/checkpoints/step-00000050/checkpoint.json", {});
   BOOST_TEST(contains(error_of([&] { choose_checkpoint(memory, "new", "out", *context); }),
                       "no complete checkpoint there"));
-  // If no checkpoint can be read, a run does not start over and overwrite the existing files.
+  // If no checkpoint can be read, the run stops, so that it does not overwrite the existing files.
   const auto nothing = error_of([&] { choose_checkpoint(memory, "out", "", *context); });
   for (const char* text : {"none of the checkpoints in out/checkpoints can be read",
                            "step-00000050", "step-00000100", "step-00000150"})
@@ -294,7 +295,7 @@ BOOST_AUTO_TEST_CASE(old_ones_are_removed) {
     for (const std::uint64_t step : {50, 100, 150, 200, 250})
       write(*where, *context, step, directory.path());
     keep_checkpoints(*where, directory.path(), 200, 2);
-    // Another run left 250, which may be damaged. It is ignored.
+    // Another run left checkpoint 250, which may be damaged. It is ignored.
     BOOST_TEST((where->directories(directory.path())
                 == std::vector<std::string>{"step-00000150", "step-00000200", "step-00000250"}));
   }
@@ -324,8 +325,8 @@ BOOST_AUTO_TEST_CASE(metrics_go_on) {
   BOOST_TEST(resumed_metrics("", from) == text.substr(kept.size()));
 }
 
-// Operation N fails, for N = 0, 1, 2, ... until a run has no failure. There is always a complete
-// checkpoint: the newest one or the one before it.
+// Disk operation N fails, for N = 0, 1, 2, ... until a run ends without a failure. After each
+// failure, either the newest checkpoint or the previous one is complete.
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   class failing_disk : public disk_storage {
   public:
@@ -375,7 +376,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   BOOST_TEST(failures > 10);
 }
 
-// Paths are spelled in many ways.
+// The same path can be written in many ways.
 BOOST_AUTO_TEST_CASE(checkpoints_of_the_own_directory) {
   const temporary_directory here;
   const auto out = here.path() / "out";
@@ -406,7 +407,8 @@ BOOST_AUTO_TEST_CASE(what_was_interrupted_is_not_seen) {
   const auto context = context_of(digits_job());
   const auto folder = checkpoint_folder(directory.path());
   write(disk, *context, 50, folder);
-  // As if the run was killed while it wrote 100 and while it removed 0.
+  // The files look as if a run was killed while it wrote checkpoint 100 and while it removed
+  // checkpoint 10.
   for (const auto* name : {".tmp-step-00000100", ".old-step-00000010"}) {
     std::filesystem::create_directory(folder / name);
     std::ofstream{folder / name / "weights.safetensors"} << "half";

@@ -1,4 +1,4 @@
-// Gradients of several batches that are added up before a worker sends them.
+// A worker adds up the gradients of several batches before it sends them.
 
 #include "actors/model/job_context.hpp"
 #include "actors/model/job_file.hpp"
@@ -37,8 +37,8 @@ outcome run(proto::Job job, std::size_t workers, std::size_t ps) {
   return result;
 }
 
-/// 100 records. A step has 12 of them, per worker or in total: some batches, whose gradients are
-/// accumulated. The last step of an epoch has fewer records, so some of its batches are missing.
+/// 100 records. A step has 12 records, per worker or in total, in several batches whose gradients
+/// are accumulated. The last step of an epoch has fewer records, so some of its batches are empty.
 proto::Job job_with(proto::Protocol protocol, std::uint32_t batch, std::uint32_t accumulate,
                     const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(each_batch_has_masks_of_its_own) {
     BOOST_TEST(train(how, job_with(proto::SYNC_PS, 4, 3, more), 2, 1).weights_sha256 == expected);
 }
 
-// A gradient counts once, however many batches it has. If one of them is not finite, none is
+// The sum of several batches counts as one gradient. If one batch is not finite, none of them is
 // applied.
 BOOST_AUTO_TEST_CASE(a_batch_that_is_not_finite) {
   auto job = job_with(proto::SYNC_PS, 4, 3, {"learning_rate={base: 1e30}", "max_bad=2"});

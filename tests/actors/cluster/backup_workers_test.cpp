@@ -32,7 +32,7 @@ proto::Job small_job(const std::string& sync_ps, const std::vector<std::string>&
 
 constexpr std::uint64_t samples = 2 * 96;
 
-/// A gradient takes one millisecond, but five on worker 0.
+/// Computing a gradient takes 1 ms, and 5 ms on worker 0.
 simulation_options with_a_slow_worker(const proto::Job& job, std::size_t workers, std::size_t ps,
                                       std::uint64_t seed = 1) {
   auto result = simulated(job, workers, ps, seed);
@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(late_samples_are_left_out) {
   BOOST_TEST(x.split == 0U);
 }
 
-// A worker that is always late is not a stall while others continue; and the run takes a fraction
-// of the time.
+// A worker that is always late is not reported as a stall while others continue. The run takes a
+// fraction of the time.
 BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   const std::uint64_t records = under_sanitizer ? 480 : 960;
   const auto data = "data.digits={train: " + std::to_string(records) + " test: 4}";
@@ -209,7 +209,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried > 8U);
 }
 
-// Its gradient counts on all shards or on none, except on shards that it never reached.
+// The gradient of a lost worker counts on all shards or on none. Shards that it never reached are
+// an exception.
 BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
   std::uint64_t applied_in_part = 0;
   for (std::uint64_t seed = 1; seed <= tries(300); ++seed)
@@ -242,7 +243,8 @@ BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
   BOOST_TEST(applied_in_part < tries(300) / 4);
 }
 
-// Too many workers are lost: a step then uses the gradients of the remaining ones.
+// More workers are lost than the spare ones. A step then uses the gradients of the remaining
+// workers.
 BOOST_AUTO_TEST_CASE(more_workers_may_be_lost_than_are_spare) {
   simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 2)};
   for (const std::size_t i : {1, 2, 3})

@@ -29,7 +29,7 @@ const char* name_of(breakage x) {
   return names.at(static_cast<std::size_t>(x));
 }
 
-/// Gradients are larger than stream_channel::large, also those that a ring divides.
+/// Gradients are larger than stream_channel::large, even after a ring divides them into segments.
 simulation_options options_with(std::vector<std::string> changes, std::uint64_t seed = 1) {
   changes.insert(changes.begin(),
                  {"data.digits={train: 24 test: 2}", "data.batch=4", "epochs=1",
@@ -39,10 +39,10 @@ simulation_options options_with(std::vector<std::string> changes, std::uint64_t 
   return result;
 }
 
-/// Silence is noticed long before a request is repeated.
+/// A silent peer is noticed long before a request is repeated.
 const std::string suspicious = "runtime.suspect_after_ms=" + std::to_string(suspect_after.count());
 
-/// Workers in step: broken connections do not change a bit of the weights.
+/// Protocols whose workers are in step. Broken connections do not change a bit of their weights.
 const std::vector<std::vector<std::string>> in_step{
   {suspicious, "protocol=SYNC_PS"},
   {suspicious, "protocol=RING"},
@@ -59,8 +59,8 @@ record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) 
   };
 }
 
-/// Breaks about one of `every` records. If a greeting got lost unnoticed, the wait would exceed the
-/// grace of connections, so both ends see a connection end at a greeting.
+/// Breaks about one of `every` records. Both ends see that a connection breaks at a greeting. If
+/// only one end saw it, the wait would exceed the time that a connection may stay broken.
 record_judge at_random(std::uint64_t every, std::uint64_t seed) {
   return [every, random = std::mt19937_64{seed}](
            sim_node, sim_node, proto::RecordKind kind) mutable -> std::optional<record_fate> {
@@ -84,7 +84,7 @@ void check_ledger(const simulation_result& x, const simulation_result& undisturb
     BOOST_TEST((node && node->failure.empty()));
 }
 
-/// Breaks a connection at each record, until a run has fewer records.
+/// Breaks a connection at record 0, 1, 2, ... until a run has no record with this number.
 void break_at_every_record(const simulation_options& options, bool same_weights) {
   const auto undisturbed = simulate(options);
   check_ledger(undisturbed, undisturbed);
@@ -95,7 +95,7 @@ void break_at_every_record(const simulation_options& options, bool same_weights)
       if (!chosen())
         continue;
       BOOST_TEST_INFO_SCOPE(name_of(how) << " at record " << record);
-      // In its header, in its head, in its payload, or after it.
+      // The connection breaks in the record's header, in its head, in its payload, or after it.
       constexpr std::array<std::uint64_t, 4> bytes{9, 20, 20'000, record_fate{}.bytes};
       simulation run{options};
       run.channels().judge_with(at_record(record, how, bytes.at(record % bytes.size())));
@@ -136,8 +136,8 @@ BOOST_AUTO_TEST_CASE(at_every_record_in_step) {
   break_at_every_record(options_with(changes), true);
 }
 
-// With the default time until a suspicion, one end notices silence long after the other, and
-// requests are repeated meanwhile.
+// The default time until a silent peer is suspected is long. One end notices the silence much later
+// than the other, and requests are repeated meanwhile.
 BOOST_AUTO_TEST_CASE(at_every_record_not_in_step) {
   break_at_every_record(options_with({not_in_step.back()}), false);
 }
@@ -184,9 +184,9 @@ BOOST_AUTO_TEST_CASE(the_same_seed_breaks_the_same) {
   }
 }
 
-// One end sees that the connection broke, and the other end hears nothing. If the first one can
-// connect again, the other end notices then. Otherwise both wait until the other end's patience
-// ends.
+// One end sees that the connection broke, and the other end hears nothing. If the first end can
+// connect again, the other end notices at that moment. If it cannot, both wait until the patience
+// of the other end is over.
 BOOST_AUTO_TEST_CASE(one_end_hears_nothing) {
   const auto options = options_with(in_step.front());
   const auto undisturbed = simulate(options);
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(one_end_hears_nothing) {
     BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
     return result.virtual_time - undisturbed.virtual_time;
   };
-  // The worker has dialled.
+  // The worker opened this connection, so it can open it again.
   BOOST_TEST((time_with(job_kind::ps) < suspect_after));
   BOOST_TEST((time_with(job_kind::worker) >= suspect_after));
 }

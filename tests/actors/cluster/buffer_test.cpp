@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(workers_that_leave_or_vanish) {
     }
 }
 
-// No version contains part of a buffer, so a checkpoint consists of whole updates.
+// No version contains a part of a buffer, so a checkpoint contains only whole updates.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   for (const std::size_t workers : {1, 3}) {
     auto options = simulated(

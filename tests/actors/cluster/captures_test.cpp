@@ -1,5 +1,5 @@
-// Versions of the weights are sent to evaluators and disks. Wrong parts are refused, and slow ones
-// delay nobody.
+// The captures actor sends versions of the weights to evaluators and to the disk. It refuses wrong
+// parts, and a slow evaluator or disk delays nobody.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 // -- one actor, asked directly ------------------------------------------------------------------
 
-/// The messages that captures sent to the run and to the operator.
+/// The messages that the captures actor sent to the run and to the operator.
 struct told {
   std::vector<std::string> failures;
   std::vector<std::uint64_t> snapshots;
@@ -264,7 +264,7 @@ struct setting {
 constexpr setting settings[] = {
   {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
 
-/// 100 steps of about 20 ms in one epoch. There are more captures than may wait.
+/// 100 steps of about 20 ms in one epoch. More versions are captured than may wait.
 simulation_options hundred_steps(const setting& x) {
   const auto job =
     example_job("digits_mlp",
@@ -342,7 +342,7 @@ BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
   old.set_view(current_view - 1);
   BOOST_TEST((give(old, fits).first == errc::old_view));
   BOOST_TEST(heard->failures.empty());
-  // Captures continues.
+  // The captures actor continues.
   give_all(10);
   give_all(10, true);
   BOOST_TEST_REQUIRE(heard->checkpoints.size() == 1U);
@@ -386,7 +386,7 @@ BOOST_FIXTURE_TEST_CASE(a_snapshot_is_taken_and_evaluated, captures_fixture) {
   BOOST_TEST(heard->failures.empty());
 }
 
-// A checkpoint waits for evaluations that began before it, but not for later ones.
+// A checkpoint waits for evaluations that began before it, and does not wait for later ones.
 BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) {
   end_epoch(1);
   give_all(10);
@@ -397,7 +397,7 @@ BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) 
   BOOST_TEST(heard->checkpoints.size() == 1U);
 }
 
-// A stopped run writes its state, but does not wait for evaluations.
+// A run that gets a signal writes its state. It does not wait for evaluations.
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
   for (auto& x : settings)
     for (const auto* best : {"", "checkpoint.keep_best=true"})
@@ -415,8 +415,8 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
       }
 }
 
-// The coordinator gets the signal first. When the last worker leaves, it has nothing left to
-// report.
+// The coordinator gets the signal before the workers. When the last worker leaves, the coordinator
+// has nothing left to report.
 BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
   for (const auto workers : {1U, 3U}) {
     auto options = hundred_steps({proto::ASYNC_PS, workers, 2});
@@ -436,7 +436,7 @@ BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
   }
 }
 
-// A worker holds two leases when the signal comes.
+// A worker holds two leases (batches that it must train) when the signal comes.
 BOOST_AUTO_TEST_CASE(a_run_with_slow_steps_gets_a_signal) {
   for (auto& x : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
@@ -472,7 +472,7 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {
       const auto found = lines_of(*late.options.files, "evaluation");
       BOOST_TEST_REQUIRE(!found.empty());
       BOOST_TEST(found.size() < 30U);
-      // The newest version is evaluated, however late.
+      // The newest version is evaluated, even if the evaluation is late.
       BOOST_TEST(found.back().at("step") == 100);
       BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
       BOOST_TEST(late.options.files->directories(checkpoint_folder("out")).size() == 25U);
@@ -492,8 +492,8 @@ BOOST_AUTO_TEST_CASE(a_slow_disk_holds_nobody_up) {
     }
 }
 
-// The disk takes longer than requests may take. The run is over when its results are on disk, and
-// it has not failed.
+// A write to disk takes longer than a request may take. The run ends when its results are on disk,
+// and it does not fail.
 BOOST_AUTO_TEST_CASE(a_slow_final_flush) {
   for (auto& x : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {

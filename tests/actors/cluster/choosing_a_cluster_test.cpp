@@ -1,4 +1,5 @@
-// Options come first, then the cluster file, then the environment, for each value separately.
+// Each value comes from the options if they have it, else from the cluster file, else from the
+// environment.
 
 #include "actors/cluster/cluster_choice.hpp"
 
@@ -73,7 +74,7 @@ BOOST_FIXTURE_TEST_CASE(flags_come_first, sources) {
 BOOST_FIXTURE_TEST_CASE(then_the_file, sources) {
   const auto environment = text(in_environment, R"({"type": "worker", "index": 0})");
   BOOST_TEST(chosen(text(in_file, R"({"type": "ps"})"), environment) == "ps/0 at file:2");
-  // The environment supplies only values that the file lacks.
+  // The environment supplies only the values that the file lacks.
   BOOST_TEST(chosen(text(in_file), environment) == "worker/0 at file:4");
   BOOST_TEST(chosen(text(in_file), text("", R"({"type": "worker", "index": 2})"))
              == "worker/2 at file:6");

@@ -1,4 +1,5 @@
-// Updates that need the whole gradient: clipping by norm, and LAMB by tensor.
+// Updates that need the whole gradient: clipping by its norm, and LAMB, which uses the norm of each
+// tensor.
 
 #include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/model_file.hpp"
@@ -21,8 +22,8 @@ BOOST_AUTO_TEST_SUITE(clipping)
 
 namespace {
 
-/// 130 samples in batches of 32. The last batch of an epoch is small; with several workers, some
-/// have none.
+/// 130 samples in batches of 32. The last batch of an epoch is small. With several workers, some of
+/// them get no sample of it.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}",
                                    "data.batch=32",
@@ -41,8 +42,8 @@ std::vector<float> weights_of(const simulation& run, const job_context& context)
   return read_model(as_byte_span(file), context.parameters(), "weights").weights;
 }
 
-/// The weights of a run are those of a serial loop, except for rounding due to a different order of
-/// summation.
+/// The weights of a run equal those of a serial loop, except for rounding errors, because the order
+/// of summation differs.
 void check_weights(const proto::Job& job, std::size_t workers, std::size_t ps,
                    const std::vector<float>& expected) {
   simulation run{simulated(job, workers, ps)};
@@ -73,7 +74,7 @@ BOOST_AUTO_TEST_CASE(one_worker_clips_as_a_serial_loop) {
     }
 }
 
-// If nothing is clipped, the bits are those of a job without clipping.
+// If no gradient exceeds the bound, the weights have the bits of a job without clipping.
 BOOST_AUTO_TEST_CASE(a_bound_that_is_never_met) {
   for (const auto protocol : all_protocols) {
     const auto expected = simulate(simulated(small_job(protocol, {}), 1, 3)).summary;
@@ -157,8 +158,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   }
 }
 
-// LAMB needs whole tensors: cuts between shards are at the ends of tensors, and some shards are
-// empty.
+// LAMB needs whole tensors. So the ranges of the shards end at the ends of tensors, and some shards
+// are empty.
 BOOST_AUTO_TEST_CASE(lamb_has_the_bits_of_a_serial_loop) {
   for (const auto protocol : all_protocols) {
     const auto job = small_job(protocol, {"optimizer.kind=LAMB", "optimizer.weight_decay=0.01"});

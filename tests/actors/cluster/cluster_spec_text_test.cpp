@@ -25,7 +25,8 @@ std::string jobs_error(const std::string& jobs) {
   return parse_error("{\"cluster\": {" + jobs + "}}");
 }
 
-/// "chief/0 a:1 = coordinator/0 worker/0; ...", in an order that does not depend on the text.
+/// For example "chief/0 a:1 = coordinator/0 worker/0; ...". The order does not depend on the order
+/// in the text.
 std::string described(const std::string& jobs) {
   const auto cluster = parse_cluster("{\"cluster\": {" + jobs + "}}", "x.json");
   std::string result;

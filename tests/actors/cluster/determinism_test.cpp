@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(other_seeds_give_other_runs) {
     weights.insert(result.summary.weights_sha256);
   }
   BOOST_TEST(traces.size() == 8U);
-  // The order of arriving gradients matters in an asynchronous run.
+  // In an asynchronous run, the weights depend on the order in which gradients arrive.
   BOOST_TEST(weights.size() > 1U);
 }
 

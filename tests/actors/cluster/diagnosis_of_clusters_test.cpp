@@ -63,7 +63,7 @@ std::string advice_of(const diagnosis& x) {
   return result;
 }
 
-/// The diagnosis if all processes see this problem at one process.
+/// The diagnosis if all other processes report this problem with one process.
 diagnosis with(const cluster_spec& cluster, const std::string& process,
                proto::Reach::Problem problem, const std::string& detail = "") {
   auto x = healthy(cluster);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(one_that_does_not_run) {
   BOOST_TEST(pair.problem == "Connection refused");
   BOOST_TEST(pair.resolved == "10.0.0.1:1");
   BOOST_TEST((pair_of(cluster, found, "worker/2", "ps/0").is == pair_finding::state::reached));
-  // This process cannot be asked which peers it reaches.
+  // ps/1 cannot be asked which peers it reaches.
   const auto own = pair_of(cluster, found, "ps/1", "coordinator/0");
   BOOST_TEST((own.is == pair_finding::state::unknown));
   BOOST_TEST(own.problem == "ps/1 could not be asked: not reached from here");
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(others_answer) {
   x.here[position(cluster, "ps/0")].mutable_hosted(0)->set_index(1);
   BOOST_TEST(contains(advice_of(diagnose(cluster, x, "1.0", name)), "ps/1 answers there"));
 
-  // From the point of view of a worker.
+  // The same from the point of view of a worker.
   x = healthy(cluster);
   auto& said = x.said[position(cluster, "worker/1")];
   for (auto& r : *said.mutable_reach())

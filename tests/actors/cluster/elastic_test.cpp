@@ -40,7 +40,7 @@ void check_survivors(const simulation_result& x) {
   for (std::size_t i = 0; i < x.nodes.size(); ++i)
     BOOST_TEST_CONTEXT("node " << i) {
       BOOST_TEST_REQUIRE(x.nodes[i].has_value());
-      // The second text is that of a node that crashed.
+      // A node that crashed has the second text.
       BOOST_TEST((x.nodes[i]->failure == "" || x.nodes[i]->failure == "this node has ended"),
                  x.nodes[i]->failure);
     }
@@ -52,7 +52,7 @@ std::string change_to(proto::Protocol x) {
   return "protocol=" + proto::Protocol_Name(x);
 }
 
-/// `n` parameter servers, if the protocol uses any.
+/// `n` if the protocol uses parameter servers, else 0.
 std::size_t servers_for(proto::Protocol x, std::size_t n) {
   return test::traits_of(x).uses_shards() ? n : 0;
 }
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(a_lost_task_comes_back) {
 BOOST_AUTO_TEST_CASE(a_lost_task_does_not_come_back) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING, proto::LOCAL_SGD})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
-      // LOCAL_SGD makes a checkpoint only where all workers have equal weights.
+      // LOCAL_SGD writes a checkpoint only when all workers have equal weights.
       auto changes = equal_after_every_step(protocol);
       changes.insert(changes.begin(), change_to(protocol));
       const auto job = elastic_job(changes);
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(a_lost_task_does_not_come_back) {
     }
 }
 
-// The batch of a worker stays the same, so an update has fewer samples than the job asks for.
+// Each worker keeps its batch size, so an update has fewer samples than the job asks for.
 BOOST_AUTO_TEST_CASE(a_global_batch_without_a_worker) {
   auto job = elastic_job({"protocol=RING"});
   job.mutable_data()->clear_batch();
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_global_batch_without_a_worker) {
              == 1U);
 }
 
-// No other server has its range.
+// The server must come back because no other server has its range of the weights.
 BOOST_AUTO_TEST_CASE(a_parameter_server_must_come_back) {
   simulation run{cluster_of(elastic_job({"protocol=ASYNC_PS"}), 2, 3)};
   run.at(55ms, [&] { run.crash(run.ps_node(1)); });
@@ -133,7 +133,8 @@ BOOST_AUTO_TEST_CASE(a_parameter_server_must_come_back) {
   check_survivors(again.run());
 }
 
-// Worker 0 never comes back. Then the view changes because of worker 1.
+// Worker 0 never comes back. Later, the loss of worker 1 changes the view (the set of tasks that
+// train together).
 BOOST_AUTO_TEST_CASE(two_asynchronous_workers_are_lost) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -163,7 +164,8 @@ BOOST_AUTO_TEST_CASE(too_few_workers_are_left) {
   BOOST_TEST((result.virtual_time > 60s && result.virtual_time < 70s));
 }
 
-// The others go on at once. When the lost worker is back, the view with all of them opens.
+// The other workers continue at once. When the lost worker is back, a view (a set of tasks that
+// train together) with all workers opens.
 BOOST_AUTO_TEST_CASE(an_asynchronous_worker_comes_back) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -198,7 +200,7 @@ BOOST_AUTO_TEST_CASE(a_single_task_is_stopped) {
 }
 
 BOOST_AUTO_TEST_CASE(the_whole_run_is_stopped) {
-  // In the first view, between two views, and when the other nodes are told that the view is over.
+  // In the first view, between two views, and while the other nodes learn that the view is over.
   for (const auto when : {131ms, 200ms, 700ms, 132ms})
     BOOST_TEST_CONTEXT(when.count() << " ms") {
       simulation run{cluster_of(elastic_job({"protocol=RING"}), 2, 0)};
@@ -214,7 +216,7 @@ BOOST_AUTO_TEST_CASE(the_whole_run_is_stopped) {
     }
 }
 
-// All other tasks wait for the coordinator, and take part in its next run.
+// All other tasks wait until the coordinator is back, and take part in its next run.
 BOOST_AUTO_TEST_CASE(the_coordinator_comes_back) {
   for (const auto protocol : in_step)
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -247,7 +249,8 @@ BOOST_AUTO_TEST_CASE(losses_without_progress_end_the_run) {
              result.summary.failure);
 }
 
-// Tasks are lost at any time, also while a view begins or ends, and come back.
+// Tasks are lost at any time, also while a view (a set of tasks that train together) begins or
+// ends. They come back.
 BOOST_AUTO_TEST_CASE(random_losses) {
   for (std::uint64_t seed = 1; seed <= tries(90); ++seed) {
     const auto protocol = seed % 3 == 2 ? proto::ASYNC_PS : in_step[seed % 3];
@@ -280,7 +283,7 @@ BOOST_AUTO_TEST_CASE(random_losses) {
       }
       const auto result = run.run();
       if (result.summary.failure == "crashed") {
-        // The others had been told already that the run is over.
+        // The other nodes already knew that the run is over.
         BOOST_TEST(result.nodes.back()->failure != "crashed");
         continue;
       }

@@ -15,8 +15,8 @@ BOOST_AUTO_TEST_SUITE(equivalence)
 
 namespace {
 
-/// 130 samples in batches of 32. The last batch of an epoch is small; with several workers, some
-/// have none.
+/// 130 samples in batches of 32. The last batch of an epoch is small. With several workers, some of
+/// them get no sample of it.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
                                    "protocol=" + proto::Protocol_Name(protocol)};
@@ -33,7 +33,7 @@ std::string serial_hash(const proto::Job& job) {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
-  // Each protocol in some way, and each way with some protocol.
+  // Every protocol is tested, and every way of running. Not every combination of both is tested.
   some_cases chosen{5};
   for (const auto protocol : all_protocols) {
     const auto job = small_job(protocol);
@@ -66,7 +66,8 @@ BOOST_AUTO_TEST_CASE(buckets_shards_and_chunks_do_not_change_bits) {
     }
 }
 
-// With one shard there is nothing to cut. LAMB needs whole tensors in any case.
+// A placement says where the weights are cut into shards. One shard has no cut. LAMB always needs
+// whole tensors.
 BOOST_AUTO_TEST_CASE(placements_do_not_change_bits) {
   some_cases chosen{3};
   for (const auto* kind : {"SGD", "LAMB"}) {

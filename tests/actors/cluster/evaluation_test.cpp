@@ -93,8 +93,8 @@ BOOST_AUTO_TEST_CASE(every_so_many_steps) {
       }
 }
 
-// An evaluation uses the weights of exactly its step. So the last step of an epoch is evaluated
-// with the same weights as the end of the epoch.
+// An evaluation uses the weights of exactly its step. So the evaluation at the last step of an
+// epoch uses the same weights as the evaluation at the end of the epoch.
 BOOST_AUTO_TEST_CASE(the_weights_of_the_step) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {
@@ -121,8 +121,8 @@ BOOST_AUTO_TEST_CASE(every_step_beside_checkpoints_and_with_stale_gradients) {
         const auto found = run(how);
         BOOST_TEST(found.summary.failure == "");
         BOOST_TEST(found.summary.samples == 480u);
-        // Workers that are not in step may make three versions at once. One of them is then
-        // skipped.
+        // Workers that are not in step may produce three versions at almost the same time. One of
+        // them is then skipped.
         const bool in_step = traits_of(protocol).in_step;
         BOOST_TEST(found.evaluations.size() >= (in_step ? 30u : 15u));
         for (std::size_t i = 0; i < found.evaluations.size(); ++i)
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(validation_records) {
     auto how = simulated(thirty_steps(proto::SYNC_PS, 2, {"evaluate={ every_steps: 7 }"}), 2, 1);
     const auto plain = run(how);
     how.evaluator = evaluator;
-    // The first training records: they differ from the test records, also in number.
+    // The first training records. Their values and their number differ from the test records.
     how.data.validation = how.data.train;
     const auto found = run(how);
     BOOST_TEST_REQUIRE(found.summary.failure == "");
@@ -157,8 +157,8 @@ BOOST_AUTO_TEST_CASE(validation_records) {
   }
 }
 
-// The result has the measures of the test records. If the run ends early, the last weights are
-// evaluated once more.
+// The result contains the measures for the test records. If the run ends early, the last weights
+// are evaluated once more.
 BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {

@@ -1,4 +1,4 @@
-// Linear models that the exact solver solves.
+// Linear models whose weights the exact solver computes.
 
 #include "actors/model/exact_solution.hpp"
 #include "actors/model/model_file.hpp"
@@ -23,7 +23,7 @@ BOOST_AUTO_TEST_SUITE(exact)
 
 namespace {
 
-/// A table with three features that are not centred and differ in size, and with noise.
+/// A noisy table with three features, which are not centred and have different scales.
 class table {
 public:
   explicit table(std::size_t rows = 300, bool dependent = false) {
@@ -118,7 +118,7 @@ void check_same(const std::vector<float>& a, const std::vector<float>& b, double
 
 } // namespace
 
-// Applies the gradient over all data until it changes nothing.
+// Gradient descent over all data converges to the exact solution.
 BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
   const table data;
   for (const auto* const change :
@@ -133,8 +133,8 @@ BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
   }
 }
 
-// scikit-learn 1.9: Ridge(alpha=decay * 8 / 2, solver="cholesky").fit(X, y) in float64. It does not
-// penalize the intercept.
+// The expected values are from scikit-learn 1.9: Ridge(alpha=decay * 8 / 2,
+// solver="cholesky").fit(X, y) in float64. Ridge does not penalize the intercept.
 BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "a,b,c,y\n"
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
     BOOST_TEST(weight_decay_text(*without).find("group { match: \"dense_1.bias\" weight_decay: 0 }")
                != std::string::npos);
     BOOST_TEST(std::abs(solve(job)[3] - expected[3]) > 0.1);
-    // Categories do not have mean 0.
+    // Columns of categories are not standardized, so their mean is not 0.
     job.mutable_data()->mutable_csv()->set_standardize(true);
     for (bool categories : {false, true}) {
       if (categories)
@@ -178,7 +178,8 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   }
 }
 
-// scikit-learn's estimators have no L1 penalty, and a bias that is not trained does not decay.
+// scikit-learn's solvers have no L1 penalty. A bias that is not trained does not decay, so the text
+// does not mention the intercept.
 BOOST_AUTO_TEST_CASE(comparisons_that_do_not_hold) {
   const table data;
   const auto text = [&](const std::vector<std::string>& changes) {
@@ -247,7 +248,8 @@ BOOST_AUTO_TEST_CASE(advertising) {
   const auto job = example_job("advertising", {"solver=EXACT"});
   const auto result = train(way::here, job, 1, 1);
   BOOST_TEST(result.failure == "");
-  // James, Witten, Hastie, Tibshirani.
+  // The coefficients are from James, Witten, Hastie, Tibshirani, "An Introduction to Statistical
+  // Learning".
   const std::vector<double> expected{2.938889, 0.045765, 0.188530, -0.001037};
   BOOST_TEST_REQUIRE(result.coefficients.size() == expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i)

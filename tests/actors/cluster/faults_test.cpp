@@ -1,4 +1,5 @@
-// Faults that a run must survive, in the simulator. The ledger must always balance.
+// Faults that a run must survive, in the simulator. The ledger (the account of all gradients) must
+// always balance.
 
 #include "actors/link/channel_host.hpp"
 #include "messages/pieces.hpp"
@@ -33,7 +34,8 @@ void check_complete(const simulation_result& x) {
   BOOST_TEST(x.summary.split == 0U);
 }
 
-/// Decides about the n-th frame of one kind between two nodes, counted from 1.
+/// Decides what happens to frame number n, counted from 1, among the frames of one kind between two
+/// nodes.
 class nth_frame {
 public:
   nth_frame(proto::Frame::Kind kind, std::uint64_t every, verdict what)
@@ -57,7 +59,7 @@ private:
   std::shared_ptr<std::uint64_t> hits_ = std::make_shared<std::uint64_t>(0);
 };
 
-/// True for a message that carries a gradient or weights, or that answers one.
+/// True for a message that carries a gradient or weights, and for the answer to such a message.
 bool of_gradients(const caf::message& content) {
   if (!content.match_elements<proto::Frame, caf::message>())
     return false;
@@ -103,8 +105,8 @@ BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
   BOOST_TEST(duplicates > 0U);
 }
 
-// A worker that must stop gives back its leases. A gradient that it has begun but not sent is
-// requeued.
+// A worker that gets a signal gives back its leases (the batches that it must train). A batch whose
+// gradient it began but did not send is queued again.
 BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
   for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
@@ -117,7 +119,8 @@ BOOST_AUTO_TEST_CASE(a_worker_stops) {
       BOOST_TEST_REQUIRE(result.nodes[4].has_value());
       BOOST_TEST(result.nodes[4]->failure == "");
       requeued += result.summary.requeued;
-      // Every sample is trained once, so all gradients except the requeued ones are applied.
+      // Every sample is trained once. So all gradients are applied, except those of batches that
+      // were queued again.
       BOOST_TEST(result.summary.lost == 0U);
     }
   BOOST_TEST((requeued > 0U || under_sanitizer));
@@ -141,12 +144,13 @@ BOOST_AUTO_TEST_CASE(a_worker_crashes) {
       check_complete(result);
       lost += result.summary.lost;
     }
-  // Some workers crashed between two pushes of one gradient. The part that was not sent is lost.
+  // Some workers crashed between two pushes of parts of one gradient. The part that was not sent is
+  // lost.
   BOOST_TEST((lost > 0U || under_sanitizer));
 }
 
-// A worker that was given up by mistake continues to send. After the fence, its gradients are
-// refused and count as `lost`. Other workers train its samples, once.
+// A worker is given up by mistake and continues to send. From then on its gradients are refused and
+// count as `lost`. Other workers train its samples, once.
 BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
@@ -206,14 +210,15 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
       }
 }
 
-// A worker of a ring dies, or its process stops and never continues. Each survivor says which rank
-// is lost, and in which step and bucket it waits since when, within twice the deadline. With 4
-// ranks, one survivor is no neighbour of the lost rank.
+// A worker of a ring dies, or its process stops forever. Each survivor reports the lost rank, its
+// own step and bucket (a part of the gradient), and since when it waits. It does so within twice
+// the deadline. With 4 ranks, one survivor is no neighbour of the lost rank.
 BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
   constexpr auto suspect_after = 400ms;
-  // Between hosts, a silent task has some time to connect again.
+  // A silent task on another host has some time to connect again.
   const auto deadline = suspect_after + channel_host_options{}.grace;
-  // Until then, a peer may still use the limit of links that know no job (first_suspicion).
+  // At first, links use a default time until they suspect a silent peer (first_suspicion), because
+  // they do not know the job yet.
   constexpr auto begin = 12s;
   std::uint64_t seed = 0;
   std::size_t waited = 0;
@@ -253,18 +258,19 @@ BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
               ++waited;
               BOOST_TEST((dies || error.waited >= suspect_after));
             }
-            // All of this is also in the text.
+            // The text of the failure contains all of this.
             BOOST_TEST(result.nodes[i]->failure.find(to_string(error)) != std::string::npos);
           }
           BOOST_TEST_REQUIRE(result.summary.missing.has_value());
           BOOST_TEST(result.summary.missing->index == victim);
         }
-  // The others had computed their gradients, or were still computing.
+  // The survivors had computed their gradients, or were still computing them.
   BOOST_TEST(waited >= 20u);
 }
 
-// Faults while nodes connect, join and open the view. In each case, all nodes end well before any
-// time limit. If the run succeeds, it has trained everything.
+// Faults while nodes connect, join, and open the view (the set of tasks that train together). In
+// each case, all nodes end well before any time limit. If the run succeeds, it has trained all
+// samples.
 BOOST_AUTO_TEST_CASE(faults_before_training) {
   enum class fault { stop, crash, cut };
   some_cases chosen;
@@ -313,7 +319,7 @@ BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
       BOOST_TEST(failure.starts_with("worker/1 cannot take part: bad input: the training data "
                                      "differ from those of coordinator/0: other labels"),
                  failure);
-      // A run does not need the evaluator.
+      // A run continues without its evaluator.
       how.other_data = {{evaluator, build_data(other)}};
       simulation sim{how};
       BOOST_TEST(sim.run().summary.failure == "");
@@ -358,8 +364,8 @@ BOOST_AUTO_TEST_CASE(the_operator_stops_the_run) {
 }
 
 BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
-  // 600 KiB of weights per shard, with a chunk limit of 1 MiB, travel inline. One shard with 2.3
-  // MiB sends chunks.
+  // Payloads up to the chunk limit of 1 MiB travel inside one message. The single shard of this run
+  // has 2.3 MiB of weights, so it sends them in chunks.
   const auto job = job_with({"model.layer[0].dense.units=700", "runtime.request_timeout_ms=2000"});
   simulation run{simulated(job, 2, 1)};
   std::uint64_t chunks = 0;
@@ -376,8 +382,8 @@ BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
   BOOST_TEST(largest <= std::size_t{1} << 20);
 }
 
-// Messages come late, out of order, repeatedly, or not at all, at random. Every gradient is decided
-// once, and all shards decide the same.
+// Messages come late, out of order, repeatedly, or not at all, at random. Every gradient is applied
+// or refused once, and all shards decide the same.
 BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
   std::uint64_t dropped = 0;
   std::uint64_t doubled = 0;

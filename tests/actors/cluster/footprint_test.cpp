@@ -45,12 +45,13 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   BOOST_TEST(first.optimizer + second.optimizer == 3 * x.bytes); // one momentum per worker
   BOOST_TEST(first.gradients + second.gradients == 3 * x.bytes);
   BOOST_TEST(first.data == 0u);
-  // Small tensors travel as a whole: to and from three workers, and to the coordinator. Each is
-  // counted as a message and in a buffer.
+  // Small tensors are not divided. They travel to and from three workers, and to the coordinator.
+  // Each transfer counts twice: as a message and in a buffer.
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
-// Two more copies of the weights per worker, and a momentum for each.
+// A worker that asks early for weights needs two more copies of the weights, and a momentum for
+// each copy.
 BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
   const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
   const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
@@ -63,7 +64,7 @@ BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
-  // The next version arrives in pieces. Clipping needs whole gradients.
+  // The next version of the weights arrives in pieces. Clipping needs whole gradients.
   BOOST_TEST(apart.weights == 2 * x.bytes);
   const checked_job whole{proto::SYNC_PS, {"optimizer.clip_norm=1"}};
   BOOST_TEST(whole.of(job_kind::worker, 0, {2, 1, true, false}).weights == x.bytes);
@@ -73,15 +74,15 @@ BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   BOOST_TEST(apart.gradients == x.bytes);
   BOOST_TEST(apart.activations == executor<float>{x.context->training}.memory_bytes());
   BOOST_TEST(apart.data == 120u * 785); // 100 + 20 images and their labels
-  // In one process, the weights and the data exist already.
+  // In one process, the worker shares the weights and the data with other tasks.
   const auto together = x.of(job_kind::worker, 0, {2, 1, false, false});
   BOOST_TEST(together.weights == 0u);
   BOOST_TEST(together.data == 0u);
   BOOST_TEST(together.network == 0u);
-  // The first half of the vector ends between two rows of the first tensor.
+  // The first half of the vector of weights ends between two rows of the first tensor.
   const auto straddling = x.of(job_kind::worker, 0, {2, 2, false, false});
   BOOST_TEST(straddling.weights == 0u);
-  // On a GPU, it is gathered.
+  // A GPU needs the weights gathered in one piece.
   const checked_job gpu{proto::SYNC_PS, {"device[0]=/job:worker/task:0/device:GPU:0"}};
   BOOST_TEST(gpu.of(job_kind::worker, 0, {2, 2, false, false}).weights
              == 16u * 784 * sizeof(float));
@@ -93,9 +94,10 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   const auto first = x.of(job_kind::worker, 0, cluster);
   const auto second = x.of(job_kind::worker, 1, cluster);
   BOOST_TEST(second.weights == replica_slots * x.bytes);
-  BOOST_TEST(first.weights == second.weights + x.bytes);    // the coordinator reads from rank 0
-  BOOST_TEST(second.optimizer == 2 * x.bytes);              // momentum, also for the next version
-  BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // idle
+  BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
+  // Two copies of the momentum: current and next version.
+  BOOST_TEST(second.optimizer == 2 * x.bytes);
+  BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // this task does nothing
 }
 
 BOOST_AUTO_TEST_CASE(a_ring_divides_the_optimizers_state) {
@@ -110,7 +112,7 @@ BOOST_AUTO_TEST_CASE(a_ring_divides_the_optimizers_state) {
   }
 }
 
-// The last average, and the outer momentum.
+// The state of an outer optimizer is the last average of the weights and the outer momentum.
 BOOST_AUTO_TEST_CASE(an_outer_optimizer_has_state) {
   const auto optimizer = [&](const std::vector<std::string>& changes) {
     const checked_job x{proto::LOCAL_SGD, changes};
@@ -146,7 +148,8 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
     {coordinator_task, "a:1"}, {ps, "b:1"}, {first, "b:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, ps) == tasks{first, ps}));
   BOOST_TEST((tasks_beside(cluster, coordinator_task) == tasks{second, coordinator_task}));
-  // Loopback counts as one host if the coordinator's address is also loopback.
+  // A loopback address counts as the coordinator's host only if the coordinator's address is also
+  // loopback.
   cluster = {
     {coordinator_task, "localhost:1"}, {ps, "[::1]:1"}, {first, "127.0.0.1:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first, ps, coordinator_task}));
@@ -155,7 +158,7 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
   // Workers may listen at any address, each on its own host.
   cluster = {{coordinator_task, "a:1"}, {first, "0.0.0.0:0"}, {second, "0.0.0.0:0"}};
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first}));
-  // An evaluator that the cluster does not name.
+  // The cluster does not name this evaluator.
   BOOST_TEST(tasks_beside(cluster, {job_kind::evaluator, 0}).empty());
 }
 

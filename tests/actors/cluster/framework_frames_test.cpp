@@ -1,5 +1,5 @@
-// Other programs of the same framework, and programs that write its frames themselves, send
-// messages to the ports of nodes.
+// Other CAF programs, and programs that write CAF's frames themselves, send messages to the ports
+// of nodes.
 
 #include "actors/cluster/basp_transport.hpp"
 #include "kernels/file_descriptor.hpp"
@@ -37,7 +37,7 @@ public:
   }
 };
 
-/// Answers everything, and offers an actor by its name.
+/// A program with CAF inside. It answers every message, and offers an actor by its name.
 struct embedding_program : process {
   embedding_program()
     : process([](caf::actor_system_config& cfg) { cfg.add_actor_type<by_name>("by_name"); }) {}
@@ -52,7 +52,7 @@ struct embedding_program : process {
 
   ~embedding_program() { caf::anon_send_exit(served, caf::exit_reason::user_shutdown); }
 
-  /// True if the framework's server of this process stores a value with this name.
+  /// True if CAF's internal server in this process stores a value with this name.
   bool keeps(const std::string& key) {
     caf::scoped_actor self{*sys};
     bool result = false;
@@ -70,7 +70,7 @@ struct embedding_program : process {
     basp_transport::listen(*sys, caf::actor_cast<caf::strong_actor_ptr>(served), "127.0.0.1", 0);
 };
 
-/// Writes the frames of the framework's protocol itself.
+/// Writes frames of CAF's protocol without CAF.
 class raw_program {
 public:
   raw_program(caf::actor_system& codec, std::uint16_t port)
@@ -103,7 +103,7 @@ public:
           std::vector<caf::strong_actor_ptr>{}, x);
   }
 
-  /// A message that another actor seems to have sent: an actor of the process at the port.
+  /// A message that seems to come from another actor of the process at the port.
   void send_as(caf::actor_id from, const caf::message& x,
                caf::message_id id = caf::make_message_id()) {
     sender_ = from;
@@ -112,8 +112,7 @@ public:
     sender_ = 12;
   }
 
-  /// Returns when the actor at the port has answered, and has therefore received all earlier
-  /// messages.
+  /// Returns when the actor at the port has answered. By then it has received all earlier messages.
   void wait_for_answer() {
     const auto id = caf::make_message_id(1);
     send(published_, caf::make_message(proto::Ack{}), id);
@@ -131,7 +130,7 @@ public:
   /// True if the other side closes the connection within this time.
   bool closed_within(std::chrono::milliseconds time) {
     const auto until = std::chrono::steady_clock::now() + time;
-    std::array<char, 1000> said{}; // Questions of the framework to each new process.
+    std::array<char, 1000> said{}; // Holds the questions that CAF asks each new process.
     for (;;) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         until - std::chrono::steady_clock::now());
@@ -152,7 +151,7 @@ private:
     std::vector<char> payload;
     caf::binary_serializer body{codec_, payload};
     BOOST_TEST_REQUIRE(!body(const_cast<Ts&>(xs)...));
-    // The sender has a number, so that it can be answered.
+    // The header names a sender, so that the receiver can answer.
     caf::io::basp::header x{type, flags,   static_cast<std::uint32_t>(payload.size()),
                             id,   sender_, to};
     if (type == caf::io::basp::message_type::client_handshake)
@@ -197,7 +196,8 @@ const auto config_server = caf::atom("ConfigServ");
 
 } // namespace
 
-// Another program of the same framework starts an actor here, and asks for a value.
+// Another CAF program asks CAF's internal servers to start an actor here, and to return a stored
+// value.
 BOOST_AUTO_TEST_CASE(servers_of_the_framework) {
   embedding_program x;
   process other;
@@ -229,7 +229,7 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   raw.send(spawn_server,
            caf::make_message(caf::spawn_atom::value, std::string{"by_name"}, caf::make_message(),
                              std::set<std::string>{}));
-  // By number, because these are the first actors of a system.
+  // CAF's internal servers are the first actors of a system, so small numbers reach them.
   for (caf::actor_id i = 1; i < raw.published(); ++i) {
     raw.send(i, caf::make_message(caf::put_atom::value, std::string{"key"}, caf::make_message(7)));
     raw.send(i,
@@ -241,8 +241,8 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   BOOST_TEST(spawned == 0);
 }
 
-// In the framework's protocol, a message can name any sender. Then it seems to come from an actor
-// of the process that receives it.
+// In CAF's protocol, a message can name any actor as its sender. This message seems to come from an
+// actor of the process that receives it.
 BOOST_AUTO_TEST_CASE(orders_in_the_name_of_an_actor_of_the_node) {
   for (const bool channels : {true, false}) {
     cluster x{channels};
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(orders_in_the_name_of_an_actor_of_the_node) {
   }
 }
 
-// The framework would allocate the memory at once.
+// CAF allocates the announced memory at once.
 BOOST_AUTO_TEST_CASE(headers_that_announce_too_much) {
   embedding_program x;
   const process codec;

@@ -55,8 +55,8 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
       check_equals_serial(job_with(protocol, {"optimizer.kind=" + std::string{rule}}));
 }
 
-// Three replicas, because a sum divided by 3 is not exact. Some jobs have clipping, momenta of
-// workers, or compensation.
+// Three replicas, because the division of a sum by 3 is not exact. Some jobs use clipping, a
+// momentum per worker, or a compensation of staleness.
 BOOST_AUTO_TEST_CASE(frozen_parameters_keep_their_bits) {
   std::vector<std::pair<proto::Protocol, std::string>> runs{
     {proto::ASYNC_PS, "async_ps.compensation=DC"}, {proto::LOCAL_SGD, "local_sgd.every=2"}};

@@ -29,13 +29,13 @@ namespace {
 constexpr auto patience_limit = 120s;
 constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
 
-/// Both ends notice these kinds of harm at once. A node that has not joined notices a stall only
-/// after 10 seconds.
+/// Both ends notice these kinds of harm at once. They would notice a stall later, and a node that
+/// has not joined only after 10 seconds.
 constexpr std::array noticed{harm::cut, harm::reset, harm::half_close};
 
 constexpr std::array in_step{"protocol=SYNC_PS", "protocol=RING"};
 
-/// Gradients are larger than stream_channel::large, also those that a ring divides.
+/// Gradients are larger than stream_channel::large, even after a ring divides them into segments.
 proto::Job job_with(const std::string& protocol, std::uint64_t samples) {
   return example_job("digits_mlp",
                      {protocol, "data.digits={train: " + std::to_string(samples) + " test: 2}",
@@ -45,7 +45,7 @@ proto::Job job_with(const std::string& protocol, std::uint64_t samples) {
                       "runtime.link_grace_ms=" + std::to_string(patience_limit / 1ms)});
 }
 
-/// Channels by TCP. Peers reach them through a proxy.
+/// Makes TCP channels whose peers connect through a proxy.
 class proxied_channels final : public channel_maker {
 public:
   explicit proxied_channels(caf::actor_system& sys) : host_(sys, by_tcp()), proxy_(port()) {}
@@ -85,7 +85,7 @@ private:
   harming_proxy proxy_;
 };
 
-/// The nodes of one process find each other by address. Their links then use sockets.
+/// The nodes of one process find each other by address, so that their links use sockets.
 class directory_of_nodes final : public transport {
 public:
   void clear() { nodes_.clear(); }
@@ -146,7 +146,7 @@ public:
   /// The proxy through which peers reach a node.
   harming_proxy& proxy(std::size_t node) { return channels_.at(node)->proxy(); }
 
-  /// Until the run is over, calls `meanwhile` again and again.
+  /// Calls `meanwhile` again and again until the run is over.
   run_summary train(const std::function<void()>& meanwhile = {}) {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       caf::anon_send(nodes_[i], begin_node{address_of(i)});
@@ -189,7 +189,8 @@ void check(const run_summary& x, const run_summary& undisturbed) {
 
 } // namespace
 
-// Harms the connections of each node's peers at each record, until a run has fewer records.
+// Harms the connections to each node at record 0, 1, 2, ... until a run has no record with this
+// number.
 BOOST_AUTO_TEST_CASE(at_every_record) {
   for (const auto* protocol : in_step) {
     const auto job = job_with(protocol, 8);

@@ -1,4 +1,4 @@
-// Averages that do not wait for the steps of slow workers.
+// With `behind: CONTRIBUTE`, an average does not wait for the steps of slow workers.
 
 #include "kernels/data/arrays.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -28,7 +28,7 @@ proto::Job contributing(const std::vector<std::string>& more = {}) {
   return local(8, changes);
 }
 
-/// A gradient takes a millisecond; one of worker 0 takes five.
+/// A gradient takes 1 ms, and 5 ms on worker 0.
 simulation_options with_a_slow_worker(const proto::Job& job, std::size_t crew = workers,
                                       std::uint64_t seed = 1) {
   auto result = simulated(job, crew, 0, seed);
@@ -92,14 +92,14 @@ BOOST_AUTO_TEST_CASE(all_workers_contribute) {
   check_balanced(run.run().summary, workers);
   for (auto& [number, senders] : averages)
     BOOST_TEST(senders.size() == workers, "average " << number);
-  // 320 gradients. An average begins after 8 gradients of the fastest worker. Three of the other
-  // workers make the same number, and one makes at least one.
+  // 320 gradients. An average begins after 8 gradients of the fastest worker. Until then, three of
+  // the other workers also make 8, and the slow one makes at least one.
   BOOST_TEST(averages.size() >= 320 / (4 * 8));
   BOOST_TEST(averages.size() <= 320 / (3 * 7) + 4);
 }
 
-// With workers of any speed and links of any delay, the trained samples add up, and all workers
-// end.
+// Workers have any speed and links have any delay. The number of trained samples is right, and all
+// workers end.
 BOOST_AUTO_TEST_CASE(any_timing) {
   for (std::uint64_t seed = 1; seed <= tries(40); ++seed) {
     const std::size_t crew = seed % 5 + 1;
@@ -139,8 +139,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
       }
 }
 
-// Each record has a weight of its own, and its gradient is almost constant. So the weights show how
-// often each record was trained.
+// The gradient of a record changes only this record's own weight, and is almost constant. So each
+// weight shows how often its record was trained.
 struct counting_run {
   static constexpr std::size_t count = 60;
   static constexpr std::uint32_t batch = 2;
@@ -171,7 +171,7 @@ struct counting_run {
     context->initialize({0, count}, initial);
   }
 
-  /// How often these weights have seen each record.
+  /// How often each record was trained to give these weights.
   std::vector<long> times(std::span<const float> weights) const {
     std::vector<long> result;
     for (std::size_t i = 0; i < count; ++i) {
@@ -187,8 +187,8 @@ struct counting_run {
   std::vector<float> initial;
 };
 
-// A checkpoint has the weights of exactly the records that it counts as trained. A run that
-// continues from it trains each of the others once.
+// The weights of a checkpoint contain exactly the records that the checkpoint counts as trained. A
+// run that continues from it trains each of the other records once.
 BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(20); ++seed) {
@@ -233,8 +233,8 @@ BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
   BOOST_TEST(different > 0U); // Workers had trained different numbers of batches.
 }
 
-// All gradients are almost equal, so an update of Adam moves each weight by the learning rate if
-// its state belongs to the number of updates by which it is corrected.
+// All gradients are almost equal. So an update of Adam moves each weight by the learning rate, if
+// the number of updates in Adam's bias correction belongs to this optimizer state.
 BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(6); ++seed) {
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
         const auto before = from->slots[0].as_floats();
         check_moved(before, how.initial, x.samples, how.crew);
         BOOST_TEST_REQUIRE(x.marks.size() == how.crew);
-        // The state of a worker without an update is 0.
+        // Without any update, a worker's state is 0.
         if (std::ranges::any_of(x.marks, [](auto& y) { return y.updates == 0U; }))
           continue;
         for (auto& y : x.marks) {
@@ -296,8 +296,8 @@ BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
   BOOST_TEST(different > 0U);
 }
 
-// A run in step that begins with different numbers of updates continues, bit for bit, from each of
-// its own checkpoints.
+// A run in step begins with workers that have made different numbers of updates. It continues, bit
+// for bit, from each of its own checkpoints.
 BOOST_AUTO_TEST_CASE(different_numbers_of_updates_go_on) {
   for (const auto* kind : {"ADAM", "ADAMW", "LAMB"}) {
     const std::vector<std::string> changes{"protocol=LOCAL_SGD", "data.batch=5",
@@ -325,7 +325,7 @@ BOOST_AUTO_TEST_CASE(different_numbers_of_updates_go_on) {
   }
 }
 
-// The steps are those of the fastest worker.
+// Evaluations count the steps of the fastest worker.
 BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
   auto options = with_a_slow_worker(contributing({"evaluate={every_steps: 16}"}));
   options.files = std::make_shared<memory_storage>();
@@ -344,12 +344,13 @@ BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
     newest = step;
     ++evaluations;
   }
-  // 320 gradients. Three of four workers make one per step, the fourth a fifth of that.
+  // 320 gradients. Three of four workers make one gradient per step, and the fourth makes a fifth
+  // of that.
   BOOST_TEST(evaluations >= 320U / 4 / 16);
   BOOST_TEST(newest <= 320U / 3);
 }
 
-// An average without a step before it changes nothing.
+// An average changes nothing if no step precedes it.
 BOOST_AUTO_TEST_CASE(a_run_that_had_ended_keeps_its_weights) {
   for (const auto* outer : {"{}", "{kind: MOMENTUM momentum: 0.9}", ""})
     for (const std::size_t crew : {1, 3, 6}) {
@@ -375,7 +376,7 @@ BOOST_AUTO_TEST_CASE(the_ledger_balances_in_all_ways) {
     check_balanced(train(how, contributing(), workers, 0), workers);
 }
 
-// From the third epoch on, the rate is almost 0, so the weights do not change.
+// From the third epoch on, the learning rate is almost 0, so the weights do not change.
 BOOST_AUTO_TEST_CASE(the_schedule_counts_the_samples_of_all_workers) {
   const auto after = [](const std::string& epochs) {
     return weights_of(contributing(
@@ -392,7 +393,7 @@ BOOST_AUTO_TEST_CASE(one_worker_is_a_serial_loop) {
   BOOST_TEST((weights_of(contributing(), 1) == weights_of(plain, 1)));
 }
 
-// The run needs all replicas.
+// The run ends because it needs all replicas.
 BOOST_AUTO_TEST_CASE(a_worker_that_stops_ends_the_run) {
   for (auto when = 5ms; when < 60ms; when += 11ms)
     for (const bool politely : {false, true}) {

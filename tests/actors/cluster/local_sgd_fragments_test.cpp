@@ -1,4 +1,4 @@
-// Replicas whose weights are averaged in parts while training continues.
+// Replicas whose weights are averaged fragment by fragment while training continues.
 
 #include "actors/protocols/local_sgd/fragments.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -60,7 +60,7 @@ struct timed_traffic {
     time = result.virtual_time;
   }
 
-  /// By the number of the average.
+  /// The key is the number of the average.
   std::map<std::uint64_t, std::uint64_t> by_average;
   std::chrono::nanoseconds time{0};
 };
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(fragments_cover_the_weights_and_take_turns) {
     }
 }
 
-// Captures read equal replicas.
+// A capture (a copy of the weights for a checkpoint or an evaluation) needs equal replicas.
 BOOST_AUTO_TEST_CASE(everything_is_averaged_for_a_capture) {
   const auto job = context_of(local(4, {in_parts(2), "checkpoint={every_steps: 12}"}));
   const weight_fragments x{*job};
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(one_fragment_changes_nothing) {
   }
 }
 
-// The time at which pieces of averages arrive makes no difference.
+// The result does not depend on the time at which pieces of averages arrive.
 BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_timing) {
   some_cases chosen;
   for (const std::size_t crew : {1, 2, 3, 4, 5})
@@ -161,14 +161,14 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
     BOOST_TEST(train(how, job, workers, 0).weights_sha256 == expected.weights_sha256);
 }
 
-// Without peers and outer steps, there is nothing to average.
+// With one worker and no outer optimizer, there is nothing to average.
 BOOST_AUTO_TEST_CASE(one_worker_is_a_serial_loop) {
   BOOST_TEST((weights_of(forty_steps(8, 4), 1) == weights_of(forty_steps(8, 1), 1)));
 }
 
 // Steps made while a fragment is being averaged are neither lost nor counted twice. With 8
-// fragments, this would change an eighth of the distance. At a small learning rate, gradients
-// differ little.
+// fragments, an error here changes the distance that the weights move by an eighth. The learning
+// rate is small, so gradients differ little.
 BOOST_AUTO_TEST_CASE(each_step_enters_one_average) {
   const std::vector<std::string> slow{"learning_rate={base: 0.0005}"};
   const auto begin = weights_of(local(8, {"learning_rate={base: 1e-30}"}));
@@ -198,8 +198,8 @@ BOOST_AUTO_TEST_CASE(statistics_stay_positive) {
   BOOST_TEST(result.test_loss < 2.3);
 }
 
-// Each average sends a quarter, after its own step. Only the last one, at the end of the run, sends
-// everything.
+// Each average sends a quarter of the weights, after its own step. Only the last average, at the
+// end of the run, sends all weights.
 BOOST_AUTO_TEST_CASE(traffic_is_spread_over_steps) {
   const auto outer = std::vector<std::string>{"local_sgd.outer={}"};
   const timed_traffic whole{forty_steps(8, 1, outer), 1e9};
@@ -212,8 +212,8 @@ BOOST_AUTO_TEST_CASE(traffic_is_spread_over_steps) {
   BOOST_TEST(static_cast<double>(parts.by_average.at(20)) < 1.02 * all);
 }
 
-// An average takes longer than a step, but a fragment takes less time than the steps until the next
-// one.
+// Averaging all weights takes longer than a step. Averaging one fragment takes less time than the
+// steps until the next fragment.
 BOOST_AUTO_TEST_CASE(training_goes_on_while_a_fragment_is_under_way) {
   const auto outer = std::vector<std::string>{"local_sgd.outer={}"};
   const timed_traffic whole{forty_steps(8, 1, outer), 2e7};
@@ -265,7 +265,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_fragments_and_workers) {
   }
 }
 
-// More fragments than buckets, and than parameters.
+// There are more fragments than buckets (the parts in which a ring sends), and more than
+// parameters.
 BOOST_AUTO_TEST_CASE(fragments_may_be_small) {
   const std::vector<std::string> tiny{"model={ layer { dense { units: 10 bias: false } } loss: "
                                       "SOFTMAX_CROSS_ENTROPY }"};
@@ -281,7 +282,7 @@ BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
   BOOST_TEST(result.failure == "");
 }
 
-// Without an answer the coordinator asks again.
+// If the coordinator gets no answer, it asks again.
 BOOST_AUTO_TEST_CASE(lost_requests) {
   for (const auto* outer : {"", "local_sgd.outer={}"}) {
     auto job = forty_steps(8, 4, {"runtime.request_timeout_ms=20"});
@@ -304,8 +305,8 @@ BOOST_AUTO_TEST_CASE(lost_requests) {
   }
 }
 
-// A worker that stops while a fragment is being averaged ends the run. A worker that only pauses
-// does not.
+// If a worker stops while a fragment is being averaged, the run ends. If a worker only pauses, the
+// run continues.
 BOOST_AUTO_TEST_CASE(workers_that_stop_or_pause) {
   auto options = simulated(forty_steps(8, 4), workers, 0);
   options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };

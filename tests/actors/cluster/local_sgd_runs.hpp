@@ -19,7 +19,7 @@ namespace troupe::test {
 
 inline constexpr std::size_t workers = 4;
 
-/// 5 steps in each of 4 epochs, all of them of 4 x 16 samples.
+/// 5 steps in each of 4 epochs. Every step has 4 x 16 samples.
 inline proto::Job twenty_steps(proto::Protocol protocol,
                                const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 320 test: 20}",
@@ -62,7 +62,7 @@ struct kept_run {
     BOOST_TEST_REQUIRE(whole.failure == "");
   }
 
-  /// Goes on from a step with another job and number of workers.
+  /// Continues from the checkpoint of a step, with another job and number of workers.
   run_summary resumed(std::uint64_t step, const proto::Job& job, std::size_t crew) {
     auto how = options;
     how.files = nullptr;

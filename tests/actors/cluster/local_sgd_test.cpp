@@ -41,12 +41,13 @@ std::uint64_t pieces(const proto::Job& job) {
 
 } // namespace
 
-// The mean of w - rate * g over the workers is w - rate * (mean of g).
+// The test's two runs agree because the mean of w - rate * g over the workers is w - rate * (mean
+// of g).
 BOOST_AUTO_TEST_CASE(after_each_step_it_is_a_ring) {
   check_near(weights_of(local(1)), weights_of(twenty_steps(proto::RING)));
 }
 
-// One step per epoch: the replicas are averaged when the weights are read, and only then.
+// An epoch has one step, so the replicas are averaged only when the weights are read.
 BOOST_AUTO_TEST_CASE(replicas_are_averaged_before_they_are_read) {
   const std::vector<std::string> one_step{"data.batch=80"};
   check_near(weights_of(local(1000, one_step)), weights_of(twenty_steps(proto::RING, one_step)));
@@ -59,7 +60,8 @@ BOOST_AUTO_TEST_CASE(statistics_are_averaged_too) {
   check_near(weights_of(local(1, changes)), weights_of(twenty_steps(proto::RING, changes)));
 }
 
-// The replicas differ when the last lease is settled. Then they are averaged once more.
+// The replicas differ at the end of the last lease (the batches that a worker must train). Then
+// they are averaged once more.
 const std::vector<std::string> averages_now_and_then[] = {
   {"local_sgd.every=3"},
   {"local_sgd.every=4", "local_sgd.fragments=2"},
@@ -68,7 +70,8 @@ const std::vector<std::string> averages_now_and_then[] = {
   {"local_sgd={every: 3 behind: CONTRIBUTE outer {}}"},
 };
 
-/// 500 steps in each epoch (50 under a sanitizer), many more than a lease has.
+/// 500 steps in each epoch (50 under a sanitizer). A lease (the batches that a worker gets at once)
+/// has far fewer.
 simulation_options long_run(std::vector<std::string> changes) {
   changes.insert(changes.end(),
                  {"data.digits={train: " + std::to_string(tries(2'000)) + " test: 20}",
@@ -107,7 +110,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early_writes_its_state) {
       BOOST_TEST(!result.ended_early.empty());
       const auto names = options.files->directories(checkpoint_folder("out"));
       BOOST_TEST_REQUIRE(!names.empty());
-      // The result is that of the checkpoint's weights.
+      // The weights of the result are those of the checkpoint.
       const auto context = make_job_context(options.job, shape_of(*options.data.train));
       const auto file = options.files->contents("out/weights.safetensors");
       const auto written = fit_checkpoint(
@@ -135,13 +138,13 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
 BOOST_AUTO_TEST_CASE(fewer_averages_send_fewer_pieces) {
   const auto each = pieces(local(1));
   BOOST_TEST(each > 0U);
-  // An epoch ends with an average: after 5, 10, 15 and 20 steps.
+  // Each epoch ends with an average, so the averages follow steps 5, 10, 15 and 20.
   BOOST_TEST(pieces(local(5)) * 5 == each);
   BOOST_TEST(pieces(local(100)) == pieces(local(5)));
 }
 
-// At the end of an epoch, the outer weights are evaluated without an average. The run ends with an
-// average.
+// With an outer optimizer, the end of an epoch needs no average, because the outer weights are
+// evaluated. The run ends with an average.
 BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optimizer) {
   const std::vector<std::string> outer{"local_sgd.outer={kind: SGD rate: 1}"};
   const auto each = pieces(local(1, outer));
@@ -149,7 +152,7 @@ BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optim
   BOOST_TEST(pieces(local(5, outer)) * 5 == each);
   BOOST_TEST(pieces(local(8, outer)) * 20 == 3 * each); // after 8, 16 and 20 steps
   BOOST_TEST(pieces(local(100, outer)) * 20 == each);
-  // In a single epoch, plain replicas are averaged once as well.
+  // With a single epoch, plain replicas are also averaged only once.
   auto one_epoch = outer;
   one_epoch.emplace_back("epochs=1");
   check_near(weights_of(local(100, one_epoch)), weights_of(local(100, {"epochs=1"})));
@@ -170,7 +173,7 @@ BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   BOOST_TEST(result.weights_sha256 == expected);
 }
 
-// Equal to 1e-6: the step starts from the last average, so its rounding differs.
+// The results agree to 1e-6. Rounding differs because the outer step starts from the last average.
 BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
   const std::vector<std::string> changes{
     "local_sgd.outer={kind: SGD rate: 1}",
@@ -181,15 +184,16 @@ BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
              != weights_of(local(5, changes)));
 }
 
-// A step of rate 2 from w to the mean of w - rate * g is w - 2 rate * (mean of g).
+// A step of rate 2 goes from w to w - 2 rate * (mean of g), because the mean of the replicas is w -
+// rate * (mean of g).
 BOOST_AUTO_TEST_CASE(the_outer_rate_multiplies_that_of_sgd) {
   check_near(
     weights_of(local(1, {"local_sgd.outer={kind: SGD rate: 2}", "learning_rate.base=0.05"})),
     weights_of(twenty_steps(proto::RING)));
 }
 
-// With an average after each step, this is a ring whose updates the outer optimizer makes. The
-// momentum accumulates differences in rounding.
+// With an average after each step, this run is a ring whose updates come from the outer optimizer.
+// Differences in rounding accumulate in the momentum.
 BOOST_AUTO_TEST_CASE(the_outer_optimizer_of_single_steps) {
   for (const std::string kind : {"MOMENTUM", "NESTEROV"})
     check_near(
@@ -209,7 +213,8 @@ BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
   BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({"local_sgd.outer={momentum: 0.9}"}));
 }
 
-// Each worker continues with its own optimizer's state, and all continue with the outer state.
+// Each worker continues with the state of its own optimizer. All workers continue with the same
+// outer state.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
   some_cases chosen;
   for (const auto* rule : {"{kind: SGD}", "{kind: NESTEROV momentum: 0.9}", "{kind: ADAM}"})
@@ -234,8 +239,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
       }
 }
 
-// All workers share the outer momentum. There is one copy of the workers' states for other numbers
-// of workers.
+// All workers share the outer momentum. A checkpoint also has one copy of the workers' states that
+// a run with another number of workers uses.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
   const auto job = kept(4, {"optimizer={kind: ADAM}", "local_sgd.outer={}"});
   kept_run run{job, workers};

@@ -1,5 +1,5 @@
-// Every protocol with every setting that changes how its workers cooperate: a run continues from
-// each of its checkpoints, and survives the faults that it promises to survive.
+// Every protocol with every setting that changes how its workers cooperate. A run continues from
+// each of its checkpoints, and survives the faults that the protocol promises to survive.
 
 #include "actors/model/protocol_traits.hpp"
 #include "tests/actors/cluster/resumed_runs.hpp"
@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_SUITE(modes)
 
 namespace {
 
-/// `same`: the result depends only on the job, not on timing or interruptions.
+/// `same` means that the result depends only on the job. Timing and interruptions do not change it.
 enum class bits { same, any };
 
 struct mode {
@@ -34,7 +34,8 @@ struct mode {
   simulation_options make(const proto::Job& job) const {
     auto result = simulated(job, workers, ps);
     result.one_node = in_one_process();
-    // A single replica waits for nobody. Its steps take time, so that no checkpoint is left out.
+    // A single replica waits for no other task. Its steps take time here, so that every checkpoint
+    // is written in time.
     if (workers == 1 && ps == 0)
       result.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };
     return result;
@@ -45,7 +46,7 @@ const std::string normalized =
   "model={ layer { dense { units: 8 } } layer { batch_norm { sync: true } } "
   "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
 
-/// Steps with a gradient of each of two workers.
+/// A step has one gradient of each of two workers.
 std::vector<mode> modes_in_step() {
   std::vector<mode> result;
   const std::pair<std::string, std::vector<std::string>> settings[] = {
@@ -94,7 +95,7 @@ std::vector<mode> modes_in_step() {
   return result;
 }
 
-/// A single worker is never stale, except with early pulls.
+/// The gradients of a single worker are stale only with early pulls.
 std::vector<mode> modes_of_one_worker() {
   return {
     {"async_ps, 1", 1, 2, bits::same, {}},
@@ -188,8 +189,8 @@ std::uint64_t samples_left(const checkpoint& x) {
   return records * (3 - cut.epoch) + cut.samples();
 }
 
-/// All samples are trained, or left out by `late: REJECT`; the ledger balances, and the model
-/// learns.
+/// All samples are trained, except those that `late: REJECT` leaves out. The ledger (the account of
+/// all gradients) balances, and the model learns.
 void check_complete(const run_summary& x, const mode& how, std::uint64_t samples) {
   BOOST_TEST(x.failure == "");
   BOOST_TEST(x.samples + x.dropped_samples == samples);
@@ -210,7 +211,7 @@ constexpr std::pair<fault, const char*> faults[] = {
   {fault::mistake, "a worker is given up by mistake"},
 };
 
-/// Lets every 19th frame of these kinds arrive twice, or never.
+/// Delivers every 19th frame of these kinds twice, or not at all.
 void harm_frames(simulation& run, const std::shared_ptr<std::uint64_t>& hits, verdict what,
                  std::optional<proto::Frame::Kind> kind) {
   run.network().judge_with(
@@ -276,7 +277,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
           continue;
         const auto k = checkpoint_step(name);
         BOOST_TEST_CONTEXT("step " << k) {
-          // With the same number of shards, and with other numbers.
+          // The number of shards is the same, or another one.
           const auto how = going_on(first, job, mode.workers, mode.ps == 0 ? 0 : 1 + k % 3, k);
           const auto resumed = simulate(how).summary;
           check_complete(resumed, mode, samples_left(*how.resume));
@@ -288,8 +289,9 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
   }
 }
 
-// Lost and repeated messages and pauses cost only time. If a worker is lost, the others train its
-// samples; or the run ends, and the error names the worker, if the protocol needs all workers.
+// Lost and repeated messages and pauses only cost time. If a worker is lost, the others train its
+// samples. If the protocol needs all workers, the run ends with an error that names the lost
+// worker.
 BOOST_AUTO_TEST_CASE(faults_of_messages_and_workers) {
   some_cases chosen;
   for (const auto& mode : all_modes()) {

@@ -10,8 +10,8 @@
 
 #include <utility>
 
-// If messages of strangers still arrive while an actor system ends, the framework's broker may
-// create proxies for their senders that nobody removes: they refer to the broker, and it to them.
+// Messages of strangers may arrive while an actor system ends. For their senders, CAF's broker may
+// then create proxies that are never freed, because the broker and the proxies refer to each other.
 extern "C" const char* __lsan_default_suppressions();
 const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";

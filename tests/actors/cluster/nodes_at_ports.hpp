@@ -55,7 +55,7 @@ struct cluster {
   run_summary result();
 };
 
-/// The hash of the weights of a cluster that no other program disturbs.
+/// The hash of the weights if no other program disturbs the cluster.
 std::string undisturbed();
 
 } // namespace troupe::test

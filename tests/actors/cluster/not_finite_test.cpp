@@ -43,7 +43,7 @@ bool contains(const std::string& text, const std::string& what) {
 
 } // namespace
 
-// The first task that notices the problem reports it: a worker reports its loss, a shard or rank
+// The first task that notices the problem reports it. A worker reports its loss. A shard or rank
 // reports the gradient that it must clip.
 BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
   for (const auto protocol : all_protocols)
@@ -80,7 +80,8 @@ BOOST_AUTO_TEST_CASE(processes_end_too) {
   }
 }
 
-// One gradient per epoch is left out and reported. All others are trained.
+// One batch per epoch has a gradient that is not finite. It is left out and reported. All other
+// batches are trained.
 BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2, 4})
@@ -122,7 +123,7 @@ BOOST_AUTO_TEST_CASE(statistics_that_are_not_finite) {
         }
 }
 
-// The run ends after this number of failures in a row.
+// The run ends after this number of consecutive batches that are not finite.
 BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
   for (const auto protocol : all_protocols)
     for (const auto* const most : {"max_bad=1", "max_bad=2", "max_bad=3"}) {
@@ -135,7 +136,7 @@ BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
     }
 }
 
-// The loss is added up in double, so it may be finite although the gradient is not.
+// The loss is a sum in double, so it may be finite although the gradient, in float, overflows.
 BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "x,y\n1e25,0\n2e25,0\n";
@@ -159,8 +160,8 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
     }
 }
 
-// The last batch of an epoch has a finite loss, but its update does not give finite weights. The
-// evaluation notices this, and the weights of an earlier epoch stay.
+// The last batch of an epoch has a finite loss, but its update makes the weights infinite. The
+// evaluation notices this, and the weights of an earlier epoch are kept.
 BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
   for (const auto protocol : all_protocols) {
     const auto job = job_with(protocol,

@@ -1,4 +1,4 @@
-// Workers that compute in types of 16 bits.
+// Workers that compute in 16-bit types.
 
 #include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "actors/model/job_context.hpp"
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   BOOST_TEST(scale.value() == 4);
   scale.succeeded();
   BOOST_TEST(scale.value() == 8);
-  // An overflow starts the count again.
+  // After an overflow, the count of successes starts again at 0.
   scale.succeeded();
   scale.succeeded();
   BOOST_TEST(scale.overflowed());
@@ -86,10 +86,11 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   BOOST_TEST(scale.overflowed());
   BOOST_TEST(scale.overflowed());
   BOOST_TEST(scale.value() == loss_scale::least);
-  // No scale helps this batch, which says nothing about the next one.
+  // The batch overflows even at the smallest scale. This says nothing about the next batch, so the
+  // scale is reset.
   BOOST_TEST(!scale.overflowed());
   BOOST_TEST(scale.value() == 4);
-  // A run that continues counts on.
+  // A resumed run continues the count of successes.
   scale.succeeded();
   scale.succeeded();
   loss_scale resumed{scale.state(), 3};
@@ -126,8 +127,8 @@ BOOST_AUTO_TEST_CASE(scales_of_gradients) {
   }
 }
 
-// Measured: at most 0.2 points of difference. The optimized build computes the same numbers in a
-// fraction of the time.
+// Measured: the accuracies differ by at most 0.2 points. The optimized build computes the same
+// numbers in a fraction of the time, so only that build runs this test.
 BOOST_AUTO_TEST_CASE(digits_reach_the_accuracy_of_float32,
                      *boost::unit_test::enable_if<!under_sanitizer>()) {
   const std::vector<std::string> size{"data.digits={train: 4000 test: 4000}", "data.batch=16",
@@ -167,8 +168,8 @@ BOOST_AUTO_TEST_CASE(all_ways_to_run_give_the_same_bits) {
     }
 }
 
-// The first gradients overflow at this scale. Their batches are computed again, so all of them
-// count.
+// The first gradients overflow at this scale. Their batches are computed again at smaller scales,
+// so all batches count.
 BOOST_AUTO_TEST_CASE(a_scale_that_is_too_large) {
   for (const auto protocol : all_protocols)
     for (const std::string batches : {"accumulate=1", "accumulate=3"})
@@ -187,8 +188,8 @@ BOOST_AUTO_TEST_CASE(a_scale_that_is_too_large) {
       }
 }
 
-// The scale doubles after each batch, until a batch overflows. Workers have different scales.
-// Without growth, a scale of 1 loses small gradients.
+// The scale doubles after each batch until a batch overflows, so workers have different scales. If
+// the scale stayed at 1, small gradients would be lost.
 BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
   some_cases chosen{2};
   for (const std::string more : {"accumulate=3", "accumulate=1", "optimizer.clip_norm=0.5"}) {
@@ -211,8 +212,8 @@ BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
   }
 }
 
-// Some gradients of this model are so small that the result depends on the scale, and so on the
-// number of batches since it changed.
+// Some gradients of this model are so small that the result depends on the scale. So it also
+// depends on the number of batches since the last change of the scale.
 BOOST_AUTO_TEST_CASE(a_resumed_run_continues_with_the_scales) {
   for (const auto protocol : {proto::RING, proto::SYNC_PS, proto::LOCAL_SGD})
     for (const std::string interval : {"1", "3"})
@@ -239,15 +240,15 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_continues_with_the_scales) {
       }
 }
 
-// Asynchronous workers continue with their scales, too; a new worker begins with the largest one.
-// Without growth, the scales of a resumed run show where they began.
+// Asynchronous workers also continue with their scales. A new worker begins with the largest of
+// them. The scale never grows here, so the scales of a resumed run show their first values.
 BOOST_AUTO_TEST_CASE(scales_of_another_number_of_workers) {
   for (const std::string protocol : {"RING", "ASYNC_PS"}) {
     auto job = forty_steps(
       {"protocol=" + protocol, "precision=FLOAT16", "loss_scale={initial: 1 growth_interval: 2}"});
     const site first{simulated(job, 2, 1)};
     BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
-    const auto names = first.checkpoints(); // With asynchronous workers, some steps have none.
+    const auto names = first.checkpoints(); // Asynchronous runs have no checkpoint at some steps.
     const auto from = checkpoint_step(names.at(names.size() / 2));
     const auto marks = first.load(from, job)->manifest.marks;
     BOOST_TEST_REQUIRE(marks.size() == 2U);
@@ -260,7 +261,7 @@ BOOST_AUTO_TEST_CASE(scales_of_another_number_of_workers) {
     BOOST_TEST_REQUIRE(resumed.size() == 3U);
     for (std::uint32_t i = 0; i < 3; ++i)
       BOOST_TEST(resumed[i].loss_scale.value().value == resumed_scale(marks, i).value().value);
-    // Also those before the first gradient of a worker.
+    // Some checkpoints are older than a worker's first gradient. They have the scales, too.
     for (const auto& name : second.checkpoints()) {
       const auto saved = second.load(checkpoint_step(name), job);
       for (std::uint32_t i = 0; i < 3; ++i)
@@ -290,7 +291,7 @@ BOOST_AUTO_TEST_CASE(weights_stay_close_to_those_of_float32) {
   }
 }
 
-// A loss that is not finite at any scale ends the run as in float32.
+// A loss that is infinite at every scale ends the run, as it does in float32.
 BOOST_AUTO_TEST_CASE(a_loss_that_no_scale_helps) {
   const auto found =
     train(way::simulated,

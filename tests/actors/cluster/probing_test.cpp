@@ -62,7 +62,7 @@ private:
   std::thread thread_;
 };
 
-/// The framework's handshake: a header with the length of the rest, followed by the rest.
+/// CAF's handshake: a header that contains the length of the rest, then the rest.
 std::string handshake(const std::string& rest) {
   std::string result(32, '\0');
   result[6] = static_cast<char>(rest.size() >> 8);

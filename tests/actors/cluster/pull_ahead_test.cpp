@@ -56,8 +56,8 @@ simulation_options computing(simulation_options how, std::chrono::nanoseconds ti
 
 } // namespace
 
-// The pull for step t begins with step t - n. So the weights lack the updates of the worker's last
-// n steps, or of all its steps since it last started without early weights.
+// The worker asks for the weights of step t when step t - n begins. So these weights lack the
+// updates of its last n steps, or fewer just after a restart without early weights.
 BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"})
     for (const std::uint64_t ahead : {0, 1, 2, 4})
@@ -68,7 +68,8 @@ BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
         std::uint64_t last = 0;
         run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
           const auto* x = find<proto::Commit>(content);
-          // A commit is repeated to say that the worker pauses.
+          // A worker repeats its last commit to say that it pauses. The repetition is not a new
+          // step.
           if (x && std::exchange(last, x->id().sequence()) != x->id().sequence())
             missing.push_back(missing.size() - x->base_version());
           return verdict::deliver;
@@ -86,7 +87,7 @@ BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
           BOOST_TEST(x == expected);
           expected = std::min(expected + 1, ahead);
         }
-        // The worker has no other batch, for example at the end of an epoch.
+        // The worker once had no next batch, for example at the end of an epoch, and started again.
         BOOST_TEST(restarts == (ahead > 0 ? 1U : 0U));
         BOOST_TEST(result.staleness_mean > 0.9 * static_cast<double>(ahead) - 0.3);
       }
@@ -110,8 +111,8 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
     }
     BOOST_TEST_MESSAGE(protocol << ": " << times[0] / 1ms << ", " << times[1] / 1ms << " and "
                                 << times[2] / 1ms << " ms");
-    // Each worker makes 120 steps. A step takes at most 70 ms, or 110 ms with SSP and without
-    // pull_ahead.
+    // Each worker makes 120 steps. A step takes at most 70 ms. With SSP and without pull_ahead, it
+    // takes at most 110 ms.
     BOOST_TEST((times[1] < 130 * 70ms));
     if (protocol == std::string_view{"SSP"})
       BOOST_TEST((times[0] - times[1] > 100 * 40ms));
@@ -124,9 +125,9 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
   }
 }
 
-// With ASYNC_PS, a gradient is decided while the next one is computed, one at a time. A commit
-// takes 40 ms and a gradient 30 ms, so a step takes no longer than a commit. With a bound on
-// staleness, and with SSP, a worker first waits for the decision.
+// With ASYNC_PS, the shard decides about a gradient while the worker computes the next one. A
+// commit takes 40 ms and a gradient 30 ms, so a step takes no longer than a commit. With SSP, or
+// with a bound on staleness, a worker first waits for the decision.
 BOOST_AUTO_TEST_CASE(a_gradient_is_decided_while_the_next_one_is_computed) {
   const auto time_of = [](const std::vector<std::string>& changes) {
     auto how = simulated(small_job(3, changes), 1, 2);
@@ -165,8 +166,8 @@ BOOST_AUTO_TEST_CASE(a_run_can_be_repeated) {
   }
 }
 
-// After a rejection, the early weights are dropped. The gradient is computed again from newer
-// weights and accepted in the end.
+// After a rejection, the worker drops its early weights. It computes the gradient again from newer
+// weights, which is accepted in the end.
 BOOST_AUTO_TEST_CASE(gradients_that_are_too_stale) {
   std::uint64_t rejected = 0;
   for (const std::uint64_t most : {0, 1, 3})
@@ -228,7 +229,8 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   BOOST_TEST(repeated > tries(150));
 }
 
-// The pools have a slot for each version that a worker may hold.
+// A shard's pool of versions has a slot for each version that a worker may hold, so the shard need
+// not wait.
 BOOST_AUTO_TEST_CASE(shards_do_not_wait_for_readers) {
   for (const std::uint64_t ahead : {1, 4}) {
     auto job = small_job(ahead);
@@ -270,7 +272,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried >= 3U);
 }
 
-// The batch is not known yet, so pulls transfer all rows. Pushes transfer the rows of the batch.
+// When an early pull is sent, its batch is not known yet, so the pull transfers all rows. A push
+// transfers only the rows of its batch.
 BOOST_AUTO_TEST_CASE(tables_whose_rows_a_batch_names) {
   const temporary_directory folder;
   const auto path = (folder.path() / "records.libsvm").string();

@@ -30,7 +30,7 @@ constexpr auto job_text = R"(
   epochs: 2
 )";
 
-/// Fails from one operation on, for a number of operations.
+/// Operations fail from one on. After `count` failures, the storage works again.
 class failing_storage : public memory_storage {
 public:
   failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}
@@ -148,7 +148,7 @@ std::vector<json> lines_of(const memory_storage& disk) {
   return result;
 }
 
-/// The summary describes the contents of weights.safetensors if these are not the final weights.
+/// If weights.safetensors does not contain the final weights, the summary says what it contains.
 void check_weights_file(const memory_storage& disk, const run_summary& summary) {
   const auto file = disk.contents("out/weights.safetensors");
   if (file.empty()) {
@@ -197,8 +197,8 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
 
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
   const auto expected = train(std::make_shared<failing_storage>(0, 0)).weights_sha256;
-  // One operation fails, or all operations from one on. The number of operations in a run depends
-  // on its duration.
+  // Either one operation fails, or all operations from one on fail. The number of operations in a
+  // run depends on the run's duration.
   for (const std::size_t count : {std::size_t{1}, std::numeric_limits<std::size_t>::max()}) {
     std::size_t first = 0;
     for (; first < 100; ++first) {
@@ -218,7 +218,8 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(lines_of(*files).size() <= 30u);
       }
     }
-    // At least this many: each file once, a line and weights per epoch, and the last line.
+    // A run has at least 10 operations: each file once, a line and weights per epoch, and the last
+    // line.
     BOOST_TEST(first >= 10u);
     BOOST_TEST(first < 100u);
   }

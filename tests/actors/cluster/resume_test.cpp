@@ -51,7 +51,8 @@ std::uint64_t samples_left(std::uint64_t step) {
 
 } // namespace
 
-// With asynchronous workers: the damping of the rate, and the state of the guard.
+// Asynchronous runs also restore the damping of the learning rate, and the state of the guard that
+// decides about damping.
 BOOST_AUTO_TEST_CASE(the_pace_goes_on) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
@@ -115,7 +116,8 @@ BOOST_AUTO_TEST_CASE(other_records_are_reported) {
     != std::string::npos);
 }
 
-// All slots of the optimizer are restored, and the number of updates, which Adam needs.
+// All slots (vectors) of the optimizer's state are restored. So is the number of updates, which
+// Adam needs.
 BOOST_AUTO_TEST_CASE(other_optimizers) {
   some_cases chosen{5};
   for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
@@ -132,8 +134,8 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
       }
 }
 
-// Masks depend only on the batch. Changes to an image depend only on its record and the epoch.
-// Running statistics are restored like other weights.
+// Dropout masks depend only on the batch. Augmentations of an image depend only on its record and
+// the epoch. Running statistics are restored like other weights.
 BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
   some_cases chosen{2};
   const auto model = [](const std::string& rate) {
@@ -177,7 +179,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_several_batches) {
     }
 }
 
-// A checkpoint contains whole vectors, so it does not matter how they were divided.
+// A checkpoint contains whole vectors, so the division of the weights among the shards may change.
 BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   some_cases chosen{5};
   for (const auto& [from, to] :
@@ -201,8 +203,8 @@ BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   }
 }
 
-// The number of ranks decides in which order a ring adds up. So a run that continues gives the same
-// bits wherever its ranks are, and however large their pieces are.
+// The number of ranks decides the order of additions in a ring. So the resumed run gives the same
+// bits on other hosts, and with pieces of another size.
 BOOST_AUTO_TEST_CASE(another_placement_of_ranks) {
   enum class placement { apart, with_channels, beside_the_coordinator, in_one_process };
   some_cases chosen{5};
@@ -231,9 +233,9 @@ BOOST_AUTO_TEST_CASE(another_placement_of_ranks) {
   }
 }
 
-// A run of any protocol can continue from a checkpoint of any other, with any number of workers.
-// Every sample is trained once, the ledger balances (otherwise the run fails), and the model
-// improves.
+// A run of any protocol can continue from a checkpoint of any other protocol, with any number of
+// workers. Every sample is trained once, the ledger (the account of all gradients) balances, and
+// the model improves.
 BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   some_cases chosen;
   for (auto& [protocol, workers, ps] : settings) {
@@ -292,7 +294,7 @@ BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
   }
 }
 
-// Parts that arrive twice or not at all.
+// Some parts of checkpoints arrive twice or not at all.
 BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
   for (auto& [protocol, workers, ps] : settings)
     for (const auto what : {verdict::duplicate, verdict::drop}) {
@@ -313,8 +315,8 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
       const auto whole = run.run().summary;
       BOOST_TEST(whole.failure == "");
       BOOST_TEST(hits >= (what == verdict::duplicate ? 10U : 2U));
-      // If a part is lost, its checkpoint is lost. So are all checkpoints until the part is
-      // requested again, which is longer than this run. Nothing else is lost.
+      // If a part is lost, its checkpoint is lost. The following checkpoints are also lost until
+      // the part is requested again, which takes longer than this run. Nothing else is lost.
       const auto written = first.checkpoints();
       BOOST_TEST(written.size() >= (what == verdict::duplicate ? steps : 3U));
       for (std::size_t i = 1; i < written.size(); i += 11)
@@ -324,7 +326,7 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
     }
 }
 
-// Workers come and go while checkpoints are made. From every checkpoint, a run can continue, and it
+// Workers come and go while checkpoints are made. A run can continue from every checkpoint. It
 // trains exactly the samples that the checkpoint lists as remaining.
 BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   std::size_t resumed = 0;
@@ -353,7 +355,8 @@ BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   BOOST_TEST(resumed > (under_sanitizer ? 5U : 20U));
 }
 
-// "Fail at operation N": the run continues without the checkpoint that could not be written.
+// Operation N of the storage fails. The run continues without the checkpoint that could not be
+// written.
 BOOST_AUTO_TEST_CASE(a_storage_that_fails) {
   class failing_storage : public memory_storage {
   public:

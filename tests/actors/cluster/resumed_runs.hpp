@@ -15,9 +15,9 @@ namespace troupe::test {
 inline constexpr std::uint64_t records = 150;
 inline constexpr std::uint64_t steps = 40;
 
-/// A job that keeps all its checkpoints, one after every `every` steps (0: none). With 16 samples
-/// per step, it has 40 steps in 4 epochs; the last step of each epoch has a small batch. It has
-/// momentum, and a rate that changes in every step.
+/// A job that keeps all its checkpoints and makes one after every `every` steps (0: none). With 16
+/// samples per step, it has 40 steps in 4 epochs. The last step of each epoch has a small batch.
+/// The optimizer has a momentum, and the learning rate changes in every step.
 inline proto::Job forty_steps(const std::vector<std::string>& more, std::uint64_t every = 1) {
   std::vector<std::string> changes{"model.layer[0].dense.units=8",
                                    "data.digits={train: 150 test: 20}", "data.batch=16", "epochs=4",

@@ -1,4 +1,5 @@
-// Sends messages directly to rank 0 of a ring of two. The test plays its worker and rank 1.
+// Sends messages directly to rank 0 of a ring of two. The test plays rank 1 and the worker of rank
+// 0.
 
 #include "actors/ring/ring_synchronizer.hpp"
 #include "messages/configure.hpp"
@@ -90,7 +91,8 @@ struct ring_fixture {
       (*self)->send(synchronizer, contribute{step, x.begin, x.end, 4, values});
   }
 
-  /// Rank 1 contributes to an attempt.
+  /// Rank 1 contributes its gradient to an attempt (a step repeats its sum if a gradient is not
+  /// finite).
   void contribute_right(std::uint32_t attempt, const payload& values, std::uint64_t samples) {
     const auto buckets = context->buckets();
     for (std::uint32_t i = 0; i < buckets.size(); ++i)
@@ -142,7 +144,7 @@ struct ring_fixture {
     }
   }
 
-  /// The version and the weights.
+  /// Pulls the weights. Returns their version and the weights.
   std::pair<std::uint64_t, payload> pull() {
     std::pair<std::uint64_t, payload> result;
     proto::Pull question;
@@ -168,8 +170,8 @@ struct ring_fixture {
     return result;
   }
 
-  /// Rank 0 has contributed `left`, and rank 1 contributes `values`. They are reduced twice: the
-  /// second time without the gradient that is not finite.
+  /// Rank 0 has contributed `left`, and rank 1 contributes `values`. One of them is not finite, so
+  /// the sum is computed a second time without it.
   committed second_attempt(float left, float values) {
     const auto buckets = context->buckets().size();
     const auto step = begin();
@@ -197,7 +199,8 @@ struct ring_fixture {
   std::shared_ptr<const job_context> context;
   ring_node_actor ring;
   ring_synchronizer_actor synchronizer;
-  /// Rank 1, the sums that it has received, and the pieces that it has sent.
+  /// Rank 1, which the test plays, the number of sums that it has received, and the number of
+  /// pieces that it has sent.
   std::optional<ring_reductions> right;
   std::size_t sums = 0;
   std::size_t pieces = 0;
@@ -240,7 +243,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_published_before_the_commit) {
   contribute_all(step, gradient(1));
   contribute_right(0, gradient(2), 6);
   pass_on(context->buckets().size());
-  report(); // Arrives after the last sum in both mailboxes.
+  report(); // it arrives after the last sum in both mailboxes, so that sum has been handled
   const auto reduced = pull();
   BOOST_TEST(reduced.first == 0u);
   BOOST_TEST(same_bits(reduced.second.as_floats(), before.second.as_floats()));
@@ -309,7 +312,7 @@ BOOST_AUTO_TEST_CASE(a_piece_that_does_not_fit) {
   BOOST_TEST(text.find("there is no such bucket") != std::string::npos, text);
 }
 
-// Rank 0 sends nothing to its left neighbour, but cannot continue without it either.
+// Rank 0 sends nothing to its left neighbour, but it needs this neighbour's pieces to continue.
 BOOST_AUTO_TEST_CASE(the_left_neighbour_dies) {
   const task_name third{job_kind::worker, 2};
   auto left = std::make_unique<caf::scoped_actor>(*system);
@@ -321,7 +324,7 @@ BOOST_AUTO_TEST_CASE(the_left_neighbour_dies) {
              error.reason);
   BOOST_TEST_REQUIRE(error.lost.has_value());
   BOOST_TEST((*error.lost == third));
-  // The next collective gets the same error.
+  // The next all-reduce gets the same error.
   (*self)->send(
     ring,
     sum_over_batches{5, 0, 1, payload::floats(2), caf::actor_cast<reduction_listener>(*self)});
@@ -345,7 +348,7 @@ struct comparing_fixture : ring_fixture {
   comparing_fixture() : ring_fixture(1) {}
 };
 
-// Rank 1 reports different weights: the worker learns this, and the step does not end.
+// Rank 1 reports different weights. The worker gets an error, and the step does not end.
 BOOST_FIXTURE_TEST_CASE(replicas_that_differ, comparing_fixture) {
   const auto buckets = context->buckets().size();
   const auto step = begin();

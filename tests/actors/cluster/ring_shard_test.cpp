@@ -13,7 +13,8 @@ BOOST_AUTO_TEST_SUITE(ring_shard)
 
 namespace {
 
-/// 40 steps in 4 epochs with 1 to 4 workers; several buckets.
+/// 40 steps in 4 epochs with 1 to 4 workers. The ring sends the gradient in several buckets
+/// (parts).
 proto::Job forty_steps(bool divided, std::size_t workers,
                        const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"model.layer[0].dense.units=8",
@@ -57,7 +58,7 @@ BOOST_AUTO_TEST_CASE(the_bits_of_a_ring_with_every_optimizer) {
       }
 }
 
-// Frozen parameters, and layer statistics, which follow their own rule.
+// Some parameters are frozen, and layer statistics follow their own update rule.
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   const std::vector<std::string> how{
     "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { dense { units: 10 } } "
@@ -76,8 +77,8 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
     BOOST_TEST(train(how, job, 4, 0).weights_sha256 == expected.weights_sha256);
 }
 
-// Each rank sends its part of the state. The checkpoint contains the whole state, like that of any
-// ring.
+// Each rank sends its part of the state. The checkpoint contains the whole state, as for a ring
+// without this option.
 BOOST_AUTO_TEST_CASE(a_checkpoint_holds_the_whole_state) {
   const std::vector<std::string> kept{
     "optimizer={kind: ADAM}", "checkpoint={every_steps: 1 keep: 40}", "evaluate={every_steps: 7}"};
@@ -103,7 +104,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_holds_the_whole_state) {
             fit_checkpoint(read_checkpoint(*options.files, at), *context));
           return simulate(how).summary;
         };
-        // With the option, without it, and with other workers.
+        // The run continues with the option, without it, and with another number of workers.
         for (const bool divided : {true, false})
           BOOST_TEST(resumed(job(divided), workers).weights_sha256 == whole.weights_sha256);
         for (const std::size_t crew : {1, 4}) {

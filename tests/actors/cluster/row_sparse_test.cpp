@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t records = 96;
 
-/// Each record has twelve of the features. `short_ones` makes every second record have one.
+/// Each record has twelve of the features. With `short_ones`, every second record has only one.
 struct sparse_file {
   temporary_directory folder;
   std::string path = (folder.path() / "records.libsvm").string();
@@ -82,7 +82,7 @@ std::uint64_t dense_bytes(const proto::Job& job) {
 
 } // namespace
 
-// Within a node, whole ranges are shared; over links, only rows travel. The bits are the same.
+// Tasks of one node share whole ranges. Over links, only rows travel. The bits are the same.
 BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
   for (const auto* const change :
        {"seed=1", "optimizer.kind=ADAM", "optimizer.clip_norm=0.5", "optimizer.kind=NESTEROV"})
@@ -99,7 +99,7 @@ BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
         }
 }
 
-// A worker keeps old values for rows that it did not pull, and must never read them.
+// A worker has old values in the rows that it did not pull. It must never read them.
 BOOST_FIXTURE_TEST_CASE(interleavings, sparse_file) {
   const auto job = job_with(proto::SYNC_PS, path);
   const auto expected = run(job, 3, 2, true).weights;
@@ -116,7 +116,7 @@ BOOST_FIXTURE_TEST_CASE(processes, sparse_file) {
   BOOST_TEST(apart.weights_sha256 == run(job, 2, 2, true).weights);
 }
 
-// If a table has fewer rows than a batch has row ids, it travels as a whole.
+// A table travels as a whole if a batch names more row ids than the table has rows.
 BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   const sparse_file file{24};
   const auto job = job_with(proto::SYNC_PS, file.path, {"data.libsvm.features=24"});
@@ -125,8 +125,8 @@ BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   BOOST_TEST(apart.bytes > dense_bytes(job));
 }
 
-// Some batches use so many rows that the whole table is pulled, and others use few. The answer to
-// one pull must not be checked against the rows of the next.
+// Some batches use so many rows that the whole table is pulled, and others use few rows. A late
+// answer to one pull must not be compared with the rows of the next pull.
 BOOST_AUTO_TEST_CASE(some_batches_name_all_rows) {
   const sparse_file file{24, true};
   const auto job =

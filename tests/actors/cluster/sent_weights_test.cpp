@@ -1,5 +1,5 @@
-// A worker and a parameter server in two processes of one host, which may share memory. Both are in
-// this process here, with a socket between them.
+// A worker and a parameter server in two processes of one host, which may share memory. In this
+// test, both run in one process, with a socket between them.
 
 #include "actors/link/link_session.hpp"
 #include "actors/link/port.hpp"
@@ -67,7 +67,7 @@ private:
   std::shared_ptr<std::atomic<int>> pulls_;
 };
 
-/// Ignores decisions, as a reader without waiting pulls does.
+/// Ignores the shard's decisions about gradients, because it has no pulls that wait for them.
 class deaf_reader : public decision_listener::base {
 public:
   using decision_listener::base::base;
@@ -132,15 +132,16 @@ std::array<int, 2> local_sockets() {
 
 struct manner {
   bool in_step = false;
-  /// Memory is lent, so the connection is not TCP.
+  /// The processes lend memory to each other over a UNIX socket. If false, the connection is TCP.
   bool lends = true;
-  /// The shard knows the worker's synchronizer.
+  /// The shard knows the worker's synchronizer (the actor that receives weights).
   bool listens = true;
-  /// For asynchronous workers; if given, the job has two of them, of which one trains.
+  /// For asynchronous workers. If this is set, the job has two workers, and only one of them
+  /// trains.
   std::string compensation = {};
 };
 
-/// The worker is the test itself.
+/// The test itself plays the worker.
 struct two_processes {
   explicit two_processes(manner how) : how_(std::move(how)) {
     buffer_pool::process().share_from(std::size_t{64} << 10);
@@ -172,13 +173,13 @@ struct two_processes {
     }
   }
 
-  /// Weights for the next step, the first of them in the worker's memory.
+  /// Gets the weights for the next step. The first of them are in the worker's memory.
   acquired acquire_weights(const batch_rows& rows) {
     (*self_)->send(synchronizer_, acquire{{}, 0, 0, rows});
     return await<acquired>();
   }
 
-  /// A whole step. Returns its weights.
+  /// Makes a whole step. Returns the weights from which it started.
   weight_range step(bool pauses = false, const batch_rows& rows = nullptr, bool finite = true) {
     const auto x = acquire_weights(rows);
     BOOST_TEST_REQUIRE(x.ranges.size() == 1U);
@@ -243,7 +244,7 @@ struct two_processes {
     BOOST_TEST(pulls() == count);
   }
 
-  /// As if the shard had sent it.
+  /// Sends weights to the worker as if the shard had sent them.
   void send_weights(std::uint64_t version, std::size_t elements) {
     proto::NewWeights header;
     header.set_view(current_view);
@@ -323,7 +324,7 @@ private:
   caf::actor_system_config config_;
   std::optional<caf::actor_system> sys_;
   std::optional<caf::scoped_actor> self_;
-  /// The worker's, and the parameter server's.
+  /// The process of the worker, and the process of the parameter server.
   process near_;
   process far_;
   std::shared_ptr<const job_context> context_;
@@ -341,7 +342,7 @@ private:
 
 BOOST_AUTO_TEST_SUITE(sent_weights)
 
-// Only the first step pulls. The weights are those of the newest version, in the shard's memory.
+// Only the first step pulls. Later steps read the newest version in the shard's memory.
 BOOST_AUTO_TEST_CASE(a_worker_on_this_host_need_not_pull) {
   for (const bool in_step : {false, true}) {
     two_processes here{{.in_step = in_step}};
@@ -357,7 +358,7 @@ BOOST_AUTO_TEST_CASE(a_worker_on_this_host_need_not_pull) {
   }
 }
 
-// Its next step may begin much later.
+// After a pause, the worker's next step may begin much later, so the shard sends it no weights.
 BOOST_AUTO_TEST_CASE(after_a_pause_an_asynchronous_worker_pulls) {
   two_processes here{{}};
   here.step();
@@ -369,7 +370,7 @@ BOOST_AUTO_TEST_CASE(after_a_pause_an_asynchronous_worker_pulls) {
   BOOST_TEST(here.pulls() == 2);
 }
 
-// A pause is known before the decision, so the shard sends nothing.
+// The shard knows of the pause before it decides about the gradient, so it sends no weights.
 BOOST_AUTO_TEST_CASE(nothing_is_sent_to_a_worker_that_pauses) {
   two_processes here{{}};
   here.step();
@@ -386,7 +387,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_sent_to_a_lost_worker) {
   BOOST_TEST(here.sent() == 0U);
 }
 
-// Whole weights would travel although nothing is shared.
+// Over TCP, no memory is shared, so the shard would have to send whole weights.
 BOOST_AUTO_TEST_CASE(over_tcp_a_worker_on_this_host_pulls) {
   for (const bool in_step : {false, true}) {
     two_processes here{{.in_step = in_step, .lends = false}};
@@ -406,7 +407,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_reads_rows_pulls_rows) {
       BOOST_TEST(here.pulls() == 1 + i);
     }
     BOOST_TEST(here.sent() == 0U);
-    // Its next batches read all weights.
+    // The next batches of the worker read all weights.
     BOOST_TEST(here.step().version.value == 4U);
     BOOST_TEST(here.pulls() == 5);
     BOOST_TEST(here.step().version.value == 5U);
@@ -422,8 +423,8 @@ BOOST_AUTO_TEST_CASE(after_a_quarantine_an_asynchronous_worker_need_not_pull) {
   }
 }
 
-// It learns from the answer to its commit that no weights were sent, and does not wait for its next
-// step to begin.
+// The answer to its commit tells the worker that no weights were sent. So the worker pulls at once,
+// before its next step begins.
 BOOST_AUTO_TEST_CASE(without_sent_weights_a_worker_pulls_at_once) {
   two_processes here{{.listens = false}};
   for (int i = 0; i < 4; ++i) {
@@ -433,7 +434,8 @@ BOOST_AUTO_TEST_CASE(without_sent_weights_a_worker_pulls_at_once) {
   BOOST_TEST(here.sent() == 0U);
 }
 
-// The policy compares the newest weights with those from which a gradient was computed.
+// The compensation of staleness compares the newest weights with those from which a gradient was
+// computed.
 BOOST_AUTO_TEST_CASE(sent_weights_count_as_read) {
   for (const std::string compensation : {"GAP_AWARE", "DC"}) {
     two_processes here{{.compensation = compensation}};

@@ -138,8 +138,8 @@ BOOST_AUTO_TEST_CASE(an_evaluator_may_be_lost) {
   BOOST_TEST(asked_before > 0U);
 }
 
-// The evaluator leaves just after it received a snapshot. The coordinator then evaluates the
-// snapshot itself: a run does not end before all snapshots are evaluated.
+// The evaluator leaves just after it has received a snapshot of the weights. The coordinator then
+// evaluates the snapshot itself, because a run ends only after all snapshots are evaluated.
 BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
   for (const auto protocol : all_protocols)
     for (const std::uint64_t snapshot : {1, 2})
@@ -165,7 +165,8 @@ BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
       }
 }
 
-// Requests to the evaluator and its answers get lost. It is asked again, or given up.
+// Requests to the evaluator, or its answers, get lost. The coordinator asks again, or gives the
+// evaluator up.
 BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
   for (const std::uint64_t every : {1, 2, 3})
     BOOST_TEST_CONTEXT("every " << every) {
@@ -178,7 +179,8 @@ BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
         const bool frame = !content.empty() && content.match_element<proto::Frame>(0);
         const bool between =
           (from == run.evaluator_node() && to == 0) || (from == 0 && to == run.evaluator_node());
-        // Not before it has joined and opened its view.
+        // Messages get lost only after the evaluator has joined and opened its view (the set of
+        // tasks that train together).
         if (!frame || !between || run.elapsed() < 3ms || ++seen % every != 0)
           return verdict::deliver;
         ++dropped;

@@ -23,7 +23,8 @@ namespace {
 
 constexpr std::uint64_t current_view = 1;
 
-/// A shard with all parameters, for this number of workers with incarnation 11.
+/// A shard with all parameters, for this number of workers. All workers have the incarnation (start
+/// number) 11.
 struct shard_fixture {
   explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1, bool in_pieces = false) {
     configure(config);
@@ -102,7 +103,8 @@ struct shard_fixture {
     return result;
   }
 
-  /// Worker 0 is lost. This sends the first fence, or the second one if `last` is given.
+  /// Worker 0 is lost. The coordinator sends a fence, so that the shard accepts no more of its
+  /// gradients. This is the first fence, or the second one if `last` is given.
   proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
     caf::scoped_actor self{*system};
     proto::Fence order;
@@ -235,8 +237,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_the_wrong_size_is_refused) {
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
 }
 
-// Gradients of an unknown worker would wait here forever, and numbers that are not finite would
-// spoil the weights.
+// The shard refuses gradients of an unknown worker, because they would wait here forever. It
+// refuses numbers that are not finite, because they would spoil the weights.
 BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused_and_the_shard_goes_on) {
   BOOST_TEST((refusal(push_of(1, 7), gradient(1)) == errc::malformed));
   auto stranger = push_of(1);
@@ -310,7 +312,7 @@ BOOST_AUTO_TEST_CASE(a_commit_that_overtakes_its_push_waits_for_it) {
   BOOST_TEST(version() == 1U);
 }
 
-// A gradient that comes with its commit has the effect of a push and a commit, once.
+// A gradient in the same message as its commit counts once, like a push and then a commit.
 BOOST_AUTO_TEST_CASE(a_commit_with_its_gradient) {
   shard_fixture apart;
   apart.ask(apart.push_of(1), apart.gradient(64));
@@ -368,7 +370,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanishes_between_push_and_commit) {
   BOOST_TEST(first.decided().applied() == 0U);
   BOOST_TEST(!first.has_last());
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::LOST);
-  // No other shard has it either, so it is dropped.
+  // No other shard has this gradient either, so it is dropped.
   BOOST_TEST(fence(proto::Commit{}).decided().applied() == 0U);
   BOOST_TEST(version() == 0U);
 }
@@ -380,7 +382,7 @@ BOOST_AUTO_TEST_CASE(the_last_gradient_of_a_vanished_worker_is_told) {
   const auto answer = fence();
   BOOST_TEST(answer.decided().applied() == 1U);
   BOOST_TEST(answer.last().id().sequence() == 1U);
-  // This shard already has it: nothing is applied twice, and newer gradients are dropped.
+  // This shard already has that gradient. It does not apply it twice, and it drops newer gradients.
   BOOST_TEST(fence(answer.last()).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
 }
@@ -396,7 +398,8 @@ struct two_asynchronous : shard_fixture {
   }
 };
 
-// Otherwise, later gradients would look too stale and would be rejected.
+// If a gradient without effect raised the version, later gradients would look too stale and would
+// be rejected.
 BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchronous) {
   for (std::uint64_t i = 1; i <= 3; ++i) {
     BOOST_TEST(admit(i, 0).staleness() == 0U);
@@ -409,7 +412,8 @@ BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchr
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
-// The worker committed its gradient at another shard and vanished before it could commit it here.
+// The worker committed its gradient at another shard. It vanished before it could commit it at this
+// shard.
 BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
   BOOST_TEST(admit(1, 0).outcome() == proto::ACCEPTED);
   ask(push_of(1, 0), gradient(1));
@@ -421,10 +425,11 @@ BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchro
   BOOST_TEST(answer.decided().sequence() == 1U);
   BOOST_TEST(version() == 1U);
   BOOST_TEST(versions->newest().data.as_floats()[0] != before.as_floats()[0]);
-  // A repetition changes nothing.
+  // Repeating the fence changes nothing.
   BOOST_TEST(fence(commit_header(1, 0)).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
-  // It counts in the staleness of other gradients, like any admitted and applied gradient.
+  // The gradient counts in the staleness of other gradients, like any gradient that is admitted and
+  // applied.
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
@@ -459,7 +464,7 @@ BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
   caf::anon_send_exit(front, caf::exit_reason::user_shutdown);
 }
 
-// A worker pulls the weights of its next step together with the commit of this one.
+// With the commit of a step, a worker also sends the pull for its next step.
 BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
   caf::scoped_actor self{*system};
   proto::Pull pull;
@@ -481,18 +486,18 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
     ask(commit_header(sequence));
     BOOST_TEST(version_of(next).value() == sequence);
   }
-  // A pull that comes after the decision.
+  // This pull arrives after the decision.
   pull.set_after(2);
   auto late = self->request(reader, 10s, pull);
   BOOST_TEST(version_of(late).value() == 2U);
-  // A gradient that is not finite is decided, too.
+  // The decision about a gradient that is not finite also ends the wait.
   pull.set_after(3);
   auto next = self->request(reader, 10s, pull);
   auto commit = commit_header(3);
   commit.set_quarantine(true);
   ask(commit);
   BOOST_TEST(version_of(next).value() == 2U);
-  // A repetition is answered, too: requests may arrive in another order.
+  // A repeated pull is answered, too, because requests may arrive in another order.
   pull.set_after(4);
   auto first = self->request(reader, 10s, pull);
   auto again = self->request(reader, 10s, pull);
@@ -500,14 +505,14 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
   ask(commit_header(4));
   BOOST_TEST(version_of(first).value() == 3U);
   BOOST_TEST(version_of(again).value() == 3U);
-  // At its end, the reader answers all pulls.
+  // When the reader ends, it answers all pulls.
   pull.set_after(5);
   auto last = self->request(reader, 10s, pull);
   caf::anon_send_exit(reader, caf::exit_reason::user_shutdown);
   BOOST_TEST(!version_of(last));
 }
 
-// Readers may hold versions for as long as they like. The writer waits, and continues when a
+// A reader may hold a version for any time. The writer waits for a free slot, and continues when a
 // version is given back.
 BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   caf::scoped_actor self{*system};
@@ -521,7 +526,8 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   }
   held.push_back(versions->newest());
   {
-    // A separate actor, so that a late answer stays in its mailbox.
+    // The request comes from a separate actor, so that its late answer stays in that actor's
+    // mailbox.
     caf::scoped_actor impatient{*system};
     ask(push_of(++sequence), zeros);
     impatient->request(shard, 100ms, commit_header(sequence))
@@ -533,7 +539,7 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
     std::this_thread::sleep_for(10ms);
   BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_READERS);
   held.erase(held.begin());
-  // The repeated request is answered as soon as there is room. The gradient was applied once.
+  // The repeated request is answered as soon as a slot is free. The gradient was applied only once.
   auto again = commit_header(sequence);
   again.set_again(true);
   BOOST_TEST(ask(again).outcome() == proto::APPLIED);
@@ -604,10 +610,10 @@ struct two_in_pieces : shard_fixture {
     return result;
   }
 
-  /// The pieces that the shard has sent to a worker since the last call. `advanced` gets its
-  /// Advanced.
+  /// The pieces that the shard has sent to a worker since the last call. `advanced` receives the
+  /// header of the message that ends the step.
   std::vector<std::pair<proto::NewWeights, payload>> sent_to(std::size_t worker) {
-    report(); // The shard has handled all messages before this one.
+    report(); // Returns after the shard has handled all earlier messages.
     std::vector<std::pair<proto::NewWeights, payload>> result;
     advanced = 0;
     auto& self = *workers[worker];
@@ -684,7 +690,7 @@ BOOST_FIXTURE_TEST_CASE(weights_are_sent_while_gradients_arrive, two_in_pieces) 
   BOOST_TEST(report().samples() == 128U);
 }
 
-// Steps in pieces alternate with whole steps, with momentum.
+// Steps in pieces alternate with whole steps. The optimizer has a momentum.
 BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pieces) {
   two_in_pieces other;
   for (std::uint64_t i = 1; i <= 6; ++i) {
@@ -699,8 +705,8 @@ BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pie
   }
 }
 
-// Some pieces of the next version were sent, but never all. The optimizer's state is as if the bad
-// gradient had never been sent.
+// The shard sent some pieces of the next version, but not all. The optimizer's state is as if the
+// bad gradient had never been sent.
 BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
   two_in_pieces other;
   for (auto* x : {static_cast<two_in_pieces*>(this), &other})
@@ -728,7 +734,7 @@ BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
   BOOST_TEST(std::isfinite(weights()[0]));
 }
 
-// The other pieces of its gradient never arrive.
+// The worker vanishes, so the other pieces of its gradient never arrive.
 BOOST_FIXTURE_TEST_CASE(a_worker_that_vanishes_between_pieces, two_in_pieces) {
   const auto before = weights();
   for (std::size_t i = 0; i + 1 < cut.count(); ++i) {
@@ -781,7 +787,7 @@ BOOST_FIXTURE_TEST_CASE(pieces_that_do_not_fit_are_ignored, two_in_pieces) {
   again.set_again(true);
   BOOST_TEST(ask(again).outcome() == proto::NOT_STAGED);
   BOOST_TEST(sent_to(0).size() == cut.count() - 1);
-  // A worker then sends everything again.
+  // A worker sends its whole gradient again.
   for (std::uint32_t worker = 0; worker < 2; ++worker) {
     ask(push_of(1, worker), good);
     BOOST_TEST(ask(commit_of(worker)).outcome() == proto::ACCEPTED);

@@ -1,5 +1,5 @@
-// No worker is more than some steps ahead of the slowest one. Each shard checks this for each
-// update; otherwise the run fails.
+// No worker is more than a given number of steps ahead of the slowest one. Each shard checks this
+// at each update. If a worker is too far ahead, the run fails.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -72,7 +72,8 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
     BOOST_TEST(result.failure == "");
     BOOST_TEST(result.samples == 4800U);
     std::uint64_t told = 0;
-    // It waits for the weights of the step that is `ahead` steps later.
+    // A worker asks early for the weights of the step that is `ahead` steps later, and waits for
+    // them.
     const auto steps = bound - ahead + 1;
     const auto behind =
       ", " + std::to_string(steps) + (steps == 1 ? " step behind" : " steps behind");
@@ -80,15 +81,15 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
       for (auto& task : x.tasks)
         told += task.activity.starts_with("waits for worker/") && task.activity.ends_with(behind);
     BOOST_TEST(told > 20U);
-    // When a worker commits, it is at most one step further ahead than the bound.
+    // At its commit, a worker may be one step further ahead than the bound.
     BOOST_TEST(watch->widest == bound + 1);
-    // This is not a stall.
+    // A wait for a slow worker is not reported as a stall.
     BOOST_TEST(run.seen().notices.empty());
   }
 }
 
 // The weights of step c contain all updates of the steps before c - staleness. With a staleness of
-// 0, they contain no others. In the first half of the epoch, all workers have data.
+// 0, they contain no later updates. In the first half of the epoch, all workers have data.
 BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
   constexpr std::uint64_t workers = 3;
   for (const std::uint64_t bound : {0, 2})
@@ -134,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   BOOST_TEST((result.virtual_time < 6 * 100ms));
 }
 
-// The message that ends a wait is lost. The worker asks again by itself.
+// The message that ends a worker's wait is lost. The worker asks again.
 BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   auto how = simulated(job_with(0), 3, 2);
   simulation run{how};

@@ -1,5 +1,5 @@
-// Many kinds of stalls, at many places. The operator learns the cause within two seconds, and gets
-// no notice about healthy runs.
+// Many kinds of stalls, at many places. The operator gets the cause within two seconds. Healthy
+// runs cause no notice.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -42,12 +42,12 @@ std::vector<simulated_notice> stall_notices(const simulation& run) {
   return result;
 }
 
-/// A stall to inject: the run, the place, and the cause that must be reported.
+/// A stall to cause on purpose: the run, the place, and the cause that the notice must name.
 struct stall {
   proto::Protocol protocol;
   std::string root;
   std::function<void(simulation&)> inject;
-  /// The stall begins later than its cause: at the end of an epoch.
+  /// The stall begins later than its cause, at the end of an epoch.
   bool later = false;
   /// A change of the job.
   std::string change = "name=stalled";
@@ -144,7 +144,7 @@ std::vector<stall> all_stalls() {
   };
 }
 
-/// "nothing has moved for 1.2 s ..." -> 1.2 s.
+/// For example, "nothing has moved for 1.2 s ..." gives 1.2 s.
 std::chrono::duration<double> told_quiet(const std::string& text) {
   return std::chrono::duration<double>{std::stod(text.substr(std::string{notice_begin}.size()))};
 }
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(each_is_explained_within_two_seconds) {
       BOOST_TEST((told_quiet(first.text) < 2s), first.text);
       if (!x.later)
         BOOST_TEST((first.when - begin < 2s), first.text);
-      // While the stall lasts, notices are rare.
+      // While one stall lasts, notices are rare.
       BOOST_TEST(told.size() == 1U);
     }
   }
@@ -195,7 +195,8 @@ BOOST_AUTO_TEST_CASE(their_end_is_told) {
     }
 }
 
-// Steps from half a millisecond to four seconds. Each run includes evaluations and the first step.
+// Steps take half a millisecond to four seconds. Each run includes the first step, which is slow,
+// and evaluations.
 BOOST_AUTO_TEST_CASE(nothing_is_told_of_healthy_runs) {
   some_cases chosen;
   for (const auto protocol : all_protocols)
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_told_of_healthy_runs) {
       }
 }
 
-// A slow worker among fast ones is not a stall.
+// A worker that is slower than the others is not a stall.
 BOOST_AUTO_TEST_CASE(nothing_is_told_of_a_straggler) {
   simulation run{training(proto::ASYNC_PS, 1)};
   for (auto when = 0ms; when < 6s; when += 200ms) {

@@ -17,8 +17,8 @@ BOOST_AUTO_TEST_SUITE(steady_state)
 
 namespace {
 
-/// A whole cluster in one node on the test scheduler, with messages within the process. There is
-/// one thread, and every run makes the same moves.
+/// A whole cluster in one node on the test scheduler. Its messages stay within the process. It uses
+/// one thread, so every run makes the same moves (handles the same messages in the same order).
 class cluster_in_steps {
 public:
   explicit cluster_in_steps(const proto::Job& job) {
@@ -78,15 +78,15 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
         BOOST_TEST_REQUIRE(whole.ended().has_value());
         BOOST_TEST(whole.ended()->failure == "");
       }
-      // 120 batches. From the second quarter of the run to its end, everything except evaluation is
-      // routine.
+      // The run has 120 batches. From the second quarter of the run to its end, everything except
+      // evaluation is routine and allocates nothing large.
       cluster_in_steps again{job};
       again.move(moves / 4);
       const auto before = large_allocations();
       again.move(moves / 2);
       BOOST_TEST(large_allocations() - before == 0U);
       const auto made = std::make_unique<std::byte[]>(large_allocation);
-      BOOST_TEST(large_allocations() - before == 1U); // Checks that the counter works.
+      BOOST_TEST(large_allocations() - before == 1U); // the counter of allocations works
     }
 }
 

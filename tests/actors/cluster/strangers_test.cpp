@@ -22,7 +22,8 @@ BOOST_AUTO_TEST_SUITE(strangers_at_ports)
 
 namespace {
 
-/// Sends a Hello. The node starts a link for it, which answers with a Welcome.
+/// Sends a Hello, the first message of a node that joins. The node starts a link for it, and the
+/// link answers with a Welcome.
 class visitor : public caf::event_based_actor {
 public:
   visitor(caf::actor_config& cfg, std::shared_ptr<std::atomic<int>> welcomed)
@@ -32,7 +33,8 @@ public:
     set_default_handler(caf::drop);
     return {[this](const proto::Welcome&) {
       ++*welcomed_;
-      // Sends to its own link: orders, garbage, and messages that only a peer sends.
+      // Sends messages to its own link: orders to end, garbage, and messages that only a peer
+      // sends.
       const auto link = caf::actor_cast<caf::actor>(current_sender());
       send(link, proto::Frame{}, caf::make_message(proto::Shutdown{}));
       send(link, caf::exit_msg{address(), caf::exit_reason::kill});
@@ -78,7 +80,7 @@ public:
     ++attacks;
   }
 
-  /// Sends Hello as a task of the run.
+  /// Sends a Hello in the name of a task of the run.
   void say_hello(std::uint16_t port, int count) {
     const auto node = sys->middleman().remote_actor("127.0.0.1", port);
     if (!node)
@@ -130,7 +132,8 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
 
 namespace {
 
-/// Another start of a worker. It sends its state to the coordinator as soon as it has a link.
+/// The same worker task, started a second time. It sends its state to the coordinator as soon as it
+/// has a link.
 class second_start : public caf::event_based_actor {
 public:
   second_start(caf::actor_config& cfg, task_name task) : caf::event_based_actor(cfg), task_(task) {}
@@ -153,7 +156,7 @@ private:
 
 } // namespace
 
-// Its message would be legal if the first start were not connected.
+// The message of a second start is legal only if the first start is not connected.
 BOOST_AUTO_TEST_CASE(second_starts_of_a_task) {
   cluster x{true};
   const process other;

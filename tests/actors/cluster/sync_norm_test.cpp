@@ -32,8 +32,8 @@ std::string model(const std::string& sync) {
     + sync + " } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
 }
 
-/// 100 records in steps of 12, by one worker or by all together. Four records are left for the last
-/// step of an epoch, so some workers have none.
+/// 100 records in steps of 12 records, by one worker or by all workers together. The last step of
+/// an epoch has four records, so some workers have none.
 proto::Job job_with(std::size_t workers, const std::vector<std::string>& more = {},
                     const std::string& sync = "true") {
   std::vector<std::string> changes{model(sync),
@@ -85,7 +85,7 @@ std::string told(const simulation& x) {
 
 } // namespace
 
-// The weights, including running statistics.
+// The weights are equal, including the running statistics.
 BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   for (const auto& [changes, ps] : settings) {
     const auto one = run(job_with(1, changes), 1, ps);
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
                    boost::test_tools::tolerance(1e-5));
         BOOST_TEST(several.summary.test_loss == one.summary.test_loss,
                    boost::test_tools::tolerance(1e-5));
-        // Without synchronization, the result differs.
+        // Without synchronization, the result is different.
         const auto apart = run(job_with(workers, changes, "false"), workers, ps);
         BOOST_TEST(apart.summary.train_loss != one.summary.train_loss,
                    boost::test_tools::tolerance(1e-3));
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
       }
 }
 
-// The last gradient of an epoch has fewer batches, and none on some workers.
+// The last gradient of an epoch has fewer batches. Some workers then have no batch.
 BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
   for (const auto& [changes, ps] : settings)
     BOOST_TEST_CONTEXT(changes.back()) {
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
       BOOST_TEST(two.samples == 200U);
       BOOST_TEST(train_here(job("2", "2"), 3, static_cast<std::uint32_t>(ps)).weights_sha256
                  == two.weights_sha256);
-      // The moments are over half as many samples.
+      // The moments of the normalization are over half as many samples.
       BOOST_TEST(two.weights_sha256 != run(job("4", "1"), 3, ps).summary.weights_sha256);
     }
 }
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite) {
     }
 }
 
-// At any point of the worker's step, wherever the others wait for it.
+// A worker is lost at any point of its step. The others may wait for it anywhere in their step.
 BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
   some_cases chosen;
   for (const auto& [changes, ps] : settings)
@@ -206,8 +206,8 @@ BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
       }
 }
 
-// A worker hangs before its sums, and then its process ends. The others wait for the sums in the
-// meantime.
+// A worker hangs before it sends its sums, and then its process ends. Until then, the other workers
+// wait for these sums.
 BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
   for (const auto& [changes, ps] : settings)
     for (const auto* const actor : {"troupe.trainer", ""})
@@ -215,7 +215,8 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         auto more = changes;
         more.emplace_back("epochs=100000");
         auto options = simulated(job_with(3, more), 3, ps);
-        // All workers begin a step within 2 ms. After 20 ms, they exchange sums.
+        // All workers begin a step within 2 ms. After 20 ms, they exchange the sums of the
+        // normalization.
         std::function<void(std::chrono::nanoseconds)> freeze_at;
         options.gradient_done = [&](std::size_t, std::chrono::nanoseconds now) {
           if (now > 1500ms && freeze_at)
@@ -232,7 +233,8 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         const auto says = [&notice](const char* text) {
           return notice.find(text) != std::string::npos;
         };
-        // With shard_optimizer, the notice names the update. The cause is not known.
+        // With shard_optimizer, the notice says that the update is missing. It does not know the
+        // cause.
         const bool sharded = changes.size() > 1 && changes[1] == "ring.shard_optimizer=true";
         const bool computes = says("Root: worker/1 has been computing one gradient")
           || (sharded && says("Root: worker/1 has been applying one update"));

@@ -1,5 +1,5 @@
-// SYNC_PS between hosts: gradients and weights travel in pieces. The bits are the same as in one
-// process, where nothing travels.
+// With SYNC_PS between hosts, gradients and weights travel in pieces. The bits are the same as in
+// one process, where nothing travels.
 
 #include "actors/checkpoint/resume.hpp"
 #include "messages/pieces.hpp"
@@ -19,8 +19,8 @@ BOOST_AUTO_TEST_SUITE(sync_pieces)
 
 namespace {
 
-/// 101,770 parameters: 7 pieces with one shard. 10 steps of two workers; at the end of an epoch,
-/// one worker has a small batch or none.
+/// 101,770 parameters, which are 7 pieces if there is one shard. 10 steps of two workers. At the
+/// end of an epoch, one worker has a small batch or none.
 proto::Job job_with(const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 150 test: 20}", "data.batch=16", "epochs=2",
                                    "protocol=SYNC_PS"};
@@ -48,7 +48,7 @@ struct piece_counter {
 struct counts {
   std::uint64_t pieces = 0;
   std::uint64_t new_weights = 0;
-  /// Alone, or with their commit.
+  /// Pushes that travel alone or together with their commit.
   std::uint64_t pushes = 0;
   std::uint64_t pulls = 0;
 };
@@ -104,7 +104,8 @@ BOOST_AUTO_TEST_CASE(the_bits_of_one_process) {
         }
 }
 
-// Here, an update needs more than one piece, or shard 0 chooses the gradients.
+// Gradients travel whole here, because an update needs more than one piece, or because shard 0
+// chooses the gradients.
 BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
   const std::string settings[] = {"optimizer.clip_norm=1", "optimizer={kind: LAMB}",
                                   "sync_ps.backup_workers=1"};
@@ -121,8 +122,8 @@ BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
     }
 }
 
-// Pieces may arrive late, repeatedly or not at all. The other pieces are then useless, and the
-// whole range is sent.
+// Pieces may arrive late, repeatedly or not at all. If a piece is lost, the whole range is sent,
+// and the other pieces are ignored.
 BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
   const auto job = job_with({"runtime.request_timeout_ms=20"});
   const auto expected = train_here(job, 3, 2).weights_sha256;
@@ -153,8 +154,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
 }
 
 // A worker or the shard vanishes after each piece of the first steps, in either direction. The run
-// ends. A run that continues from the last checkpoint ends as if nothing had happened: its state
-// contains no part of an incomplete step.
+// ends. Another run continues from the last checkpoint and gets the result of an undisturbed run,
+// because a checkpoint contains no part of an incomplete step.
 template <class T>
 void crash_after_each(bool worker) {
   const auto job =
@@ -163,7 +164,7 @@ void crash_after_each(bool worker) {
   const auto expected = simulate(options).summary.weights_sha256;
   some_cases chosen;
   std::uint64_t resumed = 0;
-  // The third step ends with number 42.
+  // The last piece of the third step has number 42.
   for (std::uint64_t n = 1; n <= 42; ++n) {
     if (!chosen())
       continue;

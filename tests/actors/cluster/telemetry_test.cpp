@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
         BOOST_TEST((x.task == task_name{job_kind::worker, static_cast<std::uint32_t>(i)}));
         steps += x.steps;
         trained += x.samples;
-        // Nearly the whole run, up to the last lease.
+        // The time covers nearly the whole run, up to its last batches.
         BOOST_TEST(seconds_of(x) <= summary.seconds);
         BOOST_TEST(seconds_of(x) > 0.8 * summary.seconds);
         BOOST_TEST(x.samples_per_second > 0);
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
     }
 }
 
-// A step takes a second, and has the rate at its middle.
+// A step takes a second. The reported rate is the learning rate at the middle of the step.
 BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING})
     for (const std::uint64_t workers : {1, 2}) {
@@ -105,8 +105,8 @@ BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
     }
 }
 
-// A gradient takes 30 ms, and is sent when it is complete. Only early pulls travel meanwhile. Of
-// the 40 ms of a pull, computing hides all but the last 10.
+// A gradient takes 30 ms and is sent when it is complete. Meanwhile, only early pulls travel. A
+// pull takes 40 ms, and 30 ms of them are hidden by computing.
 BOOST_AUTO_TEST_CASE(hidden_communication) {
   const auto hidden = [](const char* ahead) {
     auto job = job_with(proto::ASYNC_PS);
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(hidden_communication) {
   BOOST_TEST(hidden("pull_ahead=1") > 0.9);
 }
 
-// Workers of a ring add up one fragment of the weights while they train on.
+// The workers of a ring add up one fragment of the weights while they continue to train.
 BOOST_AUTO_TEST_CASE(hidden_averages) {
   auto job = job_with(proto::LOCAL_SGD);
   for (const auto* change : {"local_sgd.every=8", "local_sgd.fragments=4"})
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(hidden_averages) {
   }
 }
 
-// The weights of the first layer are nearly the whole model.
+// Most of the model's weights belong to the first layer.
 BOOST_AUTO_TEST_CASE(a_hot_shard_is_told_once) {
   const auto told = [](const std::string& placement, const std::string& optimizer,
                        std::size_t ps = 3) {

@@ -1,4 +1,4 @@
-// Runs in an actor system that belongs to another program.
+// Runs inside the actor system of another program.
 
 #include "actors/cluster/training.hpp"
 
@@ -103,8 +103,8 @@ training_options plane_options(proto::Protocol protocol, std::uint32_t epochs = 
   return result;
 }
 
-/// A job whose model and numbers of tasks depend on the protocol. Its weights are the same in every
-/// run, because asynchronous jobs have one worker.
+/// The model and the numbers of tasks depend on the protocol. The weights are the same in every
+/// run, because asynchronous jobs have only one worker.
 training_options repeatable(proto::Protocol protocol) {
   auto result = plane_options(protocol);
   const bool in_step = test::traits_of(protocol).in_step;
@@ -116,7 +116,7 @@ training_options repeatable(proto::Protocol protocol) {
   return result;
 }
 
-/// Reports that an observer has received.
+/// The reports that an observer has received.
 struct heard {
   std::atomic<int> progress{0};
   std::atomic<int> epochs{0};
@@ -126,7 +126,7 @@ struct heard {
 
 using whole_observer = run_observer::extend<rpc<void, epoch_weights>>;
 
-/// Counts the reports; `at_epoch` may control the run.
+/// Counts the reports. `at_epoch` is called at the end of each epoch and may control the run.
 class listener : public whole_observer::base {
 public:
   listener(caf::actor_config& cfg, std::shared_ptr<heard> what, std::function<void()> at_epoch)
@@ -161,7 +161,7 @@ struct configuration : caf::actor_system_config {
 struct program {
   ~program() { BOOST_TEST(empties()); }
 
-  /// Actors take some time to end.
+  /// True if the system contains no actor of troupe after some time. Actors take some time to end.
   bool empties() {
     return wait_for([this] { return sys.registry().running() <= actors_before; });
   }
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(own_data_progress_and_weights) {
   options.weights = observer;
   p.actors_before = p.sys.registry().running();
   p.begin(spawn_training(p.sys, options)).receive(check_plane, fail);
-  // Each run is trained, and tested after each epoch.
+  // Each run reads its records for training, and for a test after each epoch.
   BOOST_TEST(data->records_read() >= 2u * 20 * 100);
   BOOST_TEST(p.empties());
   BOOST_TEST(wait_for([&] { return told->ends == 1 && told->weights == 20; }));
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   }
 }
 
-// Each run waits in the middle until the other one is there, too.
+// Each run waits in the middle of its training until the other run has come there, too.
 BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   program p;
   const auto& all = test::all_protocols;
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   }
 }
 
-// It is in the middle when the other run ends.
+// The run is in the middle of its training when the other run ends.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_when_another_fails_or_is_stopped) {
   program p;
   const auto stop = [&](const training_actor& run) { p.self->send(run, stop_run{"enough"}); };
@@ -435,7 +435,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   options.job.set_output(out.path().string());
   options.job.mutable_checkpoint()->set_every_steps(5);
   BOOST_TEST(!embedding.error_of(options));
-  // Nothing is overwritten.
+  // The second run does not overwrite the files of the first.
   const auto error = embedding.error_of(options);
   BOOST_TEST((code_of(error) == errc::bad_input));
   BOOST_TEST(explain(error).find("already has checkpoints") != std::string::npos);

@@ -12,8 +12,9 @@
 
 namespace troupe::test {
 
-/// The ways to run a job: all actors on the real scheduler of one actor system; one node per task
-/// on the test scheduler, over simulated links; one process per task, over TCP on loopback.
+/// The ways to run a job. `here`: all actors on the real scheduler of one actor system.
+/// `simulated`: one node per task on the test scheduler, over simulated links. `processes`: one
+/// process per task, over TCP on loopback.
 enum class way { here, simulated, processes };
 
 std::ostream& operator<<(std::ostream& out, way x);
@@ -26,11 +27,11 @@ extern const std::vector<proto::Protocol> all_protocols;
 /// The traits of one of these protocols.
 const protocol_traits& traits_of(proto::Protocol x);
 
-/// Changes that make the weights of all workers equal after every step, so that a job may make a
-/// checkpoint at any step.
+/// Settings that make the weights of all workers equal after every step, so that a checkpoint is
+/// possible at any step.
 std::vector<std::string> equal_after_every_step(proto::Protocol x);
 
-/// Trains a job. Ends within a few minutes, or the summary says that it did not end.
+/// Trains a job. Returns within a few minutes. If the run takes longer, the summary says so.
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps);
 
 run_summary train_here(const proto::Job& job, std::uint32_t workers, std::uint32_t ps);

@@ -21,7 +21,7 @@ struct on_its_way {
   addressed_piece what;
 };
 
-/// The value of element i at a rank.
+/// The value of element i on a rank.
 using input = std::function<double(std::size_t rank, std::size_t i)>;
 
 template <class T>
@@ -29,8 +29,8 @@ std::span<const T> as(const payload& x) {
   return {reinterpret_cast<const T*>(x.data()), x.size() / sizeof(T)};
 }
 
-/// All ranks of an all-reduce. The next piece to deliver is drawn at random, and some pieces are
-/// delivered again.
+/// All ranks of an all-reduce. The order of the delivered pieces is random, and some pieces are
+/// delivered twice.
 template <class T>
 class group {
 public:
@@ -82,7 +82,7 @@ public:
     BOOST_TEST(wrong == 0u);
   }
 
-  /// The number of ranks that have another sum, or none.
+  /// The number of ranks whose sum is different or missing.
   std::size_t differing_from(std::span<const T> expected) const {
     return static_cast<std::size_t>(std::ranges::count_if(parts_, [&](const auto& x) {
       return !x.complete() || !same_bits(as<T>(x.sum()), expected);
@@ -123,7 +123,7 @@ ring_piece piece_of(std::uint32_t segment, std::uint32_t chunk, std::uint32_t ho
 
 } // namespace
 
-// Whole numbers, because their sums are exact in any order.
+// The elements are whole numbers, because their sums are exact in any order.
 BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   std::uint64_t salt = 0;
   std::size_t repeated = 0;
@@ -153,8 +153,8 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(repeated > tries(1'000));
 }
 
-// Bit for bit in the documented order: direct and one_shot add ranks 0, 1, ...; ring starts with
-// the rank of the segment.
+// The sums have the bits of the documented order. `direct` and `one_shot` add ranks 0, 1, 2, ...;
+// `ring` starts with the rank that owns the segment.
 BOOST_AUTO_TEST_CASE(the_order_of_additions) {
   constexpr std::size_t elements = 5'003;
   const input value = [](std::size_t r, std::size_t i) {
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(one_shot_waits_for_all_others) {
   std::vector<addressed_piece> send;
   troupe::all_reduce_part x{
     troupe::all_reduce_schedule::one_shot, {1, 3, 2}, payload::floats(3), send};
-  BOOST_TEST(send.size() == 4u); // two chunks to each
+  BOOST_TEST(send.size() == 4u); // two chunks to each of the other ranks
   send.clear();
   BOOST_TEST(x.awaited_step() == 1u);
   BOOST_TEST(x.awaited_ranks() == (std::vector<std::size_t>{0, 2}));
@@ -263,7 +263,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   BOOST_TEST((x.fate(0, piece_of(3, 0, 1, 2)) == piece_fate::no_such_segment));
   BOOST_TEST((x.fate(0, piece_of(1, 2, 1, 0)) == piece_fate::no_such_chunk));
   BOOST_TEST((x.fate(0, piece_of(1, 0, 1, 3)) == piece_fate::wrong_size));
-  // A part of another rank's segment, a sum of another rank, another step, and an unknown rank.
+  // A part of another rank's segment, a sum from a rank that does not own it, a piece of another
+  // step, and a piece of an unknown rank.
   BOOST_TEST((x.fate(0, piece_of(2, 0, 1, 2)) == piece_fate::not_due));
   BOOST_TEST((x.fate(0, piece_of(2, 0, 2, 2)) == piece_fate::not_due));
   BOOST_TEST((x.fate(0, piece_of(1, 0, 3, 2)) == piece_fate::not_due));
@@ -273,7 +274,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   BOOST_TEST((x.fate(0, piece_of(1, 0, 1, 2)) == piece_fate::repeated));
 }
 
-// Other ranks, and the pool, get their buffers back as soon as the buffers are no longer read.
+// A buffer returns to the other ranks or to the pool as soon as this rank no longer reads it.
 BOOST_AUTO_TEST_CASE(payloads_are_not_held_longer_than_they_are_needed) {
   one_rank x;
   std::vector<payload> others;

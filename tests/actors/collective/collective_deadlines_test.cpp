@@ -19,7 +19,7 @@ BOOST_AUTO_TEST_SUITE(collective_deadlines)
 
 namespace {
 
-/// A stopped process: its messages remain unread.
+/// A peer that never answers, like a stopped process. It keeps all requests.
 class stopped_peer : public collective_peer::base {
 public:
   using collective_peer::base::base;
@@ -37,14 +37,14 @@ protected:
     };
   }
 
-  /// A promise keeps its actor alive.
+  /// A promise of an answer keeps its actor alive, so all promises are dropped at the end.
   void on_exit() override { questions_.clear(); }
 
 private:
   std::vector<caf::typed_response_promise<proto::CollectiveStanding>> questions_;
 };
 
-/// Ranks 0 to 2 on virtual time, and rank 3, which is stopped.
+/// Ranks 0 to 2 run on virtual time. Rank 3 is stopped.
 struct three_and_a_stopped_one {
   explicit three_and_a_stopped_one(all_reduce_schedule schedule) {
     cfg.set("scheduler.policy", caf::atom("testing"));
@@ -77,7 +77,8 @@ struct three_and_a_stopped_one {
 
   /// A program that requests a sum from this rank.
   void ask(std::size_t rank) {
-    // With an argument, because without one the framework binds a reference to null.
+    // The function has an argument, because CAF binds a reference to null in a function without
+    // arguments.
     sys->spawn(
       [this](caf::event_based_actor* self, std::size_t r) {
         self->request(members[r], caf::infinite, all_reduce{payload::floats(100)})
@@ -118,7 +119,7 @@ BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
     x.pass(600ms);
     for (const auto& failure : x.failures)
       BOOST_TEST(!failure);
-    // The last request came 700 ms ago.
+    // The last request came 700 ms ago, so the deadline has not passed yet.
     x.pass(1'300ms);
     for (const auto& failure : x.failures) {
       BOOST_REQUIRE(failure);
@@ -147,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_dies_is_known_at_once) {
   }
 }
 
-// No request is waiting: time passes without a failure.
+// Without a waiting request, time passes and nothing fails.
 BOOST_AUTO_TEST_CASE(an_idle_group_has_no_deadline) {
   three_and_a_stopped_one x{all_reduce_schedule::direct};
   x.pass(5'000ms);

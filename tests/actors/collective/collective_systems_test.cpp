@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(schedules_by_length) {
   BOOST_TEST(std::ranges::count(right, 1) == 3);
 }
 
-// It learns the reason at once, without waiting for connect_timeout.
+// The second process gets the reason at once. It does not wait until connect_timeout ends.
 BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   const auto addresses = free_addresses(3);
   collective_options options;
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
     return error.failure().code == errc::join_refused
       && std::string{error.what()}.find("rank 0 has connected already") != std::string::npos;
   });
-  // The other ranks are not affected.
+  // The existing ranks are not affected.
   std::vector<collective> both;
   both.push_back(std::move(*group));
   both.push_back(std::move(*other));
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// Another program orders the nodes of all ranks to end, and claims that actors have ended.
+// Another program orders the nodes of all ranks to end. It also claims that actors have ended.
 BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   systems x{2, {}};
   config cfg{true};
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
     }
     self->send(*node, caf::make_error(caf::sec::runtime_error));
     self->send(*node, std::string{"unknown"});
-    // An answer shows that all these messages have arrived.
+    // When this answer comes, all earlier messages have been handled.
     self->request(*node, 30s, std::string{"unknown"})
       .receive([] {}, [](const caf::error& x) { BOOST_TEST((x == caf::sec::unexpected_message)); });
   }
@@ -174,7 +174,8 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// The last rank dials no other rank. All its links may exist before it is asked to connect.
+// The last rank opens no connection to the others. All its links may exist before its own program
+// asks it to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -237,7 +238,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
   refused("deadline is 1 ms", [](auto& x) { x.deadline = 1ms; });
   refused(
     "load<caf::io::middleman>", [](auto&) {}, false);
-  // Another socket listens there.
+  // Another socket already listens at this address.
   const file_descriptor taken{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in where{};
   where.sin_family = AF_INET;

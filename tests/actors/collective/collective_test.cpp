@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(threads_of_one_system) {
     }
 }
 
-// An actor of the program sends several requests at once. The answers come in order.
+// One actor sends several requests at once. The answers come in the same order.
 BOOST_AUTO_TEST_CASE(requests_wait_for_their_turn) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -94,13 +94,13 @@ BOOST_AUTO_TEST_CASE(another_length_or_kind) {
         BOOST_TEST(x->number == 1u);
         BOOST_TEST(x->text.find(kind ? "10 float64" : "11 float32") != std::string::npos, x->text);
       }
-      // The group has ended.
+      // After this, the group has ended.
       for (const auto& x : run(groups, [](collective& y) { sums_are_right<float>(y); }))
         BOOST_TEST((x && x->code == errc::malformed));
     }
 }
 
-// The rank that finds it has not begun the all-reduce.
+// The rank that finds the difference has not begun the all-reduce.
 BOOST_AUTO_TEST_CASE(two_early_vectors_differ) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(two_early_vectors_differ) {
   self->send_exit(member, caf::exit_reason::user_shutdown);
 }
 
-// Members whose programs gave them different options. Either of them may notice it first.
+// Two members have different options. Either of them may notice this first.
 BOOST_AUTO_TEST_CASE(another_option) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -201,8 +201,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_moved_from) {
   BOOST_TEST(groups[0].ranks() == 1u);
 }
 
-// A member keeps no data of a vector that the group does not allow. The error names the sender, and
-// all requests fail.
+// A member keeps no data of a piece whose vector is longer than the group allows. The error names
+// the sender, and all requests fail.
 BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -225,8 +225,8 @@ BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   self->send_exit(member, caf::exit_reason::user_shutdown);
 }
 
-// All ranks blame the rank whose program does not start the all-reduce, even those that wait for
-// another rank in the ring.
+// One rank's program does not start the all-reduce. All other ranks name this rank in their errors,
+// even if they wait for another rank of the ring.
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
   config cfg;
   caf::actor_system sys{cfg};

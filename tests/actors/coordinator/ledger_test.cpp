@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(everything_applied) {
 BOOST_AUTO_TEST_CASE(rejected_requeued_and_lost) {
   shards two{2};
   two.apply(0, 1);
-  // The first shard rejects a gradient for all shards.
+  // The first shard rejects the gradient, and its decision holds for all shards.
   two.decide(0, 0, 2, proto::REJECTED_STALE);
   two.apply(0, 3);
   two.decide(0, 0, 4, proto::LOST);
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(rejected_requeued_and_lost) {
   BOOST_TEST(x.lost == 2u);
 }
 
-// A gradient that came too late and whose samples are not trained again.
+// The gradient came too late. Its samples are not trained again.
 BOOST_AUTO_TEST_CASE(dropped) {
   shards two{2};
   two.apply(0, 1);
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(an_unknown_worker) {
   one.apply(4, 1);
   expect_only_problem(balance({account(0, 1)}, one.reports(), leases(20)),
                       "gradients of an unknown worker/4 were decided");
-  // A worker with a new incarnation is a different worker.
+  // A worker with a new incarnation (start number) is a different worker.
   auto other = account(0, 1);
   other.incarnation += 1;
   const auto x = balance({other, account(4, 1)}, one.reports(), leases(20));
@@ -226,8 +226,8 @@ BOOST_AUTO_TEST_CASE(as_many_gradients_but_not_the_same_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
-  // It produced 5 gradients. The coordinator knows of 3 and the shards know of 4; the lease of the
-  // rest was given back.
+  // The worker produced 5 gradients. The coordinator knows of 3 and the shards know of 4. The other
+  // batches of its lease were given back.
   shards two{2};
   for (std::uint64_t s = 1; s <= 4; ++s)
     two.apply(0, s);
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
   expect_balanced(x);
   BOOST_TEST(x.produced == 10u);
   BOOST_TEST(x.applied == 10u);
-  // The reverse: it reported more gradients than the shards ever saw.
+  // Here, the worker reported more gradients than the shards ever saw.
   const auto y =
     balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(y);
@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
   BOOST_TEST(y.requeued == 4u);
 }
 
-// The batch counts as trained, and the part that did not arrive counts as lost.
+// The batch counts as trained. The part of its gradient that did not arrive counts as lost.
 BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   shards two{2};
   two.apply(0, 1);
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   BOOST_TEST(x.lost == 1u);
   BOOST_TEST(x.requeued == 0u);
   BOOST_TEST(x.split == 0u);
-  // The same if the part arrived late and was refused after the fence.
+  // The result is the same if the part arrived late and was refused.
   two.decide(1, 0, 2, proto::LOST);
   reports = two.reports();
   reports[0].set_samples(20);

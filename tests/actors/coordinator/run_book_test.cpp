@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST((x.holders() == std::vector<task_name>{{job_kind::worker, 0}}));
   worker.live_samples = 5;
   worker.live_loss = 20;
-  worker.live_loss_samples = 4; // One gradient was not finite and is left out.
+  worker.live_loss_samples = 4; // one gradient was not finite and does not count
   BOOST_TEST(x.totals(start + 2s, true).train_loss == 5.0);
   const auto batches = (lease.end() - lease.begin() + 9) / 10;
   const auto samples = static_cast<double>(lease.end() - lease.begin());
@@ -87,13 +87,15 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST(x.settle(worker, done(second, 1000), start) == outcome::wrong);
 }
 
-// A run that is stopped waits for two leases of each worker. In step, all have the same leases.
+// When a run is stopped, it still waits for two leases (the batches that a worker gets at once) of
+// each worker. In step, all workers have the same leases.
 BOOST_AUTO_TEST_CASE(leases_are_short_if_steps_are_slow) {
   for (const bool in_step : {false, true})
     BOOST_TEST_CONTEXT(in_step) {
       troupe::run_book x{{100'000, 10, 1, in_step, true}, {{0, 7}, {1, 8}}};
       x.begin(1, std::nullopt, start);
-      // Both workers train a lease, with these times per batch. Returns its number of batches.
+      // Both workers train a lease, and a batch takes these times. Returns the number of batches in
+      // each lease.
       const auto train = [&](auto now, std::array<std::chrono::nanoseconds, 2> per_batch) {
         std::array<proto::Lease, 2> leases;
         for (std::uint32_t i = 0; i < 2; ++i) {
@@ -110,7 +112,7 @@ BOOST_AUTO_TEST_CASE(leases_are_short_if_steps_are_slow) {
         return result;
       };
       using batches = std::array<std::uint64_t, 2>;
-      // It is not known yet how long a batch takes.
+      // At first, nobody knows how long a batch takes.
       BOOST_TEST(train(start, {100ms, 500ms}) == (batches{1, 1}), per_element{});
       BOOST_TEST(train(start + 1h, {100ms, 100ms}) == (batches{in_step ? 8U : 32U, 8}),
                  per_element{});
@@ -143,13 +145,13 @@ BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
   BOOST_TEST(x.samples() == 100U);
 }
 
-// One of two shards has applied one batch more than the other. The batch's samples count as
-// trained, and are lost at the other shard.
+// One of two shards has applied one batch more than the other. The samples of this batch count as
+// trained. At the other shard, they count as lost.
 BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   auto x = book();
   x.begin(2, std::nullopt, start);
   x.find(0)->asked = 2;
-  // Leases are single batches until the workers' speeds are known.
+  // A lease has only one batch until the speeds of the workers are known.
   BOOST_TEST(x.settle(*x.find(0), done(x.next_lease(start)->second, 1), start) == outcome::counted);
   const auto lease = x.next_lease(start)->second;
   BOOST_TEST_REQUIRE(lease.end() - lease.begin() >= 20U);
@@ -168,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(x.samples() == 100U);
   x.open_epoch(1, start);
   train_all(x, 1);
-  // Shard 1 has applied all 20 batches. Shard 0 has applied one less, which is lost there. The
+  // Shard 1 has applied all 20 batches. Shard 0 has applied 19, so one batch is lost there. The
   // accounts show this.
   std::vector<proto::Report> reports(2);
   reports[1].set_samples(200);

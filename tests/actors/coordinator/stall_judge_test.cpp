@@ -33,7 +33,7 @@ public:
     std::uint64_t steps = 0;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    /// Makes a step each time this duration has passed; 0 means never.
+    /// The time between two steps; 0 means that there are no steps.
     std::chrono::milliseconds step{0};
     bool paused = false;
     stall_judge::time_point moved{};
@@ -62,7 +62,7 @@ public:
 
   void pause(const task_name& task) { actors[task].paused = true; }
 
-  /// Lets time pass. Returns the notices in this time, with the seconds since the call.
+  /// Lets time pass. Returns the notices that came meanwhile, each with the seconds since the call.
   std::vector<std::pair<double, std::string>> pass(std::chrono::milliseconds how_long) {
     std::vector<std::pair<double, std::string>> told;
     const auto begin = now;
@@ -105,8 +105,8 @@ private:
   }
 };
 
-/// Makes steps of 20 ms for three seconds without a notice. Then all tasks stop as the test
-/// requires.
+/// Makes steps of 20 ms for three seconds, which cause no notice. Then all tasks stop. The test
+/// then says what each task waits for.
 stage healthy(const names& tasks, bool needs_all = true) {
   stage result{tasks, needs_all};
   result.all_step(20ms);
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(nobody_is_heard_of) {
 }
 
 BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
-  // They wait for each other.
+  // Workers and shards wait for each other.
   auto in_step = healthy({worker(0), worker(1), worker(2), ps(0), ps(1)});
   for (const auto i : {0U, 1U, 2U})
     in_step.set(worker(i), status::WAITING_FOR_UPDATE, {ps(0)});
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   in_step.set(ps(1), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1), worker(2)});
   check(in_step, kind::link, worker(2), ps(0));
 
-  // The shard waits for no task; the other worker has no more samples in this epoch.
+  // The shard waits for no task. Worker 1 has no more samples in this epoch.
   auto free = healthy(two_and_one, false);
   free.set(worker(0), status::WAITING_FOR_WEIGHTS, {ps(0)});
   free.set(worker(1), status::WAITING_FOR_LEASE, {coordinator_task});
@@ -203,8 +203,8 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   check(free, kind::link, worker(0), ps(0));
 }
 
-// Shards that clip by norm. Either both wait, or one has received the other's part in time and is a
-// step ahead.
+// The shards clip by the norm of the gradient, so they exchange parts of this norm. Either both
+// shards wait, or shard 0 has received the other part in time and is a step ahead.
 BOOST_AUTO_TEST_CASE(a_dead_link_between_shards) {
   for (const bool ahead : {false, true}) {
     auto x = healthy({worker(0), worker(1), ps(0), ps(1)});
@@ -292,7 +292,8 @@ BOOST_AUTO_TEST_CASE(a_stuck_evaluation) {
   check(x, kind::evaluating, coordinator_task);
 }
 
-// The other ranks wait in a circle. The rank whose synchronizer hangs waits for no other task.
+// The other ranks wait in a circle. The rank whose synchronizer hangs does not wait for any other
+// task.
 BOOST_AUTO_TEST_CASE(a_synchronizer_that_hangs) {
   for (const auto doing : {status::WAITING_FOR_UPDATE, status::WAITING_FOR_WEIGHTS}) {
     auto x = healthy(ring_of_three);
@@ -323,7 +324,7 @@ BOOST_AUTO_TEST_CASE(slow_steps) {
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(7s);
   BOOST_TEST(x.pass(3min).empty());
-  // One more step, which takes a little longer.
+  // The next step takes a little longer.
   x.all_step(20s);
   BOOST_TEST(x.pass(1min).empty());
 }
@@ -346,7 +347,7 @@ BOOST_AUTO_TEST_CASE(steps_that_become_slow) {
   auto x = healthy(two_and_one);
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(3s);
-  // Once, the run looks stalled, and then it continues.
+  // The run looks stalled once, and then it continues.
   const auto told = x.pass(1min);
   BOOST_TEST_REQUIRE(told.size() == 2U);
   BOOST_TEST(told[1].second.find("training continues") == 0U);
@@ -380,7 +381,8 @@ BOOST_AUTO_TEST_CASE(a_worker_that_left) {
   BOOST_TEST(x.pass(10s).empty());
 }
 
-// The coordinator's own process was paused. It has received no reports, but this proves nothing.
+// The process of the coordinator itself was paused. It has received no reports, but this does not
+// prove a stall.
 BOOST_AUTO_TEST_CASE(the_coordinator_was_asleep) {
   auto x = healthy(two_and_one);
   x.now += 1min;
@@ -418,7 +420,7 @@ BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   BOOST_TEST(after[0].second.find("training continues") == 0U, after[0].second);
   BOOST_TEST(x.judge.roots().empty());
 
-  // The pause does not change the step times: the next stall is noticed just as early.
+  // The pause does not change the measured step times, so the next stall is noticed just as early.
   stop();
   check(x, kind::silent, worker(1));
 }

@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   table.hear(second_worker, progress(2, {1, 0, 1}), t + 1s);
   table.hear(first_shard, updates(6), t + 1s);
   table.hear(second_shard, updates(5), t + 1s);
-  table.hear(task_name{job_kind::worker, 7}, progress(9), t + 1s); // This task is unknown.
+  table.hear(task_name{job_kind::worker, 7}, progress(9), t + 1s); // an unknown task
   BOOST_TEST(table.updates() == 5U);
   BOOST_TEST(table.staleness()[0] == 2U);
   BOOST_TEST(table.staleness()[1] == 3U);
@@ -65,7 +65,8 @@ BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   BOOST_TEST((tasks[3].task == second_shard));
   BOOST_TEST(tasks[3].steps == 5U);
   BOOST_TEST(tasks[3].activity == "waits for gradients");
-  BOOST_TEST(tasks[3].activity_seconds == 2); // One second at the report, and one second since.
+  // One second before the report, and one second after it.
+  BOOST_TEST(tasks[3].activity_seconds == 2);
 }
 
 BOOST_AUTO_TEST_CASE(norms_of_gradients) {
@@ -96,7 +97,7 @@ BOOST_AUTO_TEST_CASE(rates_are_of_late_and_in_the_end_of_all) {
   const auto t = troupe::task_table::time_point{} + 1h;
   troupe::task_table table;
   table.begin(all, {}, t);
-  // 100 samples a second for ten seconds, then 10.
+  // Ten seconds with 100 samples a second, then 10 samples a second.
   for (int i = 1; i <= 10; ++i)
     table.hear(first_worker, progress(static_cast<std::uint64_t>(10 * i)), t + i * 1s);
   for (int i = 11; i <= 20; ++i)
@@ -109,7 +110,7 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   const auto t = troupe::task_table::time_point{} + 1h;
   troupe::task_table table;
   table.begin(all, {}, t);
-  // 10 updates a second for ten seconds, then one.
+  // Ten seconds with 10 updates a second, then one update a second.
   for (int i = 1; i <= 20; ++i)
     table.hear(first_shard, updates(static_cast<std::uint64_t>(i <= 10 ? 10 * i : 90 + i)),
                t + i * 1s);
@@ -117,7 +118,7 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   BOOST_TEST(table.tasks_at_end(t + 20s)[2].steps_per_second == 110.0 / 20);
 }
 
-// A shard is hot above twice the mean of the others, once its bytes matter.
+// A shard is hot if its bytes exceed twice the mean of the others, and if they are many.
 BOOST_AUTO_TEST_CASE(a_hot_shard) {
   constexpr std::uint64_t mib = 1 << 20;
   const task_name third_shard{job_kind::ps, 2};
@@ -146,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_hot_shard) {
   BOOST_TEST(found->bytes_per_second == 41.0 * mib / 2);
   BOOST_TEST(!hottest({0, 0, 16 * mib - 1}), "too little to matter");
   BOOST_TEST(std::isinf(hottest({0, 0, 16 * mib}).value().times_others));
-  // With only two shards.
+  // The same with only two shards.
   BOOST_TEST(!hottest({20 * mib, 40 * mib}, {third_shard}));
   BOOST_TEST(hottest({20 * mib, 41 * mib}, {third_shard}).has_value());
   BOOST_TEST(!hottest({0, 20 * mib}, {first_shard, third_shard}), "there is no other");

@@ -1,5 +1,5 @@
-// Workers and evaluations on a simulated GPU: through job, node, trainer and executor, as on a real
-// one.
+// Workers and evaluations on a simulated GPU. They use the same job, node, trainer and executor as
+// on a real GPU.
 
 #include "actors/cluster/training.hpp"
 #include "actors/worker/task_device.hpp"
@@ -26,7 +26,8 @@ using namespace troupe::test;
 
 BOOST_AUTO_TEST_SUITE(devices)
 
-// Weights are at most about 1. A step rounds a few times, so ten steps stay far below 1e-5.
+// The weights are at most about 1. A step rounds only a few times, so the error of ten steps is far
+// below 1e-5.
 BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
   for (const auto& model : {mlp, cnn, lstm, both_ways})
     for (const std::string protocol : {"ASYNC_PS", "RING"})
@@ -37,12 +38,12 @@ BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
         BOOST_TEST(gpu.summary.failure == "");
         BOOST_TEST(gpu.summary.samples == 48U);
         BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
-        // Otherwise, nothing shows that it was the GPU.
+        // The GPU rounds differently. Equal bits would mean that the GPU was not used.
         BOOST_TEST(cpu.summary.weights_sha256 != gpu.summary.weights_sha256);
       }
 }
 
-// Also if the streams of the GPU run in other orders.
+// The bits are also the same if the streams of the GPU run in another order.
 BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   for (const std::string protocol : {"SYNC_PS", "RING"}) {
     const auto job = job_with(mlp, {"protocol=" + protocol, on_gpu, "accumulate=2"});
@@ -54,8 +55,9 @@ BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   }
 }
 
-// Two feeds of each batch that is read before the one before it begins. The two workers train 24
-// samples in batches of 5 twice: ten batches.
+// A batch is copied as two feeds (inputs of the graph). Most batches are read and copied before the
+// previous batch has ended. Two workers train 24 samples twice in batches of 5, which are ten
+// batches.
 BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
   for (const std::string protocol : {"RING", "SYNC_PS"})
     for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "accumulate=2"}) {
@@ -66,15 +68,15 @@ BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
     }
 }
 
-// From a parameter server. The same batches. With accumulate, only the first one of a step needs
-// the weights.
+// The weights come from a parameter server. Both jobs have the same batches. With accumulate, only
+// the first batch of a step needs new weights.
 BOOST_AUTO_TEST_CASE(weights_are_copied_once_in_a_step) {
   const std::vector<std::string> steps{"protocol=SYNC_PS", "data.batch=4", on_gpu};
   auto sums = steps;
   sums.emplace_back("accumulate=3");
   const auto job = job_with(mlp, steps);
   const auto weights = context_of(job)->parameters().size() * sizeof(float);
-  // 24 samples twice: twelve batches, which are four steps of three.
+  // 24 samples are trained twice, so there are twelve batches, or four steps of three batches.
   const auto each = traffic_of(job, 1).in;
   const auto first = traffic_of(job_with(mlp, sums), 1).in;
   BOOST_TEST(each >= first + 8 * weights);
@@ -157,7 +159,8 @@ BOOST_AUTO_TEST_CASE(workers_that_do_not_exist) {
   BOOST_TEST(error_of([&] { check_devices(*context, 3, 0, {}, nullptr); }) == "(no error)");
 }
 
-// A worker without samples in the last step, several batches per step, and two kinds of devices.
+// One worker has no samples in the last step. Steps have several batches, and the workers have two
+// kinds of devices.
 BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
   for (const std::string protocol : {"SYNC_PS", "RING"})
     for (const std::string second : {"GPU:0", "CPU:0"}) {
@@ -174,7 +177,7 @@ BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
     }
 }
 
-// The sums over all workers are among these copies.
+// The copies to the GPU include the sums over all workers.
 BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
   const auto job = job_with(normalized_together, {"protocol=RING", "epochs=1", on_gpu});
   std::size_t copies = 0;
@@ -187,7 +190,7 @@ BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
   BOOST_TEST(copies > 10U);
 }
 
-// Both devices round to 16 bits after each step, but fuse different steps.
+// Both devices round to 16 bits after each operation, but they fuse different operations.
 BOOST_AUTO_TEST_CASE(a_gpu_trains_in_16_bits_like_the_cpu) {
   for (const auto& model : {mlp, cnn, lstm})
     for (const std::string type : {"BFLOAT16", "FLOAT16"})
@@ -262,7 +265,7 @@ BOOST_AUTO_TEST_CASE(sparse_features) {
   BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-5);
 }
 
-// Losses are about 2: rounding stays far below 1e-6.
+// The losses are about 2, so rounding errors are far below 1e-6.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
   const std::string on_coordinator = "device[0]=/job:chief/task:0/device:GPU:0";
   const std::string on_evaluator = "device[0]=/job:evaluator/task:0/device:GPU:0";
@@ -283,7 +286,7 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
         BOOST_TEST((gpu.summary.measures.top_5 == cpu.summary.measures.top_5));
         BOOST_TEST(gpu.summary.measures.confusion == cpu.summary.measures.confusion);
       }
-  // The coordinator's device is not that of the evaluator.
+  // The coordinator's device is not the device of the evaluator.
   const auto other = train(job_with(mlp, {"protocol=SYNC_PS", on_evaluator}), 2, gpus(1));
   BOOST_TEST(other.launches == 0U);
 }
@@ -303,7 +306,8 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
              == 1);
 }
 
-// On the coordinator, the run ends. If an evaluator task fails, the coordinator evaluates instead.
+// If the GPU of the coordinator fails, the run ends. If the GPU of an evaluator task fails, the
+// coordinator evaluates instead.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
   for (const std::size_t products : {0, 1}) {
     const auto run =
@@ -329,7 +333,7 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
              == 1);
 }
 
-// At the first allocation, and at the first and a later product.
+// The GPU fails at the first allocation, at the first matrix product, or at a later product.
 BOOST_AUTO_TEST_CASE(a_gpu_that_fails_ends_the_run) {
   const auto job = job_with(mlp, {"protocol=SYNC_PS", on_gpu});
   BOOST_TEST(
@@ -341,7 +345,8 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_fails_ends_the_run) {
                         "worker/0 on GPU:0: a product of matrices failed"));
 }
 
-// On the real scheduler. One worker, because one thread at a time may use the simulator.
+// The run uses the real scheduler. It has one worker, because only one thread at a time may use the
+// simulator.
 BOOST_AUTO_TEST_CASE(a_program_passes_its_gpus) {
   const auto result_with = [](std::shared_ptr<const gpu_set> devices) {
     caf::actor_system_config cfg;

@@ -16,22 +16,22 @@
 #include <string>
 #include <vector>
 
-/// Small jobs for the digits, and runs of them on simulated GPUs.
+/// Small jobs that train on the digits, and runs of these jobs on simulated GPUs.
 namespace troupe::test {
 
-/// Where a device fails, counted in calls; never by default.
+/// The number of the call at which a device fails. By default, no call fails.
 struct faults {
   std::size_t allocations = ~std::size_t{0};
   std::size_t products = ~std::size_t{0};
-  /// To the host.
+  /// Copies to the host.
   std::size_t copies = ~std::size_t{0};
-  /// To the device.
+  /// Copies to the device.
   std::size_t copies_in = ~std::size_t{0};
-  /// Counted over all GPUs: only the GPU that is opened then fails.
+  /// Calls that open a GPU, counted over all GPUs. Only the GPU of this call fails.
   std::size_t opens = ~std::size_t{0};
   /// GPUs cannot access each other's memory.
   bool no_peers = false;
-  /// Not a fault: the order of its streams (simulated_device).
+  /// Not a fault: the order in which the device's streams run (simulated_device).
   std::optional<std::uint64_t> order = 3;
 };
 
@@ -65,7 +65,7 @@ struct outcome {
   std::vector<float> weights;
   std::vector<std::string> notices;
   std::string metrics;
-  /// Kernels.
+  /// Number of kernel launches.
   std::size_t launches = 0;
 };
 
@@ -74,16 +74,17 @@ struct outcome {
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
               std::uint64_t seed = 1, bool evaluator = false, bool one_node = false);
 
-/// The same in one process, so that workers of a ring add up their gradients on their GPUs.
+/// Runs the job in one process, so that the workers of a ring add up their gradients on their GPUs.
 inline outcome train_together(const proto::Job& job, std::size_t workers,
                               std::shared_ptr<const gpu_set> devices, std::uint64_t seed = 1) {
   return train(job, workers, std::move(devices), seed, false, true);
 }
 
-/// All copies of a run on a GPU, whose result is that of other GPUs.
+/// Counts all copies of a run on counting GPUs. Checks that the weights equal those of a run on
+/// other GPUs.
 traffic traffic_of(const proto::Job& job, std::size_t workers, bool one_node = false);
 
-/// The largest difference of two elements; NaN if one of them is.
+/// The largest difference between two elements. NaN if an element is NaN.
 double distance(const std::vector<float>& a, const std::vector<float>& b);
 
 /// The text of the device_error that `body` throws, or "(no device_error)".

@@ -39,7 +39,7 @@ const fields momentum{"optimizer={ kind: MOMENTUM momentum: 0.9 weight_decay: 0.
 const fields adam{"optimizer={ kind: ADAM }", "learning_rate={base: 0.01}"};
 const fields clipped{"optimizer={ kind: NESTEROV momentum: 0.9 clip_norm: 0.5 }"};
 
-/// Kinds of residence, and of averages.
+/// Protocols that keep replicas on a GPU, with different kinds of averages.
 const std::vector<fields> protocols{
   ring,
   ring + fields{"accumulate=2"},
@@ -79,7 +79,8 @@ BOOST_AUTO_TEST_CASE(what_stays_on_a_gpu) {
   BOOST_TEST((of({"protocol=SYNC_PS"}, 1) == host));
 }
 
-// Weights are at most about 1, and runs have about ten steps. The cnn has statistics of layers.
+// The weights are at most about 1, and a run has about ten steps. The cnn model has layers with
+// statistics.
 BOOST_AUTO_TEST_CASE(replicas_on_a_gpu_train_like_those_of_the_cpu) {
   some_cases chosen;
   for (const auto& protocol : protocols)
@@ -101,8 +102,8 @@ BOOST_AUTO_TEST_CASE(replicas_on_a_gpu_train_like_those_of_the_cpu) {
         }
 }
 
-// With a divided optimizer, the replica is in the host's memory. Clipping that never happens takes
-// gradients there.
+// With a divided optimizer, the replica is in the host's memory. With clipping, the gradients are
+// copied to the host, even if the bound is never exceeded.
 BOOST_AUTO_TEST_CASE(the_bits_do_not_depend_on_where_a_replica_is) {
   const auto hash_of = [](const fields& how, std::size_t workers) {
     const auto run = train(job_with(cnn, how + fields{on_gpu}), workers, gpus(1));
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(replicas_do_not_depend_on_the_order_of_streams) {
 
 namespace {
 
-/// The copies of 12 steps more, with the same samples.
+/// Counts the copies of 12 more steps with the same samples.
 struct more_steps {
   explicit more_steps(const fields& how, std::size_t workers = 1)
     : weights(context_of(job_with(mlp, how))->parameters().size() * sizeof(float)) {
@@ -148,7 +149,8 @@ struct more_steps {
 
 } // namespace
 
-// A step copies a loss and a norm. Each worker of a ring sends its gradient and gets the sum.
+// A step copies only a loss and a norm. With two workers in a ring, each worker also copies its
+// gradient to the host and the sum back.
 BOOST_AUTO_TEST_CASE(what_steps_copy) {
   const more_steps alone{ring};
   BOOST_TEST(alone.in < alone.weights / 2);
@@ -163,7 +165,7 @@ BOOST_AUTO_TEST_CASE(what_steps_copy) {
   BOOST_TEST(two.out < 13 * two.weights);
 }
 
-// From every checkpoint of a run: on the GPU, with the same bits.
+// A run continues from every checkpoint of another run, on the GPU and with the same bits.
 BOOST_AUTO_TEST_CASE(a_replica_continues_from_a_checkpoint) {
   for (const auto& protocol : {ring, local})
     for (const std::size_t workers : {1, 2})
@@ -192,8 +194,8 @@ BOOST_AUTO_TEST_CASE(a_replica_continues_from_a_checkpoint) {
       }
 }
 
-// Fail at allocation N, at copy N to the GPU, and at copy N to the host, until a run has no
-// failure.
+// Allocation N, copy N to the GPU, or copy N to the host fails, for N = 0, 1, 2, ... until a run
+// has no failure.
 BOOST_AUTO_TEST_CASE(a_gpu_with_a_replica_that_fails) {
   for (const auto& protocol : {ring, local}) {
     const auto job = job_with(mlp, protocol + momentum + fields{on_gpu, "epochs=1"});
@@ -219,8 +221,8 @@ BOOST_AUTO_TEST_CASE(a_gpu_with_a_replica_that_fails) {
   }
 }
 
-// A gradient that is left out changes nothing. The steps before it and the messages are those of
-// the CPU.
+// A gradient that is not finite is left out and changes nothing. The steps before it, and the
+// messages about it, are the same as on the CPU.
 BOOST_AUTO_TEST_CASE(gradients_that_are_left_out) {
   for (const auto& protocol : {ring, local})
     for (const std::size_t workers : {1, 2}) {
@@ -246,7 +248,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_replica_on_a_gpu) {
     const auto b = bytes({"protocol=SYNC_PS"});
     return std::pair{a.first - b.first, a.second - b.second};
   };
-  // The weights and two slots of state, twice; and the sum of the gradients.
+  // The weights and two slots of the optimizer's state, each twice, and the sum of the gradients.
   BOOST_TEST((more_than_shards(ring, 1) == std::pair<std::size_t, std::size_t>{6, 0}));
   BOOST_TEST((more_than_shards(ring, 2) == std::pair<std::size_t, std::size_t>{7, 1}));
 }

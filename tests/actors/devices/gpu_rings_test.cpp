@@ -27,7 +27,7 @@ namespace {
 using fields = std::vector<std::string>;
 
 const fields ring{"protocol=RING", on_gpu};
-/// Worker 1 has a GPU of its own.
+/// Worker 1 has another GPU than worker 0.
 const std::string second_gpu = "device[1]=/job:worker/task:1/device:GPU:1";
 
 fields operator+(fields a, const fields& b) {
@@ -61,8 +61,8 @@ BOOST_AUTO_TEST_CASE(what_stays_on_the_gpus_of_a_ring) {
   BOOST_TEST(!adds(ring + fields{"ring.shard_optimizer=true"}, 2));
 }
 
-// Workers in processes of their own add up on the host. The cnn has statistics of layers; the last
-// gradients of some workers have no samples.
+// The second run has one process per worker, so it adds up the gradients on the host. The cnn model
+// has layers with statistics. The last gradients of some workers have no samples.
 BOOST_AUTO_TEST_CASE(sums_on_gpus_have_the_bits_of_those_on_the_host) {
   for (const auto& model : {mlp, cnn, normalized_together})
     for (const auto& rule : {momentum, adam})
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(gpus_that_cannot_access_each_other) {
                       by_host
                         + "the GPU simulated (number 0) cannot access the memory "
                           "of GPU number 1"));
-  // Of one GPU, they can.
+  // Workers on one GPU can always access each other's memory.
   const auto shared = job_with(mlp, ring + momentum);
   BOOST_TEST(train_together(shared, 2, gpus(1, {.no_peers = true})).notices.empty());
   // A worker on the CPU, or a worker in another process, needs no notice.
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(gpus_that_cannot_access_each_other) {
   BOOST_TEST(train(job, 2, gpus(2, {.no_peers = true})).notices.empty());
 }
 
-// Six more steps of each of two workers. A step copies batches, losses and norms.
+// Counts six more steps of each of two workers. A step copies only batches, losses and norms.
 BOOST_AUTO_TEST_CASE(what_steps_of_a_ring_copy) {
   const auto weights = context_of(job_with(mlp, ring))->parameters().size() * sizeof(float);
   const auto of = [&](const std::string& batch) {
@@ -122,7 +122,8 @@ BOOST_AUTO_TEST_CASE(what_steps_of_a_ring_copy) {
   BOOST_TEST(many.out - few.out < weights);
 }
 
-// From every checkpoint of a run in one process, in one process and in several.
+// A run in one process writes checkpoints. From each of them, a run in one process continues, and a
+// run in several processes.
 BOOST_AUTO_TEST_CASE(a_ring_on_gpus_continues_from_a_checkpoint) {
   const auto job = job_with(cnn, ring + adam + fields{"checkpoint={every_steps: 3 keep: 100}"});
   simulation_options options;
@@ -149,7 +150,8 @@ BOOST_AUTO_TEST_CASE(a_ring_on_gpus_continues_from_a_checkpoint) {
     }
 }
 
-// Gradients that are left out change nothing, and the messages are those of the CPU.
+// A gradient that is left out changes nothing, and the messages about it are the same as on the
+// CPU.
 BOOST_AUTO_TEST_CASE(gradients_of_a_ring_that_are_left_out) {
   for (const std::size_t workers : {2, 3}) {
     const fields how{"protocol=RING", "learning_rate={base: 1e30}", "max_bad=2"};
@@ -160,7 +162,8 @@ BOOST_AUTO_TEST_CASE(gradients_of_a_ring_that_are_left_out) {
   }
 }
 
-// A batch of one worker has a feature that is not finite. Other workers leave out its gradient.
+// One worker's batch has a feature that is not finite. The other workers leave out the gradient of
+// that worker.
 BOOST_AUTO_TEST_CASE(a_gradient_of_a_ring_that_is_left_out) {
   for (const auto& model : {mlp, cnn})
     for (const std::size_t workers : {2, 3}) {
@@ -181,7 +184,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_a_ring_that_is_left_out) {
     }
 }
 
-// A worker in a ring holds the sum on its GPU, and no gradient on the host.
+// A worker of a ring keeps the sum of the gradients on its GPU. It needs no gradient on the host.
 BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   const auto context = context_of(job_with(mlp, ring + adam));
   const auto devices = gpus(1);
@@ -205,9 +208,9 @@ BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   BOOST_TEST(!adds_on_gpus(*mixed, shape));
 }
 
-// In run n, the n-th opening of a GPU fails, until a run opens all of its GPUs. With
-// soft_placement, this worker falls back to the CPU, or ends because its replica cannot be opened.
-// All ranks agree on whether they add up on GPUs.
+// In run n, the n-th call that opens a GPU fails, until a run opens all of its GPUs. With
+// soft_placement, the worker of this GPU falls back to the CPU, or ends because its replica cannot
+// be opened. All ranks agree whether they add up on GPUs.
 BOOST_AUTO_TEST_CASE(a_gpu_that_cannot_be_opened) {
   const auto job = job_with(mlp, ring + momentum + fields{"epochs=1", "soft_placement=true"});
   const auto whole = train_together(job, 2, gpus(1)).summary.weights_sha256;
@@ -229,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_cannot_be_opened) {
   BOOST_TEST(train_together(job, 2, gpus(1, {.opens = n})).summary.weights_sha256 == whole);
 }
 
-// Fail at allocation N, and at copy N to the host, until a run has no failure.
+// Allocation N, or copy N to the host, fails, for N = 0, 1, 2, ... until a run has no failure.
 BOOST_AUTO_TEST_CASE(a_gpu_of_a_ring_that_fails) {
   const auto job = job_with(mlp, ring + momentum + fields{"epochs=1"});
   const auto failures = [&](std::size_t step, const std::string& what, auto faults_at) {

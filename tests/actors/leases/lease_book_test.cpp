@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint32_t epochs = 2;
 
-/// A random way to train a job: random speeds, and workers that are lost.
+/// A random way to train a job: workers have random speeds, and some of them are lost. A lease_book
+/// gives out leases, which are ranges of batches for one worker.
 class run {
 public:
   run(const lease_book::options& how, std::uint64_t salt)
@@ -27,7 +28,7 @@ public:
       w.speed = 1 + random_.below(20);
   }
 
-  /// Workers take batches at any time. Some vanish; the last one stays.
+  /// Workers take batches at any time. Some workers vanish, but the last one stays.
   void asynchronously() {
     for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
       open(epoch);
@@ -40,7 +41,7 @@ public:
     }
   }
 
-  /// All workers take their batches together. Leases are requested at any time.
+  /// All workers take their batches together. They may ask for leases at any time.
   void in_step() {
     for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
       open(epoch);
@@ -85,7 +86,7 @@ private:
     }
   }
 
-  /// A worker that has not vanished; faster workers are more likely.
+  /// A random worker that has not vanished. Faster workers are drawn more often.
   std::size_t pick() {
     std::uint64_t all = 0;
     for (auto& w : workers_)
@@ -180,7 +181,7 @@ private:
   lease_book book_;
   random_stream random_;
   std::vector<worker_state> workers_;
-  /// The number of times each position of the epoch was committed.
+  /// How often each position of the epoch was committed.
   std::vector<int> committed_;
   std::size_t idle_ = 0;
   std::size_t lost_ = 0;
@@ -285,7 +286,7 @@ BOOST_AUTO_TEST_CASE(leases_shrink_toward_the_end) {
     std::vector<std::uint64_t> sizes;
     for (std::size_t i = 0; auto lease = book.next(i % workers); ++i) {
       sizes.push_back(lease->end() - lease->begin());
-      if (i >= workers) // Each holds one more lease.
+      if (i >= workers) // each worker holds one more lease
         settle_oldest(book, i % workers);
     }
     BOOST_TEST(std::ranges::max(sizes) == 32u * 16u, "at most 32 batches");
@@ -297,14 +298,14 @@ BOOST_AUTO_TEST_CASE(leases_shrink_toward_the_end) {
   }
 }
 
-// One of four workers takes five times as long for a batch. All end at about the same time.
+// On one of four workers, a batch takes five times as long. All workers end at about the same time.
 BOOST_AUTO_TEST_CASE(a_slow_worker_gets_small_leases) {
   constexpr std::size_t workers = 4;
   troupe::lease_book book{{8000, 32, workers, false}};
   for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
     book.open_epoch(epoch);
-    // Each worker trains its oldest lease and holds one more. The unit is the time of a fast
-    // worker's batch.
+    // Each worker trains its oldest lease and holds one more. Time is measured in batches of a fast
+    // worker.
     std::array<std::uint64_t, workers> until{};
     for (std::size_t i = 0; i < 2 * workers; ++i)
       book.next(i % workers);
@@ -323,13 +324,13 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_gets_small_leases) {
       settle_oldest(book, next);
       book.next(next);
     }
-    // 250 batches at 3.2 per unit take 78 units. No worker is busy long after the others.
+    // 250 batches at 3.2 batches per unit take 78 units. No worker ends long after the others.
     BOOST_TEST(std::ranges::max(until) <= (epoch == 0 ? 100u : 90u), epoch);
   }
 }
 
 BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
-  // Positions 10 to 44 in steps of 2 x 8, for the second of two workers.
+  // The lease covers positions 10 to 44 in steps of 2 x 8. It belongs to the second of two workers.
   proto::Lease x;
   x.set_begin(10);
   x.set_end(44);
@@ -346,7 +347,7 @@ BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
   BOOST_TEST(samples_of(x, 3) == 19u);
 }
 
-// A dropped batch counts toward the end of the epoch and is not leased again.
+// A dropped batch counts toward the end of the epoch. No worker gets it again.
 BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
   troupe::lease_book book{{.records = 10, .batch = 2, .workers = 1}};
   book.open_epoch(0);
@@ -365,7 +366,7 @@ BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
   BOOST_TEST(book.epoch_done());
 }
 
-// If a run is stopped, all workers in step end with the same lease.
+// If a run in step is stopped, all workers end with the same lease.
 BOOST_AUTO_TEST_CASE(stopped) {
   for (const bool in_step : {false, true}) {
     troupe::lease_book book{{.records = 4'000, .batch = 2, .workers = 2, .in_step = in_step}};

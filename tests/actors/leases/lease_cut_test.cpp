@@ -1,4 +1,5 @@
-// The samples that remain after the marks of all workers, and continuing from there.
+// A cut: the samples that remain after the marks (the last trained positions) of all workers. A run
+// continues from it.
 
 #include "actors/leases/lease_book.hpp"
 #include "actors/leases/lease_cursor.hpp"
@@ -16,7 +17,7 @@ BOOST_AUTO_TEST_SUITE(lease_cut)
 
 namespace {
 
-/// Workers that train their leases from a book, and the marks that their shards would have made.
+/// Workers that train the leases of a lease_book, and the marks that their shards would have made.
 class crew {
 public:
   crew(const lease_book::options& how, random_stream& random)
@@ -26,7 +27,8 @@ public:
   const std::vector<lease_mark>& marks() const { return marks_; }
   std::uint64_t newest() const { return newest_; }
 
-  /// Some workers train a batch (in step: all do). `trained` counts by position.
+  /// Some workers train a batch; in step, all workers do. `trained` counts how often each position
+  /// was trained.
   void step(std::vector<int>& trained) {
     const auto one = random_.below(workers_.size());
     for (std::size_t rank = 0; rank < workers_.size(); ++rank)
@@ -135,7 +137,7 @@ BOOST_AUTO_TEST_CASE(every_sample_is_trained_once_before_or_after) {
       BOOST_TEST(cut->epoch == 5U);
       BOOST_TEST((joined(cut->remaining) == gaps(trained)));
       ranges = std::max(ranges, cut->remaining.size());
-      // With any number of workers, in step or not.
+      // The run continues with any number of workers, in step or not.
       const auto other = any_options(records, random);
       crew after{other, random};
       after.book().resume_epoch(*cut);
@@ -178,8 +180,8 @@ BOOST_AUTO_TEST_CASE(nothing_remains) {
   BOOST_TEST(!book.epoch_done());
 }
 
-// A batch that one shard has missed is trained again. In step, so is a batch that only one worker
-// has.
+// A batch that one shard has missed is trained again. In step, a batch that only one worker has
+// trained is also trained again.
 BOOST_AUTO_TEST_CASE(marks_that_lag_behind) {
   troupe::lease_book book{{100, 10, 2, true}};
   book.open_epoch(0);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr auto patience = 20s;
 
-/// One end: the state of its connection, and the messages that arrived.
+/// One end of a connection: its state, and the messages that arrived.
 struct listener {
   std::promise<std::string> settled;
   std::promise<std::uint64_t> first;
@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(by_tcp_between_hosts) {
   converse(by_tcp());
 }
 
-// Sends more than the system buffers, to a peer that is busy for longer than a host waits by
+// Sends more bytes than the system buffers. The peer is busy for longer than a host waits by
 // default.
 BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
   constexpr std::uint64_t count = 400;
@@ -126,8 +126,8 @@ BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
   BOOST_TEST(received == count);
 }
 
-// The peer reads shared memory after the owner's connections have ended. Nobody writes to that
-// memory.
+// The peer still reads shared memory after the owner has ended its connections. Meanwhile, nobody
+// may write to that memory.
 BOOST_AUTO_TEST_CASE(memory_that_a_peer_still_reads) {
   constexpr std::size_t size = 1 << 20;
   codec system;
@@ -192,8 +192,8 @@ BOOST_AUTO_TEST_CASE(connections_that_break) {
   for (std::uint64_t i = 1; i <= count; ++i) {
     send(*x, i);
     send(*y, i);
-    // The number of the socket that is read here may belong to an earlier socket. That one then
-    // breaks.
+    // The connection may already have another socket, so this number may belong to an earlier
+    // socket. In this case, the earlier socket breaks.
     if (i % 20 == 0)
       ::shutdown((random() % 2 == 0 ? x : y)->socket(), SHUT_RDWR);
     std::this_thread::sleep_for(1ms);
@@ -226,7 +226,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_gone) {
   dialling.stop();
 }
 
-// A message that cannot be handled ends both links. Otherwise, one of them would wait for ever.
+// A message that cannot be handled ends the links at both ends. If only one link ended, the other
+// would wait forever.
 BOOST_AUTO_TEST_CASE(a_message_that_cannot_be_handled) {
   for (const bool local : {true, false}) {
     codec system;
@@ -298,7 +299,7 @@ BOOST_AUTO_TEST_CASE(nobody_listens) {
   host.stop();
 }
 
-// A token is valid for one connection; others are closed.
+// A token is valid for one connection. Connections with another token are closed.
 BOOST_AUTO_TEST_CASE(strangers) {
   codec system;
   channel_host host{system.system(), {}};

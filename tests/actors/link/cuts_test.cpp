@@ -1,4 +1,4 @@
-// Connections of channels by TCP, through a proxy that cuts, resets, half-closes and stalls them.
+// Channels over TCP, through a proxy that cuts, resets, half-closes and stalls their connections.
 
 #include "actors/link/channel_host.hpp"
 #include "messages/types.hpp"
@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_SUITE(cuts_of_connections)
 namespace {
 
 constexpr auto patience = 30s;
-/// A stalled connection is suspected after this time.
+/// A peer is suspected after its connection has been stalled for this time.
 constexpr auto suspect_after = 60ms;
 constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
 
@@ -64,13 +64,14 @@ std::byte pattern(std::uint64_t id, std::size_t i) {
   return static_cast<std::byte>((id * 31 + i) * 2654435761U >> 11);
 }
 
-/// Some are empty, some are copied into a record, some have a record of their own.
+/// The size of a payload. Some payloads are empty, some are copied into a shared record, and some
+/// have their own record.
 std::size_t size_of(std::uint64_t id) {
   constexpr std::array<std::size_t, 5> sizes{40, 0, 90'001, 16'384, 700};
   return sizes[id % sizes.size()];
 }
 
-/// An end of the channel. It checks the messages that arrive: each once, in order, undamaged.
+/// An end of the channel. It checks that each message arrives once, in order, and undamaged.
 class end_point {
 public:
   channel_host::on_channel handler() {
@@ -103,7 +104,7 @@ public:
     channel_->send(frame, caf::make_message(proto::Segment{}, std::move(data)));
   }
 
-  /// Keeps this end and `other` alive, as their links do.
+  /// Waits. Meanwhile it keeps this end and `other` alive, as their links do.
   template <class Condition>
   bool wait_for(const Condition& done, const end_point* other = nullptr) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -131,7 +132,7 @@ public:
     return received_;
   }
 
-  /// Call only inside of wait_for.
+  /// Call this only inside of wait_for.
   bool connected() const { return channel_ != nullptr; }
   bool has(std::uint64_t count) const { return received_ >= count; }
   bool is_closed() const { return !closed_.empty(); }
@@ -188,7 +189,7 @@ struct connected_hosts {
     BOOST_TEST_REQUIRE(b.wait_for([this] { return b.connected(); }, &a));
   }
 
-  /// Both ends must have received this many messages.
+  /// Waits until both ends have received this many messages.
   bool all_arrive(std::uint64_t count) {
     return a.wait_for([&] { return a.has(count); }, &b)
       && b.wait_for([&] { return b.has(count); }, &a);
@@ -207,17 +208,18 @@ std::size_t threads() {
     std::ranges::distance(std::filesystem::directory_iterator{"/proc/self/task"}));
 }
 
-/// Open descriptors, except memory that the pool of buffers keeps.
+/// Open descriptors of this process, without the memory that the pool of buffers keeps.
 std::size_t open_files() {
   std::size_t result = 0;
   for (const auto& x : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-    std::error_code gone; // The directory itself.
+    std::error_code gone; // set for the descriptor of the directory itself
     result += contains(std::filesystem::read_symlink(x.path(), gone).string(), "memfd:") ? 0 : 1;
   }
   return result;
 }
 
-/// A thread is counted until the system has removed it, shortly after its last statement.
+/// Waits for this number of threads. The system still counts a thread for a moment after its last
+/// statement.
 bool threads_end(std::size_t expected) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (threads() > expected && std::chrono::steady_clock::now() < deadline)
@@ -234,8 +236,8 @@ std::size_t resident_bytes() {
 
 } // namespace
 
-// Harms the connection at record 1, 2, ... until a conversation has fewer records. Both ends send
-// all their messages, and then one of them ends the link.
+// Harms the connection at record 1, 2, ... until a conversation has no record with this number.
+// Both ends send all their messages. Then one end ends the link.
 BOOST_AUTO_TEST_CASE(at_every_record) {
   constexpr std::uint64_t count = 7;
   codec system;
@@ -271,7 +273,8 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
   BOOST_TEST(threads_end(tasks));
 }
 
-// The end that must connect again hears nothing, and notices only after the grace of the other one.
+// The end that must connect again hears nothing. It notices the break only after the other end's
+// grace (the time that a connection may stay broken).
 BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   codec system;
   auto how = by_tcp();
@@ -282,9 +285,10 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   x.a.send(1);
   x.b.send(1);
   BOOST_TEST_REQUIRE(x.all_arrive(1));
-  // Acknowledgements are sent, and the dialled end sees that the other one can be reached.
+  // After this time, acknowledgements were sent, and the end that was dialled knows that it can
+  // reach the other end.
   std::this_thread::sleep_for(6 * how.grace);
-  // A busy machine may have seemed silent until now.
+  // On a busy machine, an end may have seemed silent before. Those cuts do not count.
   const auto cuts = x.a.channel()->cuts();
   x.proxy.plan(harm::half_open, 0, whole_record);
   x.a.send(2);
@@ -298,8 +302,7 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   BOOST_TEST(x.a.channel()->cuts() > cuts);
 }
 
-// A proxy or firewall that restarts refuses connections for a moment. That does not mean that the
-// peer has ended.
+// A proxy or firewall that restarts refuses connections for a moment. The peer has not ended.
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
   codec system;
   connected_hosts x{system.system()};
@@ -320,7 +323,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
   BOOST_TEST(x.a.channel()->cuts() > 0U);
 }
 
-// If it refuses for longer than `refused_for`, the peer has ended.
+// If the port refuses for longer than `refused_for`, the peer has ended.
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_long) {
   codec system;
   auto how = by_tcp();

@@ -17,7 +17,7 @@ namespace troupe::test {
 
 namespace {
 
-/// Both ends of a channel always read, so this does not wait for long.
+/// The ends of a channel always read, so a send does not block for long.
 bool send_all(int socket, std::span<const char> bytes) {
   while (!bytes.empty()) {
     const auto n = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -77,7 +77,7 @@ void harming_proxy::run() {
         if (!x->stalled)
           over = !pass_on(*x, x->ways[k]);
         else
-          x->ends[k] = {}; // The other end does not notice.
+          x->ends[k] = {}; // the other end notices nothing
       }
       over = over || (!x->ends[0] && !x->ends[1]);
       x = over ? connections_.erase(x) : std::next(x);
@@ -126,7 +126,7 @@ bool harming_proxy::pass_on(connection& x, direction& way) {
   return !due || harm_now(*due, x, way);
 }
 
-// Returns how many bytes pass. If a harm is due after them, sets `due`.
+// Returns how many bytes may pass. If a harm follows them, sets `due`.
 std::size_t harming_proxy::count(direction& way, std::span<const char> bytes,
                                  std::optional<harm>& due) {
   const std::lock_guard guard{mutex_};

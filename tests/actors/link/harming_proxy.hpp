@@ -18,20 +18,20 @@ namespace troupe::test {
 class harming_proxy {
 public:
   enum class harm : std::uint8_t {
-    /// Both ends see the end of the connection.
+    /// Both ends see that the connection ends.
     cut,
-    /// Both ends see an error, and data that was on its way is lost.
+    /// Both ends see an error. Data that was on its way is lost.
     reset,
-    /// One end sees the end of the connection, the other one does not.
+    /// One end sees that the connection ends, and the other end does not.
     half_close,
-    /// Nothing passes any more, and neither end sees anything.
+    /// No more bytes pass, and neither end sees anything.
     stall,
     /// The receiver of the record sees an error. The sender sees nothing, even if the receiver
     /// closes its end.
     half_open,
-    /// As `cut`. The port refuses connections for `refusal`.
+    /// Like `cut`, and then the port refuses connections for the time `refusal`.
     refuse,
-    /// As `cut`. The port refuses all further connections.
+    /// Like `cut`, and then the port refuses all further connections.
     refuse_for_good
   };
 
@@ -45,8 +45,9 @@ public:
 
   std::uint16_t port() const noexcept { return port_; }
 
-  /// Harms one connection: the one with record number `record` from now, of both directions, after
-  /// `bytes` bytes of the record, or at its end if it is shorter. One plan at a time.
+  /// Harms one connection, at record number `record` from now (of both directions together). The
+  /// harm comes after `bytes` bytes of this record, or at its end if it is shorter. Only one plan
+  /// is possible at a time.
   void plan(harm how, std::uint64_t record, std::uint64_t bytes);
 
   /// True if a plan has not been carried out.
@@ -61,12 +62,12 @@ private:
     /// Bytes of the record after its header that have not passed.
     std::uint64_t left = 0;
     std::uint64_t passed = 0;
-    /// Arriving bytes are dropped.
+    /// If true, bytes that arrive are dropped.
     bool dead = false;
   };
 
   struct connection {
-    /// The end that has connected, and the one that has accepted.
+    /// The socket of the end that connected, and the socket of the end that accepted.
     std::array<file_descriptor, 2> ends;
     std::array<direction, 2> ways;
     bool stalled = false;

@@ -31,7 +31,7 @@ constexpr auto patience = 20s;
 constexpr std::size_t size = std::size_t{1} << 20;
 constexpr auto content = std::byte{7};
 
-/// An end of a connection that lends memory.
+/// An end of a connection over which payloads are lent as shared memory.
 struct end_point {
   codec system;
   std::shared_ptr<stream_channel> channel;
@@ -91,7 +91,7 @@ bool intact(const payload& x) {
 /// A step of the other process. It lasts until the test requests the next one.
 using steps = std::vector<std::function<bool(end_point&)>>;
 
-/// The owner: it lends, and gets its memory back.
+/// The owner of the memory: it lends the memory, and gets it back.
 steps owner_steps(std::shared_ptr<payload> own) {
   return {
     [own](end_point&) { return (*own = filled()).size() == size; },
@@ -120,13 +120,13 @@ steps reader_steps() {
 }
 
 #ifdef __SANITIZE_THREAD__
-constexpr int own_threads = 2; // ThreadSanitizer has one.
+constexpr int own_threads = 2; // ThreadSanitizer adds one
 #else
 constexpr int own_threads = 1;
 #endif
 
-/// The framework's threads outlive its actor system for a moment. If one of them held a mutex of
-/// AddressSanitizer's allocator during fork(), this mutex would stay locked in the new process.
+/// The threads of CAF run for a moment longer than their actor system. If one of them held a mutex
+/// of AddressSanitizer's allocator during fork(), this mutex would stay locked in the new process.
 void wait_for_ending_threads() {
   namespace fs = std::filesystem;
   const auto threads = [] {
@@ -136,13 +136,13 @@ void wait_for_ending_threads() {
     std::this_thread::sleep_for(1ms);
 }
 
-/// `fork()`, without other threads.
+/// Calls `fork()` when this process has no other threads.
 pid_t fork_alone() {
   wait_for_ending_threads();
   return ::fork();
 }
 
-/// A process that makes this number of steps, sends itself a signal, and then makes the remaining
+/// A process that makes this number of steps, sends itself a signal, and then makes its other
 /// steps.
 class other_process {
 public:
@@ -184,7 +184,7 @@ public:
 
   void go_on() { ::kill(pid_, SIGCONT); }
 
-  /// Its exit code; -1 if a signal ended it.
+  /// The exit code of the process; -1 if a signal ended it.
   int result() {
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
@@ -212,7 +212,7 @@ constexpr std::size_t most_steps = 4;
 
 } // namespace
 
-// Lent memory is returned at the latest when the reader has died.
+// Lent memory returns to its owner when the reader has died, or before.
 BOOST_AUTO_TEST_CASE(a_reader_that_is_killed) {
   for (std::size_t step = 0; step <= most_steps; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -254,7 +254,8 @@ BOOST_AUTO_TEST_CASE(an_owner_that_is_killed) {
     }
 }
 
-// Nobody writes to memory that a stopped process reads. The process continues where it stopped.
+// Nobody writes to memory that a stopped process still reads. The process later continues where it
+// stopped.
 BOOST_AUTO_TEST_CASE(a_reader_that_is_stopped) {
   for (std::size_t step = 0; step < most_steps; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {

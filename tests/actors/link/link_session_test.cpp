@@ -19,7 +19,8 @@ namespace {
 
 constexpr auto short_wait = 20ms;
 
-/// A session without a channel: its messages go to `link`. `actors` are the node's actors.
+/// A link_session without a channel. Its messages go to the actor `link`. `actors` are the actors
+/// of the node.
 struct fixture {
   codec code;
   caf::scoped_actor link{code.system()};
@@ -120,7 +121,7 @@ BOOST_FIXTURE_TEST_CASE(messages_that_end_actors, fixture) {
   BOOST_TEST(session->refused() == 2U);
 }
 
-// A ring takes segments only from the left neighbour, on any node.
+// A rank of a ring takes segments only from its left neighbour, on whatever node that rank runs.
 BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   local->add(ring, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()), link_peer{worker});
   const auto heard_from = [this](const link_peer& peer) {
@@ -135,7 +136,8 @@ BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   BOOST_TEST(!heard_from({coordinator_task, 6}));
 }
 
-// A second start of a task that is still connected learns why it may not join, and nothing else.
+// A task starts a second time while its first start is still connected. The second start learns why
+// it may not join, and nothing else.
 BOOST_FIXTURE_TEST_CASE(a_second_start_of_a_task, fixture) {
   const endpoint coordinator{coordinator_task, proto::COORDINATOR};
   local->add(coordinator, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()));

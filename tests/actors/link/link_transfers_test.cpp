@@ -1,4 +1,4 @@
-// Links that send messages themselves, with large payloads in chunks.
+// A link cuts large payloads into chunks and sends them itself.
 
 #include "actors/link/link.hpp"
 #include "messages/configure.hpp"
@@ -71,7 +71,8 @@ struct link_to_a_stuck_peer {
 
 } // namespace
 
-// A ring would wait for it for ever.
+// A message without an answer, such as a segment of a ring, has no deadline of its own. So a ring
+// would wait forever for it.
 BOOST_AUTO_TEST_CASE(a_stuck_message_without_an_answer_ends_the_link) {
   link_to_a_stuck_peer sends;
   sends.owner->send(sends.port(), proto::Segment{}, payload::allocate(1 << 16));
@@ -81,13 +82,14 @@ BOOST_AUTO_TEST_CASE(a_stuck_message_without_an_answer_ends_the_link) {
   BOOST_TEST(contains(receives.reason(long_wait), "a message made no progress for 20 ms"));
 }
 
-// The actor that waits for the answer has its own deadline.
+// A request has its own deadline, kept by the actor that waits for the answer. So the link does not
+// end.
 BOOST_AUTO_TEST_CASE(a_stuck_request_or_answer_does_not) {
   link_to_a_stuck_peer x;
   x.owner->request(x.port(), caf::infinite, proto::Push{}, payload::allocate(1 << 16));
   x.announce(proto::Frame::RESPONSE);
   BOOST_TEST(x.reason(short_wait) == "");
-  // It still serves.
+  // The link still works.
   x.owner->send(x.port(), proto::Segment{}, payload::allocate(1 << 16));
   BOOST_TEST(contains(x.reason(long_wait), "a message made no progress for 20 ms"));
 }

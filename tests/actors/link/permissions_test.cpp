@@ -12,7 +12,7 @@
 
 using namespace troupe;
 
-/// A message of another program.
+/// A message type of an embedding program.
 struct gossip_of_program {};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(gossip_of_program)
@@ -66,7 +66,7 @@ T from_rank(const link_peer& who) {
   return x;
 }
 
-/// A message that is allowed, and some of its allowed senders.
+/// A message, and some senders that may send it.
 struct allowed {
   proto::Service to;
   caf::message content;
@@ -125,7 +125,7 @@ std::vector<allowed> all_allowed() {
   };
 }
 
-/// The receiver's index does not matter.
+/// The endpoint of a service. The index of the task does not matter.
 endpoint at(proto::Service service) {
   return {{job_kind::worker, 5}, service};
 }
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(all_rows) {
   BOOST_TEST(rows.empty(), "a row is not tested");
 }
 
-// Each allowed message to each other service, and from each other job.
+// Sends each allowed message to every other service, and from every other kind of task.
 BOOST_AUTO_TEST_CASE(other_places_and_jobs) {
   int refused = 0;
   std::set<std::pair<proto::Service, std::type_index>> rows;
@@ -182,8 +182,8 @@ BOOST_AUTO_TEST_CASE(other_places_and_jobs) {
              "snapshots are the coordinator's");
 }
 
-// The coordinator's node may host other tasks. It may send their messages, but not those of other
-// nodes.
+// The coordinator's node may host other tasks. It may send messages of these tasks, and may not
+// send messages of tasks on other nodes.
 BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   const link_peer sibling{{job_kind::worker, 3}, 88};
   const link_peer older{worker.task, incarnation - 1};
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   BOOST_TEST(!speaks_for(ps, worker));
 }
 
-// Messages of the framework can end actors. Handshakes and answers are not for actors of tasks.
+// CAF's own messages can end actors. Handshakes and answers are not meant for the actors of tasks.
 BOOST_AUTO_TEST_CASE(never) {
   for (auto& sender : everybody)
     for (int to = 0; to < 12; ++to) {
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(never) {
     }
 }
 
-// The program's own protocols decide about them.
+// The protocols of the embedding program decide about the program's own messages.
 BOOST_AUTO_TEST_CASE(types_of_an_embedding_program) {
   const auto content = caf::make_message(gossip_of_program{});
   for (auto& sender : everybody) {

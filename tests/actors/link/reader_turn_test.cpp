@@ -23,7 +23,8 @@ namespace {
 
 constexpr auto patience = 20s;
 
-/// An owner that reads until the end of the test.
+/// The thread that owns a reader_turn. It reads until the end of the test, except while another
+/// thread has the turn.
 class owner {
 public:
   explicit owner(reader_turn& turn) : turn_(turn), thread_([this] { read(); }) {}
@@ -62,8 +63,8 @@ private:
   std::thread thread_;
 };
 
-/// A connection of two hosts. Each message that arrives at the first one is counted, with the
-/// thread that handled it. The second one answers each message.
+/// Two hosts with a connection. The first host counts the messages that arrive, and notes the
+/// thread that handled each. The second host answers each message.
 struct conversation {
   codec system;
   channel_host mine{system.system(), {}};
@@ -145,7 +146,7 @@ BOOST_AUTO_TEST_CASE(the_owner_comes_back) {
   }
 }
 
-// Otherwise, this owner would not come back.
+// In each of these cases the owner must read again, or its work would wait forever.
 BOOST_AUTO_TEST_CASE(work_for_the_owner) {
   reader_turn turn{1h};
   owner own{turn};
@@ -176,7 +177,8 @@ BOOST_AUTO_TEST_CASE(nobody_takes_a_closed_turn) {
   owner own{turn};
   BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
   auto closing = std::async(std::launch::async, [&] { turn.close([] {}); });
-  BOOST_TEST((closing.wait_for(10ms) == std::future_status::timeout)); // it is read
+  // Waits for the thread that reads.
+  BOOST_TEST((closing.wait_for(10ms) == std::future_status::timeout));
   turn.give_back(false);
   closing.get();
   BOOST_TEST(!turn.take([] {}));
@@ -189,7 +191,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_waits_handles_messages) {
     while (!two.mine.read_until([&] { return two.answers == i; }, 100ms))
       ;
   }
-  // The host's own thread may handle those that arrive while it stands aside.
+  // Between two waits, the host's own thread may handle some answers.
   BOOST_TEST(two.answers_here > 1'000U);
 }
 
@@ -203,7 +205,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_handles_messages) {
   BOOST_TEST(two.answers_here > 1'000U);
 }
 
-// It wakes for an interrupt, and when the host stops.
+// The sleeping thread wakes for an interrupt, and when the host stops.
 BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_wakes) {
   conversation two;
   std::atomic<bool> done = false;

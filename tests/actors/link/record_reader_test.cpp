@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t first_bytes = 512;
 constexpr record_limits any{false, false, 1 << 20};
 
-/// Writes bytes that all have this value to the reader. Returns how many it had room for.
+/// Offers the reader bytes with this value. Returns the number of bytes that the reader had room
+/// for.
 std::size_t fill(record_reader& to, std::size_t most, char value) {
   const auto n = std::min(to.room().size(), most);
   std::ranges::fill(to.room().first(n), value);
@@ -26,8 +27,8 @@ std::size_t fill(record_reader& to, std::size_t most, char value) {
 
 } // namespace
 
-// A peer announces the longest head. Its bytes come in pieces; the buffer never has room for more
-// than as many again.
+// A peer announces the longest head, and its bytes come in pieces. The free room of the buffer is
+// never larger than the part that has arrived.
 BOOST_AUTO_TEST_CASE(memory_follows_the_bytes_of_a_head) {
   record_reader reader{first_bytes};
   std::vector<char> header(records::header_bytes + records::max_head_bytes);

@@ -18,7 +18,7 @@ BOOST_FIXTURE_TEST_SUITE(stream_channel_cuts, with_shared_memory)
 
 namespace {
 
-/// A connection between hosts, which the test breaks and restores.
+/// A connection between two hosts. The test breaks and restores it.
 struct breaking {
   codec system;
   std::unique_ptr<end_point> a;
@@ -35,7 +35,7 @@ struct breaking {
   static std::array<int, 2> new_pair() {
     std::array<int, 2> result{};
     BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, result.data()) == 0);
-    const int small = 4096; // Records are written in many pieces.
+    const int small = 4096; // so that a record is written in many pieces
     for (const int s : result) {
       ::setsockopt(s, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
       ::fcntl(s, F_SETFL, O_NONBLOCK);
@@ -58,7 +58,7 @@ struct breaking {
     b->channel->release_socket();
   }
 
-  /// Connects like the hosts of channels: `a` connects and sends a greeting; `b` answers.
+  /// Connects both ends as a channel_host does. `a` connects and sends a greeting, and `b` answers.
   void connect() {
     const auto sockets = new_pair();
     a->channel->resume(file_descriptor{sockets[0]}, nullptr, "token");
@@ -73,8 +73,8 @@ struct breaking {
 
 } // namespace
 
-// Cuts the connection after each possible number of reads, until a run is not cut. Each message
-// arrives once, in order, and undamaged.
+// Cuts the connection after n reads, for n = 1, 2, ... until a run ends before the cut. Each
+// message arrives once, in order, and undamaged.
 BOOST_AUTO_TEST_CASE(cut_anywhere) {
   constexpr std::uint64_t count = 12;
   bool reached = true;
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(cut_anywhere) {
   BOOST_TEST(cuts > 10U);
 }
 
-// The peer reads everything, and acknowledges nothing.
+// The peer reads everything, but acknowledges nothing.
 BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   codec system;
   const auto sockets = breaking::new_pair();
@@ -133,7 +133,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   ::close(sockets[1]);
 }
 
-// Messages that were left out while the connection was broken must not be missing afterwards.
+// While the connection is broken, more messages are sent than it may keep. The link must end, and
+// must not skip any of them.
 BOOST_AUTO_TEST_CASE(too_much_for_a_broken_connection) {
   breaking x;
   x.a->channel->limit({.window = 1 << 20});
@@ -162,7 +163,7 @@ BOOST_AUTO_TEST_CASE(cut_again_and_again) {
       x.run_once();
     if (random() % 3 == 0) {
       x.cut();
-      // Often, the next connection also breaks before anything was sent.
+      // Often, the next connection also breaks before it has carried any data.
       if (random() % 4 == 0) {
         const auto sockets = breaking::new_pair();
         x.a->channel->resume(file_descriptor{sockets[0]}, nullptr, "token");

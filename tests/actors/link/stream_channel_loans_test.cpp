@@ -14,7 +14,7 @@ BOOST_FIXTURE_TEST_SUITE(stream_channel_loans, with_shared_memory)
 
 namespace {
 
-/// Lowers a limit of this process while it exists.
+/// Lowers a limit of this process until the object is destroyed.
 class lower_limit {
 public:
   lower_limit(__rlimit_resource what, rlim_t value) : what_(what) {
@@ -81,9 +81,9 @@ BOOST_AUTO_TEST_CASE(what_was_borrowed_is_copied_on) {
   BOOST_TEST(equal(second.b->messages.at(0).data(), patterned(100'000)));
 }
 
-// Without a descriptor for it, there is no shared memory: the payload is written to the socket.
+// No descriptor is left for shared memory, so the payload is written to the socket.
 BOOST_AUTO_TEST_CASE(no_memory_to_share) {
-  constexpr std::size_t unusual = 5'000'003; // Not in the pool.
+  constexpr std::size_t unusual = 5'000'003; // a size that the pool does not have
   connection x{true};
   {
     const lower_limit no_files{RLIMIT_NOFILE, 0};
@@ -98,10 +98,10 @@ BOOST_AUTO_TEST_CASE(no_memory_to_share) {
   BOOST_TEST(x.b->closed == "");
 }
 
-// The system has no memory for a new file (fallocate fails): the payload is written to the socket.
-// Later payloads are lent again.
+// The system has no memory for a new file (fallocate fails), so the payload is written to the
+// socket. Later payloads are lent again.
 BOOST_AUTO_TEST_CASE(no_room_for_shared_memory) {
-  constexpr std::size_t unusual = 6'000'003; // Not in the pool.
+  constexpr std::size_t unusual = 6'000'003; // a size that the pool does not have
   connection x{true};
   const auto before = open_files();
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -125,10 +125,10 @@ BOOST_AUTO_TEST_CASE(no_room_for_shared_memory) {
 }
 
 // The descriptor of the lent memory is lost on its way, so the receiver cannot read this message.
-// It ends the link with the reason; the sender gets its memory back.
+// It ends the link with this reason, and the sender gets its memory back.
 BOOST_AUTO_TEST_CASE(a_receiver_without_descriptors) {
   connection x{true};
-  auto data = patterned(8'000'003); // Not in the pool: a file that the receiver does not know.
+  auto data = patterned(8'000'003); // not in the pool, so it is a new file for the receiver
   x.a->send(1, data);
   x.a->run();
   {

@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
 
 namespace {
 
-/// Bytes that have arrived at an end and were not read yet.
+/// Bytes that have arrived at this socket and were not read yet.
 int bytes_at(int socket) {
   int result = 0;
   ::ioctl(socket, FIONREAD, &result);
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(a_large_payload_may_end_the_waiting) {
   BOOST_TEST(sent > 20'100);
   x.a->send(3, patterned(100));
   BOOST_TEST(bytes_at(x.sockets[1]) == sent);
-  x.run(); // A thread that watches the socket may write it, too.
+  x.run(); // a thread that watches the socket may send the rest
   BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2, 3}), per_element());
 }
 
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(other_threads_do_not_wait) {
   BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2}), per_element());
 }
 
-// What a peer sends at once is answered at once.
+// Answers to messages that arrived together leave together.
 BOOST_AUTO_TEST_CASE(answers_leave_together) {
   connection x{true};
   std::vector<int> before_each;
@@ -226,7 +226,7 @@ std::size_t resident_bytes() {
 
 } // namespace
 
-// A stopped process: its socket and the memory that it was lent stay as they are.
+// A stopped process neither reads its socket nor returns the memory that was lent to it.
 BOOST_AUTO_TEST_CASE(a_stopped_peer) {
   for (const bool lends : {false, true})
     BOOST_TEST_CONTEXT((lends ? "lends" : "writes")) {
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_peer) {
     }
 }
 
-// Memory that a peer was lent can be used again when the peer has ended, even after an overflow.
+// When a peer has ended, memory that was lent to it can be used again, even after an overflow.
 BOOST_AUTO_TEST_CASE(a_stopped_peer_that_is_killed) {
   connection x{true};
   x.a->channel->limit({.window = 1 << 20});
@@ -280,7 +280,8 @@ BOOST_AUTO_TEST_CASE(one_message_may_exceed_the_window) {
   BOOST_TEST(x.a->closed == "");
 }
 
-// Addresses that differ count as two hosts, because that is how hosts differ.
+// Different addresses of this machine count as two hosts, because real hosts also differ in their
+// addresses.
 BOOST_AUTO_TEST_CASE(connections_within_this_host) {
   for (const auto& [address, within] : {std::pair{"127.0.0.1", true}, {"127.0.0.2", false}}) {
     std::uint16_t port = 0;

@@ -36,7 +36,7 @@ inline bool equal(const payload& a, const payload& b) {
   return std::ranges::equal(a.bytes(), b.bytes());
 }
 
-/// An end of a connection. Its events are handled when the test asks for it.
+/// An end of a connection. It handles events only when the test asks for it.
 struct end_point {
   std::shared_ptr<stream_channel> channel;
   std::vector<arrived> messages;

@@ -55,7 +55,7 @@ const std::string species = "features: \"x\" label: \"species\" ";
 
 } // namespace
 
-// Once, the target was standardized by mistake, and the loss fell to -368.
+// A regression test: once, targets were standardized by mistake, and the loss fell to -368.
 BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,0\n2,1\n3,1\n6,1\n");
   const auto data = build_data(job("BINARY_CROSS_ENTROPY", 1, xy + "standardize: true"));
@@ -65,7 +65,7 @@ BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,-1\n2,1\n");
   const auto hinge = build_data(job("HINGE", 1, xy + "standardize: true"));
   BOOST_TEST(read_labels(*hinge.train).targets == (floats{-1, 1}));
-  // These losses are distances, which have the units of the target.
+  // These losses are distances, so they have the units of the target.
   for (const auto* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"}) {
     write("x,y\n1,10\n2,30\n");
     const auto scaled = build_data(job(loss, 1, xy + "standardize: true"));
@@ -78,7 +78,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, xy)),
                       "training record 3 has target 346; model.loss: BINARY_CROSS_ENTROPY expects "
                       "0 to 1"));
-  // Named by its number in the file, in any part.
+  // The error names a record by its number in the file, for every part of the split.
   const auto parts = "split { train: 3 shuffle: false } batch: 1";
   BOOST_TEST(
     contains(error(job("BINARY_CROSS_ENTROPY", 1, xy, parts)), "test record 3 has target"));
@@ -86,7 +86,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("HINGE", 1, xy)),
                       "training record 1 has target 0; model.loss: "
                       "HINGE expects -1 or 1"));
-  // The same for data of a program.
+  // The error is the same for data that a program passes.
   write("x,y\n1,25\n2,0\n");
   const auto table = build_data(job("MEAN_SQUARED_ERROR", 1, xy)).train;
   BOOST_TEST(contains(error_of([&] { given_data(job("BINARY_CROSS_ENTROPY", 1, xy), {table}); }),
@@ -157,7 +157,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   BOOST_TEST(mean.train->size() == 5u);
   BOOST_TEST(features_of(*mean.train, 1) == (floats{5, 1, 0}));
   BOOST_TEST(features_of(*mean.train, 2) == (floats{5, 0, 0}));
-  // From the training records only.
+  // The mean and the scale come from the training records only.
   const std::string half = "split { train: 3 shuffle: false } batch: 1";
   const auto part = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEAN", half));
   BOOST_TEST(features_of(*part.test, 1)[0] == 3.0F);
@@ -168,7 +168,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   BOOST_TEST(drop.train->size() == 2u);
   BOOST_TEST(read_labels(*drop.train).targets == (floats{1, 4}));
   BOOST_TEST(drop.train->origin(1) == 3u);
-  // Categories that occur only in dropped records do not exist.
+  // Records with missing values are dropped. Categories that only these records have do not exist.
   BOOST_TEST(drop.feature_names == (names{"x", "colour=red"}));
 }
 

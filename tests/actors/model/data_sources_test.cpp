@@ -35,7 +35,7 @@ struct files {
     write_file(folder / name, write_npy(type, shape, std::as_bytes(std::span{values})));
   }
 
-  /// Six records with two features, and classes 0 1 2 0 1 2.
+  /// Writes six records with two features, and their classes 0 1 2 0 1 2.
   void write_arrays() const {
     std::vector<float> x(12);
     std::iota(x.begin(), x.end(), 0.0F);
@@ -96,7 +96,7 @@ BOOST_FIXTURE_TEST_CASE(npy, files) {
 }
 
 BOOST_FIXTURE_TEST_CASE(npy_in_several_files, files) {
-  // The third class is in the second file only.
+  // Only the second file contains the third class.
   write<float>("x-1.npy", npy_type::f32, {2, 2}, {0, 1, 2, 3});
   write<float>("x-2.npy", npy_type::f32, {1, 2}, {4, 5});
   write<std::int64_t>("y-1.npy", npy_type::i64, {2}, {0, 1});
@@ -142,7 +142,7 @@ BOOST_FIXTURE_TEST_CASE(image_folder, files) {
   BOOST_TEST(to_string(data.train->record()) == "(1, 3, 2) numbers and 2 classes");
   BOOST_TEST(data.class_names == (std::vector<std::string>{"ant", "cat"}));
   BOOST_TEST(data.train->size() == 3u);
-  // In the order of the names: ant/x, cat/a, cat/b.
+  // Records are in the order of their file names: ant/x, cat/a, cat/b.
   BOOST_TEST(features_of(*data.train, 1) == std::vector<float>(6, 1.0F));
   BOOST_TEST(features_of(*data.train, 2) == std::vector<float>(6, 51 / 255.0F));
   std::vector<std::int32_t> classes(3);
@@ -195,17 +195,17 @@ BOOST_FIXTURE_TEST_CASE(tokens, files) {
   BOOST_TEST(build_data(tokens_with(nested)).train->record().vocabulary == 9u);
   BOOST_TEST(contains(error(tokens_with("embedding { width: 4 entries: 5 }")),
                       "x.npy: record 1 has the token 5; expected 0 to 4"));
-  // Without an embedding, whole numbers are numbers.
+  // If a model has no embedding layer, whole numbers are features and not tokens.
   BOOST_TEST(to_string(build_data(tokens_with("layer_norm {}")).train->record())
              == "(3) numbers and 3 classes");
-  // A class per position.
+  // Each position has a class.
   write<std::int32_t>("y.npy", npy_type::i32, {2, 3}, {0, 1, 2, 2, 1, 0});
   const auto tagged = build_data(tokens_with("embedding { width: 4 }"));
   BOOST_TEST(tagged.train->record().labels_per_record == 3u);
   classes.resize(3);
   tagged.train->read(std::vector<std::uint64_t>{1}, std::span{row}, {classes, {}});
   BOOST_TEST(classes == (std::vector<std::int32_t>{2, 1, 0}));
-  // Padding: labels that the loss ignores.
+  // Padding has labels that the loss ignores.
   write<std::int32_t>("y.npy", npy_type::i32, {2, 3}, {0, 1, -100, 2, -100, -100});
   BOOST_TEST(contains(error(tokens_with("embedding { width: 4 }")), "record 0 has label -100"));
   auto padded = tokens_with("embedding { width: 4 }");
@@ -219,7 +219,8 @@ BOOST_FIXTURE_TEST_CASE(npz, files) {
   BOOST_TEST(contains(error(job(text)), "a.npz: cannot open"));
   write("a.npz", "PK");
   BOOST_TEST(contains(error(job(text)), "a.npz: not a zip archive"));
-  // Files written by NumPy: x = arange(3), y = ones((2, 2)); and a compressed file, x = zeros(300).
+  // NumPy wrote these files: x = arange(3), y = ones((2, 2)), and a compressed file with x =
+  // zeros(300).
   const auto corpus = test::source_folder() / "tests/fuzz/corpus";
   const auto numpy = [&](const std::string& name, const std::string& arrays) {
     return job("npz { path: \"" + (corpus / "npy" / name).string() + "\" " + arrays + "}");
@@ -251,7 +252,7 @@ BOOST_FIXTURE_TEST_CASE(normalization, files) {
   BOOST_TEST(features_of(*x.train, 1) == (std::vector<float>{0.5F, 1}));
   const auto three = "} normalize { mean: 1 mean: 2 mean: 3 stddev: 1 stddev: 1 stddev: 1 }";
   BOOST_TEST(contains(error(npy_job(three)), "data.normalize.mean: 3 numbers; expected 1, or one"));
-  // For targets, coefficients can be given in the units of the data.
+  // Targets are scaled, so the coefficients can also be given in the units of the data.
   write<float>("y.npy", npy_type::f32, {6}, {1, 2, 3, 4, 5, 6});
   x = build_data(npy_job("} split { train: 2 shuffle: false } normalize { kind: STANDARDIZE }"));
   BOOST_REQUIRE(x.scaling.has_value());
@@ -330,7 +331,7 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
     contains(error(job(plain + tests + "}")), "test.txt: record 0 has label 0; expected -1 or 1"));
 }
 
-// The job contains 0 and is sent unchanged. A step takes all records of the data.
+// The job contains a batch of 0 and is sent unchanged. Then a step takes all records of the data.
 BOOST_FIXTURE_TEST_CASE(a_batch_of_all_records, files) {
   write_arrays();
   auto all = npy_job("} split { train: 5 }");

@@ -80,7 +80,8 @@ BOOST_AUTO_TEST_CASE(drawn_by_lot) {
   BOOST_TEST(all_of(x) == up_to(100), boost::test_tools::per_element());
   for (const auto* list : {&x.train, &x.validation, &x.test})
     BOOST_TEST(std::ranges::is_sorted(*list));
-  // From the whole file. A part in order would contain only the last quarter.
+  // The test records come from the whole file. Without shuffling, they would all come from its last
+  // quarter.
   BOOST_TEST(x.test.front() < 25u);
   BOOST_TEST((draw_split(with_seed(1), {60, 15, 25}, 100).test == x.test));
   BOOST_TEST((draw_split(with_seed(2), {60, 15, 25}, 100).test != x.test));
@@ -107,7 +108,8 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
   }
   BOOST_TEST((draw_stratified(with_seed(1), {80, 0, 20}, classes).test
               != draw_stratified(with_seed(2), {80, 0, 20}, classes).test));
-  // A class of one or two records keeps one for training, the first class and the last.
+  // A class with one or two records keeps one for training. This is tested with the first class and
+  // the last class.
   std::vector<std::int32_t> rare(20, 1);
   rare[3] = 0;
   rare[7] = rare[11] = 2;
@@ -120,7 +122,7 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
       seen.insert(rare[record]);
     BOOST_TEST(seen.size() == 4u);
   }
-  // Unless there are too few other records.
+  // A rare class may lose this record if there are too few other records.
   std::vector<std::int32_t> each(10);
   std::iota(each.begin(), each.end(), 0);
   BOOST_TEST(draw_stratified(with_seed(1), {6, 0, 4}, each).test.size() == 4u);
@@ -130,8 +132,8 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
              boost::test_tools::per_element());
 }
 
-// In a file sorted by class, the last records all have the same class. A test on them once gave 100
-// %.
+// In a file sorted by class, the last records all have the same class. Once, a test on them gave an
+// accuracy of 100 %.
 BOOST_FIXTURE_TEST_CASE(files_sorted_by_class, sorted_table) {
   const auto data = build_data(job);
   for (const auto n : count_classes(*data.test))

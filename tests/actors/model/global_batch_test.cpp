@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(divided_among_the_workers) {
   BOOST_TEST(context->batch() == 12u);
   BOOST_TEST(batch_text(*context, 4) == "12 samples per worker, 48 over all 4 workers");
   BOOST_TEST(batch_text(*context, 1) == "12 samples per worker, 12 over the one worker");
-  // Jobs without a global batch stay unchanged.
+  // A job without a global batch does not change.
   auto other = job_with("data.batch=8");
   divide_batch(other, 3);
   BOOST_TEST(other.data().batch() == 8u);
@@ -69,14 +69,15 @@ BOOST_AUTO_TEST_CASE(what_does_not_divide) {
              == "data.global_batch: 50 samples cannot be divided among 4 workers; expected a "
                 "multiple of 4");
   apply_override(job, "data.batch=10");
-  divide_batch(job, 5); // Both values agree.
+  divide_batch(job, 5); // both settings give the same batch
   BOOST_TEST(job.data().batch() == 10u);
   BOOST_TEST(contains(error_of([&] { divide_batch(job, 2); }), "data.batch: 10 per worker, but"));
   BOOST_TEST(contains(error_of([&] { validate(job_with("data.global_batch=0")); }),
                       "data.global_batch: 0 samples"));
 }
 
-// The job is the same for any number of workers: weights files contain it, and nodes compare it.
+// The job must be the same for any number of workers, because weights files contain it and nodes
+// compare it.
 BOOST_AUTO_TEST_CASE(the_job_stays_the_same) {
   const auto job = job_with("data.global_batch=48");
   auto divided = job;
@@ -86,7 +87,7 @@ BOOST_AUTO_TEST_CASE(the_job_stays_the_same) {
   BOOST_TEST(first_difference(divided, job).empty());
 }
 
-// An elastic run went on without some of them.
+// An elastic run continues without some of its workers.
 BOOST_AUTO_TEST_CASE(fewer_workers) {
   auto job = job_with("data.batch=12");
   const auto text = [&job](std::size_t present) {
@@ -103,7 +104,8 @@ BOOST_AUTO_TEST_CASE(fewer_workers) {
                 "data.global_batch: 96");
 }
 
-// Until the number of workers is known, the data may be smaller than the default batch of 64.
+// As long as the number of workers is unknown, the data may be smaller than the default batch of
+// 64.
 BOOST_AUTO_TEST_CASE(data_without_workers) {
   auto job = job_with("data.global_batch=40");
   apply_override(job, "data.digits={ train: 50 test: 10 }");

@@ -42,7 +42,7 @@ epochs: 3
   BOOST_TEST(canonical_text({}).empty());
 }
 
-// Files contain the hash, and other versions of troupe compare it, so it must not change.
+// The hash must not change, because files contain it and other versions of troupe compare it.
 BOOST_AUTO_TEST_CASE(fixed_hash) {
   BOOST_TEST(job_hash({}) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   BOOST_TEST(job_hash(digits_job())
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
   auto other = sgd;
   other.mutable_optimizer()->set_momentum(0.1F);
   BOOST_TEST(job_hash(sgd) == job_hash(other));
-  // RMSPROP uses momentum if it is set.
+  // RMSPROP uses momentum only if it is set.
   auto rmsprop = with("optimizer={ kind: RMSPROP }");
   BOOST_TEST(job_hash(rmsprop) == job_hash(with("optimizer={ kind: RMSPROP momentum: 0 }")));
   BOOST_TEST(job_hash(rmsprop) != job_hash(with("optimizer={ kind: RMSPROP momentum: 0.9 }")));
@@ -82,8 +82,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
              == job_hash(with("optimizer={ kind: ADAGRAD epsilon: 1e-10 beta1: 0.5 }")));
 }
 
-// Older versions never shuffled splits. A checkpoint of such a job fits the job with shuffle:
-// false.
+// Older versions never shuffled splits. So a checkpoint of such a job fits the same job with
+// shuffle: false.
 BOOST_AUTO_TEST_CASE(splits) {
   const auto hash_of = [](const std::string& split, const std::string& source) {
     proto::Job job;

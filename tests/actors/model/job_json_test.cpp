@@ -30,7 +30,8 @@ std::string json_of(const proto::Job& job, bool schema_names) {
   return result;
 }
 
-/// Equal except for the lines of layers, which JSON jobs do not have.
+/// True if two jobs are equal. The lines of layers are not compared, because JSON jobs do not have
+/// them.
 bool same(const proto::Job& a, const proto::Job& b) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.IgnoreField(proto::Layer::descriptor()->FindFieldByName("line"));
@@ -44,7 +45,7 @@ BOOST_AUTO_TEST_CASE(equals_the_text_format) {
   job.set_seed(std::uint64_t{1} << 63);
   for (const bool schema_names : {true, false}) {
     BOOST_TEST(same(parse_job(json_of(job, schema_names), "x.json"), job));
-    // Works without the file extension, too.
+    // The format is recognized without the file extension, too.
     BOOST_TEST(same(parse_job("\n " + json_of(job, schema_names), "a job"), job));
   }
   BOOST_TEST(same(parse_job("{}", "a job"), proto::Job{}));

@@ -19,7 +19,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Layers on records of numbers, with a loss that accepts any outputs.
+/// Builds layers for records of numbers. The loss accepts any outputs.
 built_model build(const std::string& layers, const shape& dims, const shape& output,
                   std::size_t vocabulary = 0) {
   record_shape data;
@@ -35,7 +35,7 @@ built_model build(const std::string& layers, const shape& dims, const shape& out
   return build_model(job.model(), data);
 }
 
-/// "NAME (sizes), ..." of all tensors.
+/// All tensors as text: "NAME (sizes), ...".
 std::string tensors_of(const built_model& x) {
   std::string result;
   for (const auto& entry : x.graph->parameters().entries())
@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
   check("dense { units: 3 }", {5, 4}, {5, 3}, "x.weight (3, 4), x.bias (3)");
 }
 
-// For sparse features, weights are stored (inputs, units), but the fan-in is that of a dense layer.
+// For sparse features, the weights are stored as (inputs, units). The fan-in for their initial
+// values is that of a dense layer.
 BOOST_AUTO_TEST_CASE(initial_weights_over_sparse_features) {
   const auto largest = [](feature_kind features) {
     record_shape data;
@@ -176,7 +177,7 @@ BOOST_AUTO_TEST_CASE(layers_without_tensors) {
   check("matmul { transpose_a: true } input: \"features\" input: \"features\"", {5, 4}, {4, 4});
 }
 
-// Values of layers that are composed in actors/model instead of kernels.
+// Checks the output values of layers that are composed in actors/model, not in kernels.
 BOOST_AUTO_TEST_CASE(values) {
   const auto value = [](const std::string& layers, const shape& dims, const shape& output,
                         std::vector<float> x) {
@@ -239,7 +240,7 @@ BOOST_AUTO_TEST_CASE(initial_values) {
   BOOST_TEST(to_string(entries[7].initial) == to_string(initializer::constant(1)));
 }
 
-// Only the nodes after a layer that differs in training exist twice.
+// If a layer differs in training, it and all later nodes exist twice. Earlier nodes exist once.
 BOOST_AUTO_TEST_CASE(training_and_testing) {
   const auto plain = build("layer { dense { units: 2 } }", {3}, {2});
   BOOST_TEST((plain.loss == plain.training_loss));
@@ -349,7 +350,7 @@ BOOST_AUTO_TEST_CASE(losses) {
   }
   for (const char* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"})
     BOOST_TEST(contains(error(one, loss, label_kind::classes, 2), "needs targets"));
-  // A label for each position.
+  // Each position has a label.
   const auto sequence = of(two, "SOFTMAX_CROSS_ENTROPY label_smoothing: 0.1 ignored_label: 7",
                            label_kind::classes, 2, {5, 3}, 5);
   BOOST_TEST((sequence.output.shape() == shape{shape::batch, 5, 2}));

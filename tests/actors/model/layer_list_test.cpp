@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_not_there) {
                                   + "layer { name: \"a\" add {} input: \"a\" input: "
                                     "\"dense_1\" }"),
                       "\"a\" is the layer itself"));
-  // The output of a block can be read, but its layers cannot.
+  // Other layers can read the output of a block, but not the layers inside it.
   BOOST_TEST(contains(problems_of("layer { name: \"h\" block { layer { name: \"in\" dense { units: "
                                   "2 } } } }\nlayer { dense { units: 2 } input: \"in\" }"),
                       "no layer \"in\" above"));
@@ -203,14 +203,14 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("mean { axis: 0 }", ".mean.axis: axis 0");
 }
 
-// A problem of repeated layers is reported once.
+// A problem of repeated layers is reported only once.
 BOOST_AUTO_TEST_CASE(problems_of_repeated_layers) {
   BOOST_TEST(
     problems_of("layer { block { times: 3 layer { dense {} } } }")
     == "model.layer[0].block.layer[0].dense.units: expected 1 to 16777216, got 0 (line 2)");
 }
 
-// Lines are known for the text format, but not for overrides or JSON.
+// Line numbers are known for the text format only, not for overrides or JSON.
 BOOST_AUTO_TEST_CASE(lines) {
   const auto model = model_of("layer { dense { units: 1 } line: 77 }\n\n\nlayer {\n block {\n\n "
                               "layer { dense { units: 1 } } } }");

@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(seven_classes_as_in_scikit_learn) {
   BOOST_TEST(x.numbers().size() == 3U);
 }
 
-// roc_auc_score of scikit-learn 1.9.1. Many scores are equal.
+// The expected values are those of roc_auc_score of scikit-learn 1.9.1. Many scores are equal.
 BOOST_AUTO_TEST_CASE(two_classes_as_in_scikit_learn) {
   std::vector<std::int32_t> labels;
   std::vector<float> one;
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(measures_that_do_not_fit) {
              == "evaluate.measure[0]: CONFUSION needs at most 100 classes, and the model has 101");
 }
 
-// A run that diverges ends because of its loss. The measures must not stop it before.
+// A run that diverges ends because of its loss. The measures must not end it earlier.
 BOOST_AUTO_TEST_CASE(outputs_that_are_not_finite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::int32_t> labels{0, 1, 1, 0};

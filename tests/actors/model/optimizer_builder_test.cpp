@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(schedules) {
   apply_override(job, "learning_rate.cosine={}");
   const auto cosine = build_learning_rate(job);
   BOOST_TEST(cosine.at(1.5) == 0.05,
-             boost::test_tools::tolerance(1e-6)); // half of the three epochs
+             boost::test_tools::tolerance(1e-6)); // after half of the three epochs
   BOOST_TEST(cosine.at(3) < 1e-9);
   apply_override(job, "learning_rate={ base: 1 exponential { factor: 0.5 } }");
   BOOST_TEST(build_learning_rate(job).at(2) == 0.25, boost::test_tools::tolerance(1e-6));

@@ -36,7 +36,8 @@ std::string problems(const std::string& choice) {
 
 } // namespace
 
-// a.weight a.bias norm.weight norm.bias norm.running_mean norm.running_var head.weight head.bias
+// The parameters are: a.weight a.bias norm.weight norm.bias norm.running_mean norm.running_var
+// head.weight head.bias.
 BOOST_AUTO_TEST_CASE(kinds_of_parameters) {
   BOOST_TEST(kinds("") == "ttttsstt");
   BOOST_TEST(kinds(R"(freeze: "a.*")") == "ffttsstt");
@@ -70,7 +71,7 @@ BOOST_AUTO_TEST_CASE(mistakes) {
   BOOST_TEST(problems(R"(freeze: "*")")
              == "model.freeze: no parameter is left to train; name those that train with "
                 "model.train");
-  // Statistics alone are nothing to train.
+  // Statistics are not trained, so a model needs other trained parameters.
   BOOST_TEST(contains(problems(R"(freeze: "*" train: "*.running_*")"), "no parameter is left"));
 }
 

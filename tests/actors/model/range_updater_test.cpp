@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::uint64_t records = 100;
 
-/// Momentum, weight decay, warm-up and a cosine schedule: everything on which an update may depend.
+/// A job with momentum, weight decay, warm-up and a cosine schedule, because an update depends on
+/// all of them.
 std::shared_ptr<const job_context> context() {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::MOMENTUM);
@@ -31,7 +32,7 @@ std::shared_ptr<const job_context> context() {
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
-/// Two tensors of 6 elements each, with three elements of state between them.
+/// Two tensors of 6 elements each. Between them are three elements of layer state.
 std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});
@@ -50,7 +51,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   return result;
 }
 
-/// Samples of a step; the number differs between steps.
+/// The number of samples of a step. It differs between steps.
 std::uint64_t samples_of_step(std::uint64_t step) {
   return step % 4 == 3 ? 5 : 16;
 }
@@ -60,7 +61,7 @@ std::vector<float> gradient_of_step(std::size_t n, std::uint64_t step) {
   return {x.begin(), x.end()};
 }
 
-/// 20 steps on the whole vector.
+/// Makes 20 updates of the whole vector.
 std::vector<float> uncut(const job_context& job) {
   const auto n = job.parameters().size();
   range_updater updater{job, {0, n}};
@@ -82,7 +83,7 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
     for (std::size_t s = 0; s < count; ++s) {
       const auto where = job->shard(s, count);
       troupe::range_updater updater{*job, where};
-      // Out of place, like shards.
+      // The result goes to another vector, as in a shard.
       std::vector<float> old(where.size());
       std::vector<float> updated(where.size());
       job->initialize(where, old);
@@ -108,7 +109,7 @@ std::shared_ptr<const job_context> context_with_groups(const std::string& kind) 
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
-// Each tensor has the rule and the rate of its group, however the shards are cut.
+// Each tensor has the update rule and the learning rate of its group, wherever the shards are cut.
 BOOST_AUTO_TEST_CASE(groups_have_rules_of_their_own) {
   for (const std::string kind :
        {"SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADAM", "ADAMW", "LAMB"}) {
@@ -178,8 +179,8 @@ BOOST_AUTO_TEST_CASE(groups_like_all_others) {
   BOOST_TEST(same_bits(uncut(*grouped), expected));
 }
 
-// The formula in float64: momentum and weight decay as in PyTorch; the rate at the middle of the
-// step, warm-up times cosine.
+// The same formula in float64. Momentum and weight decay are as in PyTorch. The rate is the one at
+// the middle of the step: warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -202,7 +203,7 @@ BOOST_AUTO_TEST_CASE(close_to_float64) {
       w[i] -= rate * v[i];
     }
   }
-  // 20 steps with about four roundings each, of numbers as large as the weights.
+  // 20 steps with about four roundings each. The rounded numbers are about as large as the weights.
   check_close(std::span<const float>{uncut(*job)}, w, 1e-5, 1e-6, "weights after 20 steps");
 }
 
@@ -221,7 +222,8 @@ BOOST_AUTO_TEST_CASE(a_factor_scales_the_gradient) {
   BOOST_TEST(same_bits(a, b));
 }
 
-// State is averaged by samples, with any optimizer, rate, factor and division into ranges.
+// State is averaged, weighted by samples. This does not depend on the optimizer, rate, factor, or
+// division into ranges.
 BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   for (const auto kind : {optimizer_kind::adamw, optimizer_kind::lamb, optimizer_kind::sgd}) {
     const auto job = context_with_state(kind);
@@ -248,7 +250,7 @@ BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   }
 }
 
-// LAMB handles each tensor separately, in shards as in the whole vector.
+// LAMB handles each tensor separately, both in a shard and in the whole vector.
 BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   const auto job = context_with_state(optimizer_kind::lamb);
   const auto n = job->parameters().size();
@@ -276,7 +278,8 @@ BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
     own.apply(cut(apart), cut(gradient), 4, cut(apart));
   }
   BOOST_TEST(same_bits(together, apart));
-  // The trust ratio of a tensor of ones is the length of its step: sqrt(6) for 6 elements.
+  // The weights are ones, so the trust ratio of a tensor gives the length of its step: sqrt(6) for
+  // 6 elements.
   double length = 0;
   for (std::size_t i = 0; i < 6; ++i)
     length += std::pow(together[i] - 1.0, 2);
@@ -284,7 +287,8 @@ BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   BOOST_TEST(std::abs(std::sqrt(length) - rate * std::sqrt(6.0)) < 1e-6);
 }
 
-// A cosine that ends at 0, in a job of one step: it still trains, with half the base rate.
+// The cosine schedule ends at 0 and the job has only one step. This step uses half of the base
+// rate, so it still trains.
 BOOST_AUTO_TEST_CASE(a_single_step_trains) {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::SGD);
@@ -314,7 +318,7 @@ BOOST_AUTO_TEST_CASE(samples_count) {
 
 namespace {
 
-/// A CPU that does not add up.
+/// A CPU updater that takes only one gradient. It does not add two terms itself.
 class plain_updater final : public device_updater {
 public:
   explicit plain_updater(const updater_sizes& sizes) : cpu_(make_cpu_updater(sizes)) {}
@@ -338,8 +342,8 @@ private:
 
 } // namespace
 
-// A gradient in two terms, staged or applied, on a device that adds them up and on another one. The
-// bits are those of their sum.
+// A gradient is given as two terms, and is staged or applied. One device adds the terms itself, and
+// the other does not. The bits are those of one gradient that is the sum.
 BOOST_AUTO_TEST_CASE(a_gradient_in_two_terms) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -382,7 +386,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_in_two_terms) {
     }
 }
 
-// Some staged updates are discarded. The bits are those of updates in place.
+// Some staged updates are discarded. The bits are those of updates that are applied at once.
 BOOST_AUTO_TEST_CASE(staged_is_as_applied) {
   const auto job = context();
   const auto n = job->parameters().size();

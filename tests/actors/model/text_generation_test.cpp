@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// The logits for the next character are a row of its only tensor.
+/// A model with one tensor. The logits for the next character are a row of this tensor.
 std::shared_ptr<const job_context> table_model() {
   return text_model("layer { embedding { width: 3 } }");
 }
@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_CASE(what_follows) {
   const std::vector<std::int32_t> prompt{1, 0};
   const auto likeliest = writer.run(table, prompt, {7, 0, 1});
   BOOST_TEST(likeliest == (std::vector<std::int32_t>{1, 2, 0, 1, 2, 0, 1}));
-  // The same seed gives the same text, even beyond the window.
+  // The same seed gives the same text, even if the text is longer than the window.
   const auto drawn = writer.run(table, prompt, {200, 1, 5});
   BOOST_TEST(drawn == writer.run(table, prompt, {200, 1, 5}));
   BOOST_TEST(drawn != writer.run(table, prompt, {200, 1, 6}));
@@ -44,7 +44,8 @@ BOOST_AUTO_TEST_CASE(what_follows) {
   BOOST_TEST(writer.run(table, prompt, {0, 1, 1}).empty());
 }
 
-// Positions after the text are filled with other characters, and these must not matter.
+// After the end of the text, the window is filled with other characters. These must not change the
+// result.
 BOOST_AUTO_TEST_CASE(models_that_look_ahead) {
   const auto result_of = [](const std::string& layer, std::size_t prompt) {
     const auto context = text_model("layer { embedding { width: 3 } } layer { " + layer
@@ -56,7 +57,7 @@ BOOST_AUTO_TEST_CASE(models_that_look_ahead) {
     const std::vector<std::int32_t> tokens{1, 0, 2, 1, 1};
     return error_of([&] { writer.run(weights, std::span{tokens}.first(prompt), {}); });
   };
-  for (std::size_t prompt : {1, 5}) { // in the window, and longer than it
+  for (std::size_t prompt : {1, 5}) { // shorter and longer than the window
     for (const char* layer : {"lstm { hidden: 2 }", "attention { heads: 1 }"})
       BOOST_TEST(result_of(layer, prompt) == "(no error)");
     for (const char* layer :

@@ -115,8 +115,8 @@ struct example {
   double rate;
 };
 
-/// A model and its weights, with PyTorch's SGD with momentum 0.9. Running statistics follow their
-/// own rule.
+/// A model and its weights, trained by PyTorch's SGD with momentum 0.9. Running statistics have
+/// their own update rule.
 template <class T>
 class trained_model {
 public:
@@ -228,8 +228,8 @@ void check(const example& what, const built_model& model, double tolerance) {
   }
 }
 
-/// In double, only the order of sums differs. In float, the error comes from a few hundred
-/// roundings of 6e-8, and from ten consecutive steps.
+/// In double, only the order of sums differs. In float, errors come from a few hundred roundings of
+/// 6e-8 each, and accumulate over ten steps.
 void check(const example& what, double float_tolerance) {
   auto job = load_job(test::source_folder() / "apps/examples" / (what.name + ".textproto"));
   for (const auto& assignment : what.overrides)
@@ -239,7 +239,7 @@ void check(const example& what, double float_tolerance) {
   check<float>(what, model, float_tolerance);
 }
 
-/// Layers that no example job has, with an output per class.
+/// Checks layers that no example job has. The model has one output per class.
 void check_layers(const example& what, const std::string& layers) {
   const auto job = parse_job("model { " + layers + " loss: SOFTMAX_CROSS_ENTROPY }", what.name);
   const auto model = build_model(job.model(), what.data);

@@ -14,7 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Decodes the records from TensorFlow's documentation, without the schema that wrote them.
+// Decodes the records as TensorFlow's documentation describes them. It does not use the schema that
+// wrote them.
 
 BOOST_AUTO_TEST_SUITE(tensorboard)
 
@@ -59,7 +60,7 @@ std::vector<std::string> records(const std::string& bytes) {
   return result;
 }
 
-/// On the heap, because it cannot be copied or moved.
+/// The result is on the heap, because it cannot be copied or moved.
 std::unique_ptr<const fields> parse(const std::string& bytes) {
   auto result = std::make_unique<fields>();
   BOOST_REQUIRE(result->ParseFromString(bytes));
@@ -285,20 +286,20 @@ BOOST_AUTO_TEST_CASE(staleness_becomes_a_histogram) {
   auto p = progress();
   p.staleness = {};
   p.staleness[1] = 10;
-  p.staleness[5] = 4; // 6 and 7
+  p.staleness[5] = 4; // staleness 6 and 7
   const auto first = only(log.add(p, 1)).histograms.at("staleness/distribution");
   BOOST_TEST(first.min == 0.5);
   BOOST_TEST(first.max == 7.5);
   BOOST_TEST(first.num == 14.0);
   BOOST_TEST((first.limits == std::vector<double>{1.5, 2.5, 3.5, 5.5, 7.5}));
   BOOST_TEST((first.counts == std::vector<double>{10, 0, 0, 0, 4}));
-  // No count is reported twice; the end reports the rest.
+  // A count is never reported twice. The remaining counts are reported at the end.
   BOOST_TEST(only(log.add(p, 2)).histograms.empty());
   run_summary end;
   end.samples = 80'000;
   end.staleness = p.staleness;
   BOOST_TEST(log.add(end, 3).empty());
-  end.staleness[15] = 2; // 256 and more
+  end.staleness[15] = 2; // staleness 256 and more
   const auto last = only(log.add(end, 3));
   BOOST_TEST(last.step == 80'000u);
   const auto rest = last.histograms.at("staleness/distribution");

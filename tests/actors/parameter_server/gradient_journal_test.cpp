@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(the_last_eight_answers_are_remembered) {
   }
 }
 
-// Shards other than the first never receive a gradient that the first one rejected.
+// If the first shard rejects a gradient, the other shards never receive it.
 BOOST_AUTO_TEST_CASE(gaps_in_the_sequence) {
   troupe::gradient_journal journal;
   journal.record(gradient(1), answer(1), 5, 0);

@@ -62,7 +62,8 @@ BOOST_AUTO_TEST_CASE(pieces_cover_their_range) {
   }
 }
 
-// All ranks' pieces in many orders, also whole gradients, and ranks without samples.
+// The pieces of all ranks arrive in many orders. Some gradients arrive whole, and some ranks have
+// no samples.
 BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
   const auto cut = range_pieces::cut(cut_range);
   constexpr std::size_t ranks = 4;
@@ -114,7 +115,7 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
   }
 }
 
-// The results computed from the pieces must not count.
+// Results that were computed from the pieces must not count.
 BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   const auto cut = range_pieces::cut(cut_range);
   const auto gradient = random_gradient(cut_range.size(), 1);
@@ -146,7 +147,8 @@ BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   }
 }
 
-// In turns: whole updates, updates in pieces in any order, and updates that are begun and dropped.
+// Whole updates, updates in pieces in any order, and updates that are begun and dropped follow each
+// other.
 BOOST_AUTO_TEST_CASE(updates_in_pieces_have_the_bits_of_whole_updates) {
   for (const auto kind : {proto::SGD, proto::MOMENTUM, proto::NESTEROV, proto::ADAM}) {
     auto job = digits_job();
@@ -178,7 +180,8 @@ BOOST_AUTO_TEST_CASE(updates_in_pieces_have_the_bits_of_whole_updates) {
           updater.apply(old, gradient, samples, updated, {});
         } else {
           if (step % 3 == 1) {
-            // Another gradient; only some pieces, or all.
+            // An update that is dropped. It has another gradient, and only some of its pieces, or
+            // all of them.
             const auto other = random_gradient(where.size(), step + 100);
             for (std::size_t i = 0; i < cut.count(); i += 2)
               updater.stage(i, old,

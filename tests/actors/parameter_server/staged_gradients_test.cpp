@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(the_newest_of_each_worker) {
   staged.put(gradient(1), of(1));
   staged.put(gradient(2), of(2));
   BOOST_TEST(!staged.has(gradient(1)));
-  staged.put(gradient(1), of(1)); // This gradient is late.
+  staged.put(gradient(1), of(1)); // this gradient is late
   BOOST_TEST(staged.take(gradient(2)).as_floats()[0] == 2.0F);
   staged.put(gradient(3), of(3));
   staged.put(gradient(3, 1), of(4));

@@ -25,7 +25,7 @@ void publish(version_pool& pool, std::uint64_t version) {
   pool.publish(version);
 }
 
-/// The observations of one reader.
+/// What one reader has observed.
 struct reader_report {
   std::uint64_t snapshots = 0;
   std::uint64_t torn = 0;
@@ -34,7 +34,7 @@ struct reader_report {
   std::uint64_t last = 0;
 };
 
-/// Takes snapshots and holds the last `hold` of them, until the writer has published `until`.
+/// Takes snapshots until the writer has published version `until`. Holds the last `hold` of them.
 reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t until) {
   reader_report result;
   std::deque<version_pool::snapshot> held;
@@ -131,10 +131,10 @@ BOOST_AUTO_TEST_CASE(the_writer_waits_when_all_versions_are_held) {
       memory.insert(x.data.data());
     BOOST_TEST(memory.size() == slots);
     BOOST_TEST(!pool.begin());
-    // The newest version does not become free, because it is published.
+    // The slot of the newest version stays in use, because this version is published.
     held.pop_back();
     BOOST_TEST(!pool.begin());
-    // A slice keeps a version alive just like the whole.
+    // A slice of a version keeps the version alive, like the whole vector.
     auto part = held.front().data.slice_floats(1, 1);
     held.erase(held.begin());
     BOOST_TEST(!pool.begin());
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(readers_and_a_writer) {
 }
 
 BOOST_AUTO_TEST_CASE(readers_and_a_writer_short_of_slots) {
-  // Fewer slots than readers might hold: the writer waits, but nothing breaks.
+  // There are fewer slots than readers may hold. The writer waits, and nothing else changes.
   stress(64, 3, 0, 2);
 }
 

@@ -32,7 +32,7 @@ proto::Slopes slopes(double before, double after) {
   return result;
 }
 
-/// Weights that are all equal, read in two ranges.
+/// Reads weights, which are all equal, in two ranges.
 void read_in_parts(slope_probe& probe, std::size_t n, float value) {
   std::vector<weight_range> ranges;
   for (const auto part : {range{0, n / 3}, range{n / 3, n}}) {
@@ -51,7 +51,7 @@ std::shared_ptr<const job_context> job_with(const std::vector<std::string>& more
   return make_job_context(job, shape_of(*build_data(job).train));
 }
 
-/// A shard with all parameters and its updater, driven like by an actor.
+/// A shard with all parameters and its updater. The test plays the shard's actor.
 class shard {
 public:
   shard(std::shared_ptr<const job_context> context, std::size_t workers)
@@ -71,7 +71,8 @@ public:
     pulled_->note(worker, {version_, copy});
   }
 
-  /// A gradient, the sum over two samples, computed from the weights of version `base`.
+  /// Pushes a gradient, which is the sum over two samples. It was computed from the weights of
+  /// version `base`.
   void push(std::uint32_t worker, std::span<const float> gradient, std::uint64_t base,
             double loss = 1) {
     contribution x;
@@ -131,7 +132,7 @@ void check_close(std::span<const float> found, const std::vector<double>& expect
 BOOST_AUTO_TEST_CASE(the_limit) {
   BOOST_TEST(limit_factor(5, {}) == 1.0, "nothing is known");
   BOOST_TEST(limit_factor(5, known(0, 4)) == 1.0);
-  // c = 1 + 8 / 16.
+  // The expected value is c = 1 + 8 / 16.
   BOOST_TEST(limit_factor(1.5, known(1, 4)) == 1.0);
   BOOST_TEST(limit_factor(3, known(1, 4)) == 0.5);
   BOOST_TEST(limit_factor(0, known(1, 4)) == 1.0);
@@ -152,12 +153,12 @@ BOOST_AUTO_TEST_CASE(the_rate_is_damped_while_updates_overshoot) {
   async_pacing damps{16, true};
   async_pacing free{16, false};
   BOOST_TEST(damps.damping() == 0.25, "1 / sqrt(16)");
-  // The weights stop short of the minimum: the rate rises to the job's rate and not further.
+  // The weights stop before the minimum. The learning rate rises up to the job's rate.
   for (int i = 0; i < 16 * 40; ++i)
     damps.moved(slopes(-1, -0.2));
   BOOST_TEST(damps.damping() == 1.0);
   BOOST_TEST(damps.now().overshoots() == 0u);
-  // They go past the minimum: the rate falls.
+  // The weights go past the minimum, so the rate falls.
   for (int i = 0; i < 16 * 10; ++i)
     for (auto* x : {&damps, &free})
       x->moved(slopes(-0.1, 1));
@@ -185,7 +186,7 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(guarded.now().halvings() == 0u);
   BOOST_TEST(guarded.damping() == 1.0);
   apply(60, 5);
-  apply(60, 1); // The running mean decreases.
+  apply(60, 1); // the running mean of the loss decreases
   const auto halvings = guarded.now().halvings();
   BOOST_TEST(halvings >= 2u);
   apply(1000, 1);
@@ -195,8 +196,8 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(free.damping() == 1.0);
 }
 
-// The history has gradients with overshoots and a loss that grew. From then on, both continue in
-// the same way.
+// The history contains gradients with overshoots, and a loss that grew. From the checkpoint on, the
+// old and the new object continue in the same way.
 BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   const auto future = [](async_pacing& x) {
     std::vector<std::string> seen;
@@ -218,7 +219,7 @@ BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   BOOST_TEST(second.restore(state));
   BOOST_TEST(future(first) == future(second), boost::test_tools::per_element());
 
-  // With four times as many workers, updates are damped twice as much.
+  // With four times as many workers, updates are damped by twice the factor.
   async_pacing more{16, true};
   BOOST_TEST(more.restore(state));
   BOOST_TEST(more.damping() == state.pacing().damping() / 2);
@@ -291,7 +292,8 @@ BOOST_AUTO_TEST_CASE(versions_of_gradients_to_come) {
   BOOST_TEST(x.find(0, 8).empty());
 }
 
-// Each of the n + 1 chains of a worker has its own moment, like a worker without pull_ahead.
+// With pull_ahead n, a worker computes n + 1 chains of gradients in turns. Each chain has its own
+// moment, like a worker without pull_ahead.
 BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   const auto ahead = job_with({"pull_ahead=2", "optimizer={kind: MOMENTUM}"});
   const auto plain = job_with({"optimizer={kind: MOMENTUM}"});
@@ -332,12 +334,12 @@ BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   }
 }
 
-// DANA-Slim as in its paper: workers keep the momentum m and send g + momentum m.
+// DANA-Slim works as in its paper: a worker keeps the momentum m and sends g + momentum m.
 BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
   for (const auto* const kind : {"MOMENTUM", "NESTEROV"}) {
     const auto context = job_with({std::string{"optimizer={kind: "} + kind + " momentum: 0.9}"});
     constexpr std::size_t workers = 3;
-    // No slopes are reported, so the rate stays at its initial value.
+    // No slopes are reported, so the rate keeps its initial value.
     const double rate = 0.1 * async_pacing::first_damping(workers);
     shard tested{context, workers};
     const auto n = tested.size();
@@ -393,8 +395,8 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
   }
 }
 
-// One update with the mean of two gradients, and one with a single gradient, because no other
-// arrives.
+// One update uses the mean of two gradients. Another update uses a single gradient, because no
+// other arrives in time.
 BOOST_AUTO_TEST_CASE(gradients_are_held) {
   const auto context =
     job_with({"optimizer={kind: SGD clip_norm: 1000}", "async_ps={buffer: 2 compensation: NONE}"});
@@ -423,7 +425,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_held) {
   BOOST_TEST(!tested.policy().ready());
 }
 
-// With AUTO, all workers share one moment, and the step looks ahead by it.
+// With AUTO, all workers share one moment, and the step looks ahead along it.
 BOOST_AUTO_TEST_CASE(held_gradients_have_one_moment) {
   const auto context = job_with({"optimizer={kind: MOMENTUM momentum: 0.5}", "async_ps.buffer=2"});
   shard tested{context, 4};
@@ -449,7 +451,7 @@ BOOST_AUTO_TEST_CASE(a_rate_by_staleness) {
   tested.push(0, ones, 0);
   BOOST_TEST(std::abs(tested.weights()[0] - 0.4F) < 1e-6F);
   for (std::uint32_t i = 1; i < 4; ++i)
-    tested.push(i, ones, 0); // Staleness 1, 2 and 3.
+    tested.push(i, ones, 0); // staleness 1, 2 and 3
   const double expected = 0.4 - 0.1 * (1 + 1.0 / 2 + 1.0 / 3);
   BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - expected) < 1e-6);
 }
@@ -505,8 +507,8 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
              "a worker that comes anew begins where all began");
 }
 
-// A shard other than 0 starts with the same damping as shard 0, and then takes the newest one that
-// it receives.
+// A shard other than shard 0 starts with the same damping as shard 0. Later it takes the newest
+// damping that it receives.
 BOOST_AUTO_TEST_CASE(shards_are_told_the_damping) {
   const auto context = job_with({});
   const range where{0, context->parameters().size()};

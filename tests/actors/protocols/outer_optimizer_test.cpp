@@ -13,7 +13,7 @@ BOOST_AUTO_TEST_SUITE(outer_optimizer)
 
 namespace {
 
-/// The parameters include statistics of batch_norm.
+/// A job whose parameters include statistics of batch_norm.
 std::shared_ptr<const job_context> context(const std::string& outer) {
   auto job = digits_job();
   for (const auto* change : {"protocol=LOCAL_SGD",
@@ -32,8 +32,9 @@ std::vector<float> mean_of(std::size_t n, std::uint64_t round) {
 
 } // namespace
 
-// w' = w - rate * d with d = w - m (SGD), v' = momentum v + d (MOMENTUM), d + momentum v'
-// (NESTEROV), in float64. Statistics become m.
+// The formulas, in float64: d = w - m, where m is the mean. SGD: w' = w - rate * d. MOMENTUM: v' =
+// momentum v + d, w' = w - rate * v'. NESTEROV: w' = w - rate * (d + momentum v'). Statistics
+// become m.
 BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
   struct rule {
     std::string text;
@@ -64,10 +65,10 @@ BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
             weights[i] = tensor.kind == parameter_kind::trainable ? weights[i] - x.rate * step
                                                                   : double{values[i]};
           }
-        // In pieces that end inside tensors.
+        // The step is made in pieces whose ends are inside tensors.
         for (const auto& part : split_evenly(n, 7))
           subject.step(part, std::span{values}.subspan(part.begin, part.size()));
-        // float32: 5 rounds with values below 10.
+        // Five rounds in float32, with values below 10.
         check_close(std::span<const float>{values}, weights, 0, 1e-5, "outer weights");
       }
     }

@@ -31,7 +31,7 @@ proto::Commit commit_of(std::uint32_t worker, std::uint64_t step) {
   return x;
 }
 
-/// A shard on which each commit makes a version.
+/// A shard on which each commit creates a version.
 class shard {
 public:
   explicit shard(std::uint64_t bound, std::uint64_t ahead = 0) : clocks_(bound, ahead) {
@@ -56,8 +56,8 @@ public:
 
   void note(const clocks::answer& x) { readings_.push_back({x.clock, x.weights->version}); }
 
-  /// Checks that each reader received all updates of steps that are `bound` older than its own. If
-  /// the bound is 0, it must have received no others.
+  /// Checks that each reader received all updates of steps that are at least `bound` older than its
+  /// own step. With a bound of 0, it must not have received any other updates.
   void check(std::uint64_t bound) const {
     for (auto& x : readings_)
       for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -72,13 +72,13 @@ public:
 private:
   std::shared_ptr<version_pool> versions_ = std::make_shared<version_pool>(1, 5);
   clocks clocks_;
-  /// Steps of the updates, in order.
+  /// The steps of all updates, in the order of the updates.
   std::vector<std::uint64_t> steps_;
   std::vector<reading> readings_;
 };
 
-/// Workers with leases of a few batches each. Their messages to the shards are handled in random
-/// order. Some messages are repeated, and some workers are lost.
+/// Workers with leases of a few batches each. The shards handle their messages in random order.
+/// Some messages are repeated, and some workers are lost.
 class crew {
 public:
   crew(std::uint64_t seed, std::uint64_t bound)
@@ -123,7 +123,7 @@ private:
     phase doing = phase::idle;
     std::uint64_t clock = 0;
     bool paused = true;
-    /// Shards that have not answered yet, and the shard whose notice ends the wait.
+    /// The shards that have not answered yet. For each, also the shard whose notice ends the wait.
     std::vector<std::size_t> open;
   };
 
@@ -196,7 +196,7 @@ private:
     if (--x.leases.front() > 0)
       return;
     x.leases.pop_front();
-    // Sometimes the next lease arrives early enough.
+    // The next lease sometimes arrives before the worker needs it.
     if (x.leases.empty() || below(3) > 0) {
       x.doing = phase::pausing;
       all_shards(x.open);
@@ -306,7 +306,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
     x.commit(commit_of(0, step));
     BOOST_TEST(x.at().read(pull_of(0, step + 1)).weights.has_value() == (step == 0));
   }
-  // This was its only batch.
+  // Worker 1 had only this batch.
   x.commit(commit_of(1, 0));
   BOOST_TEST(x.at().take_admitted().size() == 1U);
   BOOST_TEST(x.at().slowest() == 1U);
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
     BOOST_TEST(x.at().read(pull_of(0, step)).weights.has_value());
     x.commit(commit_of(0, step));
   }
-  // It continues with the step of the slowest worker, even if the request is repeated.
+  // Worker 1 continues with the step of the slowest worker, even if its request is repeated.
   for (int i = 0; i < 2; ++i)
     BOOST_TEST(x.at().read(pull_of(1, 1, true)).clock == 6U);
   x.at().read(pull_of(0, 6));
@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
   BOOST_TEST(!x.at().read(pull_of(0, 8)).weights);
   x.at().forget(1);
   BOOST_TEST(x.at().take_admitted().size() == 1U);
-  // Further messages from it change nothing.
+  // Worker 1 was forgotten, so further messages from it change nothing.
   x.at().read(pull_of(1, 7));
   BOOST_TEST(x.at().slowest() == 8U);
 }
@@ -338,7 +338,7 @@ BOOST_AUTO_TEST_CASE(an_old_repetition_does_not_count) {
   x.at().paused(commit_of(0, 0));
   x.at().read(pull_of(0, 0, true));
   x.at().read(pull_of(0, 0));
-  // Nobody waits for worker 0, which has nothing to train.
+  // Worker 0 has nothing to train, so no worker waits for it.
   x.at().read(pull_of(1, 0, true));
   x.commit(commit_of(1, 1));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
@@ -364,21 +364,22 @@ BOOST_AUTO_TEST_CASE(a_thousand_interleavings_keep_the_bound) {
   }
 }
 
-// Bound 2, one step ahead: in step c it reads for step c + 1.
+// The bound is 2, and the worker reads one step ahead: in step c it reads weights for step c + 1.
 BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
   shard x{2, 1};
   BOOST_TEST(x.at().read(pull_of(0, 0, true)).weights.has_value());
   BOOST_TEST(x.at().read(pull_of(1, 0, true)).weights.has_value());
   x.commit(commit_of(1, 0));
-  // For step 2: it needs no update of step 0.
+  // Weights for step 2 need no update of step 0.
   BOOST_TEST(x.at().read(pull_of(1, 1)).weights.has_value());
   x.commit(commit_of(1, 1));
-  // For step 3: it needs those of step 0.
+  // Weights for step 3 need the updates of step 0.
   const auto early = x.at().read(pull_of(1, 2));
   BOOST_TEST(!early.weights.has_value());
   BOOST_TEST(early.behind == 2U);
   BOOST_TEST((early.slow == std::vector<std::uint32_t>{0}));
-  // Meanwhile it computes step 2, which is within the bound. An earlier pull is served again.
+  // Meanwhile the worker computes step 2, which is within the bound. An earlier pull is answered
+  // again.
   BOOST_TEST(x.at().read(pull_of(1, 1)).weights.has_value());
   x.commit(commit_of(1, 2));
   BOOST_TEST(x.at().refusal(commit_of(1, 3)).has_value());
@@ -388,7 +389,7 @@ BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
   BOOST_TEST((x.at().take_admitted() == std::vector<std::uint32_t>{1}));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.value().version == 4U);
   BOOST_TEST(!x.at().refusal(commit_of(1, 3)).has_value());
-  // An older repetition does not count.
+  // A repetition of an older message does not count.
   x.at().paused(commit_of(1, 2));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
   x.commit(commit_of(0, 1));

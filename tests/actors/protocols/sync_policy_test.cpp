@@ -36,7 +36,7 @@ planned_update update(sync_policy& x, std::uint64_t version) {
   return x.plan(weights, version);
 }
 
-/// Element 0 of its gradient.
+/// Element 0 of the gradient of an update.
 float sum_of(const planned_update& x) {
   return x.gradient[0] + (x.terms.addend.empty() ? 0 : x.terms.addend[0]);
 }
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(the_first_make_the_update) {
     x.take(gradient(worker, 0, static_cast<float>(worker)));
   }
   BOOST_TEST(x.ready());
-  // This holds both before and after the update.
+  // A gradient of another worker is late, both before and after the update.
   BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_REQUEUED));
   BOOST_TEST(!x.late(gradient(0, 0, 0).header, 0).has_value());
   const auto made = update(x, 0);
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_the_idle) {
   BOOST_TEST(!x.ready());
   x.set_idle({0, 2, 3});
   BOOST_TEST(x.ready());
-  // By now, the other shards know the gradients of the step.
+  // From now on, the other shards know which gradients the step uses.
   x.set_idle({});
   BOOST_TEST(x.ready());
   make(x);
@@ -130,14 +130,15 @@ BOOST_AUTO_TEST_CASE(a_lost_workers_gradient_is_taken_out) {
   BOOST_TEST(x.withdraw(2));
   BOOST_TEST(!x.withdraw(2));
   BOOST_TEST(x.parts().size() == 1U);
-  // No other gradient can arrive.
+  // No gradient of another worker can arrive any more.
   x.take(gradient(1, 0, 2));
   BOOST_TEST(!x.ready());
   BOOST_TEST(!x.withdraw(3));
   BOOST_TEST(x.ready());
   BOOST_TEST(sum_of(update(x, 0)) == 3.0F);
   BOOST_TEST(update(x, 0).samples == 4U);
-  // Other shards may already know that it counts.
+  // The gradient cannot be withdrawn any more, because other shards may already know that it
+  // counts.
   BOOST_TEST(!x.withdraw(1));
   BOOST_TEST(x.parts().size() == 2U);
 }
@@ -149,7 +150,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
       result.push_back(gradient(i, 0, 0).header.id());
     return result;
   };
-  // It does not count, and another gradient is still in transit.
+  // The gradient of the lost worker does not count, and another gradient is still in transit.
   auto x = shard(1, with(2));
   x.take(gradient(2, 0, 4));
   x.take(gradient(0, 0, 1));
@@ -160,7 +161,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   x.take(gradient(1, 0, 2));
   BOOST_TEST(x.ready());
   BOOST_TEST(sum_of(update(x, 0)) == 3.0F);
-  // It counts and has arrived.
+  // The gradient of the lost worker counts, and has arrived.
   auto y = shard(1, with(2));
   y.take(gradient(2, 0, 4));
   y.settle(2, 1);
@@ -168,7 +169,8 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   BOOST_TEST(!y.ready());
   y.take(gradient(0, 0, 1));
   BOOST_TEST(sum_of(update(y, 0)) == 5.0F);
-  // It counts but never arrives, both before and after it was chosen.
+  // The gradient of the lost worker counts but never arrives. The worker is lost before or after
+  // the choice.
   for (const bool before : {true, false}) {
     auto z = shard(1, with(3));
     if (before)

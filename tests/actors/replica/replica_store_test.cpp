@@ -17,8 +17,8 @@ BOOST_AUTO_TEST_SUITE(replica_store)
 
 namespace {
 
-/// Adam, two slots, with a schedule. An update depends on the weights, the state, the samples and
-/// the number of updates. Each tensor is a bucket.
+/// Adam with two slots of state and a schedule. An update depends on the weights, the state, the
+/// samples and the number of updates. Each tensor is a bucket (a part that is updated at once).
 std::shared_ptr<const job_context> context() {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::ADAM);
@@ -57,13 +57,13 @@ void step(replica_store& store, const job_context& job, std::uint64_t number,
   store.publish(number + 1);
 }
 
-/// The samples of step i. Step 3 has none, and in step 5 some are left out.
+/// Makes step i. Step 3 has no samples, and in step 5 some gradients are left out.
 void uneven_step(replica_store& store, const job_context& job, std::uint64_t i) {
   stage(store, gradient_of(job, i), i == 3 ? 0 : 8);
   store.publish(i + 1, i == 5 ? 4 : 0);
 }
 
-/// To continue from one slot of a checkpoint.
+/// An order to continue from one slot of a checkpoint.
 proto::Restore order(std::size_t slot, std::uint64_t version, std::uint64_t samples) {
   proto::Restore result;
   result.set_slot(static_cast<std::uint32_t>(slot));
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(nothing_shows_before_it_is_published) {
     BOOST_TEST(x.version == 2u);
 }
 
-// After any number of staged buckets, even with a gradient that is not finite.
+// Any number of buckets is staged and then discarded, even with a gradient that is not finite.
 BOOST_AUTO_TEST_CASE(what_is_discarded_leaves_no_trace) {
   const auto job = context();
   for (std::size_t count = 1; count <= job->buckets().size(); ++count) {
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(versions_that_are_held_do_not_change) {
   for (const auto& x : held.front())
     BOOST_TEST(
       same_bits(x.data.as_floats(), cut(first, {x.begin, x.begin + x.data.as_floats().size()})));
-  // One version more than readers may hold.
+  // With this version, readers hold one version more than they may.
   held.push_back(store.newest());
   const auto gradient = gradient_of(*job, 3);
   BOOST_TEST(!store.stage(0, cut(gradient, store.where(0)), 8));
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(captures_of_all_parts_are_the_whole) {
   }
 }
 
-// Each of several replicas updates its part of each bucket, and they pass their parts on.
+// Each of several replicas updates its part of each bucket. Then the replicas exchange their parts.
 BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
   const auto job = context();
   for (const std::size_t count : {2, 3, 16}) {
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
           BOOST_TEST(same_bits(found[slot].as_floats(), cut(expected[slot], part->own(b))));
       }
     }
-    // Its state is restored from that of all parameters, and the next step is the same.
+    // A new replica is restored from the state of all parameters. Its next step is the same.
     troupe::replica_store resumed{job, 1, count};
     for (std::size_t slot = 0; slot < expected.size(); ++slot)
       BOOST_TEST(resumed.restore(order(slot, 6, 40), expected[slot]));
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
   }
 }
 
-// A checkpoint contains the number of samples, and the version counts the updates.
+// A checkpoint contains the number of samples. Its version is the number of updates.
 BOOST_AUTO_TEST_CASE(resumed_at_every_step) {
   const auto job = context();
   troupe::replica_store uncut{job};
@@ -288,7 +288,7 @@ BOOST_AUTO_TEST_CASE(resumed_at_every_step) {
   }
 }
 
-// Versions were skipped.
+// Some versions had no update, so the number of updates is smaller than the version.
 BOOST_AUTO_TEST_CASE(resumed_with_fewer_updates_than_versions) {
   const auto job = context();
   troupe::replica_store uncut{job};
@@ -336,7 +336,7 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   const auto other = b.weights(all(*job));
   for (std::size_t i = 0; i < all(*job).size(); ++i)
     average.as_mutable_floats()[i] = (average.as_floats()[i] + other.as_floats()[i]) / 2;
-  // In parts that are not buckets.
+  // The parts end at other places than the buckets.
   for (const auto part : troupe::split_evenly(all(*job).size(), 3))
     BOOST_REQUIRE(a.replace(part, cut(average, part)));
   BOOST_TEST(a.version() == 3U);
@@ -345,7 +345,8 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   after[0] = before[0];
   check_same(after, before);
 
-  // No update was counted, so a replica that starts from these weights makes the same next step.
+  // A replacement does not count as an update. So a replica that starts from these weights makes
+  // the same next step.
   troupe::replica_store restored{job};
   const auto saved = everything(a);
   for (std::size_t slot = 0; slot < saved.size(); ++slot)

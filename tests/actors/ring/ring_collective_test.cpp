@@ -20,12 +20,12 @@ BOOST_AUTO_TEST_SUITE(ring_collective)
 
 namespace {
 
-/// The value of element i at a rank.
+/// The value of element i on a rank.
 using input = std::function<float(std::size_t rank, std::size_t i)>;
 
-/// All ranks of a ring and the links between them. The next link to deliver, and the time at which
-/// a rank contributes, are drawn at random. Each link keeps its order; with `faults`, it delivers
-/// pieces in any order, and some of them again.
+/// All ranks of a ring and the links between them. The next link that delivers a piece, and the
+/// time at which a rank contributes, are random. Each link keeps its order. With `faults`, a link
+/// delivers pieces in any order, and some of them twice.
 class ring {
 public:
   ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false,
@@ -72,7 +72,8 @@ public:
   /// Samples of rank r; some ranks have none.
   static std::uint64_t samples(std::size_t r) { return r % 3 * 5; }
 
-  /// Counted by hop: a chunk of segment s starts at rank s and makes 2 (ranks - 1) hops.
+  /// Checks the number of pieces by hop. A chunk of segment s starts at rank s and makes 2 (ranks -
+  /// 1) hops.
   void check_traffic() const {
     std::vector<std::uint64_t> messages(ranks());
     std::vector<std::uint64_t> floats(ranks());
@@ -129,7 +130,7 @@ private:
   std::size_t chunk_;
   bool faults_;
   std::vector<ring_collective> nodes_;
-  /// Link r leads from rank r to the next one.
+  /// Link r leads from rank r to the next rank.
   std::vector<std::deque<ring_piece>> links_;
   std::vector<std::size_t> contributed_;
   std::vector<std::uint64_t> messages_;
@@ -170,8 +171,8 @@ void for_geometries(Body&& body) {
   body(ranks, elements, chunk, ++salt);
 }
 
-/// A rank in a ring of 4 that has contributed, with 40 elements in chunks of 5. Rank 1 expects a
-/// piece of segment 0 with hop 1.
+/// A rank in a ring of 4 that has contributed 40 elements in chunks of 5. It is rank 1, which
+/// expects a piece of segment 0 with hop 1.
 struct one_rank {
   one_rank() : node({1, 4, 5}, 40) {
     std::vector<ring_piece> out;
@@ -196,8 +197,8 @@ ring_piece good_piece() {
   return {0, 1, 1, 3, data};
 }
 
-/// All kinds of pieces that do not fit rank 1 of 4, with 40 elements in chunks of 5, and the
-/// reasons.
+/// Pieces that rank 1 of 4 must refuse, with 40 elements in chunks of 5. There is one for each
+/// reason.
 std::vector<std::pair<ring_piece, piece_fate>> misfits() {
   std::vector<std::pair<ring_piece, piece_fate>> result;
   const auto with = [&](piece_fate fate, auto&& change) {
@@ -210,14 +211,14 @@ std::vector<std::pair<ring_piece, piece_fate>> misfits() {
   for (const auto chunk : {2U, ~0U})
     with(piece_fate::no_such_chunk, [&](auto& x) { x.chunk = chunk; });
   with(piece_fate::no_such_chunk, [](auto& x) {
-    x.chunk = 2; // It begins at the end of the segment.
+    x.chunk = 2; // this chunk would begin at the end of the segment
     x.data = {};
   });
   for (const auto hop : {0U, 2U, 3U, 4U, 7U, ~0U})
     with(piece_fate::not_due, [&](auto& x) { x.hop = hop; });
   for (const std::size_t bytes : {0, 4, 16, 19, 21, 24})
     with(piece_fate::wrong_size, [&](auto& x) { x.data = payload::allocate(bytes); });
-  // The sum, before the partial sum has passed through.
+  // The sum arrives before the partial sum has passed through this rank.
   with(piece_fate::not_due, [](auto& x) { x.hop = 5; });
   return result;
 }
@@ -241,9 +242,9 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(early > tries(1'000), "only " << early << " pieces were early: this tests little");
 }
 
-// Compared with float64, with the bound for the sum of R floats in any order: (R - 1) 2^-24 sum|x|
-// (plus 1 % for the terms of second order). Compared bit for bit with the documented order of
-// addition.
+// The result is compared with a float64 sum. The bound for the float sum of R terms in any order is
+// (R - 1) 2^-24 sum|x|, plus 1 % for the terms of second order. It is also compared bit for bit
+// with the documented order of addition.
 BOOST_AUTO_TEST_CASE(random_sums) {
   for (const auto ranks : all_ranks)
     for (const std::size_t elements : {1, 101, 100'003}) {
@@ -307,7 +308,8 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_every_order_of_delivery) {
   }
 }
 
-// The numbers in the header, if the ranks divide the elements and the chunks divide the segments.
+// The numbers are those in the header file. They hold if the number of ranks divides the elements
+// and the chunk size divides the segments.
 BOOST_AUTO_TEST_CASE(steps_and_bytes) {
   for (const auto ranks : all_ranks) {
     constexpr std::size_t chunks = 6;
@@ -321,7 +323,8 @@ BOOST_AUTO_TEST_CASE(steps_and_bytes) {
   }
 }
 
-// The bits of an all-reduce in two hops, with as many elements but half as many messages in a row.
+// The bits are those of an all-reduce in two hops. As many elements travel, but only half as many
+// messages follow each other.
 BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
   const input value = [](std::size_t r, std::size_t i) {
     return 1.0F / static_cast<float>(1 + r * 31 + i);
@@ -359,7 +362,7 @@ BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
           std::ranges::transform(node.sum().as_floats(), node.addend().as_floats(), sum.begin(),
                                  std::plus{});
           BOOST_TEST(same_bits(sum, in_two_hops.node(r).sum().as_floats()));
-          // The terms are in the same order on both ranks.
+          // Both ranks add the terms in the same order.
           BOOST_TEST(same_bits(node.sum().as_floats(), later.node(0).sum().as_floats()));
           BOOST_TEST(later.messages(r) == 1u);
           BOOST_TEST(later.floats(r) == elements);
@@ -427,7 +430,7 @@ BOOST_AUTO_TEST_CASE(not_complete_before_its_own_part) {
   BOOST_TEST(out.empty());
 }
 
-// 1,000 orders of events, with pieces that arrive late, out of order, or several times.
+// 1,000 random orders of events. Pieces arrive late, out of order, or several times.
 BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces) {
   const input value = [](std::size_t r, std::size_t i) {
     return 1.0F / static_cast<float>(1 + r * 31 + i);
@@ -471,8 +474,8 @@ BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces_of_a_long_vector) {
   }
 }
 
-// Before and after the rank's own contribution. The collective continues as if they had not
-// arrived.
+// Wrong pieces arrive before and after the rank's own contribution. The collective continues as if
+// they had not arrived.
 BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   for (const bool early : {false, true})
     for (const auto& [piece, fate] : misfits()) {
@@ -493,8 +496,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
     }
 }
 
-// Hop h of segment s ends at rank s + h; anything else comes from a wrong rank. Sums come after
-// partial sums, except for the rank's own segment.
+// The piece with hop h of segment s ends at rank s + h. A piece with another hop comes from a wrong
+// rank. Sums come after partial sums, except for the rank's own segment.
 BOOST_AUTO_TEST_CASE(pieces_that_are_due_elsewhere) {
   for (std::uint32_t segment = 0; segment < 4; ++segment) {
     one_rank x;

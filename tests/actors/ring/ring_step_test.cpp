@@ -1,5 +1,5 @@
-// Whole rings without actors: the replicas, steps and collectives of all ranks, and queues between
-// them.
+// Whole rings without actors: the replicas, steps and collectives of all ranks, with queues instead
+// of links.
 
 #include "actors/model/replica_state.hpp"
 #include "actors/ring/ring_step.hpp"
@@ -32,7 +32,7 @@ namespace {
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// Adam with a constant rate; each tensor is a bucket.
-/// @param divided each rank holds the optimizer's state for a part only
+/// @param divided true if each rank holds only a part of the optimizer's state
 std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = false) {
   auto job = digits_job();
   job.set_protocol(proto::RING);
@@ -45,7 +45,7 @@ std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = 
   return make_job_context(job, {{.dims = {1, 4, 4}, .label_width = 10}, 100});
 }
 
-/// A plain ring, one with clipping, and one with a divided state.
+/// A plain ring, a ring with clipping, and a ring with a divided optimizer state.
 std::vector<std::shared_ptr<const job_context>> ways() {
   return {context(), context(0.5), context(0, true)};
 }
@@ -77,8 +77,8 @@ batch nothing(const job_context& job) {
   return result;
 }
 
-/// All ranks. The next event is drawn at random. With `faults`, links deliver in any order, and
-/// some pieces again, even those of earlier steps.
+/// All ranks. The next event is random. With `faults`, links deliver pieces in any order, and some
+/// pieces twice, even pieces of earlier steps.
 class ring {
 public:
   ring(std::shared_ptr<const job_context> job, std::size_t ranks, std::uint64_t salt = 1,
@@ -96,7 +96,7 @@ public:
     return result;
   }
 
-  /// Flips a bit of a weight of a rank, as a broken memory would.
+  /// Flips a bit of a weight on one rank, as broken memory would.
   void flip(std::size_t r, std::size_t bucket, std::size_t element) {
     auto& replica = ranks_[r]->replica;
     const auto weights = replica.published(bucket);
@@ -104,7 +104,7 @@ public:
       std::bit_cast<float>(std::bit_cast<std::uint32_t>(weights[element]) ^ 1U << 12);
   }
 
-  /// The same on all ranks.
+  /// The difference between the replicas that the ranks have found. All ranks must report the same.
   std::optional<replica_difference> difference() const {
     for (auto& x : ranks_) {
       const auto& here = x->step.difference();
@@ -146,7 +146,8 @@ public:
   std::size_t repeated() const { return repeated_; }
   const replica_store& replica(std::size_t r = 0) const { return ranks_[r]->replica; }
 
-  /// The weights, then the state. They must be equal on all ranks that hold them.
+  /// The weights, followed by the optimizer's state. They must be equal on all ranks that hold
+  /// them.
   std::vector<payload> everything() const {
     const range all{0, job_->parameters().size()};
     const auto result = ranks_[0]->replica.capture(all, true);
@@ -193,7 +194,7 @@ private:
     std::uint64_t number = 0;
     bool under_way = false;
     batch own;
-    /// Number of contributed buckets; one more once committed.
+    /// Number of contributed buckets. After the commit, one more.
     std::size_t worked = 0;
     std::deque<ring_contribution> to_reduce;
     std::deque<reduction> reduced;
@@ -343,8 +344,8 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   BOOST_TEST(early > 100u, "only " << early << " pieces were ahead of their receiver");
 }
 
-// The weights and the state equal those of a ring that does not divide the state, even with more
-// ranks than elements in a bucket.
+// A ring that divides the state has the same weights and the same state as a ring that does not.
+// This also holds if there are more ranks than elements in a bucket.
 BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   const auto whole = context();
   const auto job = context(0, true);
@@ -365,17 +366,15 @@ BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   }
 }
 
-// One element of one bucket of one rank is not finite. The result is as if that rank had no data in
-// that step, with and without clipping, even if its worker does not notice. One bit of one replica
-// differs: the rank is named at the next comparison, and no step after it has an outcome. With two
-// ranks nobody can tell which one is wrong.
+// One bit of one replica differs. The next comparison names its rank, and no later step has an
+// outcome. With two ranks, nobody can tell which of them is wrong, so both are named.
 BOOST_AUTO_TEST_CASE(a_replica_that_differs_is_named) {
   for (const auto& way : ways())
     for (const std::size_t ranks : {2, 3, 5})
       for (const std::uint32_t every : {1U, 3U})
         BOOST_TEST_CONTEXT(ranks << " ranks, every " << every << " steps") {
           if (way->job.ring().shard_optimizer() && every > 1)
-            continue; // The ranks exchange all weights in each step.
+            continue; // with a divided state, the ranks exchange all weights in each step
           auto changed = way->job;
           changed.mutable_ring()->set_verify_every_steps(every);
           const auto job = make_job_context(changed, way->data);
@@ -413,6 +412,8 @@ BOOST_AUTO_TEST_CASE(replicas_that_are_never_compared) {
   BOOST_TEST(!x.difference());
 }
 
+// One element of one bucket of one rank is not finite. The result is as if this rank had no data in
+// this step, with and without clipping, even if its worker does not notice the element.
 BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
   std::uint64_t salt = 0;
   for (const auto& job : ways()) {
@@ -472,7 +473,8 @@ BOOST_AUTO_TEST_CASE(several_ranks_and_all_ranks) {
   }
 }
 
-// Finite gradients with an infinite sum: no rank is at fault, and the weights stay.
+// All gradients are finite, but their sum is infinite. No rank is at fault, and the weights do not
+// change.
 BOOST_AUTO_TEST_CASE(a_sum_that_is_not_finite) {
   for (const auto& job : ways()) {
     ring x{job, 3, 1, true};

@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(the_result_is_the_sum_at_all_ranks) {
 
 BOOST_AUTO_TEST_CASE(what_one_rank_sends_another_one_receives) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {
-    // By (step, from, to, segment, chunk): +1 if it is sent, -1 if it is received.
+    // Balance by (step, from, to, segment, chunk): +1 for each send, and -1 for each receive.
     std::map<std::tuple<std::uint32_t, std::size_t, std::size_t, std::uint32_t, std::uint32_t>, int>
       open;
     std::size_t strange = 0;
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(what_one_rank_sends_another_one_receives) {
   });
 }
 
-// The formulas in the header.
+// The numbers follow the formulas in the header file.
 BOOST_AUTO_TEST_CASE(steps_and_elements) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {
     const bool ring = how == troupe::all_reduce_schedule::ring;

@@ -14,7 +14,7 @@ BOOST_AUTO_TEST_CASE(time_is_counted_by_what_it_was_spent_on) {
   BOOST_TEST(board.status(t).doing() == status::DOING_UNSET);
   board.enter(status::WAITING_FOR_LEASE, t);
   board.enter(status::COMPUTING, t + 2s);
-  board.enter(status::COMPUTING, t + 3s); // The same activity again.
+  board.enter(status::COMPUTING, t + 3s); // the same activity is reported again
   board.enter(status::WAITING_FOR_UPDATE, t + 7s);
   board.enter(status::COMPUTING, t + 8s);
   BOOST_TEST(board.seconds_in(status::WAITING_FOR_LEASE, t + 10s) == 2);
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(exchanges_hidden_by_computing) {
   BOOST_TEST(hidden(1s) == 0);
   board.enter(status::COMPUTING, t + 1s);
   BOOST_TEST(hidden(3s) == 2);
-  board.exchange(true, t + 2s); // Still.
+  board.exchange(true, t + 2s); // the exchange still goes on
   board.exchange(false, t + 4s);
   BOOST_TEST(hidden(9s) == 3);
   board.exchange(true, t + 5s);

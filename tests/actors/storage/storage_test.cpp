@@ -42,8 +42,9 @@ std::string system_error_of(Body&& body) {
   return "(no error)";
 }
 
-/// While an object exists, files cannot grow beyond this number of bytes, as on a full disk (EFBIG
-/// instead of ENOSPC). This also works for root, for whom no directory is read-only.
+/// As long as such an object exists, files cannot grow beyond this number of bytes, like on a full
+/// disk (but with EFBIG instead of ENOSPC). This also works for root, who could write to a
+/// read-only directory.
 class small_disk {
 public:
   explicit small_disk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(files_are_replaced_as_a_whole) {
   disk.replace(file, {});
   BOOST_TEST(contents_of(file).empty());
   BOOST_TEST(files_in(directory / "a/b") == 1u, "nothing but the file");
-  // What an interrupted process leaves is removed later.
+  // The file of an interrupted process is removed later.
   std::ofstream{directory / "a/b/.tmp-weights-1-0"} << "half";
   disk.tidy(directory / "a/b");
   BOOST_TEST(files_in(directory / "a/b") == 1u);
@@ -90,7 +91,8 @@ BOOST_AUTO_TEST_CASE(a_reader_never_sees_a_part) {
   disk_storage disk;
   const auto file = directory / "weights";
   disk.replace(file, bytes_of("old"));
-  // A reader that opened the old file keeps it, because the file is replaced and not overwritten.
+  // A file is replaced and not overwritten. So a reader that has opened the old file can still read
+  // it.
   std::ifstream reader{file};
   disk.replace(file, bytes_of("new contents"));
   std::string seen;

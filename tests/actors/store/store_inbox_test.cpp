@@ -23,7 +23,7 @@ struct config : caf::actor_system_config {
   config() { configure(*this); }
 };
 
-/// Answers a request of an inbox, as a server would.
+/// Answers a request of an inbox, like a server.
 void answer(const inbox_owner& inbox, std::uint64_t number, std::uint64_t version) {
   proto::StoreAnswer content;
   content.set_version(version);

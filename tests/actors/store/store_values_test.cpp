@@ -38,7 +38,7 @@ BOOST_AUTO_TEST_CASE(an_update_of_some_ranges_leaves_others_and_their_state) {
   push(x, {{0, 3}}, {1, 1, 1});
   push(x, {{1, 2}}, {1});
   push(x, {{0, 3}}, {0, 0, 0});
-  // Velocities 1, 0.5 of element 0; 1, 1.5, 0.75 of element 1.
+  // The velocities of element 0 are 1 and 0.5. Those of element 1 are 1, 1.5 and 0.75.
   BOOST_TEST(all_of(x) == (std::vector<float>{-1.5F, -3.25F, -1.5F}),
              boost::test_tools::per_element());
 }
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(steps_of_adam) {
   BOOST_TEST(all_of(x)[1] == 0.1F, boost::test_tools::tolerance(1e-5F));
 }
 
-// Readers hold pulled values. These values do not change, and no update is lost.
+// Readers hold pulled values. These values never change, and no update is lost.
 BOOST_AUTO_TEST_CASE(pulled_values_do_not_change) {
   store_values x{{0, 4}, {}};
   const std::vector<range> everything{{0, 4}};
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(pulled_values_do_not_change) {
   BOOST_TEST((x.pull(everything).data() != memory));
 }
 
-// Without readers, an update needs no other memory.
+// If no reader holds values, an update needs no extra memory.
 BOOST_AUTO_TEST_CASE(updates_in_place) {
   store_values x{{0, 4}, {}};
   const std::vector<range> everything{{0, 4}};

@@ -39,7 +39,7 @@ BOOST_AUTO_TEST_CASE(fails) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// Two entries of CTest: the case that may skip has its own entry.
+// CTest has two entries for this suite, because the case that may be skipped has its own entry.
 BOOST_AUTO_TEST_SUITE(mixed)
 
 BOOST_AUTO_TEST_CASE(passes) {
@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(leaves_memory)
 
-// Memory of another process, which it has opened for reading.
+// Opens the memory of another process for reading and maps it.
 BOOST_AUTO_TEST_CASE(forgets_to_unmap) {
   const int file = ::memfd_create("test", MFD_CLOEXEC);
   BOOST_TEST(::ftruncate(file, 4096) == 0);
@@ -82,7 +82,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(leaves_nothing)
 
-// The thread may still be ending when the case is over. The pool of buffers keeps its memory.
+// When the case is over, the thread may still be ending. The pool of buffers keeps its memory. Both
+// are allowed.
 BOOST_AUTO_TEST_CASE(cleans_up) {
   std::thread{[] { ::usleep(50'000); }}.detach();
   ::close(::dup(1));

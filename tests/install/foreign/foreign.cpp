@@ -1,5 +1,5 @@
-// A program of another project, with its own actor system and message types, that also trains a
-// model.
+// A program of another project that also trains a model. It has its own actor system and message
+// types.
 
 #include <troupe/actors/cluster/training.hpp>
 #include <troupe/actors/model/job_file.hpp>

@@ -34,7 +34,7 @@ Narrow of_bits(std::uint32_t bits) {
   return Narrow{static_cast<std::uint16_t>(bits)};
 }
 
-/// The number that the bits stand for, by its definition.
+/// The number that these bits represent, by the definition of the type.
 template <class Narrow>
 double number_of(std::uint32_t bits) {
   constexpr bool brain = std::is_same_v<Narrow, bfloat16>;
@@ -67,7 +67,8 @@ void check_all_patterns() {
   }
 }
 
-/// Between two neighbours: the middle goes to the even one, all else to the nearer one.
+/// Checks numbers between two neighbours. The middle is rounded to the even neighbour, and other
+/// numbers to the nearer one.
 template <class Narrow>
 void check_ties() {
   const std::uint32_t infinite = type_of<Narrow> == dtype::bfloat16 ? 0x7f80 : 0x7c00;
@@ -75,7 +76,7 @@ void check_ties() {
     const double low = number_of<Narrow>(bits);
     const double high = bits + 1 < infinite
       ? number_of<Narrow>(bits + 1)
-      : 2 * low - number_of<Narrow>(bits - 1); // the next one, if there were no infinity
+      : 2 * low - number_of<Narrow>(bits - 1); // the next number if there were no infinity
     const auto middle = static_cast<float>((low + high) / 2);
     if (type_of<Narrow> == dtype::float16 || bits + 1 < infinite)
       BOOST_REQUIRE_EQUAL(static_cast<double>(middle), (low + high) / 2);
@@ -89,7 +90,7 @@ void check_ties() {
   }
 }
 
-/// Floats of all exponents.
+/// Floats with all exponents.
 std::vector<float> all_kinds() {
   std::vector<float> result;
   for (std::uint32_t high = 0; high < patterns; ++high)
@@ -159,12 +160,12 @@ BOOST_AUTO_TEST_CASE(known_numbers) {
   BOOST_TEST(rounded_to<bfloat16>(1.0F).bits == 0x3f80);
   BOOST_TEST(rounded_to<bfloat16>(3.4e38F).bits == 0x7f80);
   BOOST_TEST(rounded_to<bfloat16>(-0.0F).bits == 0x8000);
-  // A NaN whose payload is in the lower half does not become an infinity.
+  // A NaN with a payload only in its lower half must not become an infinity.
   BOOST_TEST(rounded_to<bfloat16>(std::bit_cast<float>(0x7f800001U)).bits == 0x7fc0);
   BOOST_TEST(rounded_to<float16>(std::bit_cast<float>(0xff800001U)).bits == 0xfe00);
 }
 
-// Also if denormal numbers of float32 are zero.
+// The bits are the same even if the processor treats denormal float32 numbers as zero.
 BOOST_AUTO_TEST_CASE(loops_have_the_bits_of_single_conversions) {
   check_loops<bfloat16>();
   check_loops<float16>();

@@ -1,4 +1,4 @@
-// executor::find_not_finite.
+// Tests executor::find_not_finite, which finds the first value that is not finite.
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -22,7 +22,7 @@ namespace {
 
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-/// The mean of log(x w^T), which is not finite if a product is negative.
+/// A model whose loss is the mean of log(x w^T). The loss is not finite if a product is negative.
 struct model {
   graph g;
   expression x = g.placeholder("x", {shape::batch, 3});
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(entries_of_sparse_feeds) {
     const std::vector<feed<float>> feeds{
       sparse_rows<float>{starts.data(), columns.data(), values.data()}};
     arguments.feeds = feeds;
-    // The first and the last element are not in any row of the batch.
+    // No row of the batch contains the first and the last element, so they do not count.
     BOOST_TEST(runner.find_not_finite(arguments) == (bad == 1 || bad == 2 ? "x" : ""));
   }
 }
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(then_the_first_result) {
   BOOST_TEST(x.search() == "result " + x.product.name());
   x.weights[3] = 1;
   x.features[0] = -1e3F;
-  // The logarithm and its sum may be a single instruction.
+  // The logarithm and its sum may be fused into one instruction.
   const auto first = x.search();
   BOOST_TEST((first == "result " + x.loss.name() || first.starts_with("result log")), first);
 }

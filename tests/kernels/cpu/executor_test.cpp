@@ -19,7 +19,7 @@ using namespace troupe::test;
 namespace {
 
 #ifdef TROUPE_OPENBLAS
-constexpr bool may_allocate = true; // OpenBLAS allocates its own work space.
+constexpr bool may_allocate = true; // OpenBLAS allocates work space
 #else
 constexpr bool may_allocate = false;
 #endif
@@ -77,7 +77,8 @@ struct classifier {
   }
 };
 
-/// Runs and updates a classifier features-hidden-100, once for each number of rows.
+/// Runs and updates a classifier with layers of features, hidden and 100 units, once for each
+/// number of rows.
 void check_run_allocates_nothing(std::size_t features, std::size_t hidden,
                                  const std::vector<std::size_t>& batches) {
   const auto max_rows = std::ranges::max(batches);
@@ -173,13 +174,13 @@ BOOST_AUTO_TEST_CASE(gradients_of_parts_of_a_batch_add_up) {
     for (std::size_t i = 0; i < total.size(); ++i)
       total[i] += c.gradient[i];
   }
-  // The part with a single row is summed in a different order. The difference is 4.6e-5 with seed
-  // 3, and below the bound with seeds 1 to 30.
+  // The part with a single row is added up in a different order. The difference is 4.6e-5 with seed
+  // 3. With seeds 1 to 30, it is below the bound.
   check_close(std::span<const float>(total), whole, 2e-4, 2e-4, "sum of three parts");
   check_close(std::vector{sum_of_losses}, std::vector{loss}, 1e-6, 0, "loss");
 }
 
-// Sizes for every path of the matrix product, including some for which packing whole operands would
+// The sizes cover every path of the matrix product. For some of them, packing whole operands would
 // take megabytes.
 BOOST_AUTO_TEST_CASE(a_run_allocates_nothing) {
   const auto probe = allocations();
@@ -190,7 +191,7 @@ BOOST_AUTO_TEST_CASE(a_run_allocates_nothing) {
   check_run_allocates_nothing(4096, 1024, {256, 1});
 }
 
-// Weights arrive tensor by tensor, in this order or in reverse.
+// The weights arrive tensor by tensor, in the order of the layers or in reverse.
 BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
   classifier c;
   const auto p = c.make_plan();
@@ -225,7 +226,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
     BOOST_TEST(c.gradient == gradient);
     BOOST_TEST(buckets.size() == p->buckets().size());
     BOOST_TEST(std::ranges::is_sorted(buckets));
-    // A run starts each layer as soon as the weights of this layer and of all earlier ones are
+    // A run starts a layer as soon as the weights of this layer and of all earlier layers are
     // available.
     BOOST_TEST(std::ranges::is_sorted(reached));
     BOOST_TEST((reached.back() > 0) == forwards);
@@ -268,7 +269,7 @@ BOOST_AUTO_TEST_CASE(weights_of_a_ready_bucket_are_not_read_again) {
     for (std::size_t e = 0; e < entries.size(); ++e)
       if (part.contains(entries[e].elements()))
         std::ranges::fill(c.weights[e], std::numeric_limits<float>::quiet_NaN());
-    // The gradient is final, and the caller may overwrite its memory.
+    // This part of the gradient is final, so the caller may overwrite its memory.
     for (std::size_t i = part.begin; i < part.end; ++i) {
       handed_over[i] = c.gradient[i];
       c.gradient[i] = std::numeric_limits<float>::quiet_NaN();

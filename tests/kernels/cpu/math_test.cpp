@@ -20,8 +20,8 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
-/// The largest relative error of f compared with `reference` over [low, high], in units of the last
-/// place of float.
+/// The largest relative error of f over [low, high], compared with `reference`. The unit is the
+/// last place of a float.
 template <class F, class R>
 double worst_error(float low, float high, F f, R reference) {
   double worst = 0;
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_of_broken_rows) {
     cpu::softmax_cross_entropy<float>(5, 3, z.data(), good.data(), {}, 1, gradient.data(), true);
   BOOST_TEST(std::isnan(result.loss));
   BOOST_TEST(result.correct
-             == 3U); // the row with NaN is wrong; among equal logits, the first one counts
+             == 3U); // the row with NaN is wrong; if logits are equal, the first one counts
   BOOST_TEST(std::isfinite(gradient[0]));
   BOOST_TEST(std::isnan(gradient[3]));
   for (std::int32_t bad : {-1, 3, std::numeric_limits<std::int32_t>::min()}) {

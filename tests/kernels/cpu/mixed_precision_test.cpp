@@ -26,7 +26,7 @@ namespace {
 
 constexpr dtype both[] = {dtype::bfloat16, dtype::float16};
 
-/// Half the distance of 1 and the next number.
+/// Half of the distance between 1 and the next number of this type.
 double rounding_of(dtype type) {
   return type == dtype::bfloat16 ? 0x1p-8 : type == dtype::float16 ? 0x1p-11 : 0x1p-24;
 }
@@ -43,7 +43,7 @@ struct how_to_run {
   float scale = 0; ///< 0: without plan_options::scale_loss
 };
 
-/// A graph with random leaves, which runs in any precision.
+/// A graph with random leaves. It can run in any precision.
 struct trial {
   trial() = default;
   trial(const trial&) = delete; // expressions point to the graph
@@ -112,7 +112,7 @@ double norm(const std::vector<double>& x) {
   return std::sqrt(result);
 }
 
-/// The distance, relative to the expected vector.
+/// The length of the difference, relative to the length of the expected vector.
 double distance(const std::vector<float>& actual, const std::vector<double>& expected) {
   std::vector<double> difference;
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -135,7 +135,7 @@ expression rows(graph& g) {
   return g.placeholder("x", {shape::batch, 12});
 }
 
-/// Something that computes in 16 bits in front of an operation.
+/// A layer that computes in 16 bits. The tested operation follows it.
 expression narrow_rows(graph& g) {
   return dense(rows(g), g.variable("w", {12, 12}));
 }
@@ -226,9 +226,9 @@ void build_classifier(trial& result) {
 
 BOOST_AUTO_TEST_SUITE(mixed_precision)
 
-// Compares results in 16 bits with plain loops in double, and with the executor in double. A value
-// is rounded to 16 bits a few times on its way, and sums average out earlier rounding errors. So a
-// few roundings are a sufficient tolerance for values, and a few more for gradients.
+// Results in 16 bits are compared with plain loops in double, and with the executor in double. A
+// value is rounded to 16 bits a few times, and sums average out earlier rounding errors. So the
+// tolerance is a few roundings for values, and a few more for gradients.
 BOOST_AUTO_TEST_CASE(operations_against_a_reference_in_double) {
   for (const auto& x : operation_cases())
     for (const auto type : both) {
@@ -239,18 +239,19 @@ BOOST_AUTO_TEST_CASE(operations_against_a_reference_in_double) {
       const auto what = x.name + " in " + std::string(to_string(type));
       const auto exact = execute<double>(t.g, values, t.loss, {t.y}, true);
       const auto mixed = t.run(values, {.type = type});
-      if (x.name != "dropout") // whose mask depends on the seed of the run
+      if (x.name != "dropout") // the mask of dropout depends on the seed of the run
         BOOST_TEST(distance(mixed.fetched, reference_value(t.g, t.y.id(), values))
                      <= 4 * rounding_of(type),
                    what);
       BOOST_TEST(distance(mixed.fetched, exact.fetches[0]) <= 4 * rounding_of(type), what);
-      // It did compute in 16 bits.
+      // The results differ, so the plan really computed in 16 bits.
       BOOST_TEST(distance(mixed.fetched, exact.fetches[0]) >= rounding_of(type) / 100, what);
       BOOST_TEST(distance(mixed.gradient, exact.gradient) <= 16 * rounding_of(type), what);
     }
 }
 
-// Small whole numbers: sums are exact in float32, and each result is rounded once.
+// The operands are small whole numbers, so sums are exact in float32, and each result is rounded
+// once.
 BOOST_AUTO_TEST_CASE(each_step_rounds_its_result_once) {
   for (const auto type : both) {
     trial t;
@@ -309,14 +310,14 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_no_bits) {
   const auto three = t.run(values, {.type = dtype::bfloat16, .threads = 3});
   BOOST_TEST(same_bits(one.gradient, three.gradient));
   BOOST_TEST(one.loss == three.loss);
-  // No samples, no gradient.
+  // Without samples, the gradient is 0.
   const auto nothing = t.run(random_leaves(t.g, 0, 5), {.type = dtype::bfloat16});
   BOOST_TEST(std::ranges::all_of(nothing.gradient, [](float x) { return x == 0; }));
 }
 
 namespace {
 
-/// The gradients behind the last layer are about 1e-8: less than float16 can represent.
+/// The gradients before the last layer are about 1e-8, which is less than float16 can represent.
 void build_tiny_gradients(trial& t) {
   const auto x = t.g.placeholder("x", {shape::batch, 16});
   const auto h = dense(x, t.g.variable("one", {16, 16}));
@@ -338,7 +339,7 @@ BOOST_AUTO_TEST_CASE(a_scale_rescues_gradients_from_underflow) {
   for (auto& x : scaled.gradient)
     x /= 65536;
   BOOST_TEST(distance(scaled.gradient, wide) <= 0.01);
-  // bfloat16 has the range of float32, and needs no scale.
+  // bfloat16 has the range of float32, so it needs no scale.
   BOOST_TEST(distance(t.run(values, {.type = dtype::bfloat16}).gradient, wide) <= 0.03);
 }
 

@@ -47,9 +47,9 @@ BOOST_AUTO_TEST_CASE(rows_of_traits_have_names_of_their_own) {
   std::set<std::string_view> names;
   for (const auto op : all_operations()) {
     BOOST_TEST((traits_of(op).op == op), to_string(op));
-    // Even operations without a derivative have a rule, which says so. With
-    // UndefinedBehaviorSanitizer, g++ compares functions with null only at run time, so this cannot
-    // be a static_assert.
+    // Operations without a derivative also have a gradient rule, which reports this. This cannot be
+    // a static_assert: with UndefinedBehaviorSanitizer, g++ compares functions with null only at
+    // run time.
     BOOST_TEST((traits_of(op).gradient != nullptr), to_string(op));
     BOOST_TEST(names.insert(to_string(op)).second, to_string(op));
   }
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(element_wise_operations_have_a_loop) {
   }
 }
 
-// A device that fuses nothing needs more steps but gets the same bits.
+// A device that fuses no operations needs more steps. The bits are the same.
 BOOST_AUTO_TEST_CASE(fusing_changes_no_results) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2, 6, 6});
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(fusing_changes_no_results) {
   const auto fused = std::make_shared<const plan>(g, options);
   options.fusion = nullptr;
   const auto plain = std::make_shared<const plan>(g, options);
-  // Four biases, three activations and their derivatives.
+  // The additional instructions are four biases, three activations and three derivatives.
   BOOST_TEST(plain->instructions().size() == fused->instructions().size() + 10);
 
   const auto given = random_leaves(g, 5, 3);

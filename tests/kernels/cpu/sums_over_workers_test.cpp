@@ -1,4 +1,5 @@
-// Plans that several workers run together, each with its own samples (run_arguments::on_sums).
+// Several workers run a plan together, each with its own samples, and exchange sums
+// (run_arguments::on_sums).
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/graph/channel_operations.hpp"
@@ -25,7 +26,8 @@ BOOST_AUTO_TEST_SUITE(sums_over_workers_of_a_plan)
 
 namespace {
 
-/// Two normalizations, one over rows and one over images, with layers before, between and after.
+/// A model with two normalizations, over rows and over images. It has layers before, between and
+/// after them.
 struct model {
   graph g;
   expression loss;
@@ -67,7 +69,7 @@ struct worker {
       weights.emplace_back(each.begin(), each.end());
   }
 
-  /// Runs as far as possible. The requested sums are in `asked`.
+  /// Continues the run until it needs sums or ends. `asked` then contains this worker's sums.
   bool advance(bool together) {
     std::vector<const T*> pointers;
     for (const auto& x : weights)
@@ -125,7 +127,7 @@ workers<T> make_workers(const model& m, const leaves& values,
   return result;
 }
 
-/// Runs the workers together. Returns how often they stopped for sums.
+/// Runs the workers together. Returns how often they stopped to exchange sums.
 template <class T>
 std::size_t run_together(workers<T>& all) {
   std::size_t rows = 0;
@@ -139,7 +141,7 @@ std::size_t run_together(workers<T>& all) {
     }
     std::vector<double> totals(all.front()->asked.size());
     for (const auto& x : all) {
-      BOOST_REQUIRE(!x->advance(true)); // It requests the sums once, and then waits.
+      BOOST_REQUIRE(!x->advance(true)); // a worker asks for the sums once, and then waits
       std::ranges::transform(totals, x->asked, totals.begin(), std::plus{});
     }
     for (const auto& x : all)
@@ -179,7 +181,8 @@ BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   }
 }
 
-// The mean is much larger than the deviation: squares of float32 would cancel.
+// The mean is much larger than the deviation. With squares in float32, the digits of the variance
+// would be lost.
 BOOST_AUTO_TEST_CASE(a_large_mean) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});
@@ -251,7 +254,7 @@ BOOST_AUTO_TEST_CASE(runs_that_follow_each_other) {
 BOOST_AUTO_TEST_CASE(a_search_uses_the_sums_of_the_last_run) {
   const model m{true};
   auto values = random_leaves(m.g, 8);
-  values.feeds[0][30] = std::numeric_limits<double>::infinity(); // of the second worker
+  values.feeds[0][30] = std::numeric_limits<double>::infinity(); // a feed of the second worker
   auto all = make_workers<float>(m, values, {5, 3});
   run_together(all);
   BOOST_TEST(all[1]->search() == "x");

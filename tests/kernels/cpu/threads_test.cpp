@@ -24,7 +24,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Loss and gradient of a model, computed with a number of threads.
+/// Loss and gradient of a model that were computed with some number of threads.
 struct outcome {
   double loss = 0;
   std::vector<float> gradient;
@@ -33,8 +33,8 @@ struct outcome {
   bool operator==(const outcome&) const = default;
 };
 
-/// True if both have the same bits. Those of OpenBLAS's products depend on how a product is
-/// divided: then they only have to be close.
+/// True if both have the same bits. With OpenBLAS, the bits depend on how a product is divided
+/// among threads, so the values only have to be close.
 bool same(const outcome& x, const outcome& y) {
 #ifdef TROUPE_OPENBLAS
   float largest = 0;
@@ -48,11 +48,11 @@ bool same(const outcome& x, const outcome& y) {
 #endif
 }
 
-/// A model of images or of sequences of ids: a function from one of them to logits.
+/// Builds a model of images or of sequences of ids. Returns its logits.
 using model = std::function<expression(expression images, expression ids)>;
 
 struct trained {
-  /// Enough rows to divide most instructions.
+  /// There are enough rows to divide most instructions among threads.
   static constexpr std::size_t rows = 96;
   static constexpr std::int64_t classes = 10;
 
@@ -69,7 +69,7 @@ struct trained {
     targets.assign(random.feeds[2].begin(), random.feeds[2].end());
   }
 
-  /// Cuts a weight between random rows. Each part has its own memory.
+  /// Cuts a weight between random rows. Each part gets its own memory.
   void cut(std::size_t weight, random_stream& random) {
     const auto& entry = g.parameters().entries()[weight];
     const auto width = static_cast<std::size_t>(entry.shape.last());
@@ -135,8 +135,8 @@ void check_threads(const model& build) {
   }
 }
 
-/// Checks that the bits are the same if all weights that may be cut are in parts, and that these
-/// weights have these names.
+/// Cuts all weights that may be cut into parts, and checks that the bits stay the same. These
+/// weights must have these names.
 void check_cuts(const model& build, const std::vector<std::string>& names) {
   trained x(build);
   const auto expected = x.run(1);
@@ -167,8 +167,8 @@ BOOST_AUTO_TEST_CASE(rows_of_weights_in_several_places) {
       return dense_layer(dense_layer(h, "dense_2", 3, activation::tanh), "dense_3", 10);
     },
     {"dense_1.weight", "dense_2.weight", "dense_3.weight"});
-  // A layer with one unit adds up in another order. Recurrent weights are packed for all time
-  // steps.
+  // `narrow` has one unit, and such a layer adds up in another order. The weights between time
+  // steps are not cut, because they are packed once for all time steps.
   check_cuts(
     [](expression, expression ids) {
       auto& g = ids.owner();
@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(each_does_its_part_once) {
     thread_team team(size);
     BOOST_TEST(team.size() == size);
     std::array<std::atomic<int>, 5> calls{};
-    // Plain memory: after run, the owner must see what the threads wrote.
+    // The memory is not atomic. After `run`, the owner must see what the threads wrote.
     std::array<int, 5> sums{};
     const int runs = static_cast<int>(tries(2000));
     for (int i = 0; i < runs; ++i)
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(attention) {
   });
 }
 
-// Many heads, several blocks of queries, and keys of another tensor.
+// Attention has many heads and several blocks of queries. Its keys come from another tensor.
 BOOST_AUTO_TEST_CASE(attention_of_many_heads) {
   check_threads([](expression images, expression) {
     const auto x = reshape(images, {batch, 50, 36});

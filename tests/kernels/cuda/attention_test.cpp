@@ -23,13 +23,14 @@ using namespace troupe::test;
 
 namespace {
 
-/// Shares are exponentials of scores, so their relative error is the absolute error of a score: a
-/// few units of 2^-24 for each product that is added.
+/// The relative error of a share. A share is the exponential of a score, so this is the absolute
+/// error of the score: a few units of 2^-24 for each product that is added.
 double share_tolerance(const attention_layout& size) {
   return std::max(2e-6, 6e-8 * static_cast<double>(size.width));
 }
 
-/// (batch, time, 3 heads * width): queries, keys and values of self-attention in one tensor.
+/// The layout (batch, time, 3 heads * width): one tensor contains queries, keys and values of
+/// self-attention.
 attention_layout packed_layout(std::size_t heads, std::size_t time, std::size_t width,
                                bool causal) {
   attention_layout result;
@@ -50,7 +51,7 @@ attention_layout packed_layout(std::size_t heads, std::size_t time, std::size_t 
   return result;
 }
 
-/// Tensors (batch, heads, time, width).
+/// The layout (batch, heads, time, width), with a tensor for each operand.
 attention_layout head_layout(std::size_t heads, std::size_t queries, std::size_t keys,
                              std::size_t width) {
   attention_layout result;
@@ -65,7 +66,7 @@ attention_layout head_layout(std::size_t heads, std::size_t queries, std::size_t
   return result;
 }
 
-/// The arrays of a layout, and their results in double.
+/// The operands of attention in some layout, and the expected results in double.
 struct attention_trial {
   attention_layout size;
   std::vector<float> q, k, v, dy;
@@ -104,7 +105,7 @@ struct attention_trial {
                               {dq.data(), dk.data(), dv.data()}, scratch);
     });
   }
-  /// All gradients of a packed layout: each one has its own columns of one tensor.
+  /// All gradients of a packed layout. Each gradient has its own columns of one tensor.
   std::vector<double> packed_gradients() const {
     std::vector<double> result(dq.size());
     for (std::size_t i = 0; i < result.size(); ++i)
@@ -126,7 +127,7 @@ private:
   }
 };
 
-/// The results of a GPU, as float32. In a packed layout, dq has all gradients.
+/// The results of a GPU as float32. In a packed layout, dq contains all three gradients.
 struct gpu_results {
   std::vector<float> y, statistics, dq, dk, dv;
 };
@@ -189,7 +190,8 @@ gpu_results run_on_gpu(const attention_trial& x, dtype type, bool packed) {
           packed ? dq.values() : dv.values()};
 }
 
-/// Tensor cores read operands of 16 bits, among them shares and the gradients of scores.
+/// Tensor cores read operands of 16 bits. These operands include shares and the gradients of
+/// scores, which are rounded.
 double rounding_of(dtype type) {
   return type == dtype::float32 ? 0 : type == dtype::bfloat16 ? 1.0 / 512 : 1.0 / 4096;
 }
@@ -202,14 +204,14 @@ void check_layout(const attention_layout& layout, bool packed, dtype type = dtyp
     x.compute();
   }
   const auto tolerance = share_tolerance(layout);
-  // A result is rounded once more.
+  // A result in 16 bits is rounded once more.
   const auto relative = tolerance + 2 * rounding_of(type);
   std::vector<float> first[2];
   in_all_orders([&] {
     const auto found = run_on_gpu(x, type, packed);
     check_close(found.y, x.y, relative, 5 * tolerance + 2 * rounding_of(type), "result");
     check_close(found.statistics, x.statistics, tolerance, 5 * tolerance, "statistics");
-    // The gradient reads the result that was rounded.
+    // The gradient reads the rounded result of the forward pass.
     if (is_narrow(type)) {
       x.y = as_doubles(found.y);
       x.compute_gradients();
@@ -255,7 +257,8 @@ BOOST_AUTO_TEST_CASE(other_numbers_of_keys) {
     check_layout(head_layout(2, queries, keys, 4), false);
 }
 
-// A kernel for each width; heads that do not fill it, and the widest one.
+// Each width has its own kernel. Some heads are narrower than their kernel, and one has the largest
+// width.
 BOOST_AUTO_TEST_CASE(widths_of_heads) {
   for (const std::size_t width : {1, 31, 32, 33, 64, 65, 128})
     BOOST_TEST_CONTEXT(width << " columns")
@@ -267,7 +270,7 @@ BOOST_AUTO_TEST_CASE(widths_of_heads) {
                     std::invalid_argument);
 }
 
-// With tensor cores, tiles have 128 rows, 16 for each warp, and steps have 64.
+// With tensor cores, tiles have 128 rows (16 for each warp), and a step has 64 keys.
 BOOST_AUTO_TEST_CASE(lengths_around_tiles_of_16_bits) {
   for (const std::size_t time : {1, 16, 17, 64, 65, 128, 129, 200})
     for (const bool causal : {false, true})
@@ -275,7 +278,7 @@ BOOST_AUTO_TEST_CASE(lengths_around_tiles_of_16_bits) {
   check_layout(packed_layout(time > 17 ? 1 : 2, time, 6, causal), true, dtype::bfloat16);
 }
 
-// Rows of widths that are multiples of 8 are loaded 8 elements at a time.
+// If the width is a multiple of 8, rows are loaded 8 elements at a time.
 BOOST_AUTO_TEST_CASE(other_shapes_of_16_bits) {
   for (const auto type : narrow_types)
     BOOST_TEST_CONTEXT(to_string(type)) {
@@ -287,7 +290,7 @@ BOOST_AUTO_TEST_CASE(other_shapes_of_16_bits) {
     }
 }
 
-// Operands of different types are computed in float32.
+// If operands have different types, they are computed in float32.
 BOOST_AUTO_TEST_CASE(operands_of_two_types) {
   const attention_trial x(head_layout(1, 40, 35, 3), false);
   const device_elements q(dtype::bfloat16, x.q);

@@ -10,17 +10,17 @@
 
 namespace troupe::test {
 
-/// What was copied between devices and the host.
+/// Counts of copies between devices and the host.
 struct traffic {
-  /// Bytes to the devices, and from there.
+  /// Bytes to the devices (in), and from the devices (out).
   std::size_t in = 0;
   std::size_t out = 0;
-  /// Copies of announced batches, while a device computed others.
+  /// Number of copies of announced batches that run while a device computes another batch.
   std::size_t uploads = 0;
 };
 
-/// Adds its copies to a count that it shares with other devices: uploads when it ends, bytes at
-/// once.
+/// Adds its copies to counts that it shares with other devices. Bytes are added at once, and
+/// uploads when the device is destroyed.
 class counting_device final : public simulated_device {
 public:
   counting_device(std::optional<std::uint64_t> order, std::shared_ptr<traffic> all)

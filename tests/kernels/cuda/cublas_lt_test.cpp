@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <vector>
 
-// The calls of cublasLt, with a library that computes on the host in its place.
+// The calls of cublasLt. A fake library, which computes on the host, takes its place.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_SUITE(cublas_lt)
 
 namespace {
 
-/// Aligned memory of the host in the place of device memory.
+/// Aligned host memory, which takes the place of device memory.
 struct memory {
   memory(dtype of, const std::vector<double>& values, std::size_t gap = 0)
     : type(of), bytes(values.size() * size_of(of) + gap + 256) {
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {
     BOOST_TEST(l.lt.fuses(what));
     l.lt.multiply({}, what);
   }
-  // The same kind of product, in another place.
+  // This product is of the same kind, but its operands are elsewhere.
   l.lt.multiply({}, other.with(false, true, true, operation::relu));
   check_close(other.c.values(32), other.expected(other.with(false, true, true, operation::relu)),
               1e-6, 1e-5, "product");
@@ -141,11 +141,12 @@ BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {
   unaligned.m = 3;
   unaligned.a = static_cast<const float*>(what.a) + 1;
   BOOST_TEST(l.lt.fuses(unaligned));
-  l.lt.multiply({}, unaligned); // an algorithm for aligned operands would be refused
+  // Operands are not aligned, so an algorithm for aligned operands would be refused.
+  l.lt.multiply({}, unaligned);
   BOOST_TEST(counts.proposals == 4U);
 }
 
-// The algorithm that was chosen for float32 is not used.
+// An algorithm that was chosen for float32 is not used for TF32.
 BOOST_AUTO_TEST_CASE(tf32_only_if_asked) {
   library l;
   operands x(4, 8, 3, dtype::float32, dtype::float32);
@@ -159,7 +160,7 @@ BOOST_AUTO_TEST_CASE(tf32_only_if_asked) {
   const auto rounded = x.c.values(32);
   BOOST_TEST((rounded != exact));
   check_close(rounded, x.expected(what), 1.0 / 256, 1.0 / 256, "tf32");
-  // Operands of 16 bits need no rounding.
+  // Operands of 16 bits are not rounded to TF32.
   operands narrow(4, 8, 3, dtype::bfloat16, dtype::float32);
   what = narrow.with(false, false, true, operation::relu);
   what.tf32 = true;

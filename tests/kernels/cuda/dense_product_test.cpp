@@ -22,7 +22,8 @@ BOOST_AUTO_TEST_SUITE(cuda_dense_product)
 
 namespace {
 
-/// Random operands of a product, rounded to their type, with a bias and an operand of the ending.
+/// Random operands of a product, rounded to their type. There is also a bias, and an operand for
+/// the epilogue (the functions that are fused with the product).
 struct layer {
   layer(std::size_t rows, std::size_t columns, std::size_t sum, dtype of)
     : m(rows), n(columns), k(sum), type(of), a(drawn(m * k, "a", of)), b(drawn(k * n, "b", of)),
@@ -62,8 +63,8 @@ cuda::buffer<std::byte> sent(cuda::device& gpu, dtype type, const std::vector<fl
   return result;
 }
 
-/// Computes it on the device, with a result of `result`. The bias begins `gap` elements after an
-/// aligned address.
+/// Computes the layer on the device. The result has the type `result`. The bias begins `gap`
+/// elements after an aligned address.
 std::vector<float> computed(cuda::device& gpu, const layer& x, dtype result, bool with_bias,
                             operation after, std::size_t gap = 0) {
   const auto a = sent(gpu, x.type, x.a);
@@ -123,7 +124,7 @@ std::vector<double> expected(const layer& x, bool with_bias, operation after) {
   return result;
 }
 
-/// Roundings of the result, and of the bias to 16 bits in an epilogue.
+/// The tolerance for the rounding of the result, and of the bias to 16 bits in an epilogue.
 double tolerance(dtype result) {
   return result == dtype::bfloat16 ? 1.0 / 128 : result == dtype::float16 ? 1.0 / 1024 : 1e-5;
 }
@@ -151,7 +152,8 @@ BOOST_AUTO_TEST_CASE(results_with_and_without_epilogues) {
   });
 }
 
-// What is fused takes one launch, and a conversion of the bias if the result has 16 bits.
+// A fused product takes one launch. If the result has 16 bits, the conversion of the bias takes
+// another.
 BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
   const auto run = [](dtype type, bool with_bias, operation after, std::size_t gap, bool has) {
     simulated_device gpu;
@@ -168,11 +170,12 @@ BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
   BOOST_TEST((run(wide, false, operation::relu, 0, true) == pair{1, 0}));
   BOOST_TEST((run(narrow, true, operation::relu, 0, true) == pair{1, 1}));
   BOOST_TEST((run(narrow, false, operation::relu, 0, true) == pair{1, 0}));
-  // Not fused: another function, a bias that is not aligned, a device without epilogues.
+  // These are not fused: another function, a bias that is not aligned, a device without epilogues.
   BOOST_TEST((run(wide, true, operation::gelu, 0, true) == pair{0, 1}));
   BOOST_TEST((run(wide, true, operation::relu_gradient, 0, true) == pair{0, 1}));
   BOOST_TEST((run(wide, true, operation::relu, 1, true) == pair{0, 1}));
-  BOOST_TEST((run(narrow, true, operation::relu, 1, true) == pair{1, 1})); // a copy is aligned
+  // The converted bias is an aligned copy.
+  BOOST_TEST((run(narrow, true, operation::relu, 1, true) == pair{1, 1}));
   BOOST_TEST((run(wide, true, operation::relu, 0, false) == pair{0, 1}));
   BOOST_TEST((run(narrow, true, operation::relu, 0, false) == pair{0, 1}));
   BOOST_TEST((run(wide, false, operation::end, 0, true) == pair{0, 0}));
@@ -195,7 +198,7 @@ BOOST_AUTO_TEST_CASE(what_has_no_epilogue) {
   BOOST_CHECK_THROW(gpu.multiply(gpu.main_stream(), x), simulation_error);
 }
 
-// A run that has diverged must not look healthy.
+// Numbers that are not finite must reach the result, so that a diverged run does not look healthy.
 BOOST_AUTO_TEST_CASE(numbers_that_are_not_finite_pass) {
   for (const bool epilogues : {true, false}) {
     simulated_device gpu;

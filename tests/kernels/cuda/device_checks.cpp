@@ -80,7 +80,7 @@ executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, exp
 
 namespace {
 
-/// Writes NaN first, so that a result that is not written is found.
+/// Writes NaN to the result first, so that elements that are not computed are noticed.
 void check_product(cuda::device& gpu, cuda::product x) {
   const auto a = random_floats(x.batch * x.m * x.k, "a");
   const auto b = random_floats(x.batch * x.k * x.n, "b");
@@ -113,7 +113,7 @@ void check_product(cuda::device& gpu, cuda::product x) {
   gpu.multiply(where, x);
   gpu.copy_out(where, result.data(), dc.data(), dc.bytes());
   gpu.synchronize(where);
-  // 129 roundings of 2^-24, of sums of at most 129 products of a few units.
+  // Sums of at most 129 products of a few units. Each sum has 129 roundings of 2^-24.
   check_close(result, expected, 1e-5, 1e-4, "product " + cuda::to_string(x));
 }
 
@@ -160,11 +160,11 @@ const std::vector<window> windows{
 
 namespace {
 
-// A convolution adds up at most 1,000 products in float: errors grow as the root of their number,
-// times 2^-24, relative to the largest element.
+// A convolution adds up at most 1,000 products in float. Its errors grow like the root of this
+// number, times 2^-24. They are relative to the largest element.
 constexpr double convolution_tolerance = 4e-6;
-// All other operations add up in double, or add only a few products in float, so they round only a
-// few times.
+// All other operations add up in double, or add up only a few products in float. So they round only
+// a few times.
 constexpr double tolerance = 2e-6;
 
 } // namespace
@@ -223,7 +223,8 @@ void check_pooling(cuda::device& gpu) {
 }
 
 void check_batch_normalization(cuda::device& gpu) {
-  for (const std::int64_t pixels : {1, 5, 17}) { // 33 rows of 17 * 17 are more than a block
+  // 33 images of 17 * 17 pixels are more than a block.
+  for (const std::int64_t pixels : {1, 5, 17}) {
     graph g;
     const auto x = g.placeholder("x", {shape::batch, 3, pixels, pixels});
     const auto scaled = multiply_channels(x, g.variable("scale", {3}));
@@ -324,7 +325,7 @@ void build_sequences(model& m) {
   const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
   const auto qkv = dense_layer(x, "qkv", 48);
   const auto part = [&](std::int64_t i) { return slice(qkv, 2, 16 * i, 16 * (i + 1)); };
-  // Large scores or logits would enlarge each rounding.
+  // Large scores or logits would enlarge each rounding error.
   const auto y = causal_attention(scale(part(0), 0.03), part(1), part(2), 2);
   const auto logits = scale(dense_layer(reshape(y, {shape::batch, 320}), "dense", 4), 0.03);
   m.loss = softmax_cross_entropy(logits, labels);
@@ -383,7 +384,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(difference / size);
 }
 
-/// Random leaves of a model; the same for the same batch.
+/// Random leaves of a model. They depend only on the number of the batch.
 struct batch_of {
   batch_of(std::uint64_t batch, std::size_t rows, void (*build)(model&)) {
     build(values);
@@ -406,7 +407,7 @@ void check_mixed(cuda::device& gpu, model& m, std::int64_t classes) {
       m.draw(rows, classes);
       const auto actual = run(m, there);
       const auto expected = run(m, here);
-      // Six roundings; and epilogues round up to four biases (dense_product.hpp).
+      // Results are rounded six times. Epilogues also round up to four biases (dense_product.hpp).
       const double tolerance = 10 * rounding_of(type);
       BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)
                    <= tolerance * std::max(std::fabs(expected.result.loss), 1e-3),
@@ -449,7 +450,7 @@ std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<co
 
 namespace {
 
-/// A device_executor with the functions of other executors.
+/// A device_executor that runs whole steps, with the same functions as other executors.
 struct whole_runs {
   std::unique_ptr<device_executor> on;
 
@@ -470,7 +471,7 @@ void check_workers(const gpu_set& gpus) {
     options.fusion = &gpus.fusion();
     return whole_runs{gpus.make_executor(0, m.plan_for(options, 33), on_cpu)};
   };
-  constexpr std::size_t steps = 4; // the first one is not recorded
+  constexpr std::size_t steps = 4; // the first step is not recorded
   results out[2][steps];
   const auto work = [&](results(&own)[steps]) {
     auto worker = make();
@@ -507,7 +508,7 @@ void check_recordings(cuda::device& gpu) {
       arguments.feeds = feeds;
       arguments.seed = round;
       arguments.gradient = expected;
-      arguments.on_instruction = on_instruction; // so nothing is recorded
+      arguments.on_instruction = on_instruction; // with a callback, nothing is recorded
       const auto same = by_step.run(arguments);
       arguments.on_instruction = {};
       for (const bool copied : {true, false}) {
@@ -544,7 +545,7 @@ void check_training(cuda::device& gpu, model& m, std::int64_t classes) {
     gpu.copy_in(where, device_state.data(), state.data(), device_state.bytes());
     gpu.copy_in(where, there.weights().data(), w.data(), n * sizeof(float));
     for (std::uint64_t step = 1; step <= 5; ++step) {
-      m.draw(33, classes, step); // new feeds; its weights are not used
+      m.draw(33, classes, step); // draws new feeds; its weights are not used
       const auto feeds = m.feeds();
       std::vector<const float*> pointers;
       for (const auto& entry : m.g.parameters().entries())
@@ -577,7 +578,8 @@ void check_training(cuda::device& gpu, model& m, std::int64_t classes) {
     gpu.copy_out(where, result.data(), there.weights().data(), n * sizeof(float));
     gpu.synchronize(where);
     // AdamW divides by the root of a mean of squares. If the gradients of an element nearly cancel,
-    // the step still has the size of the rate, but the relative error of these gradients.
+    // the step still has the size of the learning rate. It then has the relative error of these
+    // gradients, which is large.
     check_close(result, as_doubles(w), 1e-5, kind == optimizer_kind::adamw ? 1e-4 : 1e-6,
                 "weights after five steps");
   }

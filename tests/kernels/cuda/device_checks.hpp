@@ -11,28 +11,31 @@
 
 namespace troupe::test {
 
-// Checks of a device's results. gpu_test runs them on a GPU, cuda_kernels_test on the simulator.
+// Checks of the results of a device. gpu_test runs them on a GPU, and cuda_kernels_test on the
+// simulator.
 
 // -- single operations
 
-/// Products with all combinations of transposed operands, in batches, some without terms.
+/// Products with all combinations of transposed operands. Some are batches of products, and some
+/// are sums of no terms.
 void check_products(cuda::device& gpu);
 
-/// Like execute(), on a device.
+/// Like execute() of numeric.hpp, but on a device.
 executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, expression loss,
                     const std::vector<expression>& fetches, bool gradients,
                     expression correct = {});
 
-/// Compares y with the reference for several numbers of rows, to `tolerance` of the largest
-/// element. Compares the gradient of to_scalar(y) with that of the CPU in double, to ten times the
-/// tolerance.
+/// Compares y with the reference for several numbers of rows. The tolerance is relative to the
+/// largest element. Also compares the gradient of to_scalar(y) with that of the CPU in double, with
+/// ten times the tolerance.
 void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance);
 
-/// Windows with all their options.
+/// Convolution windows with all options.
 extern const std::vector<window> windows;
 
 void check_convolutions(cuda::device& gpu);
-/// More filters, patches and positions than a tile has, in several parts.
+/// Convolutions with more filters, patches and positions than a tile has. They are computed in
+/// several parts.
 void check_large_convolutions(cuda::device& gpu);
 void check_pooling(cuda::device& gpu);
 void check_batch_normalization(cuda::device& gpu);
@@ -44,7 +47,7 @@ void check_recurrence(cuda::device& gpu);
 
 // -- models
 
-/// A model with random leaves, with one plan per device.
+/// A model with random leaves. It has one plan per device.
 struct model {
   model() = default;
   model(const model&) = delete; // expressions point to the graph
@@ -102,9 +105,10 @@ struct model {
 
 /// A classifier 37-29-17-5 that uses most features of dense models.
 void build_classifier(model& m);
-/// Convolutions, batch normalization, both kinds of pooling: (batch, 3, 10, 9) to 4 classes.
+/// Convolutions, batch normalization, and both kinds of pooling, from (batch, 3, 10, 9) to 4
+/// classes.
 void build_network(model& m);
-/// Causal attention: (batch, 20, 16) to 4 classes.
+/// Causal attention, from (batch, 20, 16) to 4 classes.
 void build_sequences(model& m);
 
 struct results {
@@ -136,17 +140,17 @@ results run(const model& m, Executor& executor) {
   return out;
 }
 
-/// Sums are computed in another order, and in double instead of float. The tolerance is a number of
-/// roundings of 2^-24, relative to the largest element of a tensor.
+/// Compares results. A GPU adds up in another order, and in double instead of float. The tolerance
+/// is a number of roundings of 2^-24, relative to the largest element of a tensor.
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
 /// A plan in this precision.
 std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
                                      std::size_t rows);
-/// Both devices round the results of their steps. They fuse different steps, and their sums differ
-/// in the last bits of float32, so single results may be rounded to neighbours. Compared by the
-/// lengths of tensors.
+/// Compares mixed precision on both devices. Both round the results of their steps. They fuse
+/// different steps, and their sums differ in the last bits of float32, so a single result may be
+/// rounded to a neighbour. So tensors are compared by the length of their difference.
 void check_mixed(cuda::device& gpu, model& m, std::int64_t classes);
-/// A step with its own batch, which announces another one (0: none).
+/// A step with its own batch. It announces the batch of another step (0: none).
 struct announcing_step {
   std::uint64_t batch = 0;
   std::uint64_t next = 0;
@@ -162,14 +166,14 @@ std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<co
                                      void (*build)(model&) = build_classifier);
 /// Runs the plan on both devices, with several numbers of rows.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
-/// Recorded runs give the same bits as others: a recording contains no seeds and no pointers of the
-/// host, and each number of rows has its own.
+/// A recorded run gives the same bits as a run without a recording. A recording contains no seeds
+/// and no pointers of the host, and each number of rows has its own recording.
 void check_recordings(cuda::device& gpu);
-/// Two workers share the first GPU at the same time, each on its own thread.
+/// Two workers use the first GPU at the same time, each on its own thread.
 void check_workers(const gpu_set& gpus);
 /// Makes five steps on both devices. Weights, gradients and state stay on the device.
 void check_training(cuda::device& gpu, model& m, std::int64_t classes);
-/// Mean squared error, and two classes.
+/// A model with mean squared error, and a model with two classes.
 void check_regression(cuda::device& gpu);
 
 } // namespace troupe::test

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-// What executors and updaters ask of a device, and how they report its failures.
+// How executors and updaters use a device, and how they report its failures.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(quotients_are_exact) {
         if (x < limit)
           check(quick, x);
     }
-    // Larger numbers take products of 64 bits.
+    // Larger numbers need products of 64 bits.
     const cuda::divider exact{d, limit + 1};
     for (const std::size_t x :
          {std::size_t{0}, limit, limit + 1, limit * 97 + 5, (std::size_t{1} << 63) - 1,
@@ -118,7 +118,7 @@ BOOST_AUTO_TEST_CASE(arguments_that_cublas_refuses) {
   BOOST_TEST(refused([](auto& y) { y.c_lead = 1; }));
   BOOST_TEST(refused([](auto& y) { y.b.lead = y.k = 0; }));
   BOOST_TEST(refused([](auto& y) { y.k = -1; }));
-  x.k = 0; // all of them need a distance of at least 1
+  x.k = 0; // without terms, a distance between rows must still be at least 1
   BOOST_TEST(fault_of([&] { run_gemm(x, cuda::gemm_of(x)); }) == "(no error)");
   BOOST_CHECK_THROW(cuda::gemm_of({.m = std::size_t{1} << 31, .n = 1, .k = 1}),
                     std::invalid_argument);
@@ -137,7 +137,8 @@ BOOST_AUTO_TEST_CASE(tf32_only_if_asked) {
   const auto exact = loss_with({});
   const auto rounded = loss_with({.tf32 = true});
   BOOST_TEST(rounded != exact);
-  BOOST_TEST(std::fabs(rounded - exact) <= 4 * 0x1p-11 * std::fabs(exact)); // four layers
+  // The error of four layers.
+  BOOST_TEST(std::fabs(rounded - exact) <= 4 * 0x1p-11 * std::fabs(exact));
 }
 
 // -- what needs what
@@ -200,7 +201,8 @@ BOOST_AUTO_TEST_CASE(a_thread_that_has_not_entered) {
   BOOST_TEST(fault_of([&] { gpu.release(gpu.allocate(8)); }) == "(no error)");
 }
 
-// Also the destructors: others have entered other devices since.
+// Destructors also enter the device, because other threads and objects have entered other devices
+// since.
 BOOST_AUTO_TEST_CASE(executors_and_updaters_enter_their_device) {
   model m;
   build_classifier(m);
@@ -232,7 +234,7 @@ BOOST_AUTO_TEST_CASE(what_a_recording_does_not_take) {
   simulated_device gpu;
   gpu.begin_recording(gpu.main_stream());
   BOOST_TEST(has(fault_of([&] { gpu.multiply(gpu.main_stream(), {}); }), "prepare_products"));
-  // Products are prepared, and their epilogues are not.
+  // Here, products are prepared, but not their epilogues (functions that are fused with a product).
   gpu.end_recording(gpu.main_stream());
   gpu.prepare_products(false);
   gpu.begin_recording(gpu.main_stream());
@@ -245,7 +247,8 @@ BOOST_AUTO_TEST_CASE(what_a_recording_does_not_take) {
 
 namespace {
 
-/// A call that fails, counted from 1; 0: never. After a failure, calls succeed again.
+/// Makes one call fail. Calls are counted from 1; 0 means that none fails. Later calls succeed
+/// again.
 struct failure {
   std::size_t left = 0;
 
@@ -288,7 +291,7 @@ public:
   failure wait;
 };
 
-/// A classifier on a device that fails.
+/// Runs a classifier on a device that fails.
 struct failing_run {
   explicit failing_run(const gpu_options& how = {}) {
     build_classifier(m);
@@ -314,7 +317,8 @@ BOOST_AUTO_TEST_CASE(a_launch_that_fails_names_its_layer) {
   BOOST_TEST(text.ends_with("(matmul) with 33 rows"), text);
 }
 
-// A recording may load no kernels, so a segment is recorded only after a run of it has succeeded.
+// No kernels may be loaded during a recording. So a segment of a plan is recorded only after a run
+// of this segment has succeeded.
 BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
   failing_run x;
   x.gpu.product.left = 1;
@@ -325,7 +329,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
   BOOST_TEST(x.gpu.recordings() > 1U);
 }
 
-// The host waits once for each part of a step.
+// The host waits once for each part of a step. A failure of a kernel is noticed at the next wait.
 BOOST_AUTO_TEST_CASE(a_failure_noticed_later_names_the_part_of_the_step) {
   for (const std::size_t part : {1, 2, 3}) {
     failing_run x;

@@ -6,7 +6,8 @@
 
 #include <string>
 
-// The CUDA runtime is part of this program. Without a driver, it reports this.
+// This program contains the CUDA runtime. Without a driver, the runtime reports that the driver is
+// missing.
 
 using namespace troupe;
 
@@ -25,7 +26,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_is_not_there_is_a_typed_error) {
   }
 }
 
-// Loads the library if it is installed. Without a driver, it does not start.
+// Loads cuBLAS if it is installed. Without a driver, cuBLAS does not start.
 BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
   try {
     const cuda::cublas products({});
@@ -38,7 +39,7 @@ BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
   }
 }
 
-// 700: an illegal address; 2: out of memory, after which other calls succeed.
+// Error 700 is an illegal address. Error 2 means out of memory, and other calls succeed after it.
 BOOST_AUTO_TEST_CASE(faults_that_last_say_what_to_do) {
   BOOST_TEST(cuda::explain_cuda(700).ends_with("cannot use the GPU any more: restart it"));
   BOOST_TEST(cuda::explain_cuda(2) == "out of memory");

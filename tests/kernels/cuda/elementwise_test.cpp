@@ -19,11 +19,11 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Element-wise functions are those of the CPU, so all results have the same bits as on the CPU.
+// The GPU uses the same element-wise functions as the CPU, so all results have the same bits.
 
 namespace {
 
-/// Includes values that comparisons treat specially.
+/// Random operands, including values that comparisons treat specially.
 std::vector<float> operands(std::size_t n, std::string_view name) {
   auto result = random_floats(n, name);
   const float special[] = {0,  -0.0F, std::numeric_limits<float>::infinity(),
@@ -33,8 +33,8 @@ std::vector<float> operands(std::size_t n, std::string_view name) {
   return result;
 }
 
-/// The same bits, except that any NaN equals any other NaN: the compiler decides which of two NaNs
-/// a sum keeps.
+/// True if all bits are the same. Any NaN equals any other NaN, because the compiler decides which
+/// of two NaNs a sum keeps.
 bool same_numbers(const std::vector<float>& a, const std::vector<float>& b) {
   return std::ranges::equal(a, b, [](float x, float y) {
     return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) || (x != x && y != y);
@@ -70,7 +70,8 @@ BOOST_AUTO_TEST_CASE(every_operation_has_the_bits_of_the_cpu) {
 }
 
 BOOST_AUTO_TEST_CASE(chains_over_all_sizes) {
-  // tanh(x y) + 0.5 max(x, sigmoid(y)), written over x; values 2 and 3 are temporaries.
+  // Computes tanh(x y) + 0.5 max(x, sigmoid(y)) and writes it over x. Values 2 and 3 are
+  // temporaries.
   const element_step program[] = {
     {operation::multiply, 0, 1, 0, 2},   {operation::tanh, 2, 2, 2, 2},
     {operation::sigmoid, 1, 1, 1, 3},    {operation::maximum, 0, 3, 0, 3},
@@ -126,7 +127,8 @@ BOOST_AUTO_TEST_CASE(bias_and_activation) {
         cuda::by_channel({}, channel_operation::add,
                          {n, columns, 1, dx.data(), db.data(), {after, dy.data()}, out.data()});
         BOOST_TEST(same_numbers(out.values(), expected));
-        // Per row: as images of `columns` pixels, one channel per row.
+        // The operand has one value per row. It is read as images of `columns` pixels with one
+        // channel per row.
         const auto per_row = random_floats(rows, "b");
         const device_array<float> dr(per_row);
         cpu::add_row_bias<float>(rows, columns, x.data(), per_row.data(), epilogue, y.data(),

@@ -35,8 +35,8 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   });
 }
 
-// All biases are aligned. All four layers are fused, the third one without its GELU; the
-// derivatives are not.
+// All biases are aligned, so all four layers are fused. The third layer is fused without its GELU.
+// Derivatives are not fused.
 BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     for (const bool epilogues : {true, false}) {
@@ -60,8 +60,8 @@ BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   });
 }
 
-// With normal numbers as weights, sums are about a hundred, and the normalization keeps their
-// errors.
+// The weights are normal numbers, so sums are about a hundred. The normalization keeps the errors
+// of these sums.
 BOOST_AUTO_TEST_CASE(convolutional_networks_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     model m;
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(same_input_same_bits) {
     cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 33));
     const auto before = gpu.allocations();
     const auto first = run(m, there);
-    BOOST_TEST(gpu.allocations() == before); // in a run, no memory is allocated
+    BOOST_TEST(gpu.allocations() == before); // a run allocates no memory
     in_all_orders([&] {
       const auto again = run(m, there);
       BOOST_TEST(again.result.loss == first.result.loss);
@@ -91,8 +91,9 @@ BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   });
 }
 
-// Three numbers of rows in three rounds, each with and without copies of the gradient to the host.
-// Without, the recordings contain the norm. The first run of each of these six is not recorded.
+// Three numbers of rows run in three rounds, each with and without copies of the gradient to the
+// host. Without copies, the recordings contain the norm. The first run of each of these six
+// combinations is not recorded.
 BOOST_AUTO_TEST_CASE(recorded_runs_compute_what_others_do) {
   with_all_devices([](simulated_device& gpu) {
     check_recordings(gpu);
@@ -146,7 +147,8 @@ BOOST_AUTO_TEST_CASE(a_gpu_computes_every_operation_of_the_cpu) {
 
 namespace {
 
-/// Two normalizations, of rows and of images, over all workers or over the worker's own samples.
+/// A model with a normalization of rows and one of images. They use the samples of all workers, or
+/// only the worker's own samples.
 void build_normalized(model& m, bool all_workers) {
   auto& g = m.g;
   const auto x = g.placeholder("x", {shape::batch, 4});
@@ -165,7 +167,7 @@ void build_normalized(model& m, bool all_workers) {
   m.loss = sum(multiply(z, z));
 }
 
-/// Runs workers together; worker i has the next rows[i] rows.
+/// Runs workers together. Worker i has the next rows[i] rows of the batch.
 template <class Executor>
 std::vector<std::vector<float>> run_together(const model& m, std::vector<Executor>& workers,
                                              const std::vector<std::size_t>& rows) {
@@ -190,7 +192,8 @@ std::vector<std::vector<float>> run_together(const model& m, std::vector<Executo
       arguments.gradient = gradients[i];
       arguments.on_sums = on_sums;
       done = workers[i].advance(arguments).has_value();
-      BOOST_TEST((done || !workers[i].advance(arguments))); // It asks once, and then waits.
+      // A worker asks for the sums once, and then waits.
+      BOOST_TEST((done || !workers[i].advance(arguments)));
     }
     if (done)
       break;
@@ -202,7 +205,7 @@ std::vector<std::vector<float>> run_together(const model& m, std::vector<Executo
   return gradients;
 }
 
-/// Begins a run, and gives it up where it waits for sums.
+/// Begins a run, and abandons it where it waits for sums.
 void abandon(const model& m, cuda::executor& there, std::size_t rows) {
   const std::vector<feed<float>> feeds{m.floats[0].data()};
   const auto pointers = m.pointers();
@@ -237,7 +240,7 @@ BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
         here.emplace_back(on_cpu);
       }
       abandon(m, there[0], rows[0]);
-      auto fewer = rows; // the same number for the first worker, another for all
+      auto fewer = rows; // the first worker has the same number of rows, but the total differs
       fewer.back() -= 4;
       for (const auto& now : {rows, fewer, rows}) {
         const auto actual = run_together(m, there, now);
@@ -251,7 +254,7 @@ BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
         }
       }
     }
-    // One worker with all samples: the same as without sums.
+    // One worker with all samples gives the same results as a run without sums.
     m.draw(33, 2);
     check_against_cpu(gpu, m, 2, 2e-5);
     cuda::executor alone(gpu, on_gpu);

@@ -37,7 +37,7 @@ struct preference_description {
   std::uint32_t alignments[4] = {256, 256, 256, 256};
 };
 
-/// The contents of an algorithm.
+/// The contents of the opaque type of an algorithm.
 struct algorithm_description {
   std::uint64_t magic = 0;
   std::uint64_t workspace = 0;
@@ -100,7 +100,7 @@ void store(cudaDataType_t type, void* to, std::size_t i, float x) {
     static_cast<float*>(to)[i] = x;
 }
 
-/// Element (i, j) of op(x), column-major.
+/// Element (i, j) of op(x). The matrix is column-major.
 float element(const matrix_description& x, const void* data, bool transposed, std::size_t i,
               std::size_t j) {
   return load(x.type, data,
@@ -112,7 +112,7 @@ bool aligned(const void* x, std::uint32_t to) {
   return reinterpret_cast<std::uintptr_t>(x) % to == 0;
 }
 
-/// Types and shapes that cublasLt accepts together.
+/// True if cublasLt accepts these types and shapes together.
 bool fits(const operation_description& how, const matrix_description& a,
           const matrix_description& b, const matrix_description& c) {
   const bool ta = how.transpose_a == CUBLAS_OP_T;
@@ -239,7 +239,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *found = 0;
   const auto& wished = as<preference_description>(static_cast<const void*>(wishes));
   const auto& size = as<matrix_description>(static_cast<const void*>(c));
-  // Sums in another type or order would be allowed.
+  // Without this setting, cublasLt could add up in another type or order.
   if (wished.reductions != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE || c != d || most < 1
       || !fits(as<operation_description>(static_cast<const void*>(how)),
                as<matrix_description>(static_cast<const void*>(a)),
@@ -282,7 +282,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const bool ta = how.transpose_a == CUBLAS_OP_T;
   const bool tb = how.transpose_b == CUBLAS_OP_T;
   const auto k = ta ? as_.rows : as_.columns;
-  // Cut to the 10 bits of TF32.
+  // Operands are cut to the 10 bits of TF32.
   const auto rounded = [&](float x) {
     const auto mask = how.tf32 ? ~std::uint32_t{0x1fff} : ~std::uint32_t{0};
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & mask);

@@ -5,17 +5,17 @@
 
 namespace troupe::test {
 
-// A library with the name and functions of cublasLt that computes on the host. It checks its
-// arguments as far as cublasLt's documentation describes the checks. It has no algorithm for
-// products with `refused_columns` columns.
+// A library with the name and the functions of cublasLt. It computes on the host. It checks its
+// arguments as cublasLt's documentation describes. For products with `refused_columns` columns, it
+// has no algorithm.
 
 inline constexpr std::uint64_t refused_columns = 13;
 
-/// Calls since the last reset.
+/// Numbers of calls since the last reset.
 struct fake_counts {
   std::size_t proposals = 0;
   std::size_t products = 0;
-  /// Descriptors that are not destroyed, and libraries that are not closed.
+  /// Descriptors that were not destroyed, and libraries that were not closed.
   std::ptrdiff_t alive = 0;
 };
 

@@ -12,15 +12,16 @@
 
 namespace troupe::test {
 
-/// Waits for events, by a stream or by the host.
+/// Counts the waits for events, by a stream or by the host.
 struct event_waits {
-  /// The number of the one that is left out; by default none.
+  /// The number of the wait that is left out. By default, none is left out.
   std::size_t forgotten = ~std::size_t{0};
-  /// Waits so far, with the forgotten one.
+  /// The number of waits so far, including the wait that was left out.
   std::size_t so_far = 0;
 };
 
-/// Forgets one of the waits that it shares with other devices.
+/// A device that leaves out one wait for an event. The waits of several devices can be counted
+/// together.
 class forgetful_device final : public simulated_device {
 public:
   forgetful_device(std::uint64_t seed, event_waits& waits)
@@ -52,8 +53,9 @@ private:
   event_waits* waits_;
 };
 
-/// True if some order of the streams shows that a wait is missing: run() differs, or finds a fault.
-/// @param run gets a function that makes devices; it may make several
+/// True if some order of the streams shows that a wait is missing, because the result of run()
+/// differs or a fault is found.
+/// @param run gets a function that makes devices, and may make several
 template <class Run, class Same>
 bool is_missed(std::size_t forgotten, Run run, Same is_right) {
   constexpr std::uint64_t orders = 100;
@@ -68,8 +70,8 @@ bool is_missed(std::size_t forgotten, Run run, Same is_right) {
   return false;
 }
 
-/// Checks that a run gives the same without streams as with all waits, of which there are so many,
-/// and that it misses each of them.
+/// Checks that a run has exactly `count` waits, and that its result is the same without streams.
+/// Then checks that some order of the streams shows it if any of these waits is missing.
 template <class Run, class Same>
 void check_all_are_needed(std::size_t count, Run run, Same same) {
   const auto expected = run([] { return std::make_unique<simulated_device>(); });

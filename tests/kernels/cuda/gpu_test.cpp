@@ -15,14 +15,15 @@
 #include <memory>
 #include <vector>
 
-// Tests that the simulator cannot replace: a GPU and cuBLAS compute the same.
+// Tests that need a real GPU, because the simulator cannot replace it. The results of a GPU and
+// cuBLAS are those of the simulator.
 
 using namespace troupe;
 using namespace troupe::test;
 
 namespace {
 
-/// The first GPU; null, and the case is skipped, if there is none.
+/// Opens the first GPU. If there is no GPU, skips the case and returns null.
 std::unique_ptr<cuda::device> open_or_skip() {
   try {
     return cuda::open_device(0);
@@ -43,8 +44,8 @@ BOOST_AUTO_TEST_CASE(products_are_those_of_the_cpu) {
   check_products(*gpu);
 }
 
-// cublasLt has an algorithm for common layers. Its results are those of a product and a launch, and
-// ReLU does not hide numbers that are not finite.
+// cublasLt has an algorithm for common layers. Its results are those of a product and a second
+// launch. Its ReLU keeps numbers that are not finite.
 BOOST_AUTO_TEST_CASE(epilogues) {
   const auto gpu = open_or_skip();
   if (!gpu)
@@ -102,7 +103,8 @@ BOOST_AUTO_TEST_CASE(epilogues) {
     };
     cuda::multiply(*gpu, where, x, space.data());
     const auto at_once = result();
-    // The same with a launch after the product: a bias at such an address has no epilogue.
+    // The same with a second launch for the epilogue, because a bias at such an address cannot be
+    // fused.
     const auto shifted = sent(floats(n + 1, "bias"), dtype::float32);
     gpu->copy_inside(where, shifted.data() + 4, bias.data(), n * 4);
     x.bias = reinterpret_cast<const float*>(shifted.data()) + 1;
@@ -180,7 +182,7 @@ BOOST_AUTO_TEST_CASE(types_of_16_bits) {
   check_mixed(*gpu, sequences, 4);
 }
 
-// Each set of feeds is used often enough to be recorded.
+// Each set of feeds is used so often that it is recorded.
 BOOST_AUTO_TEST_CASE(announced_batches) {
   const auto gpu = open_or_skip();
   if (!gpu)

@@ -41,7 +41,8 @@ BOOST_AUTO_TEST_CASE(channels) {
   check_channels(gpu);
 }
 
-// Equal elements, and a NaN: the bits are those of the CPU, so the same element is chosen.
+// Windows have several equal maxima, or a NaN. The bits are those of the CPU, so the GPU chooses
+// the same element.
 BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
   const cpu::images in{2, 2, 6, 5};
   for (const auto& how : windows) {
@@ -69,7 +70,7 @@ BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
   }
 }
 
-// Results that overwrite their operands.
+// Results overwrite their operands.
 BOOST_AUTO_TEST_CASE(normalization_in_place) {
   const cuda::channel_sizes size{3, 2, 150};
   const auto x = random_floats(900, "x");
@@ -93,7 +94,7 @@ BOOST_AUTO_TEST_CASE(normalization_in_place) {
   });
 }
 
-// Terms are exact in double; sums round as often as they have terms.
+// The terms are exact in double. A sum has as many roundings as terms.
 BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
   for (const auto pixels : element_counts)
     for (const std::size_t channels : {1, 3}) {
@@ -106,7 +107,7 @@ BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
       std::vector<double> products(2 * channels);
       std::vector<float> moments(2 * channels);
       std::vector<float> dx(n);
-      const auto all = 3 * 2 * pixels; // as if two other workers had the same images
+      const auto all = 3 * 2 * pixels; // as if three workers had the same images
       cpu::channel_sums(shape, x.data(), sums.data());
       for (auto& v : sums)
         v *= 3;

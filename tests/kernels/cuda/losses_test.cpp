@@ -14,8 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// exp has an error of 2 units in the last place, and the quotient one more: 4 * 2^-24 relative to
-// the probabilities, which are at most 1.
+// The tolerance for probabilities, which are at most 1. exp has an error of 2 units in the last
+// place, and the quotient adds one more: 4 * 2^-24 in total.
 
 namespace {
 
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_forward_and_backward) {
       for (const std::size_t classes : {2, 10, 33, 100}) {
         const auto x = random_floats(rows * classes, "x");
         std::vector<std::int32_t> labels(rows);
-        for (std::size_t r = 0; r < rows; ++r) // some are ignored
+        for (std::size_t r = 0; r < rows; ++r) // some labels are ignored
           labels[r] =
             r % 5 == 4 && how.ignored ? *how.ignored : static_cast<std::int32_t>(r * 7 % classes);
         std::vector<double> gradient(x.size());

@@ -16,8 +16,8 @@ const char* word::read(const moment& now) {
     return "a read of memory that nothing has written";
   if (last_write_.conflicts(now))
     return "a race: a read of what another thread wrote, without a barrier between them";
-  // Readers of one launch become `several` if they are not in the same block and phase. A write by
-  // any of them is then a race.
+  // Two readers of one launch that are not in the same block and phase are stored as `several`. If
+  // any thread of this launch then writes, this is a race.
   auto& seen = last_read_;
   if (seen.launch != now.launch) {
     seen = {now.launch, now.block, now.phase, now.thread};
@@ -45,7 +45,7 @@ const char* word::write(const moment& now) {
 void* checked_memory::allocate(std::size_t bytes) {
   auto memory = std::make_unique<std::byte[]>(bytes + 2 * band);
   std::fill_n(memory.get(), bytes + 2 * band, mark);
-  // Like the memory of a device: aligned to 256 bytes, or nearly.
+  // Like device memory, the address is aligned to 256 bytes, or nearly.
   auto* const first = memory.get() + band;
   const auto key = reinterpret_cast<std::uintptr_t>(first);
   allocations_[key] = {std::move(memory), bytes, std::vector<word>(word::count(bytes))};

@@ -9,7 +9,8 @@
 
 namespace troupe::test {
 
-/// The current thread. Launches are counted from the first launch of the program.
+/// The time and place of an access: launch, block, thread and phase. Launches are counted from the
+/// first launch of the program.
 struct moment {
   std::uint64_t launch = 0;
   std::uint32_t block = 0;
@@ -18,13 +19,13 @@ struct moment {
   std::uint32_t thread = 0;
 };
 
-/// The accesses to two bytes of memory. This is enough to find races in the order in which the
-/// threads run.
+/// The latest accesses to two bytes of memory. They are enough to find races that are visible in
+/// the order in which the threads run.
 class word {
 public:
   static constexpr std::uint32_t several = ~std::uint32_t{0};
   static constexpr std::size_t size = 2;
-  /// Number of words of an element, or of memory, of this many bytes.
+  /// Number of words for an element, or for memory, of this many bytes.
   static constexpr std::size_t count(std::size_t bytes) { return (bytes + size - 1) / size; }
 
   /// Returns the error; empty if there is none.
@@ -50,13 +51,13 @@ private:
   bool written_ = false;
 };
 
-/// All allocations, and the accesses to them.
+/// All allocations, with the accesses to their memory.
 class checked_memory {
 public:
   void* allocate(std::size_t bytes);
   /// Returns the error; empty if there is none.
   std::string release(void* memory);
-  /// The words of [p, p + bytes). Null if they are not all in one allocation.
+  /// The words of the bytes [p, p + bytes). Null if the bytes are not all in one allocation.
   word* find(const void* p, std::size_t bytes);
 
 private:
@@ -66,7 +67,7 @@ private:
     std::size_t bytes = 0;
     std::vector<word> words;
   };
-  /// By the address of the first usable byte.
+  /// The key is the address of the first usable byte.
   std::map<std::uintptr_t, allocation> allocations_;
   std::pair<const std::uintptr_t, allocation>* last_ = nullptr;
 };

@@ -24,12 +24,13 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Types of 16 bits on a GPU.
+// Tests of 16-bit types on a GPU.
 
 namespace {
 
-/// Products of matrices of sequences, and a normalization between them. Large scores would enlarge
-/// each rounding: with a factor of 0.3, gradients of 16 bits are off by a tenth on the CPU, too.
+/// Products of matrices of sequences, with a normalization between them. Large scores would enlarge
+/// each rounding error. With a factor of 0.3, gradients in 16 bits have an error of a tenth, also
+/// on the CPU.
 void build_attention(model& m) {
   auto& g = m.g;
   const auto x = g.placeholder("x", {shape::batch, 5, 6});
@@ -69,7 +70,7 @@ BOOST_AUTO_TEST_CASE(conversions_have_the_bits_of_the_cpu) {
           {other_from.data(), dtype::float32, other.data(), type, n / 2}};
         const auto before = launches();
         cuda::convert({}, all);
-        BOOST_TEST(launches() - before == 1U); // one for both
+        BOOST_TEST(launches() - before == 1U); // one launch for both conversions
         const cuda::converted again[] = {{narrow.data(), type, back.data(), dtype::float32, n}};
         cuda::convert({}, again);
         BOOST_TEST(narrow.values() == expected, boost::test_tools::per_element());
@@ -93,7 +94,8 @@ BOOST_AUTO_TEST_CASE(more_conversions_than_one_launch_has) {
   BOOST_TEST(to.values() == narrowed(dtype::bfloat16, x), boost::test_tools::per_element());
 }
 
-// 0.5 (x * y), with any mix of types, computed in float32 and rounded once.
+// Computes 0.5 (x * y) with any mix of types. The computation is in float32, and the result is
+// rounded once.
 BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
   const element_step program[] = {{operation::multiply, 0, 1, 0, 2},
                                   {operation::scale, 2, 2, 2, 2, 0.3}};
@@ -178,7 +180,7 @@ BOOST_AUTO_TEST_CASE(causal_attention_of_sequences) {
   check_mixed(gpu, m, 4);
 }
 
-// The first step of all is one launch for any number of layers.
+// The first step casts all weights. It is one launch for any number of layers.
 BOOST_AUTO_TEST_CASE(weights_are_cast_in_one_launch) {
   std::size_t before = 0;
   for (const std::size_t layers : {2, 9}) {
@@ -195,7 +197,7 @@ BOOST_AUTO_TEST_CASE(weights_are_cast_in_one_launch) {
     run(m, there);
     const auto count = launches() - first;
     if (before != 0)
-      BOOST_TEST(count == before); // products are not launches of kernels
+      BOOST_TEST(count == before); // products do not count as launches of kernels
     before = count;
   }
 }

@@ -30,15 +30,16 @@ using namespace troupe;
 using namespace troupe::cuda;
 using namespace troupe::test;
 
-// Kernels that read and write 16 bits compute what their float32 form computes from the same
-// numbers, bit for bit, rounded once. Other tests compare the float32 form with a reference. The
-// simulator adds up products of tensor cores in the order of the float32 form; a GPU does not.
+// Kernels that read and write 16 bits have the bits of their float32 form: the same computation
+// from the same numbers, rounded once. Other tests compare the float32 form with a reference. The
+// simulator adds up products of tensor cores in the order of the float32 form. A GPU adds them up
+// in another order.
 
 namespace {
 
 using arrays = std::vector<mixed_input>;
 
-/// A launch with some inputs and a result of n elements.
+/// Launches a kernel with some inputs and a result of n elements.
 struct narrow_launch {
   std::vector<std::size_t> inputs;
   std::size_t n = 0;
@@ -64,7 +65,7 @@ struct inputs_of {
   arrays wide_inputs;
 };
 
-/// Of a kernel whose result has the type of its inputs.
+/// Checks a kernel whose result has the type of its inputs.
 void check_narrow(const std::string& name, const narrow_launch& x) {
   for (const auto type : narrow_types) {
     const inputs_of in(x, type, name);
@@ -81,7 +82,7 @@ void check_narrow(const std::string& name, const narrow_launch& x) {
   }
 }
 
-/// Of a kernel with results of T.
+/// Checks a kernel whose results have the type T.
 template <class T>
 void check_sums(const std::string& name, const std::vector<std::size_t>& inputs, std::size_t n,
                 const std::function<void(const arrays&, T*)>& run) {
@@ -100,7 +101,7 @@ void check_sums(const std::string& name, const std::vector<std::size_t>& inputs,
   }
 }
 
-/// A launch multiplies by tensor cores if its operands have 16 bits, and only then.
+/// Checks that a launch uses tensor cores if and only if its operands have 16 bits.
 void check_tensor_cores(const narrow_launch& x) {
   for (const auto type : narrow_types) {
     const inputs_of in(x, type, "x");
@@ -229,7 +230,8 @@ BOOST_AUTO_TEST_CASE(reductions) {
   }
 }
 
-// With a bias, a function of the result, and a derivative whose operand has either type.
+// Convolutions with a bias, with a function of the result, and with a derivative whose operand has
+// either type.
 BOOST_AUTO_TEST_CASE(convolutions) {
   const images in{3, 4, 9, 7};
   for (const auto& how : windows)
@@ -264,7 +266,7 @@ BOOST_AUTO_TEST_CASE(convolutions) {
     }
 }
 
-// More than one tile (64, 128) of the result, and several steps of 16 terms.
+// The result is larger than one tile (64, 128). Sums have several steps of 16 terms.
 BOOST_AUTO_TEST_CASE(convolutions_larger_than_a_tile) {
   const images in{2, 5, 12, 9};
   const window how{3, 3, 1, 1, 1, 1};

@@ -10,15 +10,15 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// The terms are exact in double, and so many are added: n / 2^53 relative to the sum of their
-// absolute values. Results in float are rounded once: 2^-24.
+// Tolerances: terms are exact in double. A sum of n terms has an error of n / 2^53, relative to the
+// sum of their absolute values. A result in float is rounded once more: 2^-24.
 
 namespace {
 
 constexpr double exact = 1e-12;
 constexpr double rounding = 6e-8;
 
-/// Runs `f` in all orders and checks that its results have the same bits.
+/// Runs `f` in all orders of threads, and checks that the bits of its results are the same.
 template <class F>
 std::vector<float> in_any_order(F f) {
   std::vector<float> first;

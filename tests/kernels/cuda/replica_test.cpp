@@ -1,5 +1,5 @@
-// The weights of a replica stay on a GPU: an executor and two updaters, each with its own device
-// object.
+// The weights of a replica (one worker's copy of the model) stay on a GPU. An executor and two
+// updaters use them, each with its own device object.
 
 #include "kernels/cuda/gpu_executor.hpp"
 #include "kernels/cuda/replica_memory.hpp"
@@ -50,11 +50,11 @@ range_update update_of(const std::vector<update_part>& parts, std::uint64_t step
   return result;
 }
 
-/// What steps of training give.
+/// The results of some training steps.
 struct trained {
-  std::vector<std::vector<float>> weights; // of all parameters, by step
+  std::vector<std::vector<float>> weights; // of all parameters after each step
   std::vector<double> losses;
-  std::vector<double> norms; // squared
+  std::vector<double> norms; // squared norms
 };
 
 bool same(const trained& a, const trained& b) {
@@ -85,7 +85,8 @@ struct example {
   std::vector<float> initial;
 };
 
-/// Weights and gradients travel through the host, and the CPU updates.
+/// The same training without a replica on the GPU: weights and gradients are copied through the
+/// host, and the CPU updates.
 trained by_host(const example& x) {
   simulated_device gpu;
   cuda::executor there(gpu, x.what);
@@ -130,7 +131,7 @@ struct replica {
     run = std::make_unique<cuda::gpu_executor>(make(), x.what, x.on_cpu, gpu_options{}, memory);
   }
 
-  /// @param gradient of the host, or empty
+  /// @param gradient from the host, or empty if it is on the GPU
   void stage(std::uint64_t step, std::span<const float> gradient) {
     for (std::size_t i = 0; i < updaters.size(); ++i) {
       auto update = update_of(parts[i], step);
@@ -159,7 +160,7 @@ struct replica {
   std::unique_ptr<cuda::gpu_executor> run;
 };
 
-/// Steps of a replica. Only the last weights are read, because reading waits.
+/// Makes training steps with a replica. Only the last weights are read, because reading them waits.
 template <class Make>
 trained by_replica(const example& x, Make make, bool gradient_there) {
   replica there(x, make, gradient_there);
@@ -191,7 +192,7 @@ std::size_t pieces_of(std::size_t n) {
 
 BOOST_AUTO_TEST_SUITE(cuda_replica)
 
-// The same bits, in all orders of streams. The norm is added up in another order.
+// The bits are the same in all orders of streams. Only the norm is added up in another order.
 BOOST_AUTO_TEST_CASE(a_replica_trains_as_through_the_host) {
   const example x;
   const auto expected = by_host(x);
@@ -207,8 +208,8 @@ BOOST_AUTO_TEST_CASE(a_replica_trains_as_through_the_host) {
   });
 }
 
-// A step copies its feeds, and the loss and the norm. It allocates nothing, and waits once. All
-// kernels of the executor are recorded, so only its copies of the weights are submitted singly.
+// A step copies its feeds, the loss and the norm. It allocates nothing, and waits once. All kernels
+// of the executor are in recordings, so only its copies of the weights are submitted one by one.
 BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
   const example x;
   const auto feeds = x.m.feeds();
@@ -250,9 +251,9 @@ BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
   });
 }
 
-// In each step, the executor's waits for the updates, for its last segment, and of the host. With a
-// gradient of the host, there are two waits per segment, and the host waits for each piece of the
-// gradient before the next one takes its place.
+// In each step, the executor waits for the updates, its copy stream waits for the last segment, and
+// the host waits. If the gradient comes from the host, there are two waits per segment. The host
+// also waits for each piece of the gradient before the next piece takes its place.
 BOOST_AUTO_TEST_CASE(a_replica_needs_every_wait_for_an_event) {
   const example x;
   std::set<std::size_t> ends;
@@ -264,8 +265,8 @@ BOOST_AUTO_TEST_CASE(a_replica_needs_every_wait_for_an_event) {
       [&](auto make) { return by_replica(x, make, there); }, same);
 }
 
-// An update that is not published changes nothing. Other weights take the place of those of the
-// GPU.
+// An update that is not published changes nothing. Weights that the host writes replace the weights
+// on the GPU.
 BOOST_AUTO_TEST_CASE(updates_that_are_dropped_and_weights_that_are_written) {
   const example x;
   const auto feeds = x.m.feeds();
@@ -289,7 +290,7 @@ BOOST_AUTO_TEST_CASE(updates_that_are_dropped_and_weights_that_are_written) {
   });
 }
 
-// The updaters and the executor may end in any order, in the middle of work.
+// The updaters and the executor may be destroyed in any order, even while work is under way.
 BOOST_AUTO_TEST_CASE(the_ends_of_a_replica) {
   const example x;
   const auto feeds = x.m.feeds();
@@ -324,7 +325,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   std::vector<float> gradient(there.n);
   there.run->read_gradient(gradient);
   BOOST_TEST(!std::ranges::all_of(gradient, [](float y) { return std::isfinite(y); }));
-  // The weights are those of the GPU.
+  // The weights are those on the GPU.
   how.gradient = gradient;
   BOOST_TEST(there.run->find_not_finite(how).starts_with("weights "));
 }

@@ -1,5 +1,5 @@
 """A kernel that keeps registers in memory ("spills") fails the build of developers. This test shows that the compiler
-sees it: with the flags of the build, one kernel that spills is refused, and one that does not is taken."""
+reports it. With the flags of the build, it refuses one kernel that spills and accepts one that does not."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ NVCC = os.environ["TROUPE_NVCC"]
 FLAGS = os.environ["TROUPE_NVCC_FLAGS"].split()
 ARCHITECTURE = os.environ["TROUPE_CUDA_ARCHITECTURE"]
 
-# 64 values that depend on each other, and 64 registers for each of 1024 threads.
+# 64 values that depend on each other. With 1024 threads, each thread has only 64 registers.
 SPILLS = """
 __global__ void __launch_bounds__(1024) f(float* x, int n) {
   float y[64];
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(1024) f(float* x, int n) {
     x[i * 1024 + threadIdx.x] = y[i];
 }
 """
-# An array whose index is not known to the compiler lies in memory.
+# The compiler does not know the index into this array, so the array is in memory.
 INDEXED = """
 __global__ void f(float* x, int n) {
   float y[64];

@@ -1,4 +1,4 @@
-// The gradients of several replicas are added up on their devices.
+// The devices of several replicas add up the replicas' gradients.
 
 #include "kernels/cuda/gpus.hpp"
 #include "kernels/cuda/updater.hpp"
@@ -32,7 +32,7 @@ namespace {
 constexpr std::size_t batch_rows = 7;
 constexpr std::size_t sum_steps = 3;
 
-/// One model; each rank has its own batch.
+/// A model and its batches. Each rank has its own batch.
 struct ranks_example {
   explicit ranks_example(std::size_t ranks) : models(ranks) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -50,12 +50,12 @@ struct ranks_example {
   std::vector<float> initial;
 };
 
-/// Two ranges: with more and with fewer elements than ranks.
+/// Two ranges. One has more elements than there are ranks, and the other has fewer.
 std::array<range, 2> ranges_of(std::size_t n) {
   return {range{0, 2}, range{2, n}};
 }
 
-/// All ranks of a ring, in one thread. Messages between them are calls in order.
+/// All ranks of a ring in one thread. Calls in the right order take the place of messages.
 class ranks {
 public:
   ranks(const ranks_example& x, const gpu_set& gpus, std::span<const std::size_t> places)
@@ -91,7 +91,7 @@ public:
     }
   }
 
-  /// For each range of each rank: true if the sum is finite.
+  /// Returns true for each range of each rank whose sum is finite.
   /// @param first the rank that waits first
   std::vector<bool> finite_sums(std::size_t first = 0) {
     for (auto& rank : updaters_)
@@ -112,7 +112,7 @@ public:
     return std::ranges::all_of(finite_sums(first), std::identity{});
   }
 
-  /// A step of plain gradient descent, with rate 1, without a mean.
+  /// A step of plain gradient descent with rate 1. The gradient is the sum, not the mean.
   void update() {
     for (auto& rank : updaters_)
       for (std::size_t i = 0; i < rank.size(); ++i) {
@@ -152,7 +152,7 @@ private:
   std::vector<std::unique_ptr<device_executor>> runs_;
 };
 
-/// In the order of the ring: segment s begins with rank s.
+/// The sum in the order of the ring, in which segment s begins with rank s.
 std::vector<float> sum_of(const std::vector<std::vector<float>>& gradients) {
   std::vector<float> result(gradients[0].size());
   for (const auto& where : ranges_of(result.size())) {
@@ -167,7 +167,7 @@ std::vector<float> sum_of(const std::vector<std::vector<float>>& gradients) {
   return result;
 }
 
-/// Two GPUs, or more ranks than GPUs.
+/// The GPU of each rank. There are two GPUs, and there may be more ranks.
 std::vector<std::size_t> places(std::size_t ranks) {
   std::vector<std::size_t> result;
   for (std::size_t rank = 0; rank < ranks; ++rank)
@@ -227,8 +227,8 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_the_ring) {
   }
 }
 
-// In each step, each of two ranks waits three times for its updates and its run. For each of two
-// ranges, its stream waits for the other rank, and the host waits for its sum.
+// In each step, each of two ranks waits three times for its updates and its run. There are two
+// ranges. For each, the rank's stream waits for the other rank, and the host waits for the sum.
 BOOST_AUTO_TEST_CASE(a_sum_needs_every_wait_for_an_event) {
   const ranks_example x(2);
   std::size_t runs = 0;

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(recurrence) {
   check_recurrence(gpu);
 }
 
-// More units than threads, and units that do not fill a warp.
+// Some layers have more units than a block has threads. Others have units that do not fill a warp.
 BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
   for (const auto how : {cell::rnn, cell::lstm, cell::gru})
     for (const std::size_t hidden : {33, 260}) {
@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(tables) {
     for (const std::size_t columns : {1, 33}) {
       const std::size_t entries = 50;
       std::vector<std::int32_t> ids(n);
-      for (std::size_t i = 0; i < n; ++i) // some are beyond the table
+      for (std::size_t i = 0; i < n; ++i) // some ids are beyond the table
         ids[i] = static_cast<std::int32_t>(i * i % 53) - (i % 29 == 28 ? 100 : 0);
       const auto table = random_floats(entries * columns, "table");
       const auto dy = random_floats(n * columns, "dy");
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(tables) {
         const device_array<float> sums(table.size());
         cuda::embedding_gradient({}, n, entries, columns, device_ids.data(), device_dy.data(),
                                  space.data(), sums.data());
-        BOOST_TEST(same_bits(sums.values(), gradient)); // added up in the same order
+        BOOST_TEST(same_bits(sums.values(), gradient)); // the GPU adds up in the same order
       });
     }
 }

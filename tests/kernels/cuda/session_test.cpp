@@ -58,8 +58,8 @@ void compare(graph_session<float>& there, graph_session<float>& here,
 
 BOOST_AUTO_TEST_SUITE(cuda_session)
 
-// Any nodes, a leaf, gradients, and the masks of dropout; labels are int32. Sets of fetches
-// alternate, and each has a device of its own.
+// Fetches are any nodes, a leaf, gradients, and the masks of dropout. Labels are int32. Sets of
+// fetches alternate, and each set has its own device.
 BOOST_AUTO_TEST_CASE(fetches_are_those_of_the_cpu) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 7});
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(fetches_are_those_of_the_cpu) {
   BOOST_TEST(there.planned() == here.planned());
 }
 
-// The variables stay in the host's memory: a program writes them between runs, and adds new ones.
+// Variables stay in the host's memory. A program writes them between runs, and adds new variables.
 BOOST_AUTO_TEST_CASE(variables_change_between_runs) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 3});

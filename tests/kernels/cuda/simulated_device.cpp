@@ -19,7 +19,8 @@ namespace troupe::test {
 
 namespace {
 
-/// For functions that may not throw.
+/// Runs a function in a place where exceptions are not allowed. A simulation_error ends the
+/// process.
 template <class F>
 void or_abort(F f) noexcept {
   try {
@@ -56,7 +57,7 @@ void simulated_device::check_entered() const {
     throw simulation_error("a thread uses a device that it has not entered");
 }
 
-/// For calls that allocate or release.
+/// Checks that are common to calls that allocate or release memory.
 void simulated_device::check_host_call() const {
   check_entered();
   streams_.check_not_recorded();
@@ -172,7 +173,7 @@ std::unique_ptr<cuda::event> simulated_device::make_event() {
     simulated_event(simulated_streams& all, std::size_t& waits) : streams(&all), count(&waits) {}
 
     void record(cuda::stream where) override { streams->record(stream_of(where), mark); }
-    /// The stream may be that of another device.
+    /// The stream may belong to another device.
     void hold(cuda::stream where) override { stream_of(where).owner->hold(stream_of(where), mark); }
     void wait() override {
       ++*count;
@@ -219,7 +220,7 @@ struct strided_matrix {
   const cuda::gemm_call::matrix& x;
   std::size_t rows, columns; // as they are stored
 
-  /// Elements from the first to the last of a batch.
+  /// The number of elements from the first to the last element of a batch.
   std::size_t reach(std::size_t batch) const {
     return (batch - 1) * static_cast<std::size_t>(x.stride)
       + (columns - 1) * static_cast<std::size_t>(x.lead) + rows;
@@ -231,7 +232,7 @@ strided_matrix stored(const cuda::gemm_call::matrix& x, int rows, int columns) {
           static_cast<std::size_t>(x.transposed ? rows : columns)};
 }
 
-/// The rules of cublasGemmStridedBatchedEx.
+/// Checks the rules of cublasGemmStridedBatchedEx.
 void check_gemm(const cuda::product& types, const cuda::gemm_call& x) {
   const auto require = [](bool holds, const char* what) {
     if (!holds)
@@ -251,7 +252,7 @@ void check_gemm(const cuda::product& types, const cuda::gemm_call& x) {
           "an address that is not a multiple of the size of an element");
 }
 
-/// Rounds to 10 bits of precision, to even.
+/// Rounds to 10 bits of precision. Ties go to the even number.
 float to_tf32(float x) {
   auto bits = std::bit_cast<std::uint32_t>(x);
   if (std::isfinite(x))
@@ -271,7 +272,8 @@ std::vector<float> in_float(dtype type, std::size_t n, const void* from, bool tf
   return result;
 }
 
-/// On a column of the column-major result, which has a bias per element.
+/// Applies the epilogue to a column of the column-major result. The bias has one value per element
+/// of the column.
 void apply_epilogue(const cuda::product& types, const std::vector<float>& bias,
                     std::vector<float>& values) {
   if (types.bias != nullptr)
@@ -346,7 +348,7 @@ void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
   const auto call = cuda::gemm_of(x);
   submit(where, [x, call] {
     run_gemm(x, call);
-    if (x.k == 0) { // as the real device
+    if (x.k == 0) { // a real device does the same
       const auto bytes = x.batch * x.m * x.n * size_of(x.result);
       mark_written(x.c, bytes);
       std::memset(x.c, 0, bytes);

@@ -13,18 +13,20 @@
 
 namespace troupe::test {
 
-/// The device of the simulator. Its memory is host memory between guard bands, its streams run work
-/// at once or in a random order (simulated_streams.hpp), and kernels/cpu/gemm.hpp computes
+/// The device of the simulator. Its memory is host memory between guard bands. Its streams run work
+/// at once or in a random order (simulated_streams.hpp). kernels/cpu/gemm.hpp computes its
 /// products. Copies to the host and products fail with a simulation_error if they read memory that
-/// was never written. In its time, each kernel, copy and product takes a microsecond.
+/// was never written. In simulated time, each kernel, copy and product takes a microsecond.
 ///
-/// It is as strict as CUDA may be. Each object counts as a GPU of its own: a thread that allocates,
-/// releases, makes an event or submits a kernel or product must have entered this object last, or
-/// opened it. Products go through the arguments of cuBLAS, and their rules are checked. If products
-/// are recorded, prepare_products comes first, for those with epilogues, too.
+/// The device is as strict as CUDA may be. Each object counts as its own GPU: a thread that
+/// allocates, releases, makes an event or submits a kernel or product must have opened this object,
+/// or must have entered it after all others. Products use the arguments of cuBLAS, and the rules of
+/// cuBLAS are checked. Before products are recorded, prepare_products must be called, also for
+/// their epilogues.
 class simulated_device : public cuda::device {
 public:
-  /// @param seed of the order in which streams run; without one, all work runs when it is submitted
+  /// @param seed chooses the order in which streams run. Without a seed, all work runs when it is
+  /// submitted.
   explicit simulated_device(std::optional<std::uint64_t> seed = std::nullopt);
 
   std::string name() const override { return "simulated"; }
@@ -35,7 +37,7 @@ public:
   ~simulated_device() override;
   void enter() override { entered() = this; }
   void* allocate(std::size_t bytes) override;
-  /// Waits for all streams, like cudaFree.
+  /// First waits for all streams, like cudaFree.
   void release(void* memory) noexcept override;
   void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) noexcept override;
@@ -59,15 +61,15 @@ public:
   void begin_recording(cuda::stream where) override;
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override;
 
-  /// The number of the GPU. Objects with the same number share a GPU.
+  /// The number of this GPU. Objects with the same number share a GPU.
   std::size_t gpu = 0;
-  /// Whether it can access the memory of other GPUs.
+  /// True if this GPU can access the memory of other GPUs.
   bool has_peers = true;
-  /// The type of products that this device cannot compute; none by default.
+  /// The type whose products this device cannot compute. By default, it computes all.
   std::optional<dtype> refused_type;
-  /// Whether it multiplies with epilogues, by the rules of cublasLt.
+  /// True if it computes products with epilogues, by the rules of cublasLt.
   bool has_epilogues = true;
-  /// Allocations of more device memory fail.
+  /// An allocation of more device memory than this fails.
   std::size_t largest_allocation = ~std::size_t{0};
 
   /// Allocations of both kinds of memory so far.
@@ -75,25 +77,26 @@ public:
   /// The bytes of all allocations of device memory so far, and of pinned memory.
   std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
   std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
-  /// Recordings so far, and how often one was submitted.
+  /// The number of recordings so far, and how often a recording was submitted.
   std::size_t recordings() const noexcept { return recordings_; }
   std::size_t replays() const noexcept { return replays_; }
-  /// Kernels, products and copies on the device that were submitted one by one so far.
+  /// The number of kernels, products and copies on the device that were submitted one by one so
+  /// far.
   std::size_t single_submissions() const noexcept { return streams_.submitted() - replayed_; }
-  /// Copies of the upload stream so far.
+  /// The number of copies of the upload stream so far.
   std::size_t uploads() const noexcept { return uploaded_; }
   /// Products that were submitted with an epilogue so far.
   std::size_t epilogues() const noexcept { return epilogues_; }
-  /// How often the host has waited, or may have waited in a copy from or to memory that is not
-  /// pinned.
+  /// How often the host has waited so far. Copies from or to memory that is not pinned count, too,
+  /// because they may wait.
   std::size_t waits() const noexcept { return waits_; }
-  /// True if something has needed products.
+  /// True if prepare_products was called.
   bool has_products() const noexcept { return prepared_; }
-  /// True if something has needed products with epilogues.
+  /// True if prepare_products was called for products with epilogues.
   bool needs_epilogues() const noexcept { return prepared_epilogues_; }
 
 private:
-  /// The device of this thread.
+  /// The device that this thread entered last.
   static const simulated_device*& entered();
   void check_entered() const;
   void check_host_call() const;
@@ -104,14 +107,14 @@ private:
   cuda::stream copies_ = streams_.handle(1);
   cuda::stream uploads_ = streams_.handle(2);
   std::map<const std::byte*, std::vector<std::byte>> pinned_;
-  /// GPUs whose memory it can access.
+  /// The numbers of the GPUs whose memory this GPU can access.
   std::set<std::size_t> reached_;
   std::size_t allocations_ = 0;
   std::size_t allocated_bytes_ = 0;
   std::size_t pinned_bytes_ = 0;
   std::size_t recordings_ = 0;
   std::size_t replays_ = 0;
-  /// Work of these replays.
+  /// The amount of work in replayed recordings.
   std::size_t replayed_ = 0;
   std::size_t uploaded_ = 0;
   std::size_t waits_ = 0;
@@ -121,8 +124,9 @@ private:
   bool recording_ = false;
 };
 
-/// What cuBLAS does with the arguments, on the CPU, with the epilogue of the product. Throws
-/// simulation_error if cuBLAS would refuse them. Without terms, the result keeps its contents.
+/// Computes on the CPU what cuBLAS computes with these arguments, including the product's epilogue.
+/// Throws simulation_error if cuBLAS would refuse them. Without terms, the result keeps its
+/// contents.
 void run_gemm(const cuda::product& types, const cuda::gemm_call& x);
 
 } // namespace troupe::test

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int not_copied = 0xa5;
 
-/// Held by each call that runs tasks, or looks at them.
+/// Every call that runs tasks, or looks at them, holds this lock.
 std::unique_lock<std::recursive_mutex> take_turn() {
   static std::recursive_mutex result;
   return std::unique_lock{result};
@@ -173,7 +173,7 @@ void simulated_streams::drain() {
 simulated_streams::copy& simulated_streams::add_copy(const simulated_stream& x, std::byte* host,
                                                      std::size_t bytes) {
   check_not_recorded();
-  // Tasks that are already in the stream run before this one.
+  // Tasks that are already in the stream run before this copy.
   copies_.push_back(
     {host, {host, host + bytes}, {}, x.index, x.after[x.index] + x.tasks.size() + 1});
   return copies_.back();
@@ -189,7 +189,8 @@ std::vector<simulated_streams::copy*> simulated_streams::copies_of(const void* m
   return result;
 }
 
-// Elements of a list do not move, and a copy stays in it until the host has waited for its task.
+// The elements of a list never move. A copy stays in the list until the host has waited for its
+// task.
 
 void simulated_streams::copy_in(simulated_stream& x, void* to, const void* from, std::size_t bytes,
                                 std::function<void()> check) {

@@ -46,7 +46,7 @@ struct fiber {
   simulation::place place;
   state now = state::done;
   std::source_location where;
-  /// What the fiber waits for.
+  /// Text for errors: what the fiber waits for.
   const char* what = "";
   simulation::lane_words words{};
 #if defined(__SANITIZE_ADDRESS__)
@@ -88,7 +88,7 @@ private:
   moment now() const;
 
   std::array<fiber, block_threads> fibers_;
-  /// What the lanes of each warp passed on when they last met.
+  /// The values that the lanes of each warp exchanged when they last met.
   std::array<simulation::warp_words, block_warps> words_{};
   fiber* current_ = nullptr;
   context::fcontext_t scheduler_ = nullptr;
@@ -115,13 +115,14 @@ simulator& the_simulator() {
   return result;
 }
 
-/// Devices of several threads share the simulator. A launch, an allocation or a check has it alone.
+/// Several threads may use devices, and all share the simulator. A launch, an allocation or a check
+/// locks it.
 std::mutex& one_at_a_time() {
   static std::mutex result;
   return result;
 }
 
-/// Limits of a launch on all GPUs, without further settings.
+/// The limit that holds on all GPUs without further settings.
 constexpr std::size_t most_shared_bytes = std::size_t{48} << 10;
 constexpr std::size_t largest_grid = (std::size_t{1} << 31) - 1;
 
@@ -183,7 +184,7 @@ void simulator::enter(context::transfer_t from) {
   }
   self.current_->now = state::done;
 #if defined(__SANITIZE_ADDRESS__)
-  // Null, because this fiber does not return.
+  // Null, because this fiber will never be resumed.
   __sanitizer_start_switch_fiber(nullptr, self.scheduler_stack_, self.scheduler_stack_bytes_);
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -244,7 +245,7 @@ std::uint64_t simulator::exchange(std::uint64_t value, unsigned mask,
 
 // -- blocks
 
-/// All threads wait at the same line. Now they may continue.
+/// All threads wait at the same line, so they may continue.
 void simulator::release(std::span<fiber> all, state why) {
   const auto& first = *std::ranges::find(all, why, &fiber::now);
   const std::string what = first.what;
@@ -319,7 +320,7 @@ void simulator::run_block(std::size_t block) {
     std::rethrow_exception(error_);
 }
 
-/// Fibers that an error interrupted never end, so their stacks are not reused.
+/// Abandons fibers that an error has interrupted. They never end, so their stacks are not reused.
 void simulator::abandon() {
   current_ = nullptr;
   for (auto& x : fibers_)

@@ -33,23 +33,23 @@ struct simulation_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The order in which blocks, and the threads of a block, run.
+/// The order in which blocks run, and in which the threads of a block run.
 enum class thread_order : std::uint8_t { forward, backward, shuffled };
 
 /// Sets the order of all launches from now on. The default is forward.
 void set_order(thread_order order);
 
-/// The largest number of blocks of launches from now on. With the default, most loops over elements
+/// The largest number of blocks in launches from now on. With the default, most loops over elements
 /// run several rounds.
 inline constexpr std::size_t few_blocks = 3;
 void set_most_blocks(std::size_t blocks);
 
-/// The kernels launched so far.
+/// The number of kernels launched so far.
 std::size_t launches() noexcept;
-/// The products of tiles that warps have computed so far (kernels/cuda/tensor_core.hpp).
+/// The number of tile products that warps have computed so far (kernels/cuda/tensor_core.hpp).
 std::size_t tensor_products() noexcept;
 
-/// Calls f once for each order: with as many blocks as on a GPU, with one, and with a few.
+/// Calls f for each order, with as many blocks as on a GPU, with one block, and with a few blocks.
 template <class F>
 void in_all_orders(F f) {
   constexpr std::pair<thread_order, std::size_t> all[] = {
@@ -65,15 +65,16 @@ void in_all_orders(F f) {
   set_most_blocks(few_blocks);
 }
 
-/// Memory of the simulated device, between guard bands. Its initial contents count as not written.
+/// Memory of the simulated device between guard bands. At first, its contents count as not written.
 void* allocate_simulated(std::size_t bytes);
 /// Throws simulation_error if a guard band was overwritten, or if the simulator did not allocate
 /// this memory.
 void free_simulated(void* memory);
-/// Notes that the host has written these bytes, for example with a copy to the device. Throws
-/// simulation_error unless they are all in one allocation.
+/// Notes that the host has written these bytes, for example in a copy to the device. Throws
+/// simulation_error if they are not all in one allocation.
 void mark_written(void* memory, std::size_t bytes);
-/// Throws simulation_error unless these bytes are all in one allocation and were written.
+/// Throws simulation_error if these bytes are not all in one allocation, or if some were never
+/// written.
 void check_written(const void* memory, std::size_t bytes);
 
 /// n elements of device memory.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// The simulator detects the faults that it is meant to detect.
+// The simulator must detect the faults that simulator.hpp lists.
 
 using namespace troupe;
 using namespace troupe::cuda;
@@ -28,7 +28,7 @@ BOOST_AUTO_TEST_CASE(threads_meet_at_barriers_and_in_shuffles) {
       y.store(t.first(), warp_sum(t, other));
     });
     for (std::size_t i = 0; i < out.size(); ++i) {
-      // The sum of the other warp's 32 numbers.
+      // Adds up the 32 numbers of the other warp.
       const auto first =
         static_cast<int>(block_threads - warp_threads * (1 + i % block_threads / 32));
       BOOST_TEST(out.values()[i] == 32 * first + 31 * 16);
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(addresses_and_launches_that_no_gpu_takes) {
   BOOST_TEST(fault_of([](const thread&) {}, 1, std::size_t{48} << 10) == "(no error)");
 }
 
-// A loop over elements that forgets its stride computes only the first round.
+// A loop over elements without its stride computes only the first round.
 BOOST_AUTO_TEST_CASE(loops_run_several_rounds) {
   BOOST_TEST(blocks_for(10 * block_threads) == few_blocks);
   set_most_blocks(most_gpu_blocks);
@@ -100,8 +100,8 @@ BOOST_AUTO_TEST_CASE(races) {
   const view<int> x{a.data(), a.size()};
   const auto next = [](const thread& t) { return (t.index() + 1) % block_threads; };
   in_all_orders([&] {
-    // Reads another thread's element without a barrier after the write, and writes it without a
-    // barrier after the read.
+    // Reads the element of another thread without a barrier after the write. Then writes it without
+    // a barrier after the read.
     contains(fault_of([&](const thread& t) {
                x.store(t.index(), 1);
                x.load(next(t));
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(races) {
              }),
              "a race");
     contains(fault_of([&](const thread&) { x.store(0, 1); }), "a race: a write over");
-    // No barrier orders the threads of two blocks.
+    // There is no barrier between the threads of two blocks.
     contains(fault_of(
                [&](const thread& t) {
                  if (t.index() == 0)
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(races) {
                  x.load(next(t));
                })
                == "(no error)");
-    // Another launch sees what this one wrote.
+    // The next launch sees what this launch has written.
     BOOST_TEST(fault_of([&](const thread& t) { x.load(next(t)); }) == "(no error)");
   });
 }
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(divergent_barriers_and_shuffles) {
            "thread 3: does not reach a shuffle");
   contains(fault_of([](const thread& t) { t.shuffle_xor(1, t.lane() == 9 ? 2 : 1); }),
            "lanes of a warp shuffle by different masks");
-  // A whole warp may skip a shuffle.
+  // A shuffle may be skipped by a whole warp.
   BOOST_TEST(fault_of([](const thread& t) {
                if (t.warp() == 1)
                  t.shuffle_xor(1, 1);

@@ -8,8 +8,8 @@
 
 namespace troupe::test {
 
-/// 0, 1, sizes near a warp and a block, a prime, and more than one round of all blocks of a small
-/// launch.
+/// 0, 1, sizes close to a warp and to a block, a prime, and a size that needs more than one round
+/// of all blocks of a small launch.
 inline const std::vector<std::size_t> element_counts{0,   1,   31,  32,  33,   255,
                                                      256, 257, 997, 513, 20011};
 

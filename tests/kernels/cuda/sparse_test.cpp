@@ -20,7 +20,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Row r has `each(r)` entries in any columns, some of them twice.
+/// A matrix whose row r has `each(r)` entries in any columns. Some columns occur twice in a row.
 struct sparse_matrix {
   template <class Each>
   sparse_matrix(std::size_t n, std::size_t features, Each each) : rows(n) {
@@ -47,7 +47,7 @@ struct size {
   std::size_t rows, features, units, each;
 };
 
-/// Both products on both devices. NaNs are compared as bits.
+/// Checks both products on both devices. The bits of NaNs are compared, too.
 void check_products(const sparse_matrix& x, std::size_t features, std::size_t units) {
   const auto weight = random_floats(features * units, "weight");
   const auto g = random_floats(x.rows * units, "g");
@@ -63,7 +63,7 @@ void check_products(const sparse_matrix& x, std::size_t features, std::size_t un
   in_all_orders([&] {
     const device_array<float> out(product.size());
     cuda::sparse_matmul({}, x.rows, features, units, there.entries(), w.data(), out.data());
-    BOOST_TEST(same_bits(out.values(), product)); // added up in the same order
+    BOOST_TEST(same_bits(out.values(), product)); // the GPU adds up in the same order
     const device_array<float> sums(gradient.size());
     cuda::sparse_matmul_gradient({}, x.rows, features, units, there.columns(), dy.data(),
                                  sums.data());
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(columns_that_are_no_features) {
   BOOST_TEST(same_bits(sums.values(), gradient));
 }
 
-// Batches of growing and shrinking numbers of entries, with recorded runs in between.
+// Batches have growing and shrinking numbers of entries. Recorded runs lie between them.
 BOOST_AUTO_TEST_CASE(a_sparse_model) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 50}, dtype::sparse);
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_sparse_model) {
         const auto on_cpu = here.run(arguments);
         arguments.gradient = gradient;
         const auto on_instruction = [](std::size_t) {};
-        arguments.on_instruction = on_instruction; // so nothing is recorded
+        arguments.on_instruction = on_instruction; // with a callback, nothing is recorded
         const auto by_step = there.run(arguments);
         check_close(std::vector{by_step.loss}, std::vector{on_cpu.loss}, 2e-6, 2e-6, "loss");
         check_close(gradient, as_doubles(expected), 2e-6, 2e-5, "gradient");

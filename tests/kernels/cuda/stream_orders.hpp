@@ -10,13 +10,14 @@
 
 namespace troupe::test {
 
-/// Number of the orders of streams in which each test runs: TROUPE_STREAM_ORDERS, otherwise 2.
+/// The number of stream orders in which each test runs: TROUPE_STREAM_ORDERS, or 2 if it is not
+/// set.
 inline std::uint64_t stream_orders() {
   const char* const text = std::getenv("TROUPE_STREAM_ORDERS");
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 2;
 }
 
-/// Calls f without a seed of streams (see simulated_device), and then with each seed.
+/// Calls f without a seed for the streams (see simulated_device), and then with each seed.
 template <class F>
 void with_all_orders(F f) {
   f(std::optional<std::uint64_t>{});
@@ -26,7 +27,7 @@ void with_all_orders(F f) {
     }
 }
 
-/// Calls f with devices of all these orders.
+/// Calls f with a device for each of these orders.
 template <class F>
 void with_all_devices(F f) {
   with_all_orders([&](std::optional<std::uint64_t> seed) {

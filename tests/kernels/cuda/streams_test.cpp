@@ -17,7 +17,7 @@
 #include <set>
 #include <string>
 
-// The simulated streams find missing events, and the executor uses no event in vain.
+// The simulated streams find missing events. The executor uses no event that is not needed.
 
 using namespace troupe;
 using namespace troupe::cuda;
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(only_events_order_two_streams) {
   }
 }
 
-// Even if the copy has already run.
+// This holds even if the copy has already run.
 BOOST_AUTO_TEST_CASE(results_are_available_after_a_wait) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(results_are_available_after_a_wait) {
   }
 }
 
-// Work takes a microsecond, marks and events none.
+// Each piece of work takes a microsecond. Marks and events take no time.
 BOOST_AUTO_TEST_CASE(time_passes_with_work) {
   with_all_devices([](simulated_device& gpu) {
     const auto where = gpu.main_stream();
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(pinned_memory_belongs_to_its_copies) {
     gpu.synchronize(where);
     BOOST_TEST(all_are(here, 1));
   }
-  // Without an event, a copy overwrites what another copy still reads.
+  // Without an event, a copy may overwrite memory that another copy still reads.
   std::size_t found = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};
@@ -182,7 +182,8 @@ BOOST_AUTO_TEST_CASE(pinned_memory_outlives_its_copies) {
   BOOST_TEST(to == 1);
 }
 
-// The source may change after the call, and the result is available at once.
+// The source is not pinned memory, so it may change after the call, and the result is available at
+// once.
 BOOST_AUTO_TEST_CASE(copies_of_other_memory) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};
@@ -255,7 +256,7 @@ std::size_t segments_of(const plan& what) {
   return ends.size();
 }
 
-/// Two steps with different weights and feeds.
+/// Makes two steps with different weights and feeds.
 std::vector<results> two_steps(device& gpu, model& m, const std::shared_ptr<const plan>& what) {
   cuda::executor there(gpu, what);
   std::vector<results> out;
@@ -276,7 +277,7 @@ bool same(const std::vector<results>& a, const std::vector<results>& b) {
 
 } // namespace
 
-// Per segment of a step: a wait of the copy stream, and one of the host.
+// For each segment of a step, the copy stream waits once, and the host waits once.
 BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
   model m;
   build_classifier(m);
@@ -287,7 +288,7 @@ BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
 
 namespace {
 
-/// More feeds than a run without samples has work.
+/// A model with many feeds. A run without samples has fewer pieces of work than feeds.
 void build_many_feeds(model& m) {
   auto x = m.g.placeholder("x", {shape::batch, 2});
   for (std::size_t i = 0; i < 40; ++i)
@@ -304,8 +305,9 @@ std::shared_ptr<const plan> classifier_plan() {
 
 } // namespace
 
-// The bits of runs without announcements: if the batch comes, if another one comes, if the same
-// batch runs again, and if its size differs. Recordings hold places of feeds: four rounds use them.
+// Announcing a batch does not change the bits. This is tested if the announced batch comes, if
+// another batch comes, if the same batch runs again, and if its size differs. A recording contains
+// the addresses of its feeds, so four rounds use the recordings.
 BOOST_AUTO_TEST_CASE(announced_batches_give_the_same_bits) {
   const auto what = classifier_plan();
   std::vector<announcing_step> steps{{1, 2},        {2, 3},        {2, 3}, {3, 4}, {9, 4},
@@ -327,7 +329,7 @@ BOOST_AUTO_TEST_CASE(announced_batches_give_the_same_bits) {
     });
 }
 
-// Before the host waits for the first bucket, the copies are submitted, to a stream of their own.
+// The copies are submitted before the host waits for the first bucket. They use their own stream.
 BOOST_AUTO_TEST_CASE(announced_feeds_are_copied_while_a_run_computes) {
   const auto what = classifier_plan();
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -359,7 +361,7 @@ BOOST_AUTO_TEST_CASE(announced_feeds_are_copied_while_a_run_computes) {
   }
 }
 
-// An announced batch that nobody runs, and one with too many rows.
+// One announced batch never runs. Another announced batch has too many rows.
 BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come) {
   const auto what = classifier_plan();
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -371,7 +373,8 @@ BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come) {
   }
 }
 
-// Per segment, as above; and a wait of the main stream for an announced batch that comes.
+// The waits per segment are those of a_step_needs_every_wait_for_an_event. In addition, the main
+// stream waits for the copy of an announced batch that comes.
 BOOST_AUTO_TEST_CASE(announced_batches_that_come_need_every_wait) {
   model m;
   build_many_feeds(m);
@@ -384,7 +387,8 @@ BOOST_AUTO_TEST_CASE(announced_batches_that_come_need_every_wait) {
     same);
 }
 
-// The host waits before it overwrites an announced batch in pinned memory.
+// The host waits before it overwrites an announced batch in pinned memory, because its copy may be
+// under way.
 BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come_need_a_wait) {
   const auto what = classifier_plan();
   const std::vector<announcing_step> steps{{1, 2}, {3, 4}, {4, 0}};
@@ -395,14 +399,14 @@ BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come_need_a_wait) {
   forgetful_device gpu(0, waits);
   BOOST_TEST(same(announced_steps(gpu, what, steps), expected));
   BOOST_TEST(waits.so_far == 3 * 2 * segments + 2);
-  // In the second step, behind the waits of the copy stream.
+  // The number of this wait. It is in the second step, after the waits of the copy stream.
   const auto wait = 3 * segments;
   BOOST_TEST(is_missed(
     wait, [&](auto make) { return announced_steps(*make(), what, steps); },
     [&](const auto& x) { return same(x, expected); }));
 }
 
-// Per piece of an update: the same.
+// For each piece of an update, there are the same waits.
 BOOST_AUTO_TEST_CASE(an_update_needs_every_wait_for_an_event) {
   constexpr std::size_t parameters = 100;
   constexpr std::size_t pieces = 4;
@@ -440,7 +444,7 @@ BOOST_AUTO_TEST_CASE(an_update_needs_every_wait_for_an_event) {
 
 namespace {
 
-/// One product fails.
+/// A device on which one product fails.
 class failing_device final : public simulated_device {
 public:
   failing_device(std::uint64_t seed, std::size_t product)
@@ -458,7 +462,7 @@ private:
 
 } // namespace
 
-// Copies of the failed run may still be under way when the next one begins.
+// When the next run begins, copies of the failed run may still be under way.
 BOOST_AUTO_TEST_CASE(a_run_after_a_failed_one) {
   model m;
   build_classifier(m);
@@ -476,7 +480,8 @@ BOOST_AUTO_TEST_CASE(a_run_after_a_failed_one) {
     }
 }
 
-// Recordings are submitted in place of kernels, and the host waits once for each bucket.
+// Recordings are submitted instead of kernels, and the host waits once for each bucket (part of the
+// gradient).
 BOOST_AUTO_TEST_CASE(what_a_step_costs) {
   with_all_devices([](simulated_device& gpu) {
     model m;
@@ -510,7 +515,8 @@ BOOST_AUTO_TEST_CASE(what_a_step_costs) {
   });
 }
 
-// In some orders, the caller gets a bucket long before the backward pass ends.
+// In some orders, the caller gets a bucket (part of the gradient) long before the backward pass
+// ends.
 BOOST_AUTO_TEST_CASE(buckets_leave_while_the_backward_pass_goes_on) {
   std::size_t early = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {

@@ -28,12 +28,12 @@ std::vector<T> rounded_all(const std::vector<float>& x) {
   return result;
 }
 
-/// Each warp multiplies its tiles: c += a b, then d = c b, with c rounded.
+/// Each warp multiplies its tiles: c += a b. Then it computes d = c b with rounded c.
 template <class T>
 struct product_kernel {
   view<const T> a, b;     // (warps, 16, 16)
   view<float> c, d;       // (warps, 16, 16)
-  bool columns_in_memory; // of b, in shared memory
+  bool columns_in_memory; // b has its columns in shared memory
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto memory = t.shared<T>(2 * block_warps * tensor_edge * stride);
@@ -68,7 +68,7 @@ struct product_kernel {
 
 constexpr std::size_t shared_bytes = std::size_t{2} * block_warps * tensor_edge * stride * 2;
 
-/// c + a b for tiles of all warps.
+/// The expected value of c + a b for the tiles of all warps.
 template <class T>
 std::vector<double> expected_sums(const std::vector<T>& a, const std::vector<T>& b,
                                   std::vector<double> c) {
@@ -127,9 +127,9 @@ BOOST_AUTO_TEST_CASE(products_of_both_types) {
   check_products<float16>();
 }
 
-// A lane that does not take part stops a GPU, or makes its result undefined.
+// If a lane does not take part, a GPU stops or the result is undefined.
 BOOST_AUTO_TEST_CASE(products_need_all_lanes) {
-  // `act` gets a thread and a function that multiplies.
+  // `act` gets a thread, and a function that multiplies.
   const auto fault = [](auto act) {
     return fault_of(
       [act](const thread& t) {

@@ -16,7 +16,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// 10 frozen parameters, 90 and more by a rule, 5 of state, and again by another rule.
+/// Parts of the parameters: 10 frozen parameters, 90 or more with one rule, 5 of layer state, and
+/// again some with another rule.
 std::vector<update_part> parts_of(const optimizer& rule, std::size_t n) {
   auto other = rule;
   other.weight_decay = 0.01F;
@@ -30,7 +31,8 @@ updater_sizes sizes_of(const optimizer& rule, std::size_t n, bool apart) {
   return {n, rule.slots() - (apart ? 1 : 0), apart, rule.by_tensor()};
 }
 
-/// Both updaters with their own weights. On the GPU, an update has pieces of at most 40 elements.
+/// An updater of the CPU and one of the GPU, each with its own weights. On the GPU, an update has
+/// pieces of at most 40 elements.
 struct pair_of_updaters {
   pair_of_updaters(const optimizer& how, std::size_t n, bool moment_apart,
                    std::optional<std::uint64_t> order)
@@ -54,7 +56,8 @@ struct pair_of_updaters {
                    .moment_step = apart ? step : 0,
                    .look_ahead = apart};
     make(*cpu, x);
-    // The host's memory of the device's weights is a slot of a pool: it changes with each update.
+    // The device copies its weights to a slot of a pool in host memory. The slot changes with each
+    // update.
     auto& to = slots[step % 2];
     to.resize(weights.size());
     x.weights = slots[(step + 1) % 2].empty() ? std::span<const float>{weights}
@@ -97,7 +100,7 @@ struct pair_of_updaters {
 
 BOOST_AUTO_TEST_SUITE(cuda_updater)
 
-// lamb adds up its norms in another order.
+// Only lamb differs, because its norms are added up in another order.
 BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_cpu) {
   with_all_orders([](std::optional<std::uint64_t> order) {
     for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind)
@@ -117,7 +120,7 @@ BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_cpu) {
   });
 }
 
-// Staged updates change nothing before they are published; some are dropped.
+// A staged update changes nothing before it is published. Some staged updates are dropped.
 BOOST_AUTO_TEST_CASE(staged_updates) {
   with_all_orders([](std::optional<std::uint64_t> order) {
     for (const auto kind : {optimizer_kind::sgd, optimizer_kind::momentum, optimizer_kind::adam}) {
@@ -158,7 +161,7 @@ BOOST_AUTO_TEST_CASE(state_can_be_restored) {
     both.update(1, [](device_updater& x, const range_update& how) { x.apply(how); });
     both.last = 1;
     both.check(0);
-    // The host's weights have changed in place.
+    // The host has changed its weights in place.
     both.weights = random_floats(300, "other");
     std::ranges::copy(both.weights, both.slots[1].begin());
     both.gpu.forget_weights();

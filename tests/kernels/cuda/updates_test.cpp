@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Rules that differ in what they compute.
+/// Update rules that compute different things.
 std::vector<optimizer> rules() {
   std::vector<optimizer> result;
   for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind) {
@@ -72,9 +72,9 @@ BOOST_AUTO_TEST_CASE(all_rules_have_the_bits_of_the_cpu) {
                        space.data());
         }
         if (rule.by_tensor()) {
-          // The norms are added up in a different order, in double, so the trust ratio differs in
-          // its last bit. The weights differ by this fraction of a step. In the first step, the
-          // state does not depend on it.
+          // The norms are added up in a different order, in double. So the trust ratio differs in
+          // its last bit, and the weights differ by this fraction of a step. In the first step, the
+          // state does not depend on the trust ratio.
           check_close(dw.values(), as_doubles(w), 1e-6, 1e-7, name_of(rule));
           check_close(ds.values(), as_doubles(state), 1e-6, 1e-7, name_of(rule));
         } else {

@@ -51,8 +51,8 @@ BOOST_AUTO_TEST_CASE(classes_are_balanced_and_images_have_ink) {
   }
 }
 
-// Neither trivial nor impossible: the nearest of the ten mean images is right for about 60 % (82 %
-// for MNIST, whose digits are centred); an MLP 784-128-10 reaches about 97 %.
+// The task must be neither trivial nor impossible. The nearest of the ten mean images is right for
+// about 60 % (82 % for MNIST, whose digits are centred). An MLP 784-128-10 reaches about 97 %.
 BOOST_AUTO_TEST_CASE(about_as_hard_as_mnist) {
   const auto data = generate_digits(4000, 1);
   std::vector<double> mean(7840);

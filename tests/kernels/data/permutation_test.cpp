@@ -45,9 +45,10 @@ BOOST_AUTO_TEST_CASE(seed_and_epoch_matter) {
   BOOST_TEST((whole({1000, 1, 1}) != whole({1000, 2, 0})));
 }
 
-// The first record of an epoch is any of n with the same probability: chi-square over 20,000
-// epochs. The bound is the mean plus five standard deviations of the distribution with n - 1
-// degrees of freedom. The epochs are fixed, so this never fails by chance.
+// The first record of an epoch is any of n records with the same probability. This is a chi-square
+// test over 20,000 epochs. The bound is the mean plus five standard deviations of the chi-square
+// distribution with n - 1 degrees of freedom. The epochs are fixed, so the test never fails by
+// chance.
 BOOST_AUTO_TEST_CASE(positions_are_uniform) {
   constexpr int epochs = 20'000;
   for (const std::uint64_t n : {2, 3, 7, 16, 50}) {
@@ -65,7 +66,7 @@ BOOST_AUTO_TEST_CASE(positions_are_uniform) {
   }
 }
 
-// Neighbours in the data do not stay neighbours: by chance, about 2 of n pairs would.
+// Few neighbours in the data stay neighbours. By chance, about 2 of n pairs do.
 BOOST_AUTO_TEST_CASE(neighbours_part) {
   const auto records = whole({10'000, 3, 0});
   int together = 0;
@@ -82,7 +83,7 @@ BOOST_AUTO_TEST_CASE(large_sizes) {
   BOOST_TEST(largest.at(5) != largest.at(6));
 }
 
-// The order is needed to repeat runs, so it must not change between versions and machines.
+// A repeated run needs the same order, so the order must not change between versions and machines.
 BOOST_AUTO_TEST_CASE(fixed_values) {
   std::vector<std::uint64_t> first(8);
   troupe::permutation{1000, 1, 0}.fill(0, first);

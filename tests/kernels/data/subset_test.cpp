@@ -14,7 +14,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Three records with a feature and two targets: 1, 10, 100; 2, 20, 200; 3, 30, 300.
+/// Three records with one feature and two targets: 1 with 10 and 100, 2 with 20 and 200, 3 with 30
+/// and 300.
 std::shared_ptr<const dataset> numbers() {
   const std::vector<double> targets{10, 100, 20, 200, 30, 300};
   return std::make_shared<const array_dataset>(shape{1}, std::vector<float>{1, 2, 3},
@@ -68,7 +69,7 @@ BOOST_AUTO_TEST_CASE(must_lie_within) {
                       "record 3 does not lie within the 3 records"));
 }
 
-// Records keep their numbers from the whole data set, even in parts of parts.
+// Records keep their numbers from the whole data set, even in a part of a part.
 BOOST_AUTO_TEST_CASE(listed_records) {
   const auto whole = numbers();
   const auto part = troupe::subset(whole, {2, 0, 2});

@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-// Columns: 1 2 3 9, constant 5, 10 20 30 90.
+// The columns are: 1 2 3 9, the constant 5, and 10 20 30 90.
 const std::vector<double> values{1, 5, 10, 2, 5, 20, 3, 5, 30, 9, 5, 90};
 const std::vector<std::uint64_t> first_three{0, 1, 2};
 
@@ -59,11 +59,12 @@ BOOST_AUTO_TEST_CASE(differences_below_float32) {
                 "Models compute in float32, which has only 7 digits and cannot distinguish such "
                 "values. Subtract 1700000001 from each value");
   BOOST_TEST(contains(problem({-1000.00001, -1000}), "Subtract -1000.00001 from"));
-  // Numbers that float32 has, a wide range, one number, rounding errors, none.
+  // These columns need no warning: numbers that float32 can represent, a wide range, one number,
+  // rounding errors, no numbers.
   for (const auto& fine : std::vector<std::vector<double>>{
          {100000, 100001}, {1.6e9 + 1, 1.7e9 + 1}, {0.1, 0.1}, {0.3, 0.1 + 0.2}, {}})
     BOOST_TEST(problem(fine) == "(no error)");
-  // After a shift, float32 can represent the numbers.
+  // After a shift, float32 can represent these numbers.
   const std::vector<double> times{1.7e9 + 1, 1.7e9 + 600};
   const std::vector<std::string> name{"time"};
   const std::vector<column_moments> raw(1);
@@ -72,7 +73,8 @@ BOOST_AUTO_TEST_CASE(differences_below_float32) {
   BOOST_TEST(scaled_columns(times, shifted, name, "x.csv").size() == 2u);
 }
 
-// y = 3 + 2 a - 0.5 b, given in standardized units, comes back in the units of the data.
+// y = 3 + 2 a - 0.5 b. The coefficients are given in standardized units, and must come back in the
+// units of the data.
 BOOST_AUTO_TEST_CASE(coefficients_in_units_of_the_data) {
   std::vector<double> rows;
   for (const auto& [a, b] : {std::pair{1.0, 2.0}, {4.0, -3.0}, {-2.0, 0.5}, {0.0, 7.0}})

@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// 0, 1, 2, ... as characters.
+/// A text with the characters 0, 1, 2, ...
 std::shared_ptr<const text_dataset> counting(std::size_t characters, std::size_t window,
                                              std::size_t stride) {
   std::vector<std::int32_t> tokens(characters);
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(windows_side_by_side) {
   const auto x = counting(10, 3, 3);
   BOOST_TEST(x->size() == 3u);
   BOOST_TEST(tokens_of(*x, {2, 0}) == (std::vector<std::int32_t>{6, 7, 8, 0, 1, 2}));
-  BOOST_TEST(counting(9, 3, 3)->size() == 2u); // There is no character after the last window.
+  BOOST_TEST(counting(9, 3, 3)->size() == 2u); // no character follows the last window
   const auto& record = x->record();
   BOOST_TEST((record.features == feature_kind::tokens));
   BOOST_TEST((record.dims == shape{3}));
@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(parts_share_no_character) {
   const text_dataset second{whole, 60, 100};
   BOOST_TEST(first.size() == 56u);
   BOOST_TEST(second.size() == 36u);
-  // The last label of the first part is the last character of that part.
+  // The last label of the first part is the last character of this part.
   BOOST_TEST(tokens_of(first, {55}) == (std::vector<std::int32_t>{55, 56, 57, 58}));
   BOOST_TEST(tokens_of(second, {0}) == (std::vector<std::int32_t>{60, 61, 62, 63}));
   BOOST_TEST(tokens_of(second, {35}) == (std::vector<std::int32_t>{95, 96, 97, 98}));

@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(parts_of_a_graph) {
   const auto w = s.variable("w");
   for (std::size_t i = 0; i < 6; ++i)
     w[i] = static_cast<double>(i);
-  // y needs no targets, and w needs no feed at all.
+  // y does not need the targets, and w needs no feed.
   BOOST_TEST((s.run({{m.x, features}}, {m.y})[0] == std::vector<double>{8, 26, 1, 0.25}),
              boost::test_tools::per_element());
   const auto both = s.run({{m.x, features}}, {m.y, m.w});
@@ -75,8 +75,8 @@ BOOST_AUTO_TEST_CASE(graphs_grow_meanwhile) {
   BOOST_TEST(s.run({{m.x, features}}, {m.y})[0] == before, boost::test_tools::per_element());
 }
 
-// f = sum of tanh(x)^2. Its gradient, and the gradient of a function of that gradient, are ordinary
-// parts of the graph.
+// f = sum of tanh(x)^2. The gradient of f is an ordinary part of the graph, and so is the gradient
+// of a function of it.
 BOOST_AUTO_TEST_CASE(gradients_of_gradients) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 3});
@@ -172,7 +172,8 @@ BOOST_AUTO_TEST_CASE(fetches_that_are_no_numbers) {
                       "\"rows\" (batch, 9) is sparse"));
 }
 
-// Each run has another mask. Another session with the same seed has the same masks.
+// Each run has another mask. Another session with the same seed has the same masks in the same
+// order.
 BOOST_AUTO_TEST_CASE(masks_of_dropout) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 64});
@@ -184,7 +185,8 @@ BOOST_AUTO_TEST_CASE(masks_of_dropout) {
     std::vector<std::vector<float>> result;
     for (int i = 0; i < 4; ++i) {
       const auto found = s.run({{x, ones}}, {y, slopes[0]});
-      BOOST_TEST(found[0] == found[1], boost::test_tools::per_element()); // within a run, one mask
+      // In one run, both fetches have the same mask.
+      BOOST_TEST(found[0] == found[1], boost::test_tools::per_element());
       result.push_back(found[0]);
     }
     return result;
@@ -197,7 +199,7 @@ BOOST_AUTO_TEST_CASE(masks_of_dropout) {
   BOOST_TEST((first != masks(8)));
 }
 
-// Products of sizes beyond 64 bits, and values that no machine holds.
+// The sizes have products beyond 64 bits, or values that no machine can hold.
 BOOST_AUTO_TEST_CASE(sizes_without_sense) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch});

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(errors_say_where) {
   BOOST_TEST(contains(parse_error("a\n1\n\"2\n", {"a"}),
                       "x.csv:3: a quote is opened here and never closed"));
   BOOST_TEST(contains(parse_error("a\n\"2\"3\n", {"a"}), "x.csv:2: text after a closing quote"));
-  // Lines inside quotes are counted.
+  // Line breaks inside quotes count as lines.
   BOOST_TEST(contains(parse_error("a,b\n1,\"x\ny\"\nz,2\n", {"a"}), "x.csv:4: column \"a\""));
 }
 
@@ -92,7 +92,8 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
   const names columns{"a", "b"};
   const auto good = bytes_of("a,\"b\",c\r\n1,\"2\",\"x\"\"y\"\r\n3,4.5e1,z\r\n");
   survive_hostile_variants(good, [&](auto bytes) { parse_csv(bytes, columns, "x"); });
-  // A file of commas lacks the requested columns. A million commas must not take quadratic time.
+  // A file that contains only commas lacks the requested columns. A million commas must not take
+  // quadratic time.
   BOOST_TEST(contains(parse_error(std::string(999'999, ','), columns), "no column"));
   BOOST_TEST(
     contains(parse_error(std::string(1'000'000, ','), columns), "more than 1000000 columns"));
@@ -121,7 +122,7 @@ BOOST_AUTO_TEST_CASE(numbers_and_texts_with_gaps) {
                       "x.csv:3: column \"x\": expected a finite number, found \"NA\""));
 }
 
-// In parts, with the lines of the whole file in errors.
+// The file is read in parts. Errors name the lines of the whole file.
 BOOST_AUTO_TEST_CASE(a_file_in_parts) {
   const auto bytes = bytes_of("x,y\n1,a\n2,\"b\nc\"\n3,a\n4,\n\n");
   const std::vector<csv_column> columns{{"y", true}, {"x", false}};

@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(a_key_stands_once) {
              == "x.json: a[1].b.c: occurs twice");
   BOOST_TEST(json_error(R"([{"a": 1}, {"a": 1}, [[{"a": 1, "a": 1}]]])")
              == "x.json: [2][0][0].a: occurs twice");
-  // Keys may repeat in different objects.
+  // The same key may occur in different objects.
   BOOST_TEST(json_error(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})") == "(no error)");
 }
 

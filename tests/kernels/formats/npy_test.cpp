@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(headers_that_numpy_writes) {
   }
   const auto other_order =
     with_header("{\"shape\":(12,),\"fortran_order\":True,\"descr\":\"<u1\"}", values);
-  // The order makes no difference for one dimension.
+  // With one dimension, the order of the elements makes no difference.
   BOOST_TEST(parse_npy(other_order, "x").size() == 12u);
 }
 

@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-// Random pixels, and what PIL 13 makes of them with BILINEAR and convert("L").
+// Random pixels, and the results of PIL 13 for them with BILINEAR and convert("L").
 const picture original{5, 4, 3, {207, 21,  45,  60,  46,  205, 222, 149, 10,  24,  85,  110,
                                  159, 122, 67,  40,  177, 188, 8,   29,  115, 100, 227, 132,
                                  107, 110, 170, 150, 44,  188, 193, 244, 201, 72,  81,  166,
@@ -26,7 +26,7 @@ const std::vector<std::uint8_t> first_row_of_larger{
 const std::vector<std::uint8_t> grey{79,  68, 155, 70,  127, 137, 33,  178, 116, 92,
                                      224, 88, 179, 163, 179, 52,  156, 95,  144, 61};
 
-/// Rounding differs by at most one level.
+/// Checks pixels. Because of rounding, they may differ by one level.
 void check_near(const std::vector<std::uint8_t>& x, const std::vector<std::uint8_t>& expected) {
   BOOST_TEST_REQUIRE(x.size() == expected.size());
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -90,14 +90,14 @@ BOOST_AUTO_TEST_CASE(refused) {
   auto jpeg = write_jpeg(5, 4, original.pixels);
   jpeg.resize(jpeg.size() - 60);
   BOOST_TEST(contains(error(jpeg), "x: not a valid JPEG file: "));
-  // It claims 2^30 x 2^30 pixels.
+  // The header claims 2^30 x 2^30 pixels.
   auto huge = write_png(5, 4, PNG_FORMAT_RGB, original.pixels);
   for (const std::size_t at : {16, 20})
     huge[at] = std::byte{0x40};
   BOOST_TEST(contains(error(huge), "x: "));
 }
 
-// Damaged pixels may still be a picture.
+// A file with damaged pixels may still be a valid picture.
 BOOST_AUTO_TEST_CASE(damaged) {
   const auto decode = [](std::span<const std::byte> file) { decode_picture(file, 3, "x"); };
   survive_hostile_variants(write_png(5, 4, PNG_FORMAT_RGB, original.pixels), decode);

@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_CASE(text_stays) {
 BOOST_AUTO_TEST_CASE(controls_are_named) {
   BOOST_TEST(troupe::printable("a\tb\r\nc\x1b[2J\x7f"sv) == "a\\tb\\r\\nc\\x1b[2J\\x7f");
   BOOST_TEST(troupe::printable("\0"sv) == "\\x00");
-  // U+009B also begins a terminal command.
+  // U+009B begins a terminal command, like ESC [.
   BOOST_TEST(troupe::printable("\xc2\x9b") == "\\xc2\\x9b");
 }
 
@@ -52,12 +52,12 @@ BOOST_AUTO_TEST_CASE(excerpts) {
   BOOST_TEST(excerpt("12345", 5) == "12345");
   BOOST_TEST(excerpt("123456", 5) == "12...");
   BOOST_TEST(excerpt("\x01\x02", 5) == "\\x01\\x02");
-  // Characters are not cut in half.
+  // A character is never cut in half.
   BOOST_TEST(excerpt("1\xe2\x82\xac"
                      "4567",
                      5)
              == "1...");
-  // Bytes that belong to no character are shown.
+  // Bytes that are not part of a character are shown as escapes.
   BOOST_TEST(excerpt("\x80\x80\x80\x80\x80\x80", 5) == "\\x80\\x80...");
 }
 

@@ -80,7 +80,8 @@ BOOST_AUTO_TEST_CASE(no_tensors) {
   BOOST_TEST(parse_safetensors(bytes, "f").tensors.empty());
 }
 
-// Reads our files strictly by the description of the format, without our reader.
+// Reads the written files strictly by the description of the format, without the reader of this
+// project.
 BOOST_AUTO_TEST_CASE(independent_parse) {
   const auto bytes = write_safetensors(sample());
   std::uint64_t length = 0;
@@ -100,8 +101,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
     BOOST_TEST(value["data_offsets"][0] == end);
     end = value["data_offsets"][1];
   }
-  // Types with larger alignment come first, then the order is by name, as in the reference
-  // implementation.
+  // Types with a larger alignment come first. Tensors with the same alignment are in the order of
+  // their names, as in the reference implementation.
   BOOST_TEST(order
              == (std::vector<std::string>{"__metadata__", "none", "a.double", "scalar", "z.weight",
                                           "flags"}));
@@ -114,8 +115,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
   BOOST_TEST(json["z.weight"]["dtype"] == "F32");
 }
 
-// A file as written by the reference implementation (safetensors.numpy.save of one tensor), byte
-// for byte.
+// The file must equal, byte for byte, a file of the reference implementation
+// (safetensors.numpy.save of one tensor).
 BOOST_AUTO_TEST_CASE(reference_file) {
   const auto bytes = with_header(R"({"t":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}   )", 8);
   const auto file = parse_safetensors(bytes, "f");
@@ -134,7 +135,7 @@ BOOST_AUTO_TEST_CASE(header_errors) {
   BOOST_TEST(contains(parse_error("{\"a\":1e999}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error("{\"\xff\":1}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error(std::string(100'000, '['), 0), "nested more than 64 deep"));
-  // Each byte of a header needs tens of bytes of memory.
+  // Parsing takes tens of bytes of memory for each byte of a header, so long headers are refused.
   BOOST_TEST(contains(parse_error(std::string(16'777'217, ' '), 0),
                       "the header should be 16777217 bytes long; the file has 16777217 after its "
                       "length, and headers of up to 16777216 bytes are accepted"));

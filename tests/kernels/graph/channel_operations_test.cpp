@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Images or rows that depend on a variable.
+/// Images or rows that depend on a variable, so that they can be differentiated.
 struct channels {
   graph g;
   expression x;
@@ -39,7 +39,8 @@ struct channels {
   }
 };
 
-/// Fewer channels than one group, exactly one group, and more; the same for pixels.
+/// Sizes with fewer channels than one group, with exactly one group, and with more. The numbers of
+/// pixels vary in the same way.
 const std::vector<shape> sizes{{batch, 3, 2, 2}, {batch, 1, 1, 1},  {batch, 17},
                                {batch, 16, 3},   {batch, 2, 3, 17}, {batch, 33}};
 
@@ -72,7 +73,7 @@ BOOST_AUTO_TEST_CASE(moments_of_channels) {
   }
 }
 
-// With an epsilon that keeps the numerical noise of equal rows small.
+// The epsilon is so large that the numerical noise of equal rows stays small.
 BOOST_AUTO_TEST_CASE(gradient_of_normalization) {
   for (const auto& dims : sizes) {
     channels c(dims);
@@ -131,7 +132,8 @@ BOOST_AUTO_TEST_CASE(statistics_reach_the_gradient) {
   }
 }
 
-// The same value is also the gradient of another variable. Each place gets its own copy.
+// The value of an update is also the gradient of another variable. Each of these places gets its
+// own copy.
 BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   graph g;
   auto x = g.placeholder("x", {batch, 2});
@@ -149,7 +151,7 @@ BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   BOOST_TEST(untouched.valid());
 }
 
-// Training uses the same computation as testing.
+// With frozen statistics, training computes the same as testing.
 BOOST_AUTO_TEST_CASE(frozen_statistics_normalize_in_training) {
   graph g;
   auto x = g.placeholder("x", {batch, 2});

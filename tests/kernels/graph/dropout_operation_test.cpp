@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
     auto h = matmul(g.placeholder("x", {batch, 5}), g.variable("w", {5, 5}));
     check_both(g, dropout(h, rate, "drop"));
   }
-  // The fraction of kept elements follows the rate, and the mean stays the same.
+  // The fraction of kept elements is that of the rate. The mean does not change.
   graph g;
   auto x = g.placeholder("x", {batch, 1000});
   leaves values;
@@ -49,8 +49,8 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
       return same;
     }(),
     true);
-  BOOST_TEST(std::abs(both - 49'000) < 5 * 158); // independent of each other
-  // Neighbours are also independent, both in a row and in a column.
+  BOOST_TEST(std::abs(both - 49'000) < 5 * 158); // both masks are independent of each other
+  // Neighbours in a row, and in a column, are also independent.
   for (std::size_t step : {1, 1000}) {
     std::ptrdiff_t pairs = 0;
     for (std::size_t i = 0; i + step < 100'000; ++i)

@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(bounds_and_moments) {
   check("uniform", 0.0625 / 3, 0.25);
 }
 
-// For sparse features, weights are stored (inputs, units).
+// For sparse features, weights are stored as (inputs, units).
 BOOST_AUTO_TEST_CASE(the_fan_of_weights_with_inputs_first) {
   const auto variance = [](initializer how, bool inputs_first) {
     how.inputs_first = inputs_first;
@@ -110,8 +110,8 @@ BOOST_AUTO_TEST_CASE(the_fan_of_weights_with_inputs_first) {
              == variance(initializer::glorot_uniform(), false));
 }
 
-// The rows (or the columns, if there are fewer of them) have the length of the gain and are
-// orthogonal.
+// The rows are orthogonal, and their length is the gain. If there are fewer columns than rows, this
+// holds for the columns.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices) {
   for (const auto& dims :
        {shape{1, 1}, shape{40, 40}, shape{200, 50}, shape{16, 3, 5, 2}, shape{7}}) {
@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(orthogonal_matrices) {
   }
 }
 
-// The sign of each vector is that of the QR decomposition with a positive diagonal: the first
+// The QR decomposition with a positive diagonal determines the sign of each vector. So the first
 // vector is the normalized first draw.
 BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
   std::vector<float> draws(64);
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
     BOOST_TEST(std::abs(double{x[i]} - double{draws[i]} / std::sqrt(squares)) < 1e-6);
 }
 
-// Compared with Gram-Schmidt, which gives the same Q if R has a positive diagonal.
+// The result is compared with Gram-Schmidt, which gives the same Q if R has a positive diagonal.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
   for (const auto& [rows, columns] : {std::pair{1U, 1U},
                                       {1U, 9U},
@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
   }
 }
 
-// All shards of a process at the same time need only one decomposition per tensor.
+// If all shards of a process initialize at the same time, each tensor needs only one decomposition.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_computed_once) {
   troupe::layout x;
   x.add("a", {60, 60}, initializer::orthogonal());

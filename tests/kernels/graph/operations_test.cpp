@@ -21,8 +21,8 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// x (batch, n), and a function of it that depends on a variable (n, n), so that there is something
-/// to differentiate.
+/// x (batch, n), and a function of it that depends on a variable (n, n), so that it can be
+/// differentiated.
 struct model {
   graph g;
   expression x = g.placeholder("x", {batch, 5});
@@ -115,11 +115,12 @@ BOOST_AUTO_TEST_CASE(comparisons) {
   check_both(m.g, greater(m.h, v) * m.h);
   check_both(m.g, above(m.h, 0.3) * m.h);
   check_both(m.g, select(m.h, v, m.h * v));
-  // In chains, with operands that are computed in the same chain.
+  // The operations are in chains of fused operations, with operands that are computed in the same
+  // chain.
   check_both(m.g, select(m.h - v, tanh(v), sigmoid(m.h)) + maximum(tanh(m.h), minimum(v, m.h)));
 }
 
-// Infinite bounds have no effect, and NaN stays NaN.
+// Infinite bounds have no effect. NaN stays NaN.
 BOOST_AUTO_TEST_CASE(comparisons_of_extreme_numbers) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   constexpr float most = std::numeric_limits<float>::max();
@@ -153,7 +154,8 @@ BOOST_AUTO_TEST_CASE(comparisons_of_extreme_numbers) {
   BOOST_CHECK_THROW(at_least(x, NAN), input_error);
 }
 
-// Neither the value nor the gradient of the branch that is not taken affects the result.
+// The branch that is not taken contains NaN. It affects neither the value nor the gradient of the
+// result.
 BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
   graph g;
   const auto x = g.variable("x", {4});
@@ -166,7 +168,7 @@ BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
   check_close(std::span<const double>{found[0]},
               std::array{std::log(2.0), -1.0, std::log(4.0), 0.0}, 1e-14, 0, "values");
   check_close(std::span<const double>{found[1]}.first(2), std::array{0.5, 1.0}, 1e-14, 0, "slopes");
-  // For equal values, the whole gradient goes to the second operand.
+  // If both values are equal, the whole gradient goes to the second operand.
   const auto other = g.variable("other", {4});
   const auto ties = gradients(sum(maximum(x, other) + minimum(x, other)), std::array{x, other});
   std::ranges::copy(std::array{2.0, -1.0, 4.0, 0.0}, session.variable("other").begin());
@@ -178,8 +180,8 @@ BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
 BOOST_AUTO_TEST_CASE(chains) {
   model m;
   auto v = matmul(m.x, m.g.variable("v", {5, 5}));
-  // A value with two readers, an operation whose two operands are computed in the chain, and a
-  // chain that is longer than a step may be.
+  // Three difficult chains of fused operations: a value with two readers, an operation whose
+  // operands are both computed in the chain, and a chain that is longer than the limit of a step.
   auto shared = tanh(m.h + v);
   check_both(m.g, shared * sigmoid(shared) + exp(scale(m.h - v, 0.1)) * tanh(v * m.h));
   auto y = m.h;
@@ -246,7 +248,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_with_smoothing_and_an_ignored_label) {
     check_gradient(g, loss);
     check_forward(g, softmax_cross_entropy_gradient(z, labels, how));
     check_forward(g, softmax_correct(z, labels, how));
-    // Other losses with the same operands each keep their own results.
+    // Several losses have the same operands. Each of them keeps its own results.
     check_gradient(g, loss + softmax_cross_entropy(z, labels));
   }
 }

@@ -20,7 +20,7 @@ layout of(const std::vector<shape>& shapes) {
   return result;
 }
 
-/// Up to 12 tensors with up to 3 dimensions. Some are scalars, some have no elements.
+/// Up to 12 tensors with up to 3 dimensions. Some tensors are scalars, and some have no elements.
 layout random_layout(std::mt19937& random) {
   std::vector<shape> shapes(random() % 13);
   for (auto& x : shapes) {
@@ -36,7 +36,8 @@ std::size_t largest(const std::vector<range>& parts) {
   return parts.empty() ? 0 : std::ranges::max(parts, {}, &range::size).size();
 }
 
-/// Tries all cuts to find the smallest possible size of the largest part of tensors `from`, ....
+/// Tries all cuts of the tensors from number `from` on. Returns the smallest possible size of the
+/// largest part.
 std::size_t least_largest(const layout& x, std::size_t parts, std::size_t from = 0) {
   const auto& tensors = x.entries();
   const auto at = [&](std::size_t i) { return i < tensors.size() ? tensors[i].offset : x.size(); };
@@ -68,7 +69,8 @@ bool cuts_a_tensor(const layout& x, const std::vector<range>& parts) {
   });
 }
 
-/// Places tensors in turn, as TensorFlow's replica_device_setter does. Returns the largest part.
+/// Gives tensors to the parts in turn, as TensorFlow's replica_device_setter does. Returns the size
+/// of the largest part.
 std::size_t largest_in_turn(const layout& x, std::size_t parts) {
   std::vector<std::size_t> sizes(parts);
   for (std::size_t i = 0; i < x.entries().size(); ++i)
@@ -117,7 +119,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_part) {
       BOOST_TEST_CONTEXT(to_string(x) << parts << " parts") {
         const auto rows = cut_at_rows(x, parts);
         check_covers(rows, parts, x.size());
-        // A cut moves by at most an eighth of an even part.
+        // A cut may move by at most an eighth of an even part.
         BOOST_TEST(largest(rows) <= (x.size() + parts - 1) / parts + x.size() / parts / 4);
         const auto tensors = cut_at_tensors(x, parts);
         check_covers(tensors, parts, x.size());
@@ -136,7 +138,8 @@ BOOST_AUTO_TEST_CASE(the_largest_part_of_whole_tensors_is_as_small_as_can_be) {
   }
 }
 
-// The first parts do not get all tensors, although the largest part would be no larger.
+// The first parts could take all tensors, and the largest part would be no larger. Still, all parts
+// get tensors.
 BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   const auto one_large = of({{100}, {10}, {1}, {1}});
   BOOST_TEST((cut_at_tensors(one_large, 4)
@@ -147,7 +150,7 @@ BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   BOOST_TEST((cut_at_tensors(two, 4) == std::vector<range>{{0, 3}, {3, 7}, {7, 7}, {7, 7}}));
 }
 
-// The manual uses these figures to explain why there is no ROUND_ROBIN.
+// The manual explains with these figures why there is no ROUND_ROBIN.
 BOOST_AUTO_TEST_CASE(tensors_in_turn_are_less_even) {
   struct figures {
     std::vector<shape> tensors;
@@ -174,11 +177,11 @@ BOOST_AUTO_TEST_CASE(tensors_in_turn_are_less_even) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_stay_whole) {
-  // 106 elements: the even cut is 53, inside the row from 48 to 56.
+  // There are 106 elements. The even cut is at 53, inside the row from 48 to 56.
   BOOST_TEST((cut_at_rows(of({{13, 8}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
-  // A row of a tensor with several dimensions contains all elements with the same first index.
+  // If a tensor has several dimensions, a row contains all elements with the same first index.
   BOOST_TEST((cut_at_rows(of({{13, 2, 4}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
-  // The cut would have to move by 48 of 96 elements.
+  // The cut would have to move by 48 of 96 elements, which is too far.
   BOOST_TEST((cut_at_rows(of({{1, 96}, {96}}), 4)
               == std::vector<range>{{0, 48}, {48, 96}, {96, 144}, {144, 192}}));
 }

@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(types_of_results) {
   BOOST_TEST(type(y) == "bfloat16");
   BOOST_TEST(g.at(y.node().inputs[0]).name == "x as bfloat16");
   BOOST_TEST(type(add_bias(y, b)) == "bfloat16");
-  BOOST_TEST(g.at(add_bias(y, b).node().inputs[1]).name == "b"); // not cast
+  BOOST_TEST(g.at(add_bias(y, b).node().inputs[1]).name == "b"); // the bias is not cast
   for (const auto same : {relu(y), tanh(y), gelu(y), scale(y, 2), multiply(y, relu(y)),
                           dropout(y, 0.5, 1), reshape(y, {shape::batch, 2, 2}), slice(y, 1, 0, 2),
                           multiply_rows(y, b), normalize_rows(y, 1e-5), stop_gradient(y)})
@@ -158,7 +158,8 @@ BOOST_AUTO_TEST_CASE(lowered_graphs) {
   BOOST_TEST((lowered.at(ids[loss.id()]).type == dtype::float32));
   BOOST_REQUIRE(lowered.state_updates().size() == 1U);
   BOOST_TEST(lowered.state_updates()[0].first == ids[mean.id()]);
-  // Parameters are cast before anything else is computed: one launch of a GPU does it.
+  // Parameters are cast before anything else is computed, so that a GPU needs only one launch for
+  // all casts.
   std::size_t casts = 0;
   for (const auto& n : lowered.nodes()) {
     if (n.inputs.empty())
@@ -168,7 +169,7 @@ BOOST_AUTO_TEST_CASE(lowered_graphs) {
     ++casts;
   }
   BOOST_TEST(casts == 2U);
-  // The original is unchanged.
+  // The original graph does not change.
   BOOST_TEST(count(g, operation::cast) == 0U);
 }
 

@@ -14,7 +14,7 @@ BOOST_AUTO_TEST_SUITE(random_graphs)
 
 namespace {
 
-/// Grows a graph of (batch, 4) tensors by random operations on earlier ones. Operands are read
+/// Builds a graph of (batch, 4) tensors by random operations on earlier tensors. Operands are read
 /// twice, late or never, and by fused and in-place operations.
 struct random_graph {
   graph g;
@@ -32,7 +32,7 @@ struct random_graph {
   expression pick() { return tensors[stream.below(tensors.size())]; }
 
   expression weight() {
-    // Sometimes an operand that was used before.
+    // Sometimes, the operand is one that was already used.
     const auto i = stream.below(6);
     const auto name = std::string("w").append(std::to_string(i));
     if (g.parameters().find(name) != nullptr)

@@ -27,7 +27,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Tensors that depend on variables, so that there is something to differentiate.
+/// Tensors that depend on variables, so that they can be differentiated.
 struct tensors {
   graph g;
   expression features = g.placeholder("features", {batch, 3});
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(blends) {
   BOOST_TEST(back[1][1].weight == 2);
 }
 
-// Only the terms of an element affect it, in both directions.
+// An element is affected only by its own terms, in the forward and in the backward direction.
 BOOST_AUTO_TEST_CASE(a_blend_reads_no_other_elements) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   graph g;
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(stopped_gradients) {
   auto x = t.make({batch, 4});
   auto w = t.g.variable("w", {4});
   auto loss = sum(stop_gradient(add_bias(x, w)) * add_bias(x, w));
-  // One of the factors counts as constant, so this is half of the gradient of a square.
+  // One of the two factors counts as a constant, so this is half of the gradient of a square.
   const std::vector<expression> by{w};
   auto half = gradients(loss, by)[0];
   auto whole = gradients(sum(add_bias(x, w) * add_bias(x, w)), by)[0];
@@ -182,7 +182,8 @@ BOOST_AUTO_TEST_CASE(attention) {
   check_both(t.g, multi_head_attention(q, more_k, more_v, 3, false), 2e-5);
 }
 
-/// Compares attention and its gradient with the same in simpler operations, computed in double.
+/// Compares attention and its gradient with the same computation from simpler operations, in
+/// double.
 void check_attention(graph& g, expression y, std::size_t rows) {
   std::vector<expression> operands;
   for (auto id : y.node().inputs)
@@ -207,7 +208,7 @@ void check_attention(graph& g, expression y, std::size_t rows) {
   compare(execute<float>(g, values, to_scalar(y), {y}, true), 2e-5);
 }
 
-// Lengths around the blocks of the CPU's kernel: 32 queries, chunks of 32 keys, 256 keys.
+// Lengths close to the block sizes of the CPU's kernel: 32 queries, chunks of 32 keys, 256 keys.
 BOOST_AUTO_TEST_CASE(attention_over_several_blocks) {
   for (const std::int64_t time : {1, 2, 31, 32, 33, 67, 255, 256, 289, 520})
     for (const bool causal : {false, true}) {
@@ -241,8 +242,8 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradients) {
   }
 }
 
-// Attention reads the tensor that the parts are cut out of. Gradients by the parts are right
-// anyway.
+// Attention reads the whole tensor and not the parts that are cut out of it. The gradients with
+// respect to the parts must still be right.
 BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
   for (const bool causal : {false, true}) {
     graph g;
@@ -254,7 +255,7 @@ BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
     const auto y = multi_head_attention(parts[0], parts[1], parts[2], 2, causal);
     BOOST_TEST_REQUIRE((y.node().op == operation::attention));
     BOOST_TEST(y.node().inputs.size() == 1U);
-    // A part has another reader, too.
+    // One part has another reader besides attention.
     const auto loss = add(to_scalar(y), to_scalar(tanh(parts[1])));
     const std::vector<expression> by{parts[0], parts[1], parts[2], qkv};
     auto found = gradients(loss, by);
@@ -267,7 +268,7 @@ BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
       execute<double>(g, values, loss, {gathered, whole, concat(apart, 2)}, false);
     check_close(results.fetches[0], results.fetches[1], 1e-12, 1e-14, "parts and whole");
     check_close(results.fetches[2], results.fetches[1], 1e-12, 1e-14, "parts alone");
-    // Once more: each part's share of the second derivative.
+    // The same for second derivatives: each part gets its share.
     const auto sloped = to_scalar(whole);
     const auto again = gradients(sloped, by);
     const auto second = execute<double>(
@@ -276,7 +277,7 @@ BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
   }
 }
 
-// Keys of -infinity hide positions. All keys of the first block may be hidden.
+// Keys of -infinity hide positions. All keys of the first block may be hidden, too.
 BOOST_AUTO_TEST_CASE(attention_with_hidden_keys) {
   constexpr std::int64_t time = 300;
   graph g;
@@ -305,8 +306,8 @@ BOOST_AUTO_TEST_CASE(second_derivatives_of_attention) {
   }
 }
 
-// One product gives queries, keys and values: no slice is copied, and one step computes the
-// gradient of all three.
+// One product gives queries, keys and values. Attention reads them without copying slices, and one
+// step computes the gradients of all three.
 BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
   const auto planned = [](const std::function<expression(expression)>& build) {
     graph g;
@@ -326,7 +327,7 @@ BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
   BOOST_TEST(found[operation::attention] == 1);
   BOOST_TEST(found[operation::attention_gradient] == 1);
   BOOST_TEST(found[operation::slice] + found[operation::place] + found[operation::transpose] == 0);
-  // A part is missing, so it is cut out.
+  // One part is missing, so the other parts are copied out of the tensor.
   found = planned([&](expression x) {
     const auto keys = part(x, 1);
     return causal_attention(part(x, 0), keys, keys, 2);
@@ -334,7 +335,7 @@ BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
   BOOST_TEST(found[operation::attention] == 1);
   BOOST_TEST(found[operation::attention_gradient] == 1);
   BOOST_TEST(found[operation::slice] == 2);
-  // Heads that are too wide for a GPU are composed.
+  // Heads that are too wide for a GPU are computed by simpler operations.
   graph g;
   const auto wide = g.placeholder("wide", {batch, 3, 129});
   BOOST_TEST((causal_attention(wide, wide, wide, 1).node().op == operation::reshape));
@@ -349,7 +350,7 @@ BOOST_AUTO_TEST_CASE(recurrence) {
     }
 }
 
-// The formulas in plain loops: the reset gate multiplies the state before the product.
+// The formulas in plain loops. The reset gate multiplies the state before the product.
 BOOST_AUTO_TEST_CASE(a_reset_before_the_product) {
   constexpr std::size_t hidden = 3;
   for (const std::size_t time : {1, 2, 5}) {

@@ -28,7 +28,7 @@ expression sparse_input(graph& g, std::int64_t width) {
 
 } // namespace
 
-// Batches of random_leaves have empty rows, and not all columns occur.
+// The batches of random_leaves have empty rows, and some columns do not occur.
 BOOST_AUTO_TEST_CASE(products_and_their_gradients) {
   for (std::int64_t width : {1, 7, 33})
     for (std::int64_t units : {1, 2, 5, 16}) {
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(repeated_and_unknown_columns) {
   const auto found = run.fetched(0);
   BOOST_TEST(found[0] == 0.75 * 2 - 1);
   BOOST_TEST(found[1] == 0.75 * 20 - 10);
-  BOOST_TEST(found[2] == 0); // an empty row
+  BOOST_TEST(found[2] == 0); // the row is empty
   BOOST_TEST(found[3] == 0);
   for (int i = 4; i < 8; ++i)
     BOOST_TEST(std::isnan(found[i]));
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(row_sparse_gradients_are_named) {
   options.gradients = true;
   const plan p{g, options};
   BOOST_TEST(p.row_sparse_gradients().size() == 2u);
-  // In the order of the layout. The penalty makes the last gradient dense.
+  // Gradients are in the order of the layout. A penalty makes the last gradient dense.
   BOOST_TEST(p.row_sparse_gradients()[0].parameter == 1u);
   BOOST_REQUIRE(p.row_sparse_gradients()[0].feed == 1u);
   BOOST_TEST(p.row_sparse_gradients()[1].parameter == 2u);

@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(sums_of_squares) {
       expected += value * value;
     BOOST_TEST(std::abs(sum_of_squares(std::span<const double>{x}) - expected) <= 1e-13 * expected);
   }
-  // In float, these would overflow and underflow.
+  // The squares of these numbers would overflow and underflow in float.
   const std::vector<float> extreme{1e30F, 1e-30F};
   BOOST_TEST(sum_of_squares(std::span{extreme}.first(1)) > 0.99e60);
   BOOST_TEST(sum_of_squares(std::span{extreme}.last(1)) > 0.99e-60);
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(state_does_not_count_and_parts_add_up) {
     double sum = 0;
     for (auto part : split_evenly(n, parts))
       sum += squared_norm(layout, part, std::span{values}.subspan(part.begin, part.size()));
-    BOOST_TEST(sum == expected); // whole numbers
+    BOOST_TEST(sum == expected); // exact, because all numbers are whole
   }
 }
 
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(the_first_tensor_that_is_not_finite) {
   BOOST_TEST(first_not_finite(layout, all, values) == "b.weight");
   BOOST_TEST(!std::isfinite(squared_norm(layout, all, values)));
   values.back() = 1;
-  values[31 * 17] = std::numeric_limits<float>::infinity(); // of state
+  values[31 * 17] = std::numeric_limits<float>::infinity(); // an element of layer state
   BOOST_TEST(std::isnan(squared_norm(layout, all, values)));
   BOOST_TEST(!std::isnan(squared_norm(layout, {0, 31 * 17}, std::span{values}.first(31 * 17))));
   values.back() = std::numeric_limits<float>::quiet_NaN();

@@ -46,7 +46,7 @@ least_squares_solution solve(const samples& data, bool bias, double ridge,
   return sums.solve(ridge);
 }
 
-/// The gradient of the minimized function: 0 at a minimum.
+/// The largest element of the gradient of the minimized function. It is 0 at a minimum.
 double largest_gradient(const samples& data, const least_squares_solution& x, double ridge) {
   double largest = 0;
   double error = 0;
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_is_zero) {
           }
 }
 
-// If all targets move by a constant, only the bias moves, provided that it is not penalized.
+// If a constant is added to all targets, only the bias changes, because it is not penalized.
 BOOST_AUTO_TEST_CASE(a_bias_without_penalty) {
   auto data = random_samples(200, 3, 2);
   const auto solve_at = [&](double bias_ridge) {
@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(a_bias_without_penalty) {
     y += 1000;
   const auto there = solve_at(0);
   for (std::size_t i = 0; i < here.weights.size(); ++i)
-    BOOST_TEST(std::abs(there.weights[i] - here.weights[i]) < 1e-4); // floats near 1000
+    BOOST_TEST(std::abs(there.weights[i] - here.weights[i]) < 1e-4); // the floats are near 1000
   for (std::size_t i = 0; i < here.bias.size(); ++i) {
     BOOST_TEST(std::abs(there.bias[i] - here.bias[i] - 1000) < 1e-4);
     BOOST_TEST(std::abs(solve_at(20).bias[i] - 1000 - penalized.bias[i]) > 1);
@@ -120,7 +120,8 @@ BOOST_AUTO_TEST_CASE(blocks_make_no_difference) {
   }
 }
 
-// Years and heights above sea level: means that are thousands of deviations from 0.
+// The features are years and heights above sea level. Their means are thousands of deviations away
+// from 0.
 BOOST_AUTO_TEST_CASE(large_means_cost_no_digits) {
   auto data = random_samples(2000, 2, 1);
   for (std::size_t i = 0; i < data.count(); ++i) {
@@ -137,15 +138,16 @@ BOOST_AUTO_TEST_CASE(large_means_cost_no_digits) {
 BOOST_AUTO_TEST_CASE(features_that_depend_on_others_are_named) {
   auto data = random_samples(100, 5, 1);
   for (std::size_t i = 0; i < 100; ++i) {
-    data.x[5 * i + 1] = 4.25F;                                            // constant
-    data.x[5 * i + 3] = 2 * data.x[5 * i] - data.x[5 * i + 2] / 2 + 0.1F; // rounded
+    data.x[5 * i + 1] = 4.25F; // a constant feature
+    // A sum of other features, rounded.
+    data.x[5 * i + 3] = 2 * data.x[5 * i] - data.x[5 * i + 2] / 2 + 0.1F;
   }
   const auto x = solve(data, true, 0);
   BOOST_TEST(x.dependent == (std::vector<std::size_t>{1, 3}), boost::test_tools::per_element());
   BOOST_TEST(x.weights.empty());
   BOOST_TEST(solve(data, true, 1).dependent.empty());
-  // Without a bias, a constant is as good as any feature, and the remainder of the other feature is
-  // not 0.
+  // Without a bias, the constant feature is useful like any other. With rounding, the other
+  // dependent feature is not exactly a sum of features.
   for (std::size_t i = 0; i < 100; ++i)
     data.x[5 * i + 3] = 2 * data.x[5 * i];
   BOOST_TEST(solve(data, false, 0).dependent == std::vector<std::size_t>{3},

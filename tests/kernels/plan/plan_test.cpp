@@ -40,19 +40,19 @@ BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
   auto options = m.options();
   options.correct = m.correct;
   const troupe::plan p(m.g, options);
-  // Forward: 3 dense layers, and the loss with its gradient. Backward: for each layer, the
-  // gradients of weights and bias; for two layers, also the gradient of the input, with the
-  // derivative of relu.
+  // The forward pass has 3 dense layers, and the loss with its gradient. For each layer, the
+  // backward pass has the gradients of the weights and of the bias. For two layers, it also has the
+  // gradient of the input, fused with the derivative of relu.
   BOOST_TEST(p.instructions().size() == 4U + 6U + 2U);
   const auto& first = p.instructions()[0];
   BOOST_TEST((first.op == operation::matmul && first.after == operation::relu));
   BOOST_TEST(first.bias.name == "dense_1.bias");
   const auto& loss = p.instructions()[3];
   BOOST_TEST((loss.gradient.exists() && loss.correct.exists()));
-  BOOST_TEST(loss.gradient.index == loss.inputs[0].index); // overwrites the logits
+  BOOST_TEST(loss.gradient.index == loss.inputs[0].index); // the gradient overwrites the logits
   const auto& last = p.instructions().back();
   BOOST_TEST((last.output.where == operand::place::gradient && last.output.index == 0));
-  // Activations, the gradients of two of them, and some scalars.
+  // The memory holds the activations, the gradients of two activations, and some scalars.
   BOOST_TEST(p.arena_elements() <= 64U * (256 + 128 + 16 + 256 + 128) + 64);
   BOOST_TEST(p.to_string().find("bucket 2 ready: elements 0 to 200960") != std::string::npos);
 }
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {
   BOOST_TEST(p.instructions()[0].temporaries <= 2U);
   BOOST_TEST(p.to_string().find("elementwise[add subtract sigmoid multiply tanh](x (batch, 8), y")
              != std::string::npos);
-  // A value that is read twice, or after the run, is kept.
+  // A value is kept if it is read twice, or if it is read after the run.
   auto z = x + y;
   options.fetches = {z * tanh(z), exp(z)};
   BOOST_TEST(troupe::plan(g, options).instructions().size() == 3U);
@@ -101,7 +101,8 @@ BOOST_AUTO_TEST_CASE(buckets_are_whole_tensors_last_layers_first) {
 }
 
 BOOST_AUTO_TEST_CASE(a_bucket_waits_for_the_last_reader_of_its_weights) {
-  // The first layer also reads the weights of the last layer.
+  // The first layer also reads the weights of the last layer, so their bucket waits for this
+  // reader.
   graph g;
   auto x = g.placeholder("x", {shape::batch, 4});
   auto shared = g.variable("shared", {4, 4});
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(forward_only) {
   BOOST_TEST(p.buckets().empty());
   BOOST_TEST(p.reads_feed(0));
   BOOST_TEST(!p.reads_feed(1));
-  // h1 is no longer needed when the logits are computed.
+  // When the logits are computed, h1 is no longer needed.
   BOOST_TEST(p.arena_elements() == 64U * (256 + 128));
 }
 
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(state_has_no_gradient) {
   BOOST_TEST((p.zero_gradients()[0] == range{0, 4}));
 }
 
-// There is no gradient for frozen weights, nor for values that only they need.
+// Frozen weights have no gradient. Values that only these gradients would need have none either.
 BOOST_AUTO_TEST_CASE(frozen_parameters_have_no_gradient) {
   const auto plan_with = [](parameter_kind kind) {
     graph g;

@@ -17,7 +17,7 @@ def gradient(step, i, w):
 
 
 class Lamb(torch.optim.Optimizer):
-    """You et al. 2020, algorithm 2, with phi(z) = z."""
+    """Algorithm 2 of You et al. 2020, with phi(z) = z."""
 
     def __init__(self, parameters, weight_decay, beta1=0.9, beta2=0.999, eps=1e-8):
         super().__init__(parameters, {"lr": 1})

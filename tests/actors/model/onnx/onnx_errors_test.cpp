@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(names) {
   BOOST_TEST(contains(nothing.error(), "no node computes the output \"y\""));
 }
 
-// Shapes of 10^18 elements, and constants that double with every node, take no memory.
+// Shapes of 10^18 elements, and constants whose size doubles with every node, must not take memory.
 BOOST_AUTO_TEST_CASE(sizes) {
   small_model longer;
   longer.weight("w", {2, 4}, 3);
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(sizes) {
   BOOST_TEST(contains(doubling.error(), "a constant of shape (131072) is too large"));
 }
 
-// One number repeated 2^48 times takes no memory until it becomes a tensor.
+// A constant that repeats one number 2^48 times takes no memory until it becomes a tensor.
 BOOST_AUTO_TEST_CASE(constants_and_paddings) {
   small_model m;
   auto& extents = *m.proto.mutable_graph()->add_initializer();
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(what_a_file_may_hold) {
                       "a.onnx: not an ONNX model, or cut off"));
 }
 
-// Operators that would mix the samples of a batch.
+// These operators would mix the samples of a batch, so they are refused.
 BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   small_model m;
   m.proto.mutable_opset_import(0)->set_version(11);
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   BOOST_TEST(contains(flat.error(), "the batch must stay a separate dimension"));
 }
 
-// Whole numbers that depend on the number of samples and are not a multiple of it.
+// These whole numbers depend on the number of samples, but are not a multiple of it.
 BOOST_AUTO_TEST_CASE(numbers_from_the_size_of_the_batch) {
   const auto most = std::numeric_limits<std::int64_t>::max();
   const auto error = [](const std::string& op, const std::string& left, const std::string& right,
@@ -219,7 +219,7 @@ BOOST_AUTO_TEST_CASE(products_of_extents) {
   BOOST_TEST(contains(scattered.error(), "(ScatterND): the updates, of shape (1), do not fit"));
 }
 
-// ONNX hides keys for which a mask has no column.
+// If a mask has fewer columns than there are keys, ONNX hides the other keys.
 BOOST_AUTO_TEST_CASE(masks_with_fewer_columns_than_keys) {
   const auto error = [](std::int64_t columns) {
     small_model m;
@@ -236,8 +236,8 @@ BOOST_AUTO_TEST_CASE(masks_with_fewer_columns_than_keys) {
     contains(error(1), "(Attention): the mask has the shape (2, 1), and there are 2 keys"));
 }
 
-// ONNX adds a mask of numbers to the scores, and hides the keys where a mask of truth values is
-// false.
+// ONNX adds a mask of numbers to the scores. With a mask of truth values, it hides the keys where
+// the mask is false.
 BOOST_AUTO_TEST_CASE(masks_of_truth_values_that_depend_on_the_data) {
   const auto error = [](const std::string& mask) {
     small_model m;

@@ -1,5 +1,5 @@
-// Graphs written as ONNX models. ONNX's own checker accepts them, and after an import they compute
-// the same.
+// Graphs are exported as ONNX models. ONNX's own checker accepts these models. After an import,
+// they compute the same values.
 
 #include "actors/model/onnx/export.hpp"
 
@@ -84,7 +84,7 @@ std::vector<std::int64_t> inferred(const std::string& bytes) {
 #endif
 
 /// Exports, checks, imports and compares.
-/// @param known whether ONNX infers the shape that the operators have
+/// @param known true if ONNX infers the same shape as this project's operators
 void check(const exported& from, [[maybe_unused]] bool known = true) {
   const auto weights = weights_of(from.g);
   const auto bytes = export_onnx(from.x, from.y, weights, "test");
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
              return dense_layer(dense_layer(x, "a", 4, how), "b", 3, activation::none, false);
            }});
   check({sequences, dtype::float32, [](expression x) { return dense_layer(x, "a", 3); }});
-  // A node that is read twice is not fused into another one.
+  // A node that two other nodes read is not fused into either of them.
   check({rows, dtype::float32, [](expression x) {
            const auto z = dense(x, x.owner().variable("w", {5, 5}));
            return add_bias(z, x.owner().variable("b", {5})) + z;
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
 BOOST_AUTO_TEST_CASE(element_by_element) {
   check({rows, dtype::float32,
          [](expression x) { return erfc(scale(x, 9)) + greater(x, scale(x, 2)) + above(x, 0.1); }});
-  // Small results keep their digits.
+  // Small results do not lose their digits.
   check({rows, dtype::float32, [](expression x) { return log(erfc(scale(x, 6))); }});
   check({rows, dtype::float32, [](expression x) {
            const auto p = offset(x * x, 0.5);
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(element_by_element) {
          }});
 }
 
-// Weights keep their names, so the model's input and output get different names.
+// Weights keep their names, so the input and the output of the model must get other names.
 BOOST_AUTO_TEST_CASE(weights_with_the_names_of_ports) {
   check({rows, dtype::float32, [](expression x) {
            auto& g = x.owner();
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(windows_of_all_forms) {
                       .pad_x = padding,
                       .ceil_mode = true};
     // With padding, the last column of windows would begin behind the image. Before version 22,
-    // ONNX's shape inference counts it; PyTorch and onnxruntime never do.
+    // ONNX's shape inference counts this column. PyTorch and onnxruntime never count it.
     const bool known = padding == 0;
     check({pictures, dtype::float32, [&](expression x) { return max_pool(x, pool); }}, known);
     check({pictures, dtype::float32, [&](expression x) { return average_pool(x, pool); }}, known);
@@ -225,7 +225,8 @@ BOOST_AUTO_TEST_CASE(windows_of_all_forms) {
     check({pictures, dtype::float32, [&](expression x) { return reverse(x, axis); }});
 }
 
-// Exported as testing applies it. After an import, the statistics are constants.
+// Batch normalization is exported in the form that testing uses. After an import, the statistics
+// are constants.
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   exported from{pictures, dtype::float32, [](expression x) {
                   auto& g = x.owner();
@@ -306,8 +307,8 @@ BOOST_AUTO_TEST_CASE(interpolation) {
       {sequences, dtype::float32, [&](expression x) { return scale(blend(x, axis, table), 0.5); }});
 }
 
-// After a convolution, the mean is subtracted as its bias. The file has the two layers all the
-// same.
+// After a convolution, the subtraction of the mean becomes a bias of the convolution. The exported
+// file still has two layers.
 BOOST_AUTO_TEST_CASE(batch_normalization_of_a_convolution) {
   const exported from{pictures, dtype::float32, [](expression x) {
                         auto& g = x.owner();
@@ -326,7 +327,8 @@ BOOST_AUTO_TEST_CASE(batch_normalization_of_a_convolution) {
   BOOST_TEST(model.proto().graph().node(1).op_type() == "BatchNormalization");
 }
 
-// A new operation needs a row: an ONNX operator, a function, or a reason.
+// Every new operation needs a row in the table of the exporter: an ONNX operator, a function, or a
+// reason for refusal.
 BOOST_AUTO_TEST_CASE(every_operation_has_a_row) {
   for (std::size_t i = 0; i < operation_count; ++i) {
     const auto op = static_cast<operation>(i);
@@ -335,7 +337,7 @@ BOOST_AUTO_TEST_CASE(every_operation_has_a_row) {
     const int ways =
       (row.same.empty() ? 0 : 1) + (row.write != nullptr ? 1 : 0) + (row.refusal.empty() ? 0 : 1);
     BOOST_TEST(ways == 1, to_string(op));
-    // Models consist of forward operations.
+    // Models contain only forward operations.
     const bool is_derivative = to_string(op).ends_with("_gradient")
       && op != operation::conv2d_input_gradient && op != operation::stop_gradient;
     if (is_derivative)
@@ -376,8 +378,8 @@ BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
   BOOST_TEST(model.graph().output(0).name() == "output");
 }
 
-// The file takes unscaled features and gives targets in their units, because it includes the
-// scaling around a model.
+// The exported model takes unscaled features and returns targets in their own units, because it
+// includes the scaling.
 BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
   const auto with = [](const shape& dims, const feature_scaling& how) {
     const exported from{dims, dtype::float32, [](expression x) { return scale(x, 2); }};
@@ -394,7 +396,7 @@ BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
     graph g;
     const auto x = g.placeholder("x", dims, dtype::float32);
     const auto y = import_onnx(reread(bytes), g, {x})[0].x;
-    BOOST_TEST(g.parameters().size() == 0u); // The means are not parameters.
+    BOOST_TEST(g.parameters().size() == 0u); // the means are constants
     const auto found = compute(x, y, {});
     const auto wanted = compute(from.x, from.y, {}); // 2 x
     const auto width = dims.elements(1);
@@ -404,10 +406,10 @@ BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
       BOOST_TEST(std::abs(found[i] - expected) <= 1e-5);
     }
   };
-  with(rows, {{1, 2, 3, 4, 5}, {1, 0.5, 2, 4, 8}}); // per feature
-  with(rows, {{0.5}, {0.25}});                      // one for all
+  with(rows, {{1, 2, 3, 4, 5}, {1, 0.5, 2, 4, 8}}); // a mean and a factor per feature
+  with(rows, {{0.5}, {0.25}});                      // one mean and one factor for all features
   const shape image{shape::batch, 2, 3, 3};
-  with(image, {{0.1, 0.2}, {2, 3}}); // per channel
+  with(image, {{0.1, 0.2}, {2, 3}}); // a mean and a factor per channel
   feature_scaling each;
   for (std::size_t i = 0; i < 18; ++i) {
     each.shift.push_back(0.1 * static_cast<double>(i));

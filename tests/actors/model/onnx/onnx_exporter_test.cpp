@@ -1,4 +1,4 @@
-// Everything that PyTorch's default exporter writes besides a computation: weights in other files,
+// Things that PyTorch's default exporter writes besides a computation: weights in other files,
 // marks on nodes, and shapes that merge the batch with other dimensions.
 
 #include "actors/model/model_source.hpp"
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(weights_beside_the_model) {
   BOOST_TEST_REQUIRE(values.size() == 8u);
   BOOST_TEST(values[0] == 2.0F);
   BOOST_TEST(values[1] == 0.0F);
-  // Without the folder, the other file is unknown.
+  // Without the model's folder, the other file cannot be found.
   BOOST_TEST(contains(x.m.error(), "tensor \"w\" is stored in another file"));
   x.say("length", "32");
   BOOST_TEST(x.error() == "(no error)");
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(merged_parameters) {
 }
 
 // PyTorch's exporter writes a group normalization as InstanceNormalization with a scale of 1 and a
-// shift of 0, and all group normalizations with the same number of groups share these two tensors.
+// shift of 0. All group normalizations with the same number of groups share these two tensors.
 BOOST_AUTO_TEST_CASE(two_group_normalizations) {
   small_model m;
   m.weight("one", {2}, 2);
@@ -197,7 +197,8 @@ BOOST_AUTO_TEST_CASE(folded_batch_normalization) {
   BOOST_TEST(model("aten._native_batch_norm_legit_no_training.default").error() == "(no error)");
 }
 
-// Samples stay apart only if the batch comes back between the same elements.
+// Merged dimensions are allowed only if they are divided again so that each sample gets its own
+// elements back.
 BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   const auto model = [](const std::vector<std::vector<std::int64_t>>& shapes) {
     small_model m;
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   };
   BOOST_TEST(model({{-1, 2}, {-1, 4}}).error() == "(no error)");
   BOOST_TEST(model({{-1, 2}, {-1, 2, 2}}).error() == "(no error)");
-  // (batch * 2, 2), and no separate batch again.
+  // The output is (batch * 2, 2), and the batch is never separated again.
   BOOST_TEST(contains(model({{-1, 2}}).error(), "output \"y\" merges the batch with another"));
   BOOST_TEST(contains(model({{-1, 8}}).error(), "cannot get the shape (-1, 8)"));
   BOOST_TEST(contains(model({{2, -1}}).error(), "cannot get the shape (2, -1)"));
@@ -254,8 +255,8 @@ BOOST_AUTO_TEST_CASE(merges_that_differ) {
                       "dimensions in different ways"));
 }
 
-// (batch, 1, 1, 2) + (2 batch, 1, 2) has batch * 2 batch rows in ONNX. Only with a batch of 1, each
-// sample gets its own.
+// In ONNX, (batch, 1, 1, 2) + (2 batch, 1, 2) has batch * 2 batch rows. Each sample gets its own
+// rows only if the batch is 1.
 BOOST_AUTO_TEST_CASE(a_batch_beside_a_merged_one) {
   const auto model = [](std::int64_t batch) {
     small_model m;

@@ -1,6 +1,6 @@
-// ONNX's operators on the largest and the smallest numbers and on NaN, against plain formulas in
-// double; and their gradients, against central differences. Also how images are resized and pooled
-// at their edges, against onnxruntime 1.32.
+// ONNX's operators on the largest and the smallest numbers and on NaN. Results are compared with
+// plain formulas in double, and gradients with central differences. Images that are resized or
+// pooled are compared at their edges with onnxruntime 1.32.
 
 #include "tests/actors/model/onnx/single_node.hpp"
 
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(clip) {
       return single_node{"Clip", 6}.feed("x", dims).real("min", 0).real("max", 6);
     },
     [](double x) { return clipped(x, 0, 6); });
-  // The largest floats mean that there is no limit: infinity stays.
+  // A limit equal to the largest float means that there is no limit, so infinity is not clipped.
   const double largest = std::numeric_limits<float>::max();
   for (const auto& [low, high] : {std::pair{-largest, largest}, {-largest, 2.0}, {-2.0, largest}})
     check_unary(
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
     for (std::size_t i = 0; i < a.size(); ++i)
       expected.push_back(f(a[i], b[i]));
     compare(op, a, single_node{op}.feed("x", {n}).feed("y", {n}).run<float>({a, b})[0], expected);
-    // Three operands: one is a number, one is a row.
+    // With three operands, one is a number and one is a row.
     const auto found = single_node{op}
                          .feed("x", {shape::batch, 2})
                          .constant({0.5}, {})
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(where) {
                         .constant({-infinity}, {})
                         .run<float>({{1, not_a_number, 3, infinity, infinity, -infinity}});
   compare("Where of a row", {}, masked[0], {1, -infinity, 3, infinity, -infinity, -infinity});
-  // A matrix of truth values enlarges the other operands.
+  // A matrix of truth values: the other operands are broadcast to its shape.
   const auto wide = single_node{"Where"}
                       .constant({1, 0, 0, 1}, {2, 2}, onnx::TensorProto::BOOL)
                       .feed("x", {2})
@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(activations) {
     [](double x) { return clipped(double{0.2F} * x, 0, 1); });
   check_unary("HardSwish", plain("HardSwish"),
               [](double x) { return x * clipped(x / 6 + 0.5, 0, 1); });
-  // Small results keep their digits.
+  // Small results do not lose their digits.
   check_unary(
     "Erfc", plain("Erfc"), [](double x) { return std::erfc(x); },
     {-infinity, -5.9, -1, -0.5, -1e-30, 0, 0.02, 0.5, 1, 2.5, 3, 4, 5.9, 7, 9, 100, not_a_number},
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(resizing_to_a_length_that_is_rounded) {
   check(resized("nearest", 1.3), {1, 4, 9, 9, 16, 25});
   check(resized("cubic", 0.7), {2.2157445, 9, 20.513123});
   check(resized("cubic", 1.3), {1.1652207, 3.1929891, 6.5853405, 11.528444, 17.760128, 24.471546});
-  // Before operator set 11, positions are rounded up if the image becomes smaller.
+  // Before operator set 11, positions are rounded up if the image is made smaller.
   check(resized("nearest", 0.6, 10), {1, 9, 25});
   check(resized("nearest", 0.4, 10), {1, 16});
   check(resized("nearest", 1.5, 10), {1, 1, 4, 9, 9, 16, 25});
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(modes_of_resizing_that_are_unknown) {
   }
 }
 
-// A last window that would begin behind the image does not count.
+// A last window that would begin behind the image is left out.
 BOOST_AUTO_TEST_CASE(windows_beyond_the_image) {
   struct pooling {
     std::int64_t kernel;

@@ -1,4 +1,4 @@
-// An element that is not read has no effect, even if it is infinite or NaN; and differences keep
+// An element that is not read has no effect, even if it is infinite or NaN. Differences do not lose
 // their digits.
 
 #include "tests/actors/model/onnx/single_node.hpp"
@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// All pairs of extreme numbers.
+/// All pairs of two extreme numbers.
 std::array<numbers, 2> pairs() {
   std::array<numbers, 2> result;
   for (const double x : extremes())
@@ -23,7 +23,7 @@ std::array<numbers, 2> pairs() {
 
 } // namespace
 
-// Comparisons are 1 or 0; with NaN, they are 0.
+// A comparison gives 1 or 0. With NaN, it gives 0.
 BOOST_AUTO_TEST_CASE(comparisons) {
   const std::vector<std::pair<std::string, bool (*)(double, double)>> all{
     {"Greater", [](double a, double b) { return a > b; }},
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(truth_of_numbers) {
   compare("Cast", x, found[0], expected);
 }
 
-// NaN in a branch that a comparison does not take.
+// A branch that the comparison does not select contains NaN.
 BOOST_AUTO_TEST_CASE(where_of_a_comparison) {
   graph g;
   const auto x = g.placeholder("x", {4});
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(where_of_a_comparison) {
 }
 
 BOOST_AUTO_TEST_CASE(resized_images) {
-  // A pixel affects only those that are computed from it, of two rows.
+  // The image has two rows. A bad pixel affects only the output pixels that are computed from it.
   const auto resized = [](const std::string& mode, const std::string& place, const numbers& scales,
                           const numbers& x) {
     return single_node{"Resize", 19}
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(resized_images) {
       BOOST_TEST(std::isfinite(high[0][i]) == (i != 0 && i != 4 && i != 8),
                  "high " << i << ": " << high[0][i]);
   }
-  // Against differences.
+  // Gradients are compared with central differences.
   const numbers usual{0.5, -1, 2, 3, 4, 0.25, -6, 7};
   for (const auto* mode : {"linear", "cubic"}) {
     const numbers scales{1, 1, 1.5, 2.25};

@@ -1,4 +1,5 @@
-// Loops and branches of ONNX models, which are unrolled and decided when the model is read.
+// Loops and branches of ONNX models. When a model is read, loops are unrolled, and one branch is
+// chosen.
 
 #include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/gradients.hpp"
@@ -26,7 +27,8 @@ void add_node(onnx::GraphProto& to, const std::string& op, const std::vector<std
   node.add_output(output);
 }
 
-/// state = 2 * state + x, from x on; results: the states before.
+/// A loop with state = 2 * state + x, which starts from x. Its second output contains the state
+/// before each step.
 struct doubling : small_model {
   onnx::NodeProto* loop;
   onnx::GraphProto* body;
@@ -74,7 +76,7 @@ BOOST_AUTO_TEST_CASE(loops_are_unrolled) {
   m.output("state");
   BOOST_TEST(m.values() == std::vector<double>({15, 30, 45, 60, 75, 90, 105, 120}),
              boost::test_tools::per_element());
-  m.output("states"); // (steps, batch, 4)
+  m.output("states"); // shape (steps, batch, 4)
   graph g;
   const auto y = m.imported(g);
   BOOST_TEST(y.batch_at == 1u);
@@ -137,7 +139,7 @@ BOOST_AUTO_TEST_CASE(names_in_bodies) {
   m.body->mutable_node(0)->set_input(1, "two");
   m.body->mutable_input(2)->set_name("x");
   BOOST_TEST(contains(m.error(), "two tensors are called \"x\", one of them an input of a body"));
-  // Names that a body defines are unknown outside it.
+  // Names that the body defines are unknown outside the body.
   doubling outside{2};
   outside.output("y");
   outside.node("Relu", {"after"}, "y");
@@ -156,7 +158,7 @@ BOOST_AUTO_TEST_CASE(weights_of_loops) {
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(structure.weights().size() == 1u);
-  // As a tensor that the loop passes from step to step.
+  // The weight is a tensor that the loop passes from step to step.
   m.loop->add_input("w");
   m.loop->clear_output();
   m.loop->add_output("state");
@@ -203,7 +205,7 @@ BOOST_AUTO_TEST_CASE(weights_of_later_steps) {
 
 namespace {
 
-/// y = f(x) in the body of a branch.
+/// A branch whose body computes y = f(x).
 template <class F>
 small_model branched(F f) {
   small_model m;
@@ -223,7 +225,7 @@ small_model branched(F f) {
   return m;
 }
 
-/// The masks of all dropouts of the graph.
+/// The ids of the masks of all dropouts of the graph.
 std::set<std::uint64_t> masks_of(const graph& g) {
   std::set<std::uint64_t> result;
   for (const auto& node : g.nodes())
@@ -339,7 +341,7 @@ BOOST_AUTO_TEST_CASE(branches_by_the_size_of_the_batch) {
   }
 }
 
-// Each computed constant is small, and all together are not.
+// Each computed constant is small, but all of them together are not.
 BOOST_AUTO_TEST_CASE(constants_of_loops_are_bounded) {
   constexpr std::int64_t width = 60'000;
   const auto error = [](std::int64_t steps, const std::string& output, const std::string& op,
@@ -393,7 +395,7 @@ BOOST_AUTO_TEST_CASE(constants_of_loops_are_bounded) {
   BOOST_TEST(contains(error(1100, "last", "Range", 200000), "node \"the y\" (Resize): " + limit));
 }
 
-// The graph has a constant once, however many nodes read it.
+// A constant exists once in the graph, however many nodes read it.
 BOOST_AUTO_TEST_CASE(constants_with_many_readers) {
   doubling m{50};
   m.output("state");
@@ -432,7 +434,7 @@ BOOST_AUTO_TEST_CASE(branches_are_decided) {
   }
 }
 
-// Einstein sums of tf2onnx multiply the extents of batch dimensions.
+// tf2onnx writes Einstein sums with a multiplication of the extents of the batch dimensions.
 BOOST_AUTO_TEST_CASE(products_of_extents) {
   small_model m;
   m.reshape("x", {0, 2, 2}, "apart");
@@ -443,7 +445,7 @@ BOOST_AUTO_TEST_CASE(products_of_extents) {
   m.whole("open", {1}, {-1});
   auto& join = m.node("Concat", {"product", "open"}, "merged dims");
   integer(join, "axis", 0);
-  m.node("Reshape", {"apart", "merged dims"}, "merged"); // (2 batch, 2)
+  m.node("Reshape", {"apart", "merged dims"}, "merged"); // shape (2 batch, 2)
   m.node("Relu", {"merged"}, "positive");
   m.node("Reshape", {"positive", "dims"}, "y");
   BOOST_TEST(m.error() == "(no error)");
@@ -500,7 +502,7 @@ BOOST_AUTO_TEST_CASE(reversed_sequences) {
     contains(model({5}).error(), "the first 5 of 4 elements of axis 1 cannot be reversed"));
 }
 
-// Keras combines its causal mask with a mask of ones for each sample.
+// Keras combines its causal mask with a mask of ones that has a row for each sample.
 BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
   small_model m;
   m.whole("row", {1, 4}, {1, 0, 0, 1});
@@ -508,7 +510,7 @@ BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
   m.node("Shape", {"x"}, "dims");
   m.node("ConstantOfShape", {"dims"}, "zeros"); // real
   integer(m.node("Cast", {"zeros"}, "numbers"), "to", onnx::TensorProto::INT64);
-  m.node("Add", {"numbers", "row"}, "rows"); // (batch, 4)
+  m.node("Add", {"numbers", "row"}, "rows"); // shape (batch, 4)
   m.node("Transpose", {"rows"}, "columns");
   m.node("Transpose", {"columns"}, "again");
   integer(m.node("Cast", {"again"}, "mask"), "to", onnx::TensorProto::BOOL);
@@ -522,8 +524,8 @@ BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
 
 namespace {
 
-/// An LSTM as tf2onnx writes it: nodes compute its initial state, zeros for each sample. All
-/// elements in the second half of its bias are `second`.
+/// An LSTM as tf2onnx writes it. Nodes compute its initial state, which is zero for each sample.
+/// All elements in the second half of the bias are `second`.
 small_model recurrent(float second, const std::string& producer) {
   small_model m;
   m.proto.set_producer_name(producer);
@@ -593,7 +595,7 @@ BOOST_AUTO_TEST_CASE(second_biases_of_keras_stay_zero) {
   BOOST_TEST_REQUIRE(in_a_branch.size() == 16u);
   BOOST_TEST(
     std::all_of(in_a_branch.begin() + 8, in_a_branch.end(), [](double x) { return x == 0; }));
-  // All nodes agree, also those that know only the structure.
+  // All nodes agree, even if a node has only the structure of the model and not its weights.
   const auto whole = recurrent(0, "tf2onnx").parsed();
   const auto bytes = whole.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");

@@ -1,5 +1,5 @@
-// Models exported from PyTorch and Keras (the scripts export.py): their outputs, and their
-// training.
+// Models that PyTorch and Keras exported (by the scripts export.py). Their outputs and their
+// training are compared with recorded numbers.
 
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
@@ -91,7 +91,7 @@ struct training {
   }
 };
 
-/// Compares the outputs of a model, and ten steps of training, with recorded ones.
+/// Compares the outputs of a model and the losses of ten training steps with recorded numbers.
 void check_training(const std::string& file, const std::vector<double>& wanted,
                     const std::vector<double>& losses) {
   training t{file};
@@ -107,7 +107,7 @@ void check_training(const std::string& file, const std::vector<double>& wanted,
   std::ranges::copy(weights, s.variables().begin());
   const auto outputs = s.run(t.feeds(), std::array{t.output})[0];
   BOOST_TEST_REQUIRE(outputs.size() == wanted.size());
-  // Constants of the models, such as the square root of 2, are float32.
+  // The constants of the models, such as the square root of 2, have the precision of float32.
   for (std::size_t i = 0; i < outputs.size(); ++i)
     BOOST_TEST(std::abs(outputs[i] - wanted[i]) < 1e-6);
   BOOST_TEST(losses.size() == 10u);
@@ -132,7 +132,8 @@ BOOST_AUTO_TEST_CASE(they_compute_and_train_as_in_pytorch) {
   check_training(name, references.at(name), references.at(name + "_losses"));
 }
 
-// By the default exporter with an open batch and with a fixed one, and by the older exporter.
+// The models come from the default exporter, with an open and with a fixed batch, and from the
+// older exporter.
 BOOST_AUTO_TEST_CASE(exporters_of_pytorch_2) {
   const auto references = expected("pytorch/expected.txt");
   BOOST_TEST_REQUIRE(references.size() == 18u);
@@ -175,7 +176,7 @@ BOOST_AUTO_TEST_CASE(names_are_kept) {
   std::string names;
   for (const auto& entry : t.g.parameters().entries())
     names += entry.name + to_string(entry.shape) + " ";
-  // The mask is not trained: nothing is added to it or multiplied by it.
+  // The mask is not trained, because nothing is added to it or multiplied by it.
   BOOST_TEST(names
              == "table.weight(7, 8) place.weight(5, 8) mix.weight(24, 8) mix.bias(24) "
                 "head.weight(3, 8) head.bias(3) ");
@@ -216,7 +217,7 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
   BOOST_TEST(survive_hostile_variants(bytes, read) < 40u);
 }
 
-// Batch normalization computes something different in training and in tests.
+// Batch normalization computes different values in training and in testing.
 BOOST_AUTO_TEST_CASE(a_job_trains_with_what_is_for_training) {
   proto::Job job;
   job.mutable_model()->set_onnx((folder() / "normal.onnx").string());

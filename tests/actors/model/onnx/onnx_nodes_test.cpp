@@ -1,6 +1,6 @@
-// ONNX's own tests of its operators (Debian's libonnx-testdata): a model with one or a few nodes,
-// inputs, and expected outputs. If troupe imports an operator, its tests must give these outputs or
-// be refused by name.
+// ONNX's own tests of its operators (Debian's libonnx-testdata). A test has a model of one or a few
+// nodes, inputs, and expected outputs. If troupe imports the operators of a test, it must give
+// these outputs or refuse the model with an error that names the node.
 
 #include "actors/model/onnx/constant.hpp"
 #include "actors/model/onnx/importer.hpp"
@@ -63,7 +63,7 @@ std::vector<onnx::TensorProto> tensors(const fs::path& folder, const std::string
   }
 }
 
-/// How the inputs are given: with a batch, or as constants of the model.
+/// How the inputs are given: with a batch dimension, or as constants of the model.
 struct way {
   enum class batch { none, first, all } has_batch = batch::none;
   enum class known { nothing, integers, others, all } are_known = known::nothing;
@@ -91,7 +91,8 @@ std::vector<double> moved(const onnx_constant& c, std::size_t axis) {
   return result;
 }
 
-/// The batch dimension of the first input. In recurrent operators, time comes first.
+/// Which dimension of the first input is the batch. Recurrent operators have time as their first
+/// dimension.
 std::size_t batch_axis(const example& x) {
   const auto& node = x.model.graph().node(0);
   if (node.op_type() != "RNN" && node.op_type() != "LSTM" && node.op_type() != "GRU")
@@ -103,7 +104,7 @@ std::size_t batch_axis(const example& x) {
     : 1;
 }
 
-/// The actual and expected value of each output.
+/// For each output, the computed and the expected values.
 using computed = std::vector<std::pair<std::vector<double>, std::vector<double>>>;
 
 void prepend(onnx::ModelProto& model, const onnx::NodeProto& first) {
@@ -124,7 +125,7 @@ void prepend_constant(onnx::ModelProto& model, const std::string& name,
   prepend(model, first);
 }
 
-/// Inputs are numbers; the model makes truth values of them.
+/// Inputs must be numbers, so the model converts this input to truth values itself.
 void make_truth(onnx::ModelProto& model, onnx::ValueInfoProto& port) {
   onnx::NodeProto first;
   first.set_op_type("Cast");
@@ -152,7 +153,7 @@ computed compute(const example& x, const way& how) {
       || (how.are_known == way::known::others && i > 0);
     if (how.are_known == way::known::all) {
       prepend_constant(proto, port.name(), tensor);
-      // A type that inputs can have.
+      // Float is a type that inputs can have.
       port.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
       port.set_name("unused " + std::to_string(i));
       inputs.push_back(g.placeholder(port.name(), {}));
@@ -233,12 +234,12 @@ computed compute(const example& x, const way& how) {
   return result;
 }
 
-/// How a test is run. Without a file "settings" in its folder, values are compared as ONNX's own
-/// runner does: 1e-3 of the value, and a small tolerance near 0.
+/// How a test is run. The folder of a test may have a file "settings". Without it, values are
+/// compared as ONNX's own runner does: to 1e-3 of the value, with a small tolerance near 0.
 struct settings {
   double relative = 1e-3;
   double absolute = 1e-6;
-  /// False: the inputs are never constants of the model.
+  /// If false, the inputs are never constants of the model.
   bool folds = true;
 };
 
@@ -255,7 +256,7 @@ bool close(double a, double b, const settings& how) {
   return a == b || std::abs(a - b) <= how.relative * std::abs(b) + how.absolute;
 }
 
-/// Empty if all values are close; otherwise the first few that are not.
+/// Empty if all values are close. Otherwise, the first few values that differ.
 std::string first_differences(const std::vector<double>& found, const std::vector<double>& expected,
                               const settings& how) {
   if (found.size() != expected.size())
@@ -278,8 +279,8 @@ bool has_doubles(const example& x) {
 
 struct outcome {
   int computed = 0; ///< number of ways in which the model could be computed
-  /// True if it could be computed from inputs that are given when it runs: the first one, and all
-  /// others that are real numbers or that are not settings.
+  /// True if the model could be computed from inputs that are given when it runs. These are the
+  /// first input, all inputs of real numbers, and all inputs that are not settings.
   bool fed = false;
   std::string wrong;
   std::string refused;
@@ -311,7 +312,8 @@ outcome run(const fs::path& folder) {
           result.fed = result.fed || known == way::known::nothing || known == way::known::others
             || (known == way::known::integers && std::ranges::any_of(x.inputs, is_real));
         } catch (const input_error& error) {
-          // From all reasons for refusal, the one from the latest stage.
+          // A model may be refused for several reasons. This keeps the reason from the latest
+          // stage.
           const std::string text = error.what();
           if (result.refused.empty() || known == way::known::integers)
             result.refused = text;
@@ -332,7 +334,7 @@ std::string operators_of(const onnx::ModelProto& model) {
   return result;
 }
 
-/// The operators of a model that are not in `known`.
+/// The operators of a model that are missing in `known`.
 std::string missing_in(const onnx::ModelProto& model, const std::set<std::string>& known) {
   std::set<std::string> names;
   for (const auto& node : model.graph().node())
@@ -358,7 +360,7 @@ struct totals {
   int fed = 0;     ///< tests that pass with inputs that are given when the model runs
   int folded = 0;  ///< tests that pass only with inputs that are constants of the model
   int refused = 0; ///< tests of operators that troupe has
-  int others = 0;  ///< tests of operators that it does not have
+  int others = 0;  ///< tests of operators that troupe does not have
   int wrong = 0;   ///< tests with another result than the expected one
   int random = 0;  ///< tests whose outputs depend on a random generator
   std::map<std::string, std::set<std::string>> folded_of;   ///< names of tests by operator
@@ -377,7 +379,7 @@ void count(const fs::path& folder, const std::set<std::string>& known, totals& a
     all.missing[lacks].insert(name);
     return;
   }
-  // Their masks come from a different random generator.
+  // The expected outputs of these tests come from a different random generator.
   if (name.starts_with("test_training_dropout") && name.find("zero") == std::string::npos) {
     ++all.random;
     return;

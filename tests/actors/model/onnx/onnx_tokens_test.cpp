@@ -1,4 +1,4 @@
-// Computations of ONNX models on tokens before they look up rows of a table.
+// An ONNX model may compute with tokens before it looks up rows of a table.
 
 #include "kernels/devices/graph_session.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(parts_of_the_tokens) {
   BOOST_TEST(onnx_table_rows(m.parsed(), "x") == 3u);
 }
 
-// x[:, 2] of PyTorch.
+// PyTorch exports x[:, 2] in this form.
 BOOST_AUTO_TEST_CASE(single_tokens) {
   token_model m;
   m.whole("2", {}, {2});
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(parts_as_real_numbers) {
              boost::test_tools::per_element());
 }
 
-// The form in which Keras writes its embedding.
+// Keras writes its embedding in this form.
 BOOST_AUTO_TEST_CASE(negative_tokens_count_from_the_end) {
   token_model m;
   m.whole("rows", {}, {3});

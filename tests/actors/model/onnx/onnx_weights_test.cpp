@@ -1,4 +1,4 @@
-// Which tensors of an ONNX model are trained.
+// Decides which tensors of an ONNX model are trained.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
@@ -34,8 +34,8 @@ std::string frozen(const onnx_model& model) {
   return result;
 }
 
-/// The mark of PyTorch's exporter on a tensor, in field 4 of a value_info, which older schemas of
-/// ONNX do not have.
+/// Adds the mark that PyTorch's exporter puts on a tensor. It is in field 4 of a value_info, which
+/// older schemas of ONNX do not have.
 void say(small_model& m, const std::string& name, const std::string& kind) {
   onnx::StringStringEntryProto entry;
   entry.set_key("pkg.torch.export.graph_signature.InputSpec.kind");
@@ -49,8 +49,8 @@ void say(small_model& m, const std::string& name, const std::string& kind) {
   BOOST_TEST_REQUIRE(info.ParseFromString(bytes));
 }
 
-/// A network with a position table, a scale and a mask, which are buffers in PyTorch. PyTorch's
-/// older exporter writes it without marks.
+/// A network with a position table, a scale and a mask, which are buffers (untrained tensors) in
+/// PyTorch. PyTorch's older exporter writes them without marks.
 small_model positions() {
   small_model m;
   m.weight("mean", {4}, 4);
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(weights_of_half_precision) {
     w.set_data_type(brain ? onnx::TensorProto::BFLOAT16 : onnx::TensorProto::FLOAT16);
     w.add_dims(4);
     w.add_dims(1);
-    // 1, -2.5, the least number, and 0
+    // The values are 1, -2.5, the smallest number, and 0.
     const auto bits =
       brain ? std::array{0x3f80, 0xc020, 0x0001, 0} : std::array{0x3c00, 0xc100, 0x0001, 0};
     for (const int x : bits)
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(weights_of_double_precision) {
              boost::test_tools::per_element());
 }
 
-// As tf2onnx writes one-dimensional convolutions of Keras.
+// tf2onnx writes one-dimensional convolutions of Keras in this form.
 BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
   small_model m;
   m.weight("w", {4, 4}, 16);
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
   BOOST_TEST(frozen(m.parsed()) == "c ");
 }
 
-// As tf2onnx writes the normalizations of Keras.
+// tf2onnx writes the normalizations of Keras in this form.
 BOOST_AUTO_TEST_CASE(scales_and_shifts_of_normalizations) {
   small_model m;
   m.weight("gamma", {1, 4}, 4);
@@ -182,8 +182,9 @@ BOOST_AUTO_TEST_CASE(names_of_weights) {
   }
 }
 
-// A vector that is added to a product is a bias. A matrix, such as a mask for the scores of
-// attention, is not. A vector that is added to a product of two data tensors is not a bias either.
+// A vector that is added to a product with a weight is a bias. A matrix, such as a mask for the
+// scores of attention, is no bias. A vector that is added to a product of two data tensors is no
+// bias either.
 BOOST_AUTO_TEST_CASE(biases) {
   small_model m;
   m.weight("w", {4, 4}, 16);
@@ -196,8 +197,8 @@ BOOST_AUTO_TEST_CASE(biases) {
   BOOST_TEST(trained(m.parsed()) == "w ");
 }
 
-// If weights are transposed, sliced or concatenated, they are still weights. If they are
-// concatenated with data, they are not.
+// Weights that are transposed, sliced or concatenated with each other are still weights. A tensor
+// that is concatenated with data is no weight.
 BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   small_model m;
   m.weight("left", {4, 2}, 8);
@@ -211,7 +212,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   BOOST_TEST(frozen(m.parsed()) == "token ");
 }
 
-// An input that is left out has nothing to do with an output that is left out.
+// An omitted input has the same empty name as an omitted output. They are not connected.
 BOOST_AUTO_TEST_CASE(inputs_that_are_left_out) {
   small_model m;
   m.weight("w", {6, 4}, 24);
@@ -226,8 +227,8 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_left_out) {
   BOOST_TEST(trained(m.parsed()) == "w ");
 }
 
-// A table whose rows the data selects is an embedding. For a table that is read at fixed positions,
-// only the name counts.
+// A table is an embedding if the data selects its rows. For a table that is read at fixed
+// positions, only its name decides.
 BOOST_AUTO_TEST_CASE(tables) {
   for (const bool by_data : {true, false}) {
     small_model m;
@@ -256,12 +257,13 @@ BOOST_AUTO_TEST_CASE(the_word_of_the_exporter_counts) {
   for (const auto& x : model.weights())
     if (x.name == "final_offset")
       BOOST_TEST(x.stays == "a CONSTANT_TENSOR in the ONNX file");
-  // Other nodes have only the structure.
+  // The other nodes have only the structure of the model.
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(trained(structure) == trained(model));
   BOOST_TEST(structure.structure() == bytes);
-  // Marks that decide nothing are not part of the structure, so they do not change the job's hash.
+  // A mark that does not change a decision is not part of the structure, so it does not change the
+  // hash of the job.
   auto same = positions();
   say(same, "keep", "BUFFER");
   BOOST_TEST(same.parsed().structure() == positions().parsed().structure());
@@ -284,14 +286,15 @@ BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
       result += to_string(entry.kind).substr(0, 1);
     return result;
   };
-  // mean pe keep first.weight first.bias onnx::MatMul_12 final_offset
+  // One letter for each of: mean, pe, keep, first.weight, first.bias, onnx::MatMul_12,
+  // final_offset. f: frozen, t: trained.
   BOOST_TEST(kinds("") == "ffftttt");
   BOOST_TEST(kinds("train: 'pe'") == "ftftttt");
   BOOST_TEST(kinds("freeze: 'first.*' freeze: 'pe'") == "ffffftt");
   BOOST_TEST(kinds("freeze: '*' train: 'onnx::*'") == "ffffftf");
 }
 
-// A token beyond the rows of the table is then refused with its record.
+// A table is recognized, so a token beyond its rows is refused, and the error names the record.
 BOOST_AUTO_TEST_CASE(tokens_of_a_table) {
   const auto tokens = [](const std::vector<std::string>& moves, std::int64_t axis = 0) {
     small_model m;

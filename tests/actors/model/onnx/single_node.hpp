@@ -115,7 +115,8 @@ public:
     return *this;
   }
 
-  /// The node's result, and the gradient of its sum with respect to the first feed.
+  /// The result of the node, and the gradient of the sum of the result with respect to the first
+  /// feed.
   template <class T>
   std::array<numbers, 2> run(const std::vector<numbers>& feeds) const {
     auto proto = proto_;
@@ -157,7 +158,7 @@ inline numbers extremes() {
 }
 
 inline bool close(double found, double expected, double tolerance) {
-  // Results beyond the range of floats are infinite or 0.
+  // A result beyond the range of floats becomes infinite or 0.
   if (std::abs(expected) > double{std::numeric_limits<float>::max()})
     expected = std::copysign(infinity, expected);
   if (std::isnan(expected) || std::isinf(expected))
@@ -178,8 +179,8 @@ using formula = std::function<double(double)>;
 using extents = std::vector<std::int64_t>;
 using maker = std::function<single_node(const extents&)>;
 
-/// A node with one fed input: as one vector, and as samples of one feature. For numbers of ordinary
-/// size, its gradient equals central differences.
+/// A node with one fed input, which is given as one vector and as samples with one feature. For
+/// numbers of ordinary size, the gradient must equal central differences.
 inline void check_unary(const std::string& what, const maker& make, const formula& f,
                         const numbers& x = extremes(), double tolerance = 1e-6) {
   numbers expected;
@@ -190,7 +191,7 @@ inline void check_unary(const std::string& what, const maker& make, const formul
   for (const double z : x) {
     const double left = (f(z) - f(z - step)) / step;
     const double right = (f(z + step) - f(z)) / step;
-    // Leaves out points near infinite limits and kinks.
+    // Skips points near kinks and near infinite results, where differences are inexact.
     if (std::abs(z) > 0.01 && std::abs(z) < 10 && std::abs(left - right) < 1e-3) {
       usual.push_back(z);
       slopes.push_back((left + right) / 2);

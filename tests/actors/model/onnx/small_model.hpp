@@ -53,7 +53,7 @@ struct small_model {
       tensor.add_float_data(1);
   }
 
-  /// Gives all initializers of FLOAT another type of real numbers.
+  /// Converts all FLOAT initializers to another type of real numbers.
   void convert_weights(onnx::TensorProto::DataType type) {
     for (auto& tensor : *proto.mutable_graph()->mutable_initializer()) {
       if (tensor.data_type() != onnx::TensorProto::FLOAT || type == onnx::TensorProto::FLOAT)
@@ -113,7 +113,7 @@ inline onnx::GraphProto& add_body(onnx::NodeProto& node, const std::string& name
   return *attribute.mutable_g();
 }
 
-/// Adds a mark, in field 9 of a node, which older schemas of ONNX do not have.
+/// Adds a mark to a node, in field 9, which older schemas of ONNX do not have.
 inline void mark(onnx::NodeProto& node, const std::string& key, const std::string& value) {
   onnx::StringStringEntryProto entry;
   entry.set_key(key);

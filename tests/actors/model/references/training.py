@@ -43,7 +43,7 @@ def integers(name, shape, below):
 
 
 class Add(nn.Module):
-    """h + branch(h), or shortcut(h) + branch(h), and relu."""
+    """Returns relu(h + branch(h)), or relu(shortcut(h) + branch(h))."""
 
     def __init__(self, shortcut=None, **branch):
         super().__init__()
@@ -86,7 +86,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A block of a GPT, as in nanoGPT, except for the names of the attention's tensors."""
+    """A block of a GPT, as in nanoGPT. Only the names of the attention's tensors differ."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -126,7 +126,7 @@ class Recurrent(nn.Module):
 
 
 class Sequence(nn.Module):
-    """The outputs of a recurrent module over (batch, time, features); or its last states, both directions together."""
+    """The outputs of a recurrent module over (batch, time, features), or the last states of both directions."""
 
     def __init__(self, module, last=False):
         super().__init__()
@@ -142,7 +142,7 @@ class Sequence(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Attention over all positions, and from half of them to the whole sequence."""
+    """Attention over all positions, then attention from half of the positions to the whole sequence."""
 
     def __init__(self, vocabulary, width):
         super().__init__()
@@ -178,7 +178,7 @@ def train(name, model, rate, dims, classes, tokens=False, pooled=False, smoothin
     losses = []
 
     def mean_loss(logits, labels):
-        """Over all labels, ignored ones included."""
+        """The mean over all labels, which includes ignored labels."""
         return nn.functional.cross_entropy(logits.reshape(-1, classes), labels.reshape(-1), reduction="sum",
                                            label_smoothing=smoothing, ignore_index=ignored) / labels.numel()
 
@@ -200,7 +200,7 @@ def train(name, model, rate, dims, classes, tokens=False, pooled=False, smoothin
     for key, short in names.items():
         w = model.state_dict()[key].reshape(-1)
         print(short, (w * w).sum().item().hex(), (w * numbers("check " + short, w.numel())).sum().item().hex())
-    # The output of the trained model for the last batch when testing.
+    # The output in testing mode of the trained model, for the last batch.
     model.eval()
     with torch.no_grad():
         logits = model(x.reshape(ROWS, *dims))
