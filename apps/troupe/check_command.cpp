@@ -36,10 +36,10 @@ namespace troupe {
 
 namespace {
 
-/// Number of a shard's tensors that are listed; the others are only counted.
+/// Number of a shard's tensors that are listed. The other tensors are only counted.
 constexpr std::size_t most_tensors = 3;
 
-/// The address of the processes that `train` starts.
+/// The address of the processes that `troupe train --processes` starts.
 constexpr auto free_port = "127.0.0.1:0";
 
 /// A process of the cluster.
@@ -237,7 +237,7 @@ void print_steps(const job_context& context, const cluster_shape& cluster) {
     line("steps", fmt::format("{} from one of {}", text, workers));
 }
 
-/// The tensors in a range: "dense_1.weight (50,885 of 100,352), dense_1.bias".
+/// The tensors in a range of the parameters: "dense_1.weight (50,885 of 100,352), dense_1.bias".
 std::string tensors_in(const layout& parameters, const range& where) {
   std::string result;
   std::size_t listed = 0;
@@ -331,7 +331,7 @@ void print_memory(const job_context& context, const job_data& data, const cluste
   std::vector<std::size_t> bytes;
   line("memory", "per process, estimated: what it allocates once training is under way");
   const bool on_gpu = context.job.device_size() > 0;
-  const auto gpus = gpus_here(); // opens none
+  const auto gpus = gpus_here(); // does not open any GPU
   std::vector<std::string> titles{"process", "weights", "optimizer", "gradients", "activations",
                                   "batches", "data",    "network",   "program",   "total"};
   if (on_gpu)
@@ -390,7 +390,8 @@ void print_devices(const job_context& context, const std::vector<process>& proce
   const auto gpus = gpus_here();
   const auto cluster = addresses_of(processes);
   const bool in_ring = adds_on_gpus(context, shape);
-  // For each host (named by its first task) and device: the number of tasks, and their bytes.
+  // For each device of each host (named by its first task): the number of tasks, and their bytes
+  // together.
   std::map<std::pair<task_name, std::string>, std::pair<std::size_t, std::size_t>> shared;
   line("devices", "");
   for (auto& x : processes)

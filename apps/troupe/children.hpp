@@ -11,8 +11,9 @@
 
 namespace troupe {
 
-/// Child processes that run this same program. They end when the parent ends, for any reason.
-/// Signals from the terminal reach only the parent. The parent receives the children's output.
+/// Child processes that run this same program. They end when the parent process ends, for any
+/// reason. Signals from the terminal reach only the parent. The parent receives the children's
+/// output.
 class children {
 public:
   children() = default;
@@ -23,8 +24,8 @@ public:
   /// Starts this program with other arguments. `name` is for messages. Throws std::system_error.
   void start(std::string name, const std::vector<std::string>& arguments);
 
-  /// Describes the first child that ended with an exit code other than 0 since the last call. The
-  /// cluster handles children that were killed.
+  /// Describes the first child that has ended with an exit code other than 0 since the last call.
+  /// It does not report a child that was killed, because the cluster handles the loss of its task.
   std::optional<std::string> failed();
 
   /// Starts killed children again. From then on, only the end of the new process counts.
@@ -37,17 +38,17 @@ public:
   /// A child that was killed or ended with an exit code other than 0.
   struct ending {
     std::string name;
-    /// Nothing if the child was killed.
+    /// Absent if the child was killed.
     std::optional<int> exit_code;
-    /// The signal that killed the child; nothing if wait() killed it.
+    /// The signal that killed the child. Absent if wait() killed it.
     std::optional<int> signal = {};
 
     std::string text() const;
   };
 
   /// Waits for all children, and kills those that still run after the deadline. Returns all
-  /// children that it killed, and all that have ever been killed or ended with an exit code other
-  /// than 0.
+  /// children that were ever killed or ended with an exit code other than 0, except for killed
+  /// children that were started again.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
@@ -57,7 +58,8 @@ private:
     std::vector<std::string> arguments;
   };
 
-  /// The reading end of a child's output; -1 once it has ended.
+  /// The reading end of the pipe with a child's output. The descriptor is -1 after the output has
+  /// ended.
   struct voice {
     int fd;
     std::string unfinished;

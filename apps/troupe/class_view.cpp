@@ -16,7 +16,7 @@ namespace troupe {
 
 namespace {
 
-/// Number of classes that are listed, and of warnings that are shown; the others are only counted.
+/// Numbers of classes and of warnings that are shown. The others are only counted.
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 

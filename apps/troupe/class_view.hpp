@@ -7,18 +7,18 @@
 
 namespace troupe {
 
-/// The classes in each part of the data.
+/// How many records of each class are in each part of the data (train, validation, test).
 struct class_view {
-  /// A table without indentation: a row for each class, a column for each part. Empty if there are
-  /// no classes.
+  /// The lines of a table, without indentation: a row for each class and a column for each part.
+  /// Empty if there are no classes.
   std::vector<std::string> lines;
   /// Warnings about classes that are missing from a part of the data, or that are far more or less
   /// frequent in one part than in the others.
   std::vector<std::string> warnings;
 };
 
-/// Reads all labels.
-/// @param split how the parts were made, for advice
+/// Reads all labels to count the classes.
+/// @param split how the parts were made, for advice in the warnings
 class_view view_classes(const job_data& data, const proto::Data& split);
 
 } // namespace troupe

@@ -33,7 +33,7 @@ const CLI::App* find_command(const CLI::App& app, std::string_view name) {
   return nullptr;
 }
 
-/// " bench cluster": the words after "troupe".
+/// The words after "troupe", such as " bench cluster".
 std::string name_of(const CLI::App& command) {
   const auto* parent = command.get_parent();
   return parent == nullptr ? std::string{} : name_of(*parent) + ' ' + command.get_name();
@@ -70,7 +70,7 @@ std::string unknown_word(const CLI::App& app, std::span<const char* const> argum
   const CLI::App* command = nullptr;
   for (std::string_view argument : arguments) {
     if (!argument.starts_with('-')) {
-      if (command) { // A value, or the subcommand of a command.
+      if (command) { // The argument is a value, or a subcommand.
         if (const auto* part = find_command(*command, argument))
           command = part;
         continue;
@@ -85,8 +85,7 @@ std::string unknown_word(const CLI::App& app, std::span<const char* const> argum
     if (!name.starts_with("--") || owner.get_option_no_throw(name))
       continue;
     return fmt::format("there is no option \"{}\" of troupe{}; {}", printable(argument),
-                       command ? name_of(*command) : "",
-                       suggestion(name, option_names(owner)));
+                       command ? name_of(*command) : "", suggestion(name, option_names(owner)));
   }
   return "";
 }

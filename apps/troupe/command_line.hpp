@@ -12,8 +12,9 @@ namespace troupe {
 /// Version, build type, compiler, actor framework and architecture of this program.
 std::string version_text();
 
-/// Explains arguments that could not be parsed: names the first word that is neither a command nor
-/// an option of its command, with the nearest valid name. Empty if the problem is a different one.
+/// Explains arguments that could not be parsed. The text names the first word that is neither a
+/// command nor an option of its command, and the most similar valid name. Empty if there is no such
+/// word.
 std::string unknown_word(const CLI::App& app, std::span<const char* const> arguments);
 
 } // namespace troupe

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// The cluster and the task. Missing values come from the cluster file or from TF_CONFIG.
+/// The cluster, and the task of this process in it. Missing values come from the cluster file or
+/// from TF_CONFIG.
 struct task_options {
   std::optional<std::string> role;
   std::optional<std::uint32_t> task;
@@ -30,11 +31,11 @@ struct node_command {
   std::uint16_t channel_port = 0;
   /// How long to wait for all tasks to join, in seconds. Overrides the value in the job.
   std::optional<double> join_timeout;
-  /// See gpus_here.
+  /// The numbers of the GPUs to use: see gpus_here.
   std::vector<std::uint32_t> devices;
   /// The process whose end also ends this process; 0 for none.
   int parent = 0;
-  /// See bind_to.
+  /// The processor to run on: see bind_to.
   std::optional<unsigned> processor;
 };
 
@@ -56,7 +57,7 @@ struct train_command {
   /// The checkpoint to continue from. An empty text means the newest checkpoint in the output
   /// directory.
   std::optional<std::string> resume;
-  /// See gpus_here.
+  /// The numbers of the GPUs to use: see gpus_here.
   std::vector<std::uint32_t> devices;
 };
 
@@ -69,7 +70,7 @@ struct check_command {
   bool processes = false;
   std::string protocol;
   std::vector<std::string> overrides;
-  /// See gpus_here.
+  /// The numbers of the GPUs to use: see gpus_here.
   std::vector<std::uint32_t> devices;
   /// Also print the plan of a step.
   bool plan = false;
@@ -79,9 +80,10 @@ struct check_command {
 struct predict_command {
   std::string weights;
   std::string job;
-  /// The CSV file for the predictions; "-" means standard output; empty: none is written.
+  /// The CSV file for the predictions. "-" means standard output. If empty, no predictions are
+  /// written.
   std::string predictions;
-  /// Records without labels, to predict instead of the test data: see open_features.
+  /// Records without labels, which are predicted instead of the test data: see open_features.
   std::string features;
   /// Number of test images to draw.
   std::uint32_t show = 0;
@@ -91,7 +93,7 @@ struct predict_command {
   /// How characters are drawn.
   double temperature = 1;
   std::uint64_t text_seed = 1;
-  /// Where the model is computed: see parse_device_name.
+  /// The device that computes the model: see parse_device_name.
   std::string device = "CPU:0";
   std::vector<std::string> overrides;
 };
@@ -110,13 +112,14 @@ struct doctor_command {
   task_options where;
 };
 
-/// `troupe bench train`: the speed of training some models, with troupe and with a peer.
+/// `troupe bench train`: the speed of training some models, with troupe and with a peer (another
+/// library that trains the same models).
 struct bench_train_command {
   /// Empty, or "torch".
   std::string peer;
   /// An interpreter with PyTorch. If empty, troupe looks for one.
   std::string python;
-  /// Names of works; empty: all.
+  /// Names of works (each is a model with its batch and optimizer); empty: all.
   std::vector<std::string> works;
   std::uint32_t threads = 1;
   std::uint32_t rounds = 15;
@@ -154,19 +157,20 @@ struct bench_gpu_command {
   bool json = false;
 };
 
-/// `troupe bench async`: the cost of staleness, and the effect of each compensation.
+/// `troupe bench async`: what staleness costs in accuracy, and how much each method of compensation
+/// (a "recipe") helps.
 struct bench_async_command {
   /// Names of works.
   std::vector<std::string> works{"mlp"};
   std::vector<std::uint32_t> workers{2, 4, 8, 16};
-  /// Runs of each kind, with seeds from 1.
+  /// Number of runs of each configuration. Their seeds are 1, 2, ...
   std::uint32_t seeds = 3;
-  /// Kinds of compensation; empty: all.
+  /// Names of recipes; empty: all.
   std::vector<std::string> recipes;
   /// Number of epochs; 0 means the number in the example's job.
   std::uint32_t epochs = 0;
   std::uint32_t ps = 1;
-  /// Number of rounds to measure speeds; 0 means not at all.
+  /// Number of rounds in which speeds are measured; 0 means that speeds are not measured.
   std::uint32_t rounds = 5;
   /// Number of parallel runs while accuracy is measured; 0 means one per processor.
   std::uint32_t jobs = 0;
@@ -190,7 +194,7 @@ struct bench_cluster_command {
   std::uint32_t rounds = 5;
   /// Names of peers: "ddp", "tf".
   std::vector<std::string> peers;
-  /// An interpreter with the peers' programs. If empty, troupe looks for one.
+  /// An interpreter with the libraries of the peers. If empty, troupe looks for one.
   std::string python;
   /// See `train --set`.
   std::vector<std::string> overrides;
@@ -219,12 +223,14 @@ struct bench_allreduce_command {
   int parent = 0;
 };
 
-/// `troupe bench ps`: the speed of a parameter store of threads or processes of this host.
+/// `troupe bench ps`: the speed of a parameter store (see store_client) over threads or processes
+/// of this host.
 struct bench_ps_command {
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   std::vector<std::string> bytes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
-  /// Instead of `bytes`: the number of ranges, and the bytes of each range.
+  /// If not 0, it replaces `bytes`: each push has this number of separate ranges, of
+  /// `bytes_per_key` bytes each.
   std::uint32_t keys = 0;
   std::uint32_t bytes_per_key = 256;
   /// Round trips per size.
@@ -233,8 +239,9 @@ struct bench_ps_command {
   /// Between processes: "auto", "tcp" or "basp".
   std::string transport = "auto";
   bool json = false;
-  /// For a process that the command started: its role, the addresses of all servers (of all sizes)
-  /// and all workers, and the process with which it must end.
+  /// Only for a process that this command started: the number of the server, or of the worker if
+  /// `server` is absent; the addresses of all servers (for each size its own servers); the
+  /// addresses of all workers; and the process whose end also ends this one.
   std::optional<std::uint32_t> server;
   std::uint32_t worker = 0;
   std::vector<std::string> stores;

@@ -18,7 +18,7 @@ namespace {
 
 /// An option or positional argument.
 struct argument {
-  std::string name; ///< "--job"; empty for positional ones
+  std::string name; ///< "--job"; empty for positional arguments
   std::string help;
   bool takes_value = false;
   bool file = false;

@@ -21,7 +21,7 @@ bool can_draw() {
   return ::isatty(STDOUT_FILENO) == 1 && terminal && std::string_view{terminal} != "dumb";
 }
 
-/// Number of characters of a line that a terminal shows, without the sequences that set colours.
+/// Number of columns that a line takes on a terminal, without the sequences that set colours.
 std::size_t shown_cells(const std::string& line) {
   std::string text;
   bool escaped = false;
@@ -116,7 +116,8 @@ void console::measure() {
 std::string console::back_to_top() const {
   if (drawn_.empty())
     return "";
-  // A terminal that became narrower has wrapped some lines.
+  // If the terminal has become narrower, it has wrapped some lines, so a line may take several
+  // rows.
   std::size_t rows = 0;
   for (auto cells : drawn_)
     rows += std::max<std::size_t>(1, (cells + columns_ - 1) / columns_);

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Ends the console after everything that was sent earlier is shown.
+/// The console ends after it has shown everything that was sent to it before this message.
 struct close_console {};
 
 } // namespace troupe

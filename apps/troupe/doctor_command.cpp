@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// How long a node may take to try its peers. Resolving names can be slow.
+/// How long a node may take to test the connections to its peers. Resolving host names can be slow.
 constexpr std::chrono::seconds answer_limit{30};
 
 using probing_actor = caf::typed_actor<rpc<proto::Probed, proto::Probe>>;
@@ -35,13 +35,14 @@ std::vector<proto::Reach> probe_from_here(const cluster_spec& cluster) {
   return {result.begin(), result.end()};
 }
 
-/// True if the process is the expected task and can therefore be asked.
+/// True if the process that answers is the expected task and has the same version, so that it can
+/// be asked.
 bool is_ours(const proto::Reach& x) {
   return x.problem() == proto::Reach::REACHED && x.version() == version() && x.hosted_size() > 0
     && x.hosted(0).SerializeAsString() == x.task().SerializeAsString();
 }
 
-/// Asks all nodes that can be reached, in parallel.
+/// Asks all nodes that can be reached, in parallel, which tasks they reach.
 void ask_nodes(observations& known) {
   caf::actor_system_config cfg;
   configure(cfg);

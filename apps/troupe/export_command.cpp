@@ -24,7 +24,7 @@ namespace troupe {
 
 namespace {
 
-/// The path of the weights file: the given file, or the one in the given output directory.
+/// The path of the weights file: `given` itself, or a file in it if it is an output directory.
 std::filesystem::path weights_file(const std::string& given) {
   const std::filesystem::path path{given};
   std::error_code ignored;

@@ -59,7 +59,7 @@ std::string figures(const std::vector<task_memory>& tasks) {
 /// The smallest limit of this process's control group and of all groups above it.
 std::size_t group_limit(std::size_t none) {
   const std::filesystem::path root{"/sys/fs/cgroup"};
-  // Control groups of version 1.
+  // The limit in version 1 of control groups. The loop below reads those of version 2.
   auto result = number_in(root / "memory" / "memory.limit_in_bytes", none);
   std::filesystem::path group;
   std::ifstream groups{"/proc/self/cgroup"};

@@ -29,7 +29,8 @@ constexpr auto set_help =
 constexpr auto log_help =
   "Lowest level in the log, with time stamps (default: info, without time stamps)";
 
-// --help shows the names of types, and shell completion is generated from them.
+// Type names of options. --help shows these names, and shell completion reads the possible values
+// from them.
 constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
 constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
 
@@ -315,7 +316,8 @@ CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
 } // namespace
 
 #ifdef __SANITIZE_ADDRESS__
-// When the framework's broker ends, it may leak messages that arrive at that moment.
+// When the broker (the I/O actor) of the actor framework ends, it may leak messages that arrive at
+// that moment.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";
 }

@@ -63,7 +63,7 @@ void add_coordinator(session_options& session, const node_command& x,
   for (auto& [name, address] : chosen.cluster.tasks)
     if (name != coordinator_task)
       setup.tasks.push_back({name, address});
-  // A worker in the same process trains on the same data.
+  // The coordinator has read the data. A worker in the same process uses this data, too.
   session.node.source = [data = setup.data](const proto::Job&) { return data; };
   session.node.coordinator = std::move(setup);
 }

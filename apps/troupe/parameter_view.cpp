@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// Number of tensors that are named; the others are only counted.
+/// Number of tensors whose names are shown. The other tensors are only counted.
 constexpr std::size_t most_names = 6;
 
 /// Tensors that share a property.

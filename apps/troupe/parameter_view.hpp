@@ -7,12 +7,13 @@
 
 namespace troupe {
 
-/// The frozen parameters: their number, then a line for each reason with the names of tensors.
-/// Empty if no parameter is frozen.
+/// Describes the frozen parameters (those that are not trained). The first line has their number.
+/// Then each reason for freezing has a line with the names of its tensors. Empty if no parameter is
+/// frozen.
 std::vector<std::string> frozen_lines(const job_context& context);
 
-/// The groups of the optimizer: a line for each group with its parameters and settings, then a line
-/// for the parameters without a group. Empty if there are no groups.
+/// Describes the parameter groups of the optimizer. Each group has a line with its parameters and
+/// settings. The last line is about the parameters without a group. Empty if there are no groups.
 std::vector<std::string> group_lines(const job_context& context);
 
 } // namespace troupe

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view ink = " .:-=+*#%@";
 constexpr std::size_t gap = 3;
 
-/// Brightness of a character cell, which shows two pixels, one above the other.
+/// Amount of ink in a character cell, which shows two pixels, one above the other.
 float ink_at(const picture& x, std::size_t line, std::size_t column) {
   const auto above = x.pixels[2 * line * x.side + column];
   const bool last = 2 * line + 1 == x.side;

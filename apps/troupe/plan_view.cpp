@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t widest_shapes = 44;
 
-/// The shape of an operand, for example "64 x 784", in a step with this number of samples.
+/// The shape of an operand, for example "64x784", in a step with this number of samples.
 std::string sizes(const operand& x, std::size_t rows) {
   std::string result;
   for (const auto extent : x.shape.extents())
@@ -88,7 +88,8 @@ void add_memory(std::string& out, const plan& what, std::size_t state_slots) {
   const auto memory = memory_of(what);
   const auto state = state_slots * memory.parameters;
   const auto all = memory.parameters + memory.gradient + state + memory.arena + memory.scratch;
-  // The gradient is another copy of the parameters, which all training needs.
+  // The least memory that training with this plan needs. The gradient is always as large as the
+  // parameters.
   const auto needed = memory.parameters + memory.gradient + state + memory.needed;
   const auto ratio = [](std::size_t a, std::size_t b) {
     return b == 0 ? std::string{"1.00"}

@@ -38,8 +38,8 @@ namespace {
 
 constexpr std::size_t largest_side = 78; // fits on a terminal
 
-/// Pictures of test records for --show: the first records with right predictions, from different
-/// classes if possible, and the first records with wrong predictions.
+/// Collects pictures of test records for --show: the first records with right predictions, from
+/// different classes if possible, and the first records with wrong predictions.
 class gallery {
 public:
   gallery(std::size_t count, std::size_t side) : count_(count), side_(side) {}
@@ -61,8 +61,8 @@ public:
     }
   }
 
-  /// Draws `count` pictures: half with right predictions and half with wrong ones, if there are
-  /// enough of both.
+  /// Draws `count` pictures. Half of them have right predictions and half have wrong ones, if there
+  /// are enough of both.
   std::string text() {
     std::ranges::move(more_right_, std::back_inserter(right_));
     const auto wrong =
@@ -98,7 +98,8 @@ std::size_t side_of(const data_shape& data) {
   return side;
 }
 
-/// Where predictions go: to a file that appears when it is complete, or to standard output.
+/// The destination of predictions: standard output, or a file that appears under its name when it
+/// is complete.
 class prediction_file {
 public:
   explicit prediction_file(const std::string& path) {
@@ -131,7 +132,8 @@ private:
     }
   }
 
-  /// Throws if predictions cannot be written, before anything is computed.
+  /// Throws if the file cannot be written. The user then learns this before the predictions are
+  /// computed.
   static void check_writable(const std::filesystem::path& file) {
     const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
     std::error_code ignored;
@@ -161,7 +163,7 @@ void flush_output() {
     throw std::system_error{errno, std::generic_category(), "cannot write to standard output"};
 }
 
-/// Memory for the weights file, the weights, and the computation.
+/// Throws if there is too little memory for the weights file, the weights, and the computation.
 void check_room(const job_context& context, const device_name& device) {
   check_memory(memory_problem(2 * context.parameters().size() * sizeof(float)
                               + model_tester::memory_bytes(context, !device.gpu)),
@@ -178,7 +180,8 @@ training_metadata(const proto::Job& job, std::span<const std::byte> file, const 
   return result;
 }
 
-/// Writes predictions for records without labels, part by part.
+/// Writes predictions for records without labels. It reads and predicts one part of the records at
+/// a time.
 int predict_features(const predict_command& x, const device_name& device) {
   auto job = load_job(x.job, x.overrides, "", "");
   job.clear_evaluate(); // Measures need labels.

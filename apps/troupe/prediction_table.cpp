@@ -21,7 +21,7 @@ std::string csv_field(const std::string& text) {
   return result + '"';
 }
 
-/// The probabilities of all classes from logits. A single logit belongs to the second of two
+/// The probabilities of all classes from logits. A single logit is that of the second of two
 /// classes.
 std::vector<double> probabilities(std::span<const float> logits) {
   if (logits.size() == 1) {
@@ -43,7 +43,7 @@ std::vector<double> probabilities(std::span<const float> logits) {
 } // namespace
 
 class_choice choose_class(std::span<const float> logits) {
-  if (logits.size() == 1) { // For two classes.
+  if (logits.size() == 1) { // The logit of the second of two classes.
     const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
     return logits[0] > 0 ? class_choice{1, one} : class_choice{0, 1 - one};
   }
@@ -121,7 +121,7 @@ std::string prediction_table::heading_of_targets() const {
   return result;
 }
 
-/// @param label null if it is not known.
+/// @param label null if the label is not known.
 void prediction_table::add_class(std::string& text, const std::int32_t* label,
                                  std::span<const float> outputs) const {
   const auto said = choose_class(outputs);
@@ -176,7 +176,8 @@ double prediction_table::in_units(float x) const {
   return static_cast<double>(x) * scale_ + mean_;
 }
 
-/// Converts an output to the units of the targets.
+/// Converts an output to a probability for BINARY_CROSS_ENTROPY, otherwise to the units of the
+/// targets.
 double prediction_table::prediction(float x) const {
   return loss_ == proto::BINARY_CROSS_ENTROPY ? 1 / (1 + std::exp(-static_cast<double>(x)))
                                               : in_units(x);

@@ -19,14 +19,14 @@ struct class_choice {
   double probability = 0;
 };
 
-/// A single logit belongs to the second of two classes.
+/// The class with the largest logit. A single logit is that of the second of two classes.
 class_choice choose_class(std::span<const float> logits);
 
-/// Writes predictions as CSV. Targets are in the units of the data. Classes appear by name if they
-/// have names.
+/// Writes predictions as CSV. Targets are in the units of the data. If the classes have names, the
+/// table shows the names.
 class prediction_table {
 public:
-  /// @param labelled the records have labels, which get their own columns.
+  /// @param labelled true if the records have labels. The table then has columns for the labels.
   prediction_table(const job_context& context, std::vector<std::string> class_names,
                    feature_scaling targets, bool labelled);
 
@@ -35,12 +35,12 @@ public:
   std::string heading(const std::string& record) const;
 
   /// The lines of these records.
-  /// @param name_of gets the number of a record, from x.first on
+  /// @param name_of returns the text for a record, given its number. The numbers begin at x.first.
   std::string lines(const tested_records& x,
                     function_ref<std::string(std::uint64_t)> name_of) const;
 
 private:
-  /// The outputs for a margin loss are not logits, so they give no probabilities.
+  /// The outputs of a model with a hinge loss are not logits, so they give no probabilities.
   bool has_probabilities() const { return loss_ != proto::HINGE; }
   std::string name_of_class(std::int64_t which) const;
   std::string heading_of_classes() const;

@@ -9,7 +9,7 @@ namespace troupe {
 std::vector<unsigned> allowed_processors();
 
 /// A processor for each worker, if there are at least as many processors as workers, but fewer than
-/// twice as many. Otherwise, and for a single worker, nothing: the system then chooses.
+/// twice as many. Otherwise, and for a single worker, the result is empty: the system then chooses.
 std::vector<unsigned> processors_of(std::size_t workers, const std::vector<unsigned>& allowed);
 
 /// From now on, the calling thread and the threads that it starts run on this processor only.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
-/// Ranks of figures. If there is not enough room for the bar, figures of low rank are dropped.
+/// Figures of a lower rank than this are left out to make room for the bar.
 constexpr int bar_rank = 4;
 
 /// Largest number of parameter servers in the final table.
@@ -131,8 +131,8 @@ double progress_view::done() const {
 std::optional<double> progress_view::seconds_left() const {
   const auto samples = samples_so_far(*now_);
   const auto seconds = now_->seconds - first_seconds_;
-  // Uses the average speed of the run so far, including pauses for evaluations. At the beginning,
-  // it uses the current speed.
+  // The estimate uses the average speed of the run so far, including pauses for evaluations. At the
+  // beginning, it uses the current speed.
   const auto rate = seconds > 0 && samples > first_samples_ ? (samples - first_samples_) / seconds
                                                             : now_->samples_per_second;
   const auto left = total_samples(*now_) - samples;
@@ -236,7 +236,7 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
   if (!now_ || style.width == 0 || style.height < 2)
     return {};
   std::vector<std::string> result{head(style)};
-  // Leaves room for the line of the cursor and for one earlier line.
+  // One line stays free for the cursor, and one for an earlier line of output.
   for (auto& x : task_lines(style, style.height > 3 ? style.height - 3 : 0))
     result.push_back(std::move(x));
   return result;
@@ -244,19 +244,20 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
 
 namespace {
 
-/// The training loss of an epoch before this run is unknown.
+/// Text for a training loss. The loss is NaN, which means unknown, for an epoch before this run was
+/// resumed.
 std::string loss_text(double x, const char* format) {
   return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
 }
 
-/// The last line, if the run did not train all epochs.
+/// The last line of the summary. Empty if the run trained all epochs.
 std::string verdict_of(const run_summary& x) {
   if (!x.failure.empty())
     return fmt::format("{}: {}\n", x.interrupted ? "stopped" : "failed", x.failure);
   return x.ended_early.empty() ? "" : fmt::format("ended early: {}\n", x.ended_early);
 }
 
-/// A line for each parameter server, which shows how evenly the work is divided.
+/// The lines for parameter servers, which show how evenly the work is divided.
 std::vector<std::string> shard_lines(const std::vector<task_status>& tasks) {
   std::vector<std::string> result;
   std::size_t more = 0;

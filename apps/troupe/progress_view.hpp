@@ -24,7 +24,7 @@ struct terminal_style {
 terminal_style style_of_environment(const char* (*variable)(const char* name));
 
 /// The progress of a run as text. It remembers values that a single report does not contain: the
-/// last accuracy, and the recent speed of shards.
+/// last accuracy, and the values of the first report.
 class progress_view {
 public:
   void add(const run_progress& x);
@@ -42,7 +42,7 @@ public:
 private:
   struct figure {
     std::string text;
-    /// If there is not enough room, the figures of lowest rank are dropped first.
+    /// If there is too little room for all figures, those of the lowest rank are left out first.
     int rank;
   };
 
@@ -54,7 +54,8 @@ private:
 
   std::optional<run_progress> now_;
   std::optional<double> accuracy_;
-  /// Values of the first report, for the estimate of the remaining time.
+  /// Values of the first progress report of this run. The remaining time is estimated from the
+  /// progress since then.
   double first_seconds_ = 0;
   double first_samples_ = 0;
 };

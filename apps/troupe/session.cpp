@@ -29,8 +29,8 @@ namespace troupe {
 
 namespace {
 
-/// If the actor system has not ended this long after its node, there is a bug. The process then
-/// ends by force.
+/// The time between the end of a node and the end of its actor system. If it takes longer, there is
+/// a bug, and the process ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
 /// About the largest number of threads that a process starts: threads of the actor system, of the
@@ -54,7 +54,7 @@ std::string next_signal() {
   return number == SIGINT ? "SIGINT" : number == SIGTERM ? "SIGTERM" : "";
 }
 
-/// Ends the process by force if its owner is not destroyed in time.
+/// Ends the process by force if this object is not destroyed in time.
 class watchdog {
 public:
   explicit watchdog(int code)
@@ -98,7 +98,7 @@ listen_address address_of(const session_options& options) {
   return result;
 }
 
-/// The address at which other nodes reach the node.
+/// Makes the node listen. Returns the address at which other nodes reach it.
 std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
                    const session_options& options) {
   auto [host, port] = address_of(options);
@@ -124,7 +124,7 @@ void allow_many_files() {
 /// system begins, because the node's first message contains the port.
 struct channel_plan {
   channel_host_options how;
-  /// Without a value, links do not use channels.
+  /// If it is empty, links do not use channels.
   file_descriptor listener;
 };
 
@@ -158,7 +158,7 @@ std::shared_ptr<channel_host> make_channels(caf::actor_system& sys, channel_plan
   return std::make_shared<channel_host>(sys, std::move(plan.how), std::move(plan.listener));
 }
 
-/// Channels must be stopped before the actor system ends.
+/// Stops the channels when it is destroyed. They must stop before the actor system ends.
 struct channels_end {
   std::shared_ptr<channel_host> channels;
 
@@ -178,7 +178,7 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
         caf::anon_send(observer, run_notice{line});
     const auto signal = next_signal();
     if (!signal.empty() && stopping)
-      std::_Exit(exit_failed); // After a second signal, the process ends at once.
+      std::_Exit(exit_failed); // A second signal ends the process at once.
     if (!signal.empty()) {
       stopping = true;
       stop(signal);

@@ -11,29 +11,30 @@
 
 namespace troupe {
 
-/// How a process takes part in a cluster.
+/// How a process takes part in a cluster. A node is the part of the cluster that lives in this
+/// process, with one or more tasks.
 struct session_options {
   node_options node;
-  /// The address to listen on, "host:port"; empty if everything happens in this process.
+  /// The address to listen on, "host:port". Empty if the whole cluster is in this process.
   std::string listen;
   /// Accept connections from any address, not only from this host.
   bool insecure = false;
-  /// How links send their messages: "auto", "tcp" or "basp" (see transport_help).
+  /// How links (the connections between tasks) send their messages: "auto", "tcp" or "basp" (see
+  /// transport_help).
   std::string transport = "auto";
-  /// The port for channels from other hosts; 0 selects a free port.
+  /// The port for connections of links from other hosts; 0 selects a free port.
   std::uint16_t channel_port = 0;
   /// The name of this process in error messages, such as "worker/1"; may be empty.
   std::string name;
-  /// Called once the node listens, with its address. May throw input_error.
+  /// Called with the node's address as soon as the node listens. May throw input_error.
   std::function<void(const std::string& address)> listening;
-  /// Called with the result as soon as it is known. The actors of this process may take longer to
-  /// end.
+  /// Called with the result as soon as it is known. The actors of this process may still be ending.
   std::function<void(const run_summary&)> ended;
-  /// Called every 100 ms until training begins. If it returns a text, the run ends with this text
-  /// as its failure. (Once training has begun, the coordinator itself notices lost tasks, and
-  /// decides whether the run can continue without them.)
+  /// Called every 100 ms until training begins. If it returns a text, the run ends, and the text is
+  /// the reason of its failure. (After training has begun, the coordinator itself notices lost
+  /// tasks, and decides whether the run can continue without them.)
   std::function<std::optional<std::string>()> watch;
-  /// Called every 100 ms until the end. Returns lines that are shown as notices.
+  /// Called every 100 ms until the run ends. Returns lines, which are shown as notices.
   std::function<std::vector<std::string>()> hear;
 };
 

@@ -17,16 +17,18 @@ namespace troupe {
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
 
-/// Adds the devices of a cluster file to the job. Throws input_error if they do not fit it.
+/// Adds the devices of a cluster file to the job. Throws input_error if the devices do not fit the
+/// job.
 void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name);
 
-/// The problems of a job, one per line, with the line numbers of the job file if it can be read
-/// again.
+/// Returns `problems` (of a job, one per line) with the line numbers of the job file. If the file
+/// cannot be read again, there are no line numbers.
 std::string with_line_numbers(const std::string& problems, const std::string& path,
                               const std::vector<std::string>& overrides);
 
-/// Calls `build` with the job that load_job has read from `path`, and returns its result. If it
-/// throws input_error, line numbers are added to the problems of the job's fields.
+/// Calls `build`, which uses the job that load_job has read from `path`, and returns its result. If
+/// `build` throws input_error, the error gets line numbers for the problems that are in fields of
+/// the job.
 template <class Build>
 auto with_job_lines(const std::string& path, const std::vector<std::string>& overrides,
                     const Build& build) {
@@ -37,16 +39,17 @@ auto with_job_lines(const std::string& path, const std::vector<std::string>& ove
   }
 }
 
-/// Throws input_error if the job's protocol needs parameter shards and there are none.
+/// Throws input_error if the job's protocol needs parameter shards and `ps` is 0.
 void require_shards(const proto::Job& job, std::size_t ps);
 
-/// Throws input_error if the job's protocol needs all tasks in one process, and they are in
-/// several.
+/// Throws input_error if the job's protocol needs all tasks in one process, but the cluster has
+/// several processes.
 void require_one_process(const proto::Job& job, bool several);
 
-/// Everything that the coordinator of a cluster with `ps` parameter shards needs. The data is read,
-/// the model is built, the output directory is created, and a checkpoint is read if `resume`
-/// requests it (see choose_checkpoint). The caller fills in the tasks. Throws input_error.
+/// Everything that the coordinator of a cluster with `ps` parameter shards needs, except for the
+/// tasks, which the caller fills in. This function reads the data, builds the model, and creates
+/// the output directory. It reads a checkpoint if `resume` requests it (see choose_checkpoint).
+/// Throws input_error.
 coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
                                          std::size_t ps, const std::optional<std::string>& resume);
 

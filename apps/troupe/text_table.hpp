@@ -12,16 +12,16 @@
 
 namespace troupe {
 
-/// Cells in columns.
+/// A table as text. Its cells are aligned in columns.
 class text_table {
 public:
-  /// @param alignment 'l' or 'r' for each column. Further columns are aligned right.
+  /// @param alignment 'l' (left) or 'r' (right) for each column. Further columns are aligned right.
   explicit text_table(std::vector<std::string> header, std::string_view alignment = "l")
     : alignment_(alignment), rows_{std::move(header)} {}
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  /// Adds a line without columns.
+  /// Adds a line that is not divided into columns.
   void add_line(std::string text) {
     add({std::move(text)});
     separate_.push_back(rows_.size() - 1);
@@ -63,7 +63,7 @@ private:
 
   std::string alignment_;
   std::vector<std::vector<std::string>> rows_;
-  std::vector<std::size_t> separate_; // ascending
+  std::vector<std::size_t> separate_; // the rows of add_line(), in ascending order
 };
 
 } // namespace troupe

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// A number from `low` to `high`. Refuses NaN.
+/// Accepts a number from `low` to `high`. Refuses NaN.
 inline CLI::Validator within(double low, double high) {
   return {[low, high](const std::string& text) {
             char* end = nullptr;

@@ -1,4 +1,5 @@
-// Decompresses the input. Then compresses the result into two gzip members, and decompresses these.
+// Compresses the input into two gzip members, and decompresses them. Then decompresses the input
+// itself.
 
 #include "kernels/formats/gzip.hpp"
 #include "kernels/error.hpp"

@@ -1,4 +1,4 @@
-// Sparse rows.
+// LIBSVM files: sparse rows.
 
 #include "kernels/formats/libsvm.hpp"
 #include "tests/fuzz/target.hpp"

@@ -19,7 +19,8 @@ std::size_t number(std::string_view x, std::size_t bytes) {
   return result;
 }
 
-/// True if a header gives a large size. Such pictures need more memory than the fuzzer allows.
+/// True if the header of a picture gives a large size. Such a picture needs more memory than the
+/// fuzzer allows.
 bool is_large(std::string_view file) {
   constexpr std::size_t png_size = 16;
   const auto large = [](std::size_t a, std::size_t b) { return a != 0 && b > accepted_pixels / a; };

@@ -1,4 +1,4 @@
-// Texts and their characters.
+// UTF-8 texts, and the numbers of their characters.
 
 #include "kernels/formats/characters.hpp"
 #include "tests/fuzz/target.hpp"

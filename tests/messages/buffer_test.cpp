@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(retained_memory_is_bounded) {
   buffer_pool pool{4 * page};
   use(pool, 1, 100 * page);
   BOOST_TEST(pool.retained() == 100 * page);
-  // This size was last used long ago.
+  // After these calls, the large buffer has not been used for a long time.
   for (int i = 0; i < 5'000; ++i)
     use(pool, 1, page);
   BOOST_TEST(pool.retained() == page);

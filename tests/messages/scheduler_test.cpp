@@ -27,13 +27,13 @@ using thread_ids = std::vector<std::thread::id>;
 struct visit {
   std::shared_ptr<thread_ids> threads = std::make_shared<thread_ids>();
   std::shared_ptr<std::promise<void>> done = std::make_shared<std::promise<void>>();
-  /// How often the last actor sends the message to itself.
+  /// How often the last actor sends the message to itself before it ends the visit.
   int again = 0;
   /// If `slow`, the first actor takes longer than a turn (the time that a thread gives one actor).
   /// If `renews`, it renews its turn.
   bool slow = false;
   bool renews = false;
-  /// The rounding mode of each actor.
+  /// The rounding mode on the thread of each actor.
   std::shared_ptr<std::vector<int>> rounding = std::make_shared<std::vector<int>>();
 };
 
@@ -47,7 +47,7 @@ namespace troupe {
 
 namespace {
 
-/// Notes its thread and sends the visit to the next actor.
+/// Records its thread, and sends the visit to the next actor.
 class stop_on_the_way : public caf::event_based_actor {
 public:
   stop_on_the_way(caf::actor_config& cfg, caf::actor next)

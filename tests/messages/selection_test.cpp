@@ -30,7 +30,7 @@ proto::Selection two_tables() {
   return result;
 }
 
-/// The selected elements of [begin, end), one by one.
+/// The selected elements of [begin, end), found one by one.
 std::vector<float> naive(const proto::Selection& x, std::uint64_t begin, std::uint64_t end) {
   std::vector<float> result;
   for (auto i = begin; i < end; ++i) {

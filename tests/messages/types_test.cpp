@@ -207,7 +207,8 @@ BOOST_AUTO_TEST_CASE(a_cut_message_is_an_error) {
   for_each_type([&]<class T>() {
     const auto wire = encode(caf::make_message(filled<T>()));
     for (std::size_t size = 0; size < wire.size(); ++size) {
-      // A heap block of its exact size, so that a sanitizer detects reads beyond it.
+      // The bytes are in a heap block of their exact size, so that a sanitizer detects reads beyond
+      // it.
       const std::vector<char> cut(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(size));
       caf::message back;
       const auto error = decode(cut, back);

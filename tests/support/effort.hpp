@@ -4,8 +4,8 @@
 
 namespace troupe::test {
 
-// Under a sanitizer, each case of a test takes ten times as long, but a few cases are enough to
-// find an error.
+// Under a sanitizer, tests try fewer cases. Each case takes ten times as long there, and a few
+// cases are enough to find an error.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool under_sanitizer = true;
 #else

@@ -9,8 +9,9 @@ namespace troupe::test {
 /// Finds descriptors, threads and shared memory that a test program leaves behind, according to the
 /// kernel. Construct an object before the tests run. Its destructor does nothing.
 ///
-/// Things that belong to the process and not to a test are allowed: the shared memory of the
-/// process's pool of buffers, and the driver of a GPU.
+/// It ignores the shared memory of the process's buffer pool, which belongs to the process and not
+/// to a test. If a GPU driver is loaded, it finds nothing, because the driver keeps threads and
+/// descriptors.
 class leftovers {
 public:
   leftovers();

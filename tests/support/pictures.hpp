@@ -12,9 +12,9 @@
 
 namespace troupe::test {
 
-/// A PNG file.
-/// @param pixels (height, width, channels), row-major.
-/// @param format of libpng, such as PNG_FORMAT_RGB.
+/// The bytes of a PNG file.
+/// @param pixels (height, width, channels), row-major
+/// @param format a format of libpng, such as PNG_FORMAT_RGB
 inline std::vector<std::byte> write_png(std::size_t height, std::size_t width, unsigned format,
                                         const std::vector<std::uint8_t>& pixels) {
   png_image image{};
@@ -30,8 +30,8 @@ inline std::vector<std::byte> write_png(std::size_t height, std::size_t width, u
   return result;
 }
 
-/// A JPEG file of the best quality.
-/// @param pixels (height, width, 3), row-major.
+/// The bytes of a JPEG file of the best quality.
+/// @param pixels (height, width, 3), row-major
 inline std::vector<std::byte> write_jpeg(std::size_t height, std::size_t width,
                                          const std::vector<std::uint8_t>& pixels) {
   const std::unique_ptr<void, int (*)(tjhandle)> encoder{tjInitCompress(), tjDestroy};

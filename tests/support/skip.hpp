@@ -14,7 +14,7 @@ inline bool& anything_skipped() {
   return value;
 }
 
-/// Reports that the precondition of a test case is missing. The case must then return. Failures of
+/// Reports that a precondition of a test case is missing. The case must then return. Failures of
 /// other cases still count.
 inline void skip(std::string_view reason) {
   std::cout << "skipped: " << reason << '\n';

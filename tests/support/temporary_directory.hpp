@@ -7,7 +7,7 @@
 
 namespace troupe::test {
 
-/// A new directory. The destructor removes it with all its contents.
+/// A new directory. The destructor removes the directory with all its contents.
 class temporary_directory {
 public:
   temporary_directory() {

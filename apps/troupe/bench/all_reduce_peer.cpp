@@ -39,7 +39,7 @@ all_reduce_peer::all_reduce_peer(const std::string& name, const std::string& pyt
                     + reasons};
 }
 
-// OpenMPI removes its shared memory when it ends.
+// OpenMPI must end by itself, because it then removes its shared memory.
 all_reduce_peer::~all_reduce_peer() {
   if (name_ != "mpi")
     return;
@@ -58,7 +58,7 @@ void all_reduce_peer::start(const std::string& python, std::size_t ranks, std::u
       processes_.back()->tell(nlohmann::json{{"rank", r}, {"ranks", ranks}, {"port", port}}.dump()
                               + '\n');
     } catch (const std::runtime_error&) {
-      // The reason is reported below.
+      // The process has ended. The code below reports the reason.
     }
   }
   for (auto& x : processes_) {

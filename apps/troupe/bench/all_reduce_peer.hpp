@@ -14,7 +14,7 @@ namespace troupe::bench {
 /// this object ends them.
 class all_reduce_peer {
 public:
-  /// True if there is such a peer.
+  /// True if `name` is the name of a peer.
   static bool has(const std::string& name);
 
   /// Throws input_error if the peer cannot run, for example because `python` (see `pythons`) has no
@@ -27,8 +27,8 @@ public:
   all_reduce_peer(const all_reduce_peer&) = delete;
   all_reduce_peer& operator=(const all_reduce_peer&) = delete;
 
-  /// Runs `times` all-reduces of this number of float32 elements. Returns the seconds of each on
-  /// rank 0. Throws std::runtime_error if a sum was wrong or a process has ended.
+  /// Runs `times` all-reduces of this number of float32 elements. Returns the duration of each on
+  /// rank 0, in seconds. Throws std::runtime_error if a sum was wrong or a process has ended.
   std::vector<double> run(std::size_t elements, std::size_t times);
 
   const std::string& name() const noexcept { return name_; }

@@ -37,8 +37,8 @@ constexpr std::uint32_t warm_up_turns = 5;
 /// How long the other ranks wait while the peer is measured.
 constexpr std::chrono::minutes allreduce_deadline{10};
 
-/// A rank's vectors of one size. There are two, so that a sum never equals the previous one by
-/// accident. All sums are exact.
+/// A rank's vectors of one size. There are two with different sums, so that a stale result of the
+/// previous all-reduce is never mistaken for the right one. All sums are exact.
 class vectors {
 public:
   vectors(const collective& group, std::size_t elements) : ranks_(group.ranks()) {
@@ -68,7 +68,7 @@ private:
   std::array<payload, 2> own_;
 };
 
-/// Returns the seconds of each all-reduce. The ranks synchronize before each.
+/// Returns the seconds of each all-reduce. The ranks synchronize before each one.
 std::vector<double> run_turn(collective& group, const vectors& data, std::uint32_t times) {
   std::vector<double> result;
   std::array<float, 1> meet{};
@@ -88,7 +88,7 @@ struct allreduce_measurement {
   std::vector<double> peer_seconds;
 };
 
-/// Runs all measurements on one rank. Only rank 0 has a `peer` and returns results.
+/// Runs all measurements on one rank. `peer` is null except on rank 0.
 std::vector<allreduce_measurement> run_rank(collective& group, const bench_allreduce_command& x,
                                             all_reduce_peer* peer) {
   std::vector<allreduce_measurement> results;
@@ -143,7 +143,7 @@ run_threads(caf::actor_system& sys, const bench_allreduce_command& x, all_reduce
           result = std::move(found);
       } catch (...) {
         problems[r] = std::current_exception();
-        // Ends this rank. The other ranks do not wait for it.
+        // Destroys the handle of this rank, so that the other ranks do not wait for it.
         const auto ended = std::move(group);
       }
     });
@@ -189,8 +189,8 @@ std::vector<allreduce_measurement> run_processes(caf::actor_system& sys, bench_a
 
 // -- output -------------------------------------------------------------------------------------
 
-/// GiB/s through each rank's link if a ring moves the data: 2 (R - 1) / R bytes for each byte of
-/// the vector.
+/// The traffic through each rank's link in GiB/s if a ring moves the data: 2 (R - 1) / R bytes for
+/// each byte of the vector.
 double bus_bandwidth(std::size_t ranks, std::size_t bytes, double seconds) {
   const auto share = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return share * static_cast<double>(bytes) / seconds / static_cast<double>(1U << 30);

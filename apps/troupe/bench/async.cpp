@@ -26,7 +26,8 @@ namespace {
 
 using namespace bench;
 
-/// Largest number of workers in a measurement of speed. Any machine has this number of processors.
+/// Largest number of workers when speed is measured. It is so small that nearly any machine has
+/// enough processors.
 constexpr std::uint32_t speed_workers = 2;
 
 constexpr std::uint32_t straggler_workers = 4;
@@ -113,7 +114,8 @@ proto::Job job_of(const async_work& what, const async_recipe& recipe, std::uint6
   return result;
 }
 
-/// The requested recipes; otherwise all recipes that support the optimizer of the work.
+/// The recipes that the user requested. If there are none: all recipes that support the optimizer
+/// of the work.
 std::vector<const async_recipe*> recipes_for(const async_work& what, const bench_async_command& x) {
   auto result = chosen_recipes(x);
   const auto refused = [&](const async_recipe* recipe) {
@@ -131,7 +133,7 @@ std::vector<const async_recipe*> recipes_for(const async_work& what, const bench
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-/// The outcome of a simulated run, with its speed.
+/// The outcome of a simulated run. The speed is relative to one worker.
 outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};
@@ -167,7 +169,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
     for (const auto workers : x.workers)
       out.cells.push_back({recipe, workers, std::vector<outcome>(x.seeds)});
   std::vector<std::function<void()>> tasks;
-  // The longest runs come first.
+  // The longest runs start first, so that none of them is left over at the end.
   for (std::uint32_t i = 0; i < x.seeds; ++i) {
     for (auto& cell : out.cells)
       tasks.emplace_back([&, i] {
@@ -187,7 +189,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
 
 // -- speed --------------------------------------------------------------------------------------
 
-/// Measures epochs of each recipe, alternating with epochs of NONE.
+/// Measures the speed of each recipe. Its epochs alternate with epochs of the recipe NONE.
 void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto* none = row_named(async_recipes(), "NONE");
   const auto run = [&](const async_recipe& recipe) {
@@ -276,7 +278,7 @@ void measure_straggler(straggler_result& out, const protocol_traits& protocol, c
     job.set_protocol(protocol.id);
     validate(job);
     const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
-    // Weights are evaluated only when all replicas are equal.
+    // Evaluations are possible only when all replicas are equal.
     const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
     const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
     job.mutable_evaluate()->set_every_steps(every * waits);
@@ -296,7 +298,7 @@ std::vector<straggler_result> measure_stragglers(const bench_async_command& x) {
     try {
       measure_straggler(result.back(), protocol, data, x);
     } catch (const input_error&) {
-      result.pop_back(); // The recipe does not support the optimizer of the job.
+      result.pop_back(); // This protocol does not support the optimizer of the job.
     } catch (const std::runtime_error& error) {
       result.back().failure = error.what();
     }

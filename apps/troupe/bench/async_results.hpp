@@ -15,16 +15,16 @@ namespace troupe::bench {
 struct outcome {
   /// Accuracy on the test records with the final weights.
   double accuracy = 0;
-  /// Mean over all gradients.
+  /// Mean staleness of all gradients.
   double staleness = 0;
   /// Number of gradients that all workers compute in the time of one gradient; 0 if not measured.
   double speed = 0;
-  /// The run ended with numbers that are not finite. The accuracy and the staleness are then
-  /// unknown.
+  /// True if the run ended with numbers that are not finite. The accuracy and the staleness are
+  /// then unknown.
   bool not_finite = false;
 };
 
-/// Runs of a recipe with this number of workers, one per seed.
+/// Runs of a recipe (a way to make updates) with this number of workers, one run per seed.
 struct work_cell {
   const async_recipe* recipe;
   std::uint32_t workers;
@@ -54,12 +54,12 @@ struct work_results {
   std::string peer_skipped;
 };
 
-/// Runs of one way to average replicas, one per seed.
+/// Runs of one way to average replicas of the weights, one run per seed.
 struct replica_cell {
   const replica_recipe* recipe;
   std::uint32_t workers;
   std::vector<outcome> runs;
-  /// Bytes that all workers send to each other, per sample that is trained.
+  /// Bytes that all workers together send to each other, divided by the number of trained samples.
   double bytes_per_sample = 0;
   /// Bytes that all workers send to each other in one all-reduce of gradients or weights.
   std::uint64_t bytes_at_once = 0;
@@ -70,7 +70,7 @@ struct replica_results {
   std::vector<replica_cell> cells;
 };
 
-/// Runs of a protocol with one slow worker, one per seed.
+/// Runs of a protocol with one slow worker, one run per seed.
 struct straggler_result {
   std::string protocol;
   /// Seconds until the goal was reached; 0 if it never was.
@@ -82,13 +82,13 @@ struct straggler_result {
   std::string failure;
 };
 
-/// Simulated runs of one configuration with a slow worker, in virtual time; one run per seed.
+/// Simulated runs of one configuration with a slow worker, in virtual time, one run per seed.
 struct backup_result {
   std::string name;
   /// Samples per second, if a gradient takes 1 ms.
   std::vector<double> speeds;
   std::vector<double> accuracies;
-  /// Fraction of the samples that was not trained.
+  /// Fraction of the samples whose gradients no update used.
   std::vector<double> left_out;
 };
 

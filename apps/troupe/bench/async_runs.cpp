@@ -30,8 +30,8 @@ void check(const run_summary& x, const proto::Job& job, const async_cluster& whe
       fmt::format("{}: the ledger has {} split and {} lost gradients", what, x.split, x.lost)};
 }
 
-/// Records that take time to read, batch by batch. The first thread that reads a batch belongs to
-/// the slow worker. Reading a single record takes no time.
+/// Records that take time to read: each read of a whole batch takes `delay`. If one worker is slow,
+/// it is the thread that reads the first batch. Reads of other sizes take no time.
 class delayed_records : public dataset {
 public:
   delayed_records(std::shared_ptr<const dataset> records, std::size_t batch,
@@ -155,7 +155,7 @@ timed_run run_on_threads(const proto::Job& job, const job_data& data, const asyn
     caf::scoped_actor self{sys};
     training_options options;
     options.job = job;
-    // The data is already read and split.
+    // The job needs no data section, because the data is already read and split.
     options.job.clear_data();
     options.job.mutable_data()->set_batch(job.data().batch());
     options.data = data;

@@ -20,7 +20,7 @@ struct async_cluster {
 
 inline constexpr int slow_factor = 5;
 
-/// Duration of a gradient on the virtual clock.
+/// Time that the computation of a gradient takes on the virtual clock of a simulation.
 inline constexpr std::chrono::nanoseconds gradient_time = std::chrono::milliseconds{1};
 
 /// Trains with the actors of a production run on a single thread. On the virtual clock, each
@@ -34,7 +34,7 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
 
 struct counted_run {
   run_summary summary;
-  /// Bytes that all workers send to each other.
+  /// Bytes that all workers together send to each other.
   std::uint64_t bytes = 0;
   /// Bytes that all workers send to each other in one all-reduce of gradients or weights (the
   /// median of all all-reduces).
@@ -48,14 +48,14 @@ counted_run run_replicas(const proto::Job& job, const job_data& data, std::uint3
 
 struct timed_run {
   run_summary summary;
-  /// Evaluations within epochs and at their ends, in order.
+  /// The evaluations within epochs and at the ends of epochs, in order.
   std::vector<epoch_report> evaluations;
 };
 
-/// Trains on threads in real time. Either no worker is slow, or always the same one. A worker's
-/// batch is ready `delay` after its previous batch (five times that for the slow worker), as if
-/// computing took that long.
-/// @throws like run_in_turns; also if numbers are not finite
+/// Trains on threads in real time. Either no worker is slow, or always the same one. Each worker
+/// receives a batch only after `delay` (five times that for the slow worker), as if computing took
+/// that long.
+/// @throws like run_in_turns, and also if numbers are not finite
 timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
                          std::chrono::microseconds delay = {});
 

@@ -4,7 +4,7 @@
 
 namespace troupe::bench {
 
-/// Texts of apps/examples.
+/// The texts of job files in apps/examples.
 extern const std::string_view mnist_mlp_example;
 extern const std::string_view digits_mlp_example;
 extern const std::string_view a9a_logistic_example;

@@ -24,8 +24,8 @@ struct async_work {
   std::vector<std::string> changes;
   slowness slow = slowness::none;
 
-  /// The job with ASYNC_PS and without an output directory.
-  /// @param epochs number of epochs; 0 means that of the example
+  /// The job, with the protocol ASYNC_PS and without an output directory.
+  /// @param epochs number of epochs; 0 means the number in the example
   proto::Job job(std::uint64_t seed, std::uint32_t epochs) const;
 };
 
@@ -39,7 +39,7 @@ struct async_recipe {
   std::string_view paper;
   /// True if the numbers of a run with this recipe always stay finite.
   bool safe = false;
-  /// True if workers wait for each other, or if there are fewer updates than gradients. Gradients
+  /// True if workers wait for each other, or if several gradients make one update. The gradients
   /// may then be less stale.
   bool waits = false;
 };
@@ -47,19 +47,19 @@ struct async_recipe {
 /// All recipes; the first is the default.
 std::span<const async_recipe> async_recipes();
 
-/// How workers that hold the weights average them, for `--work=replicas`.
+/// A way to average the weights that the workers of a ring hold, for `--work=replicas`.
 struct replica_recipe {
   std::string_view name;
   /// Assignments for --set.
   std::vector<std::string> changes;
 };
 
-/// All recipes; the first one saves no communication.
+/// All recipes. The first recipe does nothing to save communication.
 std::span<const replica_recipe> replica_recipes();
 
 inline constexpr std::string_view replicas_name = "replicas";
 
-/// The perceptron for MNIST, for `--work=straggler`.
+/// The name of `--work=straggler`, which trains the perceptron for MNIST with one slow worker.
 inline constexpr std::string_view straggler_name = "straggler";
 
 /// The perceptron for MNIST, for `--work=backup`.

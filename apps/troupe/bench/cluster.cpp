@@ -29,7 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// The model of a work of `bench train`, as part of a job with generated digits.
+/// The name and the model of a work of `bench train`, for a job that trains it with generated
+/// digits.
 struct cluster_work {
   std::string_view name;
   std::string_view model;
@@ -74,18 +75,19 @@ constexpr std::uint32_t tensorflow_steps = 20;
 constexpr double least_accuracy = 0.5;
 constexpr std::chrono::minutes longest_run{10};
 
-/// Number of steps for which PyTorch's losses are compared with those of one process here, and the
-/// largest difference allowed, relative to the first loss.
+/// Number of steps for which the losses of PyTorch are compared with those of one troupe process;
+/// and the largest difference allowed, relative to the first loss.
 constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
-/// A way to train, and the samples per second of all its workers together, one number per round.
+/// The results of one way to train: the samples per second of all its workers together, one number
+/// per round.
 struct cluster_row {
   std::string name;
   std::vector<double> speeds;
   /// The share of the workers' time in which they waited for weights or updates.
   std::vector<double> waits;
-  /// The share of the workers' communication that computing hides (hidden_share).
+  /// The share of the workers' communication that happens while they compute (see hidden_share).
   std::vector<double> hidden;
 };
 
@@ -111,7 +113,7 @@ const work& same_in_bench_train(std::string_view name) {
   return *std::ranges::find(works(), name, &work::name);
 }
 
-/// The data have the size of MNIST.
+/// The job of a work. Its data have the size of MNIST.
 proto::Job job_of(const cluster_work& x, const bench_cluster_command& command) {
   const auto& same = same_in_bench_train(x.name);
   auto result =
@@ -128,7 +130,8 @@ proto::Job job_of(const cluster_work& x, const bench_cluster_command& command) {
   return result;
 }
 
-/// Several runs of `troupe train` at the same time. Returns the last line of metrics.jsonl of each.
+/// Several runs of `troupe train` at the same time. wait() returns the last line of metrics.jsonl
+/// of each run.
 class runs {
 public:
   runs(const std::filesystem::path& job, const std::filesystem::path& folder)
@@ -173,7 +176,7 @@ void check_accuracy(const std::string& name, double accuracy) {
                                          name, accuracy, least_accuracy)};
 }
 
-/// Adds a round to the row. Its runs were parallel.
+/// Adds a round, whose runs were parallel, to the row.
 void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
   double speed = 0;
   double waiting = 0;
@@ -283,7 +286,7 @@ public:
       add(cluster_peers[1], tensorflow_->version());
   }
 
-  /// Adds a round to the last rows.
+  /// Measures a round of each peer, and adds it to the last rows, which are those of the peers.
   void measure(cluster_measurement& to) {
     auto row = to.rows.end() - static_cast<std::ptrdiff_t>(to.peers.size());
     if (ddp_)
@@ -342,7 +345,7 @@ const cluster_row* row_named(const cluster_measurement& r, std::string_view name
   return found == r.rows.end() ? nullptr : &*found;
 }
 
-/// The median over all rounds of the ratio within a round.
+/// The median over all rounds of the ratio of speeds within a round.
 double ratio(const cluster_row& a, const cluster_row& b) {
   std::vector<double> result;
   for (std::size_t i = 0; i < a.speeds.size(); ++i)
@@ -350,7 +353,7 @@ double ratio(const cluster_row& a, const cluster_row& b) {
   return statistics{result}.median;
 }
 
-/// The median; nothing without values.
+/// The median as text. Empty if there are no values.
 std::string percent_text(const std::vector<double>& shares) {
   return shares.empty() ? "" : fmt::format("{:.0f} %", 100 * statistics{shares}.median);
 }

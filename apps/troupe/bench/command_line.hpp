@@ -21,8 +21,9 @@ struct bench_commands {
   bench_cluster_command cluster;
 };
 
-/// Adds `bench` and its commands to the command line. Parsing fills the struct, and sets `action`
-/// to run the chosen command. The arguments must live as long as `action`.
+/// Adds `bench` and its commands to the command line. Parsing fills `x`, and sets `action` to a
+/// function that runs the chosen command. All three arguments must live as long as `action` is
+/// used.
 void add_bench(CLI::App& app, bench_commands& x, std::function<int()>& action);
 
 } // namespace troupe

@@ -1,8 +1,8 @@
 """A rank of the all-reduces of `troupe bench allreduce` with PyTorch's gloo. It takes orders from standard input.
 
-First a line of JSON: rank, ranks, and a port of loopback where rank 0 listens; then a line per round: elements of the
-vector, and number of all-reduces. It answers each line with a line of JSON: the version of PyTorch; then the seconds of
-each all-reduce, and whether all sums were right.
+The first order is a line of JSON: rank, ranks, and the loopback port where rank 0 listens. The answer is a line of JSON
+with the version of PyTorch. Each further order is a line for a round: elements of the vector, and number of
+all-reduces. The answer is a line of JSON: the seconds of each all-reduce, and whether all sums were right.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-# Ends with the process that started it, even while it is stopped (PR_SET_PDEATHSIG).
+# This process ends when its parent ends, even while it is stopped (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 

@@ -25,7 +25,7 @@ namespace troupe::bench {
 /// Opens a GPU by its number. Throws device_error.
 using device_opener = std::function<std::unique_ptr<cuda::device>(std::size_t)>;
 
-/// A dense layer: op(x) (m, k), weights (n, k), result (m, n).
+/// A dense layer: input (m, k), weights (n, k), result (m, n). `after` is the activation.
 struct layer_size {
   std::size_t m = 0;
   std::size_t n = 0;
@@ -37,13 +37,13 @@ struct layer_size {
 /// The sizes of the measured work. These are large enough to fill a GPU; the tests use smaller
 /// sizes.
 struct gpu_sizes {
-  /// Parameters of an update.
+  /// Number of parameters in an update.
   std::size_t parameters = std::size_t{256} << 20;
   /// Elements and columns of the matrices for chains of element-wise operations, losses and
   /// normalizations.
   std::size_t elements = std::size_t{64} << 20;
   std::size_t columns = 1024;
-  /// Elements of a plain copy.
+  /// Number of elements of a plain copy.
   std::size_t copied = std::size_t{256} << 20;
   /// Inputs repeat after this many elements.
   std::size_t pattern = std::size_t{1} << 20;
@@ -77,7 +77,7 @@ public:
   virtual round run(std::size_t steps) = 0;
 };
 
-/// A peer cannot train a work in this mode. The text says why.
+/// The peer cannot train a work in the given mode. The text gives the reason.
 struct peer_unavailable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -90,7 +90,7 @@ struct gpu_bench_options {
   gpu_sizes sizes;
   std::vector<gpu_work> works;
   std::vector<std::string> peer_modes;
-  /// Throws peer_unavailable.
+  /// Starts a peer in this mode. Throws peer_unavailable.
   std::function<std::unique_ptr<training_peer>(const gpu_work&, const material&,
                                                const std::string& mode)>
     make_peer;
@@ -105,7 +105,7 @@ std::span<const std::string_view> gpu_measures();
 
 // -- results. `fault` says which result is wrong; it is empty if all results are right.
 
-/// Work that the bandwidth of the memory limits.
+/// The speed of work that the bandwidth of the memory limits.
 struct memory_result {
   std::string what;
   std::size_t elements = 0;
@@ -204,8 +204,8 @@ gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& op
 
 // -- the measures
 
-/// Updates of SGD with momentum and AdamW, chains, losses and normalizations. `missing`: see
-/// gpu_results.
+/// Measures updates of SGD with momentum and of AdamW, elementwise chains, losses and
+/// normalizations. Adds what cannot be measured to `missing` (see gpu_results).
 std::vector<memory_result> measure_memory(cuda::device& gpu, const gpu_bench_options& options,
                                           std::vector<std::string>& missing);
 std::vector<layer_result> measure_layers(cuda::device& gpu, const gpu_bench_options& options,

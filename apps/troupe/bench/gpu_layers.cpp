@@ -18,7 +18,7 @@ namespace {
 
 constexpr double layer_goal = 0.95;
 
-/// The matrices of a turn.
+/// The matrices that one turn of the measurement uses.
 struct layer_set {
   gpu_values x;       // (m, k)
   gpu_values weights; // (n, k)

@@ -171,7 +171,7 @@ memory_result measure_chain(cuda::device& gpu, const copies& beside, const gpu_s
   return beside.beside(std::move(result), run);
 }
 
-/// The loss of a row of logits, and the gradient in their place.
+/// Returns the loss of a row of logits, and replaces the logits by their gradient.
 double row_loss(std::span<float> row, std::size_t label) {
   double sum = 0;
   for (const float x : row)

@@ -9,8 +9,8 @@
 
 namespace troupe::bench {
 
-/// The plan of a work for a GPU. With `whole`, all gradients are one bucket, so that a step is one
-/// CUDA graph.
+/// The plan (the instructions of a training step) of a work for a GPU. With `whole`, all gradients
+/// are one bucket, so that a step is one CUDA graph.
 std::shared_ptr<const plan> gpu_training_plan(const work& what, dtype precision, bool whole);
 
 /// Trains a work on a GPU. Weights, gradients and the optimizer's state stay there. Each step is a

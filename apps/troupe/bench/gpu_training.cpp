@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstring>
 
-// Whole training steps, and workers that share a GPU.
+// Measures whole training steps, and workers that share a GPU.
 
 namespace troupe::bench {
 
@@ -122,7 +122,7 @@ training_result measure_training(counted_device& gpu, const gpu_work& what,
       throw;
     } catch (const input_error&) {
       throw;
-    } catch (const std::runtime_error& error) { // the peer cannot do this, or has ended
+    } catch (const std::runtime_error& error) { // The peer cannot do this, or has ended.
       auto& x = result.peers.emplace_back();
       x.mode = mode;
       x.unavailable = error.what();

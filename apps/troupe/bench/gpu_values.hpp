@@ -12,7 +12,7 @@
 
 namespace troupe::bench {
 
-/// Random numbers from -1 to 1, rounded to this type.
+/// Random numbers from -1 to 1, rounded to this type. The name determines the numbers.
 std::vector<float> random_pattern(std::size_t n, std::string_view name,
                                   dtype type = dtype::float32);
 
@@ -21,11 +21,11 @@ class gpu_values {
 public:
   gpu_values(cuda::device& gpu, std::size_t n, dtype type = dtype::float32);
 
-  /// Repeats the pattern, which must have this type.
+  /// Fills the memory with repetitions of the pattern, whose numbers must be rounded to this type.
   void fill(std::span<const float> pattern);
-  /// Compares the first, some middle and the last elements with those of a repeated pattern.
-  /// Returns an empty string if they differ by at most absolute + relative * |expected|; otherwise,
-  /// the position and both values.
+  /// Compares the first, some middle and the last elements of [first, first + n) with those of a
+  /// repeated pattern. Returns an empty string if they differ by at most absolute + relative *
+  /// |expected|; otherwise, the position and both values.
   std::string differs(std::span<const float> pattern, double absolute, double relative,
                       std::size_t first = 0, std::size_t n = ~std::size_t{0}) const;
   /// Elements [first, first + n), as float32.

@@ -18,7 +18,7 @@ expression wide_perceptron(expression x) {
   return dense_layer(h, "dense_4", 4096);
 }
 
-/// GPT-2 with 124 million parameters. The head uses the weights of the embedding.
+/// GPT-2 with 124 million parameters. The output layer uses the weights of the embedding.
 expression gpt2(expression ids) {
   return transformer(ids,
                      {.vocabulary = 50257,

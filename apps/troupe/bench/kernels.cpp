@@ -29,8 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// The median seconds of each function on one thread, measured alternately. This is processor time,
-/// so that other programs on the machine have little influence.
+/// The median seconds of each function on one thread. The functions are measured alternately, in
+/// processor time, so that other programs on the machine have little influence.
 std::vector<double> measure(const bench_kernels_command& x,
                             const std::vector<std::function<void()>>& what) {
   const auto time = [](const std::function<void()>& f, std::size_t times) {
@@ -167,7 +167,7 @@ struct stream_result {
   double copy = 0;
 };
 
-/// `arrays`: the number of arrays of n floats that f reads and writes.
+/// @param arrays the number of arrays of n floats that f reads and writes
 stream_result measure_stream(std::string what, std::size_t n, std::size_t arrays,
                              const bench_kernels_command& how, const std::function<void()>& f) {
   const auto half = n * arrays / 2;

@@ -1,9 +1,9 @@
 """The all-reduces of `troupe bench allreduce` with OpenMPI. It takes orders from standard input.
 
-First a line of JSON with the number of ranks; then a line per round: elements of the vector, and number of all-reduces.
-It answers each line with a line of JSON: the version of OpenMPI; then the seconds of each all-reduce on rank 0, and
-whether all sums were right. The ranks are processes of a C program, which is compiled here. Ranks of MPI spin while
-they wait. Therefore, they are stopped (SIGSTOP) between rounds.
+The first order is a line of JSON with the number of ranks. The answer is a line of JSON with the version of OpenMPI.
+Each further order is a line for a round: elements of the vector, and number of all-reduces. The answer is a line of
+JSON: the seconds of each all-reduce on rank 0, and whether all sums were right. The ranks are processes of a C program,
+which is compiled here. Ranks of MPI spin while they wait. Therefore, they are stopped (SIGSTOP) between rounds.
 """
 
 import ctypes
@@ -107,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
                           check=False)
     if done.returncode != 0:
         give_up("mpicc: " + done.stderr.strip())
-    # Without the options, it neither runs as root nor starts more ranks than there are cores.
+    # By default, mpirun refuses to run as root, and to start more ranks than there are cores.
     mpi = subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks), binary],
                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
                            preexec_fn=die_with_parent)

@@ -17,8 +17,9 @@ public:
   void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
                 const float* b, int ldb, float* c, int ldc) const;
 
-  /// The value for OPENBLAS_CORETYPE if the variable is not set; empty to leave it unset. Releases
-  /// before 2024 mistake the newest processors for very old ones, and are slow on them.
+  /// The value that the environment variable OPENBLAS_CORETYPE should get if it is not set; empty
+  /// to leave it unset. OpenBLAS before 2024 mistakes the newest processors for very old ones, and
+  /// is then slow on them.
   static const char* core_type();
 
 private:

@@ -5,7 +5,7 @@
 
 namespace troupe::bench {
 
-/// Parses "64KiB", "16MiB" or "4096" to bytes: a multiple of sizeof(float).
+/// Parses "64KiB", "16MiB" or "4096" to bytes. The result is a multiple of sizeof(float).
 /// @throws input_error that names the option
 std::size_t parse_size(const std::string& option, const std::string& text);
 

@@ -32,7 +32,7 @@ using namespace bench;
 
 constexpr std::uint32_t warm_up_rounds = 5;
 constexpr std::chrono::minutes ps_deadline{10};
-/// Limits of unanswered pushes: their number, and their total size in bytes.
+/// Limits for pushes that have no answer yet: their number, and their total size in bytes.
 constexpr std::size_t most_pushes = 5'000;
 constexpr std::size_t most_pushed_bytes = std::size_t{256} << 20;
 
@@ -42,7 +42,7 @@ constexpr double rate = 1.0 / 1024;
 /// The ranges of one push or pull.
 struct push_work {
   std::size_t bytes = 0;
-  /// Size of the store.
+  /// Number of elements in the store.
   std::size_t elements = 0;
   store_client::ranges where;
 };
@@ -87,7 +87,7 @@ double expected(std::uint64_t pushes) {
   return -rate / (1 - m) * (t - m * (1 - std::pow(m, t)) / (1 - m));
 }
 
-/// Checks that each value agrees with the number of pushes that its server counted.
+/// Checks that each value is the right one for the number of pushes that its server has counted.
 void check_values(const push_work& what, std::size_t servers, const store_result& found) {
   const auto parts = split_evenly(what.elements, servers);
   const auto values = found.values.as_floats();
@@ -146,7 +146,7 @@ ps_measurement run_worker(store_client& client, collective& group, const push_wo
     if (counted != made)
       throw std::runtime_error{
         fmt::format("{} pushes were made, and a server has counted {}", made, counted)};
-  // No worker leaves before all have checked their values.
+  // The workers stay until all have checked their values.
   group.all_reduce(all);
   return result;
 }
@@ -179,7 +179,8 @@ std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_c
     auto groups = collective::in_one_system(sys, x.workers, meeting);
     ps_measurement first;
     in_threads(x.workers, [&](std::size_t w) {
-      // If a rank fails, the others do not wait for it.
+      // The thread owns its group. If it fails, the group is destroyed, and the other ranks do not
+      // wait for it.
       const auto group = std::make_unique<collective>(std::move(groups[w]));
       auto client = store_client::in_one_system(sys, hosts);
       auto found = run_worker(client, *group, what, x.rounds);
@@ -193,13 +194,13 @@ std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_c
 
 // -- processes ----------------------------------------------------------------------------------
 
-/// The servers of the store of one size. Each size has its own store.
+/// The addresses of the servers for one size. Each size has its own store.
 std::vector<std::string> addresses_of(const bench_ps_command& x, std::size_t size) {
   const auto begin = x.stores.begin() + static_cast<std::ptrdiff_t>(size * x.servers);
   return {begin, begin + x.servers};
 }
 
-/// Runs a server of each store until the process that started this one ends it.
+/// Runs a server of each store, until the process that started this one ends this process.
 int run_server(caf::actor_system& sys, const bench_ps_command& x) {
   const auto works = works_of(x);
   std::vector<store_host> hosts;
@@ -277,7 +278,7 @@ std::vector<ps_measurement> run_processes(caf::actor_system& sys, bench_ps_comma
 
 // -- output -------------------------------------------------------------------------------------
 
-/// GB/s that a client pushes and pulls in round trips.
+/// GB/s that a client pushes and pulls together in round trips.
 double bandwidth(std::size_t bytes, double seconds) {
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }

@@ -8,8 +8,8 @@
 
 namespace troupe::bench {
 
-/// The interpreters to try: `python`; or, if that is empty, python3 on the PATH and then
-/// /usr/bin/python3.
+/// The interpreters to try: only `python` if it is not empty; otherwise python3 on the PATH and
+/// then /usr/bin/python3.
 std::vector<std::string> pythons(const std::string& python);
 
 /// A Python process that exchanges data with this program. The destructor of this object ends the
@@ -27,14 +27,14 @@ public:
   void tell(const void* bytes, std::size_t size);
   void tell(const std::string& text) { tell(text.data(), text.size()); }
 
-  /// Reads a line. Empty if the process has ended.
+  /// Reads a line that the process has written. Empty if the process has ended.
   std::string answer();
 
-  /// Stops the process: it takes no processor time until it is resumed.
+  /// Stops the process. It takes no processor time until go_on().
   void pause();
   void go_on();
 
-  /// Lets the process read the end of its input, and waits until it has ended.
+  /// Closes the input of the process, and waits until the process has ended.
   void finish();
 
 private:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t seed = 1;
 
-/// The model with its inputs, labels and loss, for a plan.
+/// A graph of the model with its inputs, labels and loss, from which a plan is made.
 struct description {
   explicit description(const work& what) {
     const auto width = static_cast<std::int64_t>(what.inputs);

@@ -15,21 +15,22 @@ namespace troupe::bench {
 /// Number of batches that are trained in turn.
 inline constexpr std::size_t batches = 4;
 
-/// Data in memory for `batches` batches, and the initial weights. They are the same for troupe and
-/// a peer.
+/// Data in memory for `batches` batches, and the initial weights. Troupe and a peer train with the
+/// same data and weights.
 struct material {
   explicit material(const work& what);
 
   layout parameters;
   std::vector<float> weights;
-  /// One of the next two has (batches, batch, inputs); the other is empty.
+  /// If the work takes ids, `features` is empty, otherwise `ids` is. The other one has shape
+  /// (batches, batch, inputs).
   std::vector<float> features;
   std::vector<std::int32_t> ids;
   /// (batches, batch, labels)
   std::vector<std::int32_t> labels;
 };
 
-/// Some steps of training.
+/// The result of some training steps.
 struct round {
   double seconds = 0;
   /// Mean loss per label, one for each step.
@@ -40,7 +41,7 @@ struct round {
 /// The caller sets the other options for a device, for example with cpu_plan_options().
 std::shared_ptr<const plan> training_plan(const work& what, plan_options options);
 
-/// The feeds of a batch: inputs and labels.
+/// The inputs and the labels of a batch, for the placeholders of the plan.
 std::array<feed<float>, 2> feeds_of(const work& what, const material& data, std::size_t batch);
 
 /// Trains a work with troupe, on the calling thread and on the executor's threads.

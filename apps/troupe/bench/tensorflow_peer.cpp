@@ -60,7 +60,7 @@ tensorflow_result run_with(const std::string& python, const nlohmann::json& what
     tell_records(process, *data.train);
     tell_records(process, *data.test);
   } catch (const std::runtime_error&) {
-    // The reason is reported below.
+    // The process has ended. The code below reports the reason.
   }
   const auto hello = nlohmann::json::parse(process.answer(), nullptr, false);
   if (!hello.is_object())

@@ -12,7 +12,7 @@ namespace troupe::bench {
 /// The results of a job that TensorFlow trains with its asynchronous ParameterServerStrategy.
 struct tensorflow_result {
   std::string version;
-  /// For each seed 1, 2, ...: test accuracy, and the seconds of training.
+  /// Test accuracies and seconds of training, one for each seed 1, 2, ...
   std::vector<double> accuracies;
   std::vector<double> seconds;
 };
@@ -31,10 +31,10 @@ struct tensorflow_options {
   std::uint32_t steps = 1;
 };
 
-/// Trains a job in a Python process. The job has dense layers with rectifiers, momentum, warm-up
-/// and a cosine schedule. Each worker reads the weights when it begins a batch, and applies its
-/// update when the batch is done.
-/// @throws input_error if Python has no TensorFlow; its text says how to get it.
+/// Trains a job in a Python process. The job must consist of dense layers with rectifiers, and use
+/// momentum, warm-up and a cosine schedule. Each worker reads the weights when it begins a batch,
+/// and applies its update when the batch is done.
+/// @throws input_error if Python has no TensorFlow; its text says how to install it.
 /// std::runtime_error if the process fails.
 tensorflow_result run_tensorflow(const tensorflow_options& how, const proto::Job& job,
                                  const job_data& data);

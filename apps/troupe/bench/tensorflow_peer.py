@@ -2,9 +2,9 @@
 
 Reads a line of JSON from standard input (workers, seeds, epochs, batch, rate, warmup_epochs, momentum, layers, train,
 test, processes, steps), then features (float32) and labels (int32) of the training and of the test records. Answers
-with a line of JSON that has the version of TensorFlow, then with one per seed that has the test accuracy and the
-seconds of training. With "processes", the parameter server and each worker are processes with one thread per operation;
-otherwise they are servers in this process. A worker makes "steps" steps for each order of the coordinator.
+with a line of JSON with the version of TensorFlow, then with a line of JSON per seed: the test accuracy, and the
+seconds of training. With "processes", the parameter server and each worker are processes with one thread per operation.
+Otherwise, they are servers in this process. A worker makes "steps" steps for each order of the coordinator.
 """
 
 import ctypes
@@ -16,11 +16,11 @@ import subprocess
 import sys
 import time
 
-# Ends with the process that started it (PR_SET_PDEATHSIG).
+# This process ends when its parent ends (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
-# A process with one server of the cluster. Its arguments: the cluster, the job and the number of the task.
+# The program of a process with one server of the cluster. Its arguments: cluster, job and number of the task.
 SERVER = """
 import ctypes, json, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -120,7 +120,7 @@ def train(strategy, coordinator, given, seed, data):
             step(x[i], y[i], rate[i])
             return (i + 1,)
 
-        # This script has no file, so TensorFlow cannot translate a loop of Python.
+        # TensorFlow translates a Python loop only if it can read the source file. This script has no file.
         tf.while_loop(lambda i: i < tf.shape(rate)[0], one, (tf.constant(0),), parallel_iterations=1)
 
     random = np.random.default_rng(seed)
@@ -147,7 +147,7 @@ def train(strategy, coordinator, given, seed, data):
             coordinator.schedule(steps, args=tuple(tf.constant(np.stack(z)) for z in zip(*waiting)))
 
     if given["processes"]:
-        # Compiles the steps on all workers: an epoch that is not measured.
+        # An epoch that is not measured, so that all workers compile their steps.
         schedule(0)
         coordinator.join()
         with strategy.scope():

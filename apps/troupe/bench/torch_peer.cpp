@@ -81,7 +81,7 @@ void torch_peer::start(const std::string& python, const work& what, const materi
       process.tell(data.ids.data(), data.ids.size() * sizeof(std::int32_t));
       process.tell(data.labels.data(), data.labels.size() * sizeof(std::int32_t));
     } catch (const std::runtime_error&) {
-      // The reason is reported below.
+      // The process has ended. The code below reports the reason.
     }
   }
   for (auto& process : processes_) {

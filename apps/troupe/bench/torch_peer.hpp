@@ -18,21 +18,22 @@ struct torch_options {
   std::size_t ranks = 1;
   /// "cpu", or "cuda:N". On a GPU, times are measured between two events of the GPU.
   std::string device = "cpu";
-  /// "eager"; on a GPU also "graph" (the step as one CUDA graph) or "compile" (torch.compile).
+  /// "eager"; on a GPU also "graph" (the step is one CUDA graph) or "compile" (torch.compile).
   std::string mode = "eager";
   /// float32, or a type of 16 bits for autocast.
   dtype precision = dtype::float32;
 };
 
-/// PyTorch cannot train a work in this mode. The text says why.
+/// PyTorch cannot train a work in the given mode. The text gives the reason.
 struct torch_unavailable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// Python processes that train the same work with PyTorch: one process, or several ranks of a
-/// DistributedDataParallel with Gloo, on loopback. All ranks train on the same batches, so their
-/// losses equal those of one process. The processes are stopped (SIGSTOP) while they have no work,
-/// so that their spinning threads take no processor time. They end with this object.
+/// DistributedDataParallel with Gloo on loopback. All ranks train on the same batches, so their
+/// losses equal those of one process. PyTorch's threads spin while they wait. The processes are
+/// therefore stopped (SIGSTOP) while they have no work, so that they take no processor time. They
+/// end when this object is destroyed.
 class torch_peer {
 public:
   /// Throws input_error if `python` (see `pythons`) has no PyTorch, or if PyTorch cannot use the
@@ -41,8 +42,8 @@ public:
              const torch_options& options);
 
   /// All ranks make this number of steps. Returns the seconds of the slowest rank, and the losses
-  /// at rank 0. With a CUDA graph, all losses are returned only if there are at most 10 steps;
-  /// otherwise only the last loss.
+  /// at rank 0. With a CUDA graph, the losses are right only if there are at most 10 steps;
+  /// otherwise, each of them is the last loss.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }

@@ -1,12 +1,12 @@
 """Trains a work of `troupe bench train` with PyTorch. It takes orders from standard input.
 
-First a line of JSON (work, weights, batches, threads), then weights, inputs and labels as binary; then a line per
-round: the number of steps. It answers each line with a line of JSON: the version of PyTorch and its BLAS; then the
-seconds that the steps took, and the loss of each. With several ranks, DistributedDataParallel averages the gradients
-with Gloo.
+The input begins with a line of JSON (work, tensors, batches, threads, ...), followed by weights, inputs and labels as
+binary. The answer is a line of JSON with the version of PyTorch and its BLAS. Each further line of input is the number
+of steps of a round. The answer is a line of JSON: the seconds that the steps took, and the loss of each step. With
+several ranks, DistributedDataParallel averages the gradients with Gloo.
 
-On a GPU, each step copies its batch from pinned memory, and the seconds are those between two events of the GPU. There
-are three modes: "eager", "graph" (forward, backward and update are one CUDA graph) and "compile" (torch.compile).
+On a GPU, each step copies its batch from pinned memory, and time is measured between two events of the GPU. There are
+three modes: "eager", "graph" (forward, backward and update are one CUDA graph) and "compile" (torch.compile).
 Products and convolutions use no TF32.
 """
 
@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 
-# Ends with the process that started it, even while it is stopped (PR_SET_PDEATHSIG).
+# This process ends when its parent ends, even while it is stopped (PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -185,7 +185,7 @@ class Host:
 
     def __init__(self, trainer, processor_time):
         self.trainer = trainer
-        # The time of the calling thread. Other threads may spin, and do not count.
+        # thread_time counts only the calling thread. Other threads may spin.
         self.clock = time.thread_time if processor_time else time.perf_counter
 
     def run(self, batches):
@@ -239,7 +239,8 @@ class DeviceGraph(Device):
         with torch.cuda.graph(self.graph):
             self.loss = trainer.forward_and_backward(self.inputs, self.labels).detach()
             trainer.optimizer.step()
-        # The steps before have changed weights and state. A momentum of 0 is the same as none.
+        # The steps above have changed the weights and the state of the optimizer, so both are reset. A momentum of 0
+        # has the same effect as no momentum yet.
         with torch.no_grad():
             for name, x in trainer.model.state_dict().items():
                 x.copy_(initial[name])
@@ -255,7 +256,7 @@ class DeviceGraph(Device):
         return self.loss
 
     def kept(self, loss, count):
-        # The next step overwrites the loss. A copy per step would slow a long round down.
+        # The next step overwrites the loss, so it must be copied. In long rounds, copies would take too much time.
         return loss.clone() if count <= 10 else loss
 
 
@@ -300,7 +301,7 @@ def device_of(name):
 
 
 def program_for(trainer, device, given, inputs, labels):
-    """What runs the steps. Raises an exception if PyTorch cannot do this."""
+    """The object that runs the steps. Raises an exception if PyTorch cannot run them in this mode."""
     mode = given["mode"]
     if mode == "compile":
         if not hasattr(torch, "compile"):

@@ -21,8 +21,8 @@ namespace {
 
 using namespace bench;
 
-/// Number of steps whose losses are compared before the measurement, and the largest difference
-/// relative to the first loss. Rounding errors grow over some steps.
+/// Number of steps whose losses are compared with the peer before the measurement; and the largest
+/// difference allowed, relative to the first loss. Rounding errors grow over some steps.
 constexpr std::size_t compared_steps = 10;
 constexpr double accepted_difference = 1e-3;
 
@@ -36,7 +36,7 @@ struct train_measurement {
   double last_loss = 0;
   double difference = 0;
   std::string peer;
-  /// Seconds of each instruction.
+  /// Seconds of each instruction of the plan, and of the update.
   std::vector<double> profile;
   std::vector<std::string> names;
 
@@ -71,7 +71,7 @@ double largest_difference(const round& a, const round& b, double scale) {
   return result;
 }
 
-/// Measures in rounds. If there is a peer, each round also measures the peer.
+/// Measures the work in rounds. If there is a peer, each round also measures the peer.
 train_measurement measure(const work& what, const bench_train_command& x) {
   train_measurement result;
   result.what = &what;
@@ -153,7 +153,7 @@ void print_table(const std::vector<train_measurement>& results, const bench_trai
   table.print();
 }
 
-/// Shows how the time of a step is divided, the longest instruction first.
+/// Prints how the time of a step is divided. The longest instruction comes first.
 void print_profile(const train_measurement& r) {
   double total = 0;
   for (double seconds : r.profile)

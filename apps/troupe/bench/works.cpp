@@ -57,8 +57,8 @@ expression norm_layer(expression x, const std::string& name) {
   return layer_norm(x, gain, owner.variable(name + ".bias", {width}));
 }
 
-/// A block of GPT-2: two parts, each with a normalization before it and a residual connection
-/// around it.
+/// A block of GPT-2. It has two parts (attention and dense layers). Each part has a normalization
+/// before it and a residual connection around it.
 expression block(expression x, const std::string& name, std::int64_t heads) {
   const auto width = x.shape().last();
   const auto qkv = dense_layer(norm_layer(x, name + ".norm_1"), name + ".qkv", 3 * width);

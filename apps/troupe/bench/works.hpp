@@ -16,10 +16,11 @@ struct work {
   std::string_view name;
   std::string_view what;
   std::size_t batch;
-  /// Inputs per sample: numbers, or ids below `classes` if the model begins with an embedding.
+  /// Inputs per sample: numbers, or ids below `classes` if `takes_ids`, because the model begins
+  /// with an embedding.
   std::size_t inputs;
   bool takes_ids;
-  /// Labels per sample: one, or one per position of a sequence.
+  /// Labels per sample: 1, or one per position of a sequence.
   std::size_t labels;
   std::size_t classes;
   optimizer rule;
@@ -37,7 +38,7 @@ struct transformer_sizes {
   std::int64_t width = 0;
   int layers = 0;
   std::int64_t heads = 0;
-  /// True if the head uses the weights of the embedding.
+  /// True if the output layer uses the weights of the embedding.
   bool shares_head = false;
 };
 
