@@ -14,11 +14,12 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Rows and columns of a block of shares: two of them fit into the second-level cache, and
-/// half of the squares on the diagonal of a causal matrix is little work.
+/// Rows and columns of a block of shares (attention probabilities). Two blocks fit into the
+/// second-level cache. If attention is causal, half of each square on the diagonal is computed
+/// without need; with squares of this size, this is little work.
 constexpr std::size_t block_rows = 32;
 constexpr std::size_t block_columns = 256;
-/// Keys that a product adds up at once. A causal block ends after any number of these chunks.
+/// Number of keys that one product adds up. A causal block may end after any number of such chunks.
 constexpr std::size_t key_chunk = gemm_columns;
 static_assert(block_columns % key_chunk == 0);
 
@@ -26,7 +27,7 @@ std::size_t whole_chunks(std::size_t n) {
   return (n + key_chunk - 1) / key_chunk * key_chunk;
 }
 
-/// The first row of a head, and the distance of its rows.
+/// A head of a tensor: its first row, and the distance of its rows.
 template <class T>
 struct head_matrix {
   T* data = nullptr;
@@ -41,16 +42,18 @@ struct head_matrix {
   matrix<std::remove_const_t<T>> from(std::size_t r) const { return {row(r), stride, 1}; }
 };
 
-/// A part of the work: queries [row, row + rows), and the keys from `column` on that they see.
+/// A block of shares: the queries [row, row + rows), and those `columns` keys from `column` on that
+/// at least one of these queries sees.
 struct share_block {
   std::size_t row;
   std::size_t rows;
   std::size_t column;
   std::size_t columns;
-  /// Columns that products compute: whole chunks, except for the last keys.
+  /// Number of columns that products compute. This is a whole number of chunks, except in the block
+  /// with the last keys.
   std::size_t padded;
 
-  /// Number of columns of the block that its row r sees.
+  /// Number of columns of the block that row r of the block sees.
   std::size_t visible(std::size_t r, bool causal) const {
     if (!causal)
       return columns;
@@ -59,7 +62,8 @@ struct share_block {
   }
 };
 
-/// Calls f(share_block) for all blocks with the queries [row, row + rows), from left to right.
+/// Calls f(share_block) for all blocks with the queries from `row` on (at most block_rows queries),
+/// from left to right.
 template <class F>
 void each_block(const attention_layout& size, std::size_t row, F f) {
   const auto rows = std::min(block_rows, size.queries - row);
@@ -70,7 +74,7 @@ void each_block(const attention_layout& size, std::size_t row, F f) {
   }
 }
 
-/// The rows of a matrix (keys, width), packed for products that add up over chunks of keys.
+/// The rows of a matrix (keys, width), packed for products that sum over chunks of keys.
 template <class T>
 struct packed_chunks {
   T* panels;
@@ -86,7 +90,8 @@ struct packed_chunks {
     for (std::size_t key = 0; key < keys; key += key_chunk)
       pack<T>(std::min(key_chunk, keys - key), width, from.from(key), at(key));
   }
-  /// Rows of c += shares times the rows of keys, or c = it for the first keys.
+  /// The rows of c that belong to the block += shares times rows of the packed matrix. At the first
+  /// keys, = instead of +=.
   void multiply(const share_block& b, const T* shares, const head_matrix<T>& c) const {
     for (std::size_t key = 0; key < b.padded; key += key_chunk)
       gemm_packed<T>(b.rows, width, std::min(key_chunk, b.padded - key),
@@ -95,7 +100,7 @@ struct packed_chunks {
   }
 };
 
-/// The same matrix, packed for products of its rows with other rows.
+/// The rows of a matrix (keys, width), packed for products of these rows with other rows.
 template <class T>
 struct packed_rows {
   T* panels;
@@ -107,7 +112,7 @@ struct packed_rows {
   void fill(const head_matrix<const T>& from, std::size_t keys) const {
     pack<T>(width, keys, from.from(0).transposed(), panels);
   }
-  /// out (rows, block_columns) = rows of x times the transposed rows of keys.
+  /// out (rows, block_columns) = rows of x times the transposed rows of the packed matrix.
   void multiply(const share_block& b, const head_matrix<const T>& x, T* out) const {
     gemm_packed<T>(b.rows, b.padded, width, x.from(b.row), panels + b.column * width, out,
                    block_columns);
@@ -121,7 +126,7 @@ void scale_row(std::size_t n, T factor, T* x) {
     x[i] *= factor;
 }
 
-/// Hands out parts of the scratch space. gemm's own part comes first.
+/// Divides the scratch space into parts. In attention_gradient, the part for gemm() comes first.
 template <class T>
 struct scratch_parts {
   T* next;
@@ -136,14 +141,15 @@ struct scratch_parts {
 
 constexpr std::size_t block_elements = block_rows * block_columns;
 
-/// The largest scaled score of each row, and the sum of the exponentials.
+/// For each row of a block: the largest scaled score, and the sum of the exponentials.
 template <class T>
 struct row_statistics {
   T largest[block_rows];
   T sum[block_rows];
 };
 
-/// Changes the scores of a block into shares that are not divided by their sum yet.
+/// Replaces the scores of a block by shares. The division of the shares by their sum follows in
+/// finish_rows().
 template <class T>
 void to_shares(const attention_layout& size, const share_block& b, T* scores,
                row_statistics<T>& rows, const head_matrix<T>& y) {
@@ -159,7 +165,8 @@ void to_shares(const attention_layout& size, const share_block& b, T* scores,
     const T before = b.column > 0 ? rows.largest[r] : -infinity;
     const T found = maximum(n, x);
     const T largest = before > found ? before : found;
-    // If all scores so far are -infinity, their exponentials are 0, and not NaN.
+    // If all scores so far are -infinity, a shift of 0 gives exponentials of 0. A shift of
+    // -infinity would give NaN.
     const T shift = largest == -infinity ? T(0) : largest;
     T sum = exponentials(n, x, shift, x);
     if (b.column > 0) {
@@ -173,7 +180,7 @@ void to_shares(const attention_layout& size, const share_block& b, T* scores,
   }
 }
 
-/// The results of a row, when all of its keys are known.
+/// Computes the final results of rows whose keys have all been processed.
 template <class T>
 void finish_rows(const attention_layout& size, std::size_t row, const row_statistics<T>& rows,
                  const head_matrix<T>& y, T* statistics) {
@@ -186,8 +193,10 @@ void finish_rows(const attention_layout& size, std::size_t row, const row_statis
   }
 }
 
-/// shares = exp(factor scores - statistics), and `slopes` = shares (slopes - sum of dy y) factor:
-/// the gradients of the products of queries and keys.
+/// shares = exp(factor scores - statistics), where `shares` contains the scores before the call.
+/// slopes = shares (slopes - products) factor, where `slopes` contains the products of dy and v
+/// before the call; products[r] is the sum of dy y in row r. The new slopes are the gradients of
+/// the products of queries and keys.
 template <class T>
 void to_gradients(const attention_layout& size, const share_block& b, const T* statistics,
                   const T* products, T* shares, T* slopes) {
@@ -221,7 +230,7 @@ void clear_rows(const head_matrix<T>& x, std::size_t rows, std::size_t width) {
     std::fill_n(x.row(r), width, T(0));
 }
 
-/// Rows of out += the transposed block (rows, columns) times rows of x.
+/// Rows of out += the transposed block (rows, columns) of `values` times rows of x.
 template <class T>
 void add_transposed(const attention_layout& size, const share_block& b, const T* values,
                     const head_matrix<const T>& x, const head_matrix<T>& out, T* scratch) {

@@ -9,18 +9,20 @@ namespace troupe::cpu {
 
 // Formulas: kernels/graph/sequence_operations.hpp. T: float, double.
 //
-// Attention in blocks of queries and keys (FlashAttention: Dao et al., 2022, arXiv 2205.14135). The
-// attention probabilities of a block, called shares here, stay in the cache. If a row of queries
-// has several blocks of keys, its running maximum and sum of exponentials are kept, and its result
-// so far is scaled again (Milakov and Gimelshein, 2018, arXiv 1805.02867). Products are those of
-// gemm.hpp. Where a block begins depends only on the numbers of queries and keys and on `causal`,
-// so any number of threads computes the same bits.
+// Attention is computed in blocks of queries and keys (FlashAttention: Dao et al., 2022, arXiv
+// 2205.14135). The attention probabilities are called shares here. The shares of a block stay in
+// the cache. A row of queries may need several blocks of keys. Then its running maximum and its
+// running sum of exponentials are kept, and after each block, its result so far is scaled to the
+// new maximum (Milakov and Gimelshein, 2018, arXiv 1805.02867). Matrix products use gemm.hpp. The
+// positions of the blocks depend only on the numbers of queries and keys and on `causal`. So the
+// bits do not depend on the number of threads.
 
-/// Elements of scratch space of a thread, aligned to 64 bytes.
+/// Number of elements of scratch space that a thread needs. The scratch space must be aligned to 64
+/// bytes.
 template <class T>
 std::size_t attention_scratch_elements(const attention_layout& size);
 
-/// Pointers to element 0 of the tensors. attention_layout says where each head begins.
+/// Pointers to element 0 of the tensors. attention_layout gives the position of each head.
 template <class T>
 struct attention_inputs {
   const T* q = nullptr;
@@ -28,12 +30,13 @@ struct attention_inputs {
   const T* v = nullptr;
 };
 
-/// Computes the heads `part` of all heads [0, batch * heads). `y` or `statistics` may be null.
+/// Computes the heads `part`. The heads of all samples have the numbers [0, batch * heads). `y` or
+/// `statistics` may be null if it is not needed.
 template <class T>
 void attention(const attention_layout& size, range part, const attention_inputs<T>& x, T* y,
                T* statistics, T* scratch);
 
-/// The gradients of the operands. Those that are not needed are null.
+/// The gradients of the operands. A pointer is null if the gradient is not needed.
 template <class T>
 struct attention_gradients {
   T* q = nullptr;

@@ -6,12 +6,12 @@
 
 namespace troupe::cpu {
 
-/// out[i] = x[i], n elements of a type of 16 bits. T: float, double.
+/// out[i] = x[i] for n elements. `type`: the type of x, which has 16 bits. T: float, double.
 template <class T>
 void widen(dtype type, std::size_t n, const void* x, T* out);
 
-/// out[i] = x[i], rounded to a type of 16 bits (kernels/narrow_float.hpp). A double is rounded to
-/// float first.
+/// out[i] = x[i] for n elements, rounded to `type`, which has 16 bits (kernels/narrow_float.hpp). A
+/// double is first rounded to float.
 template <class T>
 void narrow(dtype type, std::size_t n, const T* x, void* out);
 

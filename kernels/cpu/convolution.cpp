@@ -12,7 +12,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The sizes for the loops below, for a single image and group.
+/// The sizes of a convolution for one image and one group.
 struct geometry {
   geometry(const images& in, const images& out, const window& how)
     : how(how), groups(static_cast<std::size_t>(how.groups)), channels(in.channels / groups),
@@ -22,7 +22,7 @@ struct geometry {
 
   window how;
   std::size_t groups;
-  /// Per group.
+  /// Number of channels and of filters per group.
   std::size_t channels;
   std::size_t filters;
   std::size_t height, width;
@@ -32,8 +32,8 @@ struct geometry {
   std::size_t patch;
 };
 
-/// [first, last) are the positions j along one axis for which element j * stride + shift is inside
-/// the image.
+/// The positions j in [first, last) along one axis are those for which element j * stride + shift
+/// is inside the image.
 struct inside {
   inside(std::int64_t positions, std::int64_t stride, std::int64_t shift, std::int64_t extent)
     : first(shift < 0 ? std::min((-shift + stride - 1) / stride, positions) : 0),
@@ -43,8 +43,8 @@ struct inside {
   std::int64_t last;
 };
 
-/// Calls f(k, c, u, v) for each row k of the matrix of patches. Its first element is the one of
-/// channel c at (u, v), which may be outside the image.
+/// Calls f(k, c, u, v) for each row k of the matrix of patches. The first element of the row is the
+/// element (u, v) of channel c. It may be outside the image.
 template <class F>
 void each_row(const geometry& g, F f) {
   const auto& how = g.how;
@@ -55,7 +55,7 @@ void each_row(const geometry& g, F f) {
         f(k++, c, u * how.dilation_y - how.pad_y, v * how.dilation_x - how.pad_x);
 }
 
-/// patches (patch, positions) of x (channels, height, width).
+/// Writes patches (patch, positions) of x (channels, height, width), with zeros outside the image.
 template <class T>
 void gather_patches(const geometry& g, const T* x, T* patches) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
@@ -82,7 +82,7 @@ void gather_patches(const geometry& g, const T* x, T* patches) {
   });
 }
 
-/// The adjoint of gather_patches: adds patches to dx.
+/// The adjoint of gather_patches: adds each element of `patches` to its element of dx.
 template <class T>
 void scatter_patches(const geometry& g, const T* patches, T* dx) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
@@ -107,7 +107,8 @@ void scatter_patches(const geometry& g, const T* patches, T* dx) {
   });
 }
 
-/// True if the patches are the image itself.
+/// True if the matrix of patches is the image itself, because the window is a single element that
+/// moves by 1.
 bool is_pointwise(const window& how) {
   return how == window{.groups = how.groups};
 }
@@ -117,7 +118,7 @@ matrix<T> rows_of(const T* data, std::size_t columns) {
   return {data, columns, 1};
 }
 
-/// Calls f(image, group).
+/// Calls f(image, group) for all groups of the images `part`.
 template <class F>
 void each_group(range part, const geometry& g, F f) {
   for (auto n = part.begin; n < part.end; ++n)

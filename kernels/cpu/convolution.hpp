@@ -8,7 +8,7 @@
 
 namespace troupe::cpu {
 
-/// Sizes of a batch of images (count, channels, height, width).
+/// The sizes of a batch of images (count, channels, height, width).
 struct images {
   std::size_t count = 0;
   std::size_t channels = 0;
@@ -19,8 +19,9 @@ struct images {
   std::size_t per_image() const noexcept { return channels * pixels(); }
 };
 
-/// (batch, channels, ...): all further dimensions together are pixels, unless they are height and
-/// width.
+/// The sizes of a tensor (batch, channels, ...). With rank 4, the last two dimensions are height
+/// and width. Otherwise, all dimensions after the channels together are the height, and the width
+/// is 1.
 inline images images_of(const operand& x, std::size_t rows) {
   const auto extent = [&](std::size_t axis) {
     return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
@@ -32,57 +33,62 @@ inline images images_of(const operand& x, std::size_t rows) {
           1};
 }
 
-// Convolutions as matrix products. The patches under the window become the columns of a matrix
-// (channels x window, positions), for one image and group at a time, so that the matrix stays in
-// the second-level cache (Chellapilla, Puri and Simard, 2006). Formulas:
-// kernels/graph/image_operations.hpp. Convolutions of stride 1 need no such matrix:
-// direct_convolution.hpp. `scratch`: conv2d_scratch_elements<T>(), aligned to 64 bytes. Different
-// threads may compute parts of a result, each with its own scratch space. This does not change the
-// bits.
+// Convolutions as matrix products. The patch of the image under each position of the window becomes
+// a column of a matrix (channels x window, positions). The matrix is built for one image and one
+// group at a time, so it stays in the second-level cache (Chellapilla, Puri and Simard, 2006).
+// Formulas: kernels/graph/image_operations.hpp. Most convolutions of stride 1 need no such matrix
+// (direct_convolution.hpp).
+//
+// `scratch` has conv2d_scratch_elements<T>() elements, aligned to 64 bytes. Different threads may
+// compute parts of a result, each with its own scratch space. This does not change the bits.
 
-/// x: sizes of the input; y: sizes of the output.
+/// x: the sizes of the input; y: the sizes of the output.
 template <class T>
 std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how);
 
-/// The operations on a result before it leaves the cache: see instruction.
+/// The operations that are applied to a result before it leaves the cache (instruction::bias, after
+/// and epilogue_operand).
 template <class T>
 struct finish {
-  /// One per channel; nullptr for none.
+  /// One element per channel. Null if there is no bias.
   const T* bias = nullptr;
   std::optional<operation> after;
-  /// Has the size of the result.
+  /// The operand of `after`, with the size of the result. Null if `after` needs none.
   const T* operand = nullptr;
 };
 
-/// Images `part` of y = conv2d(x, w).
+/// Computes the images `part` of y = conv2d(x, w).
 template <class T>
 void conv2d(const images& in, const images& out, const window& how, const T* x, const T* w,
             const finish<T>& last, T* y, T* scratch, range part);
 
-/// Images `part` of dx = conv2d_input_gradient(dy, w). in: sizes of dx; out: sizes of dy.
+/// Computes the images `part` of dx = conv2d_input_gradient(dy, w). in: the sizes of dx; out: the
+/// sizes of dy.
 template <class T>
 void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
                            const T* w, const finish<T>& last, T* dx, T* scratch, range part);
 
-/// dw = conv2d_weight_gradient(x, dy), added up in the order of the images. Computes the elements
-/// `part` of (channels / groups, height, width), for each filter.
+/// dw = conv2d_weight_gradient(x, dy), summed in the order of the images. The gradient of each
+/// filter has the shape (channels / groups, window height, window width). This function computes
+/// its elements `part`, for all filters.
 template <class T>
 void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
                             const T* dy, T* dw, T* scratch, range part);
 
 // -- channels: x (count, channels, pixels) --
 
-/// out = x + b per channel. out may be x.
+/// out = x + b[c] for each channel c. out may be x.
 template <class T>
 void add_channel_bias(const images& size, const T* x, const T* b, T* out);
-/// Channels `part` of out (channels): sums over images and pixels, added up in double.
+/// Computes the channels `part` of out (channels): the sums over images and pixels, computed in
+/// double.
 template <class T>
 void sum_channels(const images& size, const T* x, T* out, range part);
 template <class T>
 void broadcast_channels(const images& size, const T* x, T* out);
 
-// -- pooling; in: sizes of the images, out: sizes of the result; the channels of all images, one
-// after another, are planes --
+// -- pooling; in: sizes of the images, out: sizes of the result; a plane is one channel of one
+// image, and `planes` is a range of the count * channels planes --
 
 template <class T>
 void max_pool_select(const images& in, const images& out, const window& how, const T* v, const T* x,

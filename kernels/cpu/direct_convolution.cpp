@@ -15,9 +15,9 @@ constexpr std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
 }
 
-/// A correlation of one group of one image. It takes planes (channels, height, width), surrounded
-/// by zeros, and a kernel (filters, channels, kernel_height, kernel_width), and gives (filters,
-/// rows, columns).
+/// The sizes of a correlation of one group of one image. Its inputs are an image (channels, height,
+/// width), surrounded by zeros, and filters (filters, channels, kernel_height, kernel_width). The
+/// result is (filters, rows, columns).
 struct correlation {
   std::size_t channels, height, width;
   std::size_t filters, rows, columns;
@@ -26,16 +26,16 @@ struct correlation {
 
   std::size_t patch() const { return channels * kernel_height * kernel_width; }
   std::size_t positions() const { return rows * columns; }
-  /// Sizes of a padded image.
+  /// Length of a line, and size of a channel, of the padded image.
   std::size_t line() const { return columns + kernel_width - 1; }
   std::size_t plane() const { return (rows + kernel_height - 1) * line(); }
-  /// Number of positions in the order of the padded image, rounded up to the multiple that a
-  /// product needs.
+  /// Number of results per filter, including the additional results at the ends of lines. It is
+  /// rounded up to the multiple that gemm_at() needs.
   std::size_t wide_positions() const {
     return round_up(rows * line() - (kernel_width - 1), gemm_columns);
   }
 
-  // Parts of the scratch space, in elements.
+  // Sizes of the parts of the scratch space, in elements.
   std::size_t padded_elements() const {
     return round_up(channels * plane() + wide_positions(), 16);
   }
@@ -45,6 +45,7 @@ struct correlation {
     return round_up(patch() * sizeof(std::size_t) / sizeof(T) + 1, 16);
   }
 
+  /// Writes the offset of each row of the matrix of patches in the padded image.
   void write_offsets(std::size_t* out) const {
     for (std::size_t c = 0; c < channels; ++c)
       for (std::size_t u = 0; u < kernel_height; ++u)
@@ -52,7 +53,7 @@ struct correlation {
           *out++ = c * plane() + u * line() + v;
   }
 
-  /// Expects zeros in `out` around the image.
+  /// Copies an image into the padded image `out`. The elements around the image must be 0 already.
   template <class T>
   void pad(const T* x, T* out) const {
     for (std::size_t c = 0; c < channels; ++c)
@@ -65,7 +66,7 @@ struct correlation {
       }
   }
 
-  /// Drops the extra elements at the end of each line.
+  /// Copies the results without the additional elements at the end of each line.
   template <class T>
   void narrow(const T* wide, T* out) const {
     for (std::size_t f = 0; f < filters; ++f)
@@ -90,7 +91,8 @@ correlation forward(const images& in, const images& out, const window& how) {
           size(how.pad_y),      size(how.pad_x)};
 }
 
-/// The gradient of the input is a correlation of dy with the kernels, rotated by 180 degrees.
+/// The correlation that gives the gradient of the input: dy with the filters, rotated by 180
+/// degrees.
 correlation backward(const images& in, const images& out, const window& how) {
   const auto groups = size(how.groups);
   return {out.channels / groups,
@@ -110,7 +112,7 @@ std::size_t correlate_elements(const correlation& c) {
   return c.padded_elements() + c.result_elements() + c.template offset_elements<T>();
 }
 
-/// Divides the scratch space into pieces.
+/// Divides the scratch space into parts.
 template <class T>
 class pieces {
 public:
@@ -127,7 +129,8 @@ private:
   T* next_;
 };
 
-/// y (images, groups, filters, ...) from x (images, groups, channels, ...), for the images `part`.
+/// Computes y (images, groups, filters, ...) from x (images, groups, channels, ...), for the images
+/// `part`.
 template <class T>
 void correlate(const correlation& c, std::size_t groups, const T* x, const T* w,
                const finish<T>& last, T* y, pieces<T> space, range part) {
@@ -185,8 +188,8 @@ void direct_input_gradient(const images& in, const images& out, const window& ho
   const auto kernel = c.kernel_height * c.kernel_width;
   pieces<T> space(scratch);
   T* const turned = space.take(groups * c.patch() * c.filters);
-  // w (groups, filters of the convolution, its channels, kernel). In this correlation, the filters
-  // are channels and the channels are filters.
+  // w is (groups, filters of the convolution, its channels, kernel). In this correlation, the
+  // filters of the convolution are channels, and its channels are filters.
   for (std::size_t g = 0; g < groups; ++g)
     for (std::size_t o = 0; o < c.channels; ++o)
       for (std::size_t i = 0; i < c.filters; ++i) {
@@ -207,7 +210,7 @@ void direct_weight_gradient(const images& in, const images& out, const window& h
   T* const padded = space.take(c.padded_elements());
   const auto* offsets = space.take_offsets(c);
   T* const panels = space.take(packed_elements<T>(c.positions(), c.filters));
-  // (part, filters): the sum over all images, and the sum over a single image.
+  // Both are (part, filters): the sum over all images, and the sum over one image.
   T* const total = space.take(part.size() * stride);
   T* const one = space.take(part.size() * stride);
   std::fill_n(padded, c.padded_elements(), T(0));

@@ -7,8 +7,8 @@
 
 namespace troupe::cpu {
 
-/// Wellons' low bias mixer. It uses only 32-bit arithmetic, so that eight elements fit into a
-/// vector.
+/// Mixes the bits of h (Wellons' hash function lowbias32). It uses only 32-bit arithmetic, so eight
+/// elements fit into a vector of 32 bytes.
 TROUPE_HOST_DEVICE inline std::uint32_t mix(std::uint32_t h) noexcept {
   h ^= h >> 16;
   h *= 0x7feb352dU;
@@ -18,9 +18,9 @@ TROUPE_HOST_DEVICE inline std::uint32_t mix(std::uint32_t h) noexcept {
   return h;
 }
 
-/// 24 random bits of element i under a key: dropout keeps the element if they are at least
-/// rate * 2^24 (kernels/graph/operations.hpp). Signed, because AVX2 can compare only signed vector
-/// elements.
+/// 24 random bits for element i under a key. Dropout keeps the element if these bits, as a number,
+/// are at least rate * 2^24 (kernels/graph/operations.hpp). The result is signed, because AVX2 can
+/// compare only signed vector elements.
 TROUPE_HOST_DEVICE inline std::int32_t dropout_bits(std::size_t i, std::uint64_t key) noexcept {
   const auto low = static_cast<std::uint32_t>(key);
   const auto high = static_cast<std::uint32_t>(key >> 32);

@@ -2,15 +2,16 @@
 
 #include <cmath>
 
-// The element-wise operations, a row for each: its kind, its name, and the formula of an element
-// from the operands a, b and c and the factor of the node. The loops of the CPU (element_loops.hpp)
-// and the kernels of GPUs (kernels/cuda/element.hpp) are made of these rows, so results have the
-// same bits. The functions are in math.hpp.
+// The table of element-wise operations. Each row has a kind, a name and a formula. The formula
+// computes an element from the operands a, b and c and from `factor`, the factor of the node. The
+// loops of the CPU (element_loops.hpp) and the kernels of GPUs (kernels/cuda/element.hpp) are
+// generated from these rows, so their results have the same bits. The functions are in math.hpp.
 //
-// Kinds: `unary`, `binary` and `ternary` say how many operands are read. An `activation` can be
-// applied to the result of a product, and a `derivative` is such an activation's, times the result
-// of a product; b is then the operand of the epilogue. `costly`: larger vectors help. The others
-// wait for memory. A cast is a row for chains; alone, executor_dense.cpp runs it.
+// Kinds: `unary`, `binary` and `ternary` give the number of operands. An `activation` can also be
+// applied to the result of a product. A `derivative` multiplies the result of a product, a, by the
+// derivative of an activation; b is the operand of the epilogue. The prefix `costly` means that
+// larger vectors make the operation faster; other operations wait for memory. `cast` is in this
+// table for chains; if it is the only operation of a step, executor_dense.cpp runs it.
 // clang-format off: it takes a * b for a declaration
 #define TROUPE_ELEMENTS(ROW)                                                                       \
   ROW(binary, add, a + b)                                                                          \

@@ -1,8 +1,9 @@
 #pragma once
 
-// The loops of elementwise.cpp, for vectors of any width. Included by elementwise.cpp and, compiled
-// for larger vectors, by loops_avx512.cpp. All functions have internal linkage: if two files
-// compile an inline function for different processors, the linker keeps only one of them.
+// The loops of elementwise.cpp, for vectors of any width. elementwise.cpp includes this file.
+// loops_avx512.cpp also includes it, and is compiled for larger vectors. All functions have
+// internal linkage. Otherwise, both files would define the same inline functions, the linker would
+// keep only one definition, and a processor without AVX-512 might run code for AVX-512.
 
 #include "kernels/cpu/element_formulas.hpp"
 #include "kernels/cpu/elementwise.hpp"
@@ -14,23 +15,23 @@
 
 namespace troupe::cpu {
 
-/// The functions of an operation.
+/// The loops of an element-wise operation.
 template <class T>
 struct element_row {
   operation op;
   element_loop<T>* loop;
-  /// out = f(x + b). In the first function b is (columns) or null, in the second (rows) or null. If
-  /// the function is null, two passes are needed.
+  /// out (rows, columns) = f(x + b). For after_bias, b is (columns) or null; for after_row_bias, b
+  /// is (rows) or null. If the function is null, the bias and the operation take two passes.
   void (*after_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   void (*after_row_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   bool epilogue = false;
-  /// Larger vectors help. The others wait for memory.
+  /// Larger vectors make the operation faster. Other operations wait for memory.
   bool costly = false;
 };
 
 namespace {
 
-/// `out` may be an operand: element i is read before it is written.
+/// out[i] = f(x[i]). `out` may be an operand, because element i is read before it is written.
 template <class T, class F>
 void map(std::size_t n, const T* x, T* out, F f) {
   if (x == out) {
@@ -72,7 +73,8 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
   }
 }
 
-// F: the formula, f(a, b, c, factor). Operands that it does not read may be any number.
+// F: the formula, f(a, b, c, factor). For an operand that the formula does not read, any number may
+// be passed.
 
 template <class T, class F>
 constexpr element_row<T> unary(operation op, F) {
@@ -117,8 +119,8 @@ constexpr element_row<T> activation(operation op, F f) {
   return row;
 }
 
-/// The derivative of an activation, times the result of the product. The second operand is that of
-/// the epilogue.
+/// The derivative of an activation, times the result of a product. The second operand is the
+/// operand of the epilogue.
 template <class T, class F>
 constexpr element_row<T> derivative(operation op, F f) {
   auto row = binary<T>(op, f);

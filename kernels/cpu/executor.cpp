@@ -23,7 +23,8 @@ namespace troupe {
 
 namespace {
 
-/// A multiple of 16, so that the parts of two threads share no cache line.
+/// Number of elements of scratch space per thread. A multiple of 16, so the parts of two threads
+/// share no cache line.
 template <class T>
 std::size_t scratch_elements(const plan& what) {
   auto result = cpu::gemm_scratch_elements<T>();
@@ -33,7 +34,8 @@ std::size_t scratch_elements(const plan& what) {
   return (result + 15) / 16 * 16;
 }
 
-/// Only casts from and to float32 know elements of 16 bits.
+/// True if the CPU can run this instruction with values of 16 bits. This is the case only for casts
+/// from or to float32.
 bool converts(const instruction& x) {
   return x.op == operation::cast && !(is_narrow(x.inputs[0].type) && is_narrow(x.output.type));
 }
@@ -130,8 +132,8 @@ void executor_state<T>::write_scalar(const operand& where, double value) {
     *p = static_cast<T>(value);
 }
 
-/// The value of the loss after its instruction. It is not rounded if that instruction itself sums
-/// over samples.
+/// The value of the loss after its instruction has run. If the instruction itself sums over
+/// samples, the value is in double. Otherwise, it is rounded to T.
 template <class T>
 double executor_state<T>::loss() const {
   return scalar ? *scalar : static_cast<double>(*read(what->loss()));
@@ -189,7 +191,7 @@ bool executor_state<T>::has_sums(const run_arguments<T>& arguments) {
 
 namespace {
 
-/// In bytes; no limit if the system does not report the size.
+/// The size of the physical memory in bytes. The largest number if the system does not report it.
 std::uint64_t physical_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES);
   const auto size = ::sysconf(_SC_PAGESIZE);
@@ -205,8 +207,8 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   : state_(std::make_unique<executor_state<T>>(std::move(what))) {
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
-  // All pages will be touched, so a request for more memory than the system has would end the
-  // process.
+  // make_aligned() uses all pages. If this takes more memory than the system has, the system ends
+  // the process.
   const auto bytes = s.code.arena_elements * sizeof(T);
   if (const auto memory = physical_memory(); bytes > memory)
     throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
@@ -298,7 +300,7 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
   }
   if (!complete)
     return std::nullopt;
-  for (; bucket < buckets.size(); ++bucket) // for a plan without instructions
+  for (; bucket < buckets.size(); ++bucket) // if the plan has no instructions
     if (arguments.on_bucket)
       arguments.on_bucket(bucket);
   if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
@@ -320,7 +322,8 @@ void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
   s.under_way->given = true;
 }
 
-// A product with one column adds up in another order (gemm.hpp), so its parts may differ from it.
+// The weight must have at least two columns, because a product with one column sums in another
+// order (gemm.hpp). Adding the products of its parts could then give other bits.
 bool may_be_cut(const plan& what, std::size_t weight) {
   const auto& matrix = what.parameters().entries()[weight].shape;
   const auto reads = [weight](const operand& x) {

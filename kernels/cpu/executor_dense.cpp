@@ -16,9 +16,11 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The part of a product that reads some rows of the right operand. It computes some columns of c,
-/// whose rows are `stride` elements apart. If the operand is transposed, its rows are columns of c,
-/// and `columns` are among `rows`. Otherwise, its rows are terms of each sum.
+/// Computes one part of a product c = left * b, where the rows of b may be in several places.
+/// `values` points to the rows `rows` of b. The function computes the columns `columns` of c, whose
+/// rows are `stride` elements apart. If b is transposed, each row of b gives one column of c, and
+/// `columns` is within `rows`. Otherwise, each row of b is a term of every sum: the call with the
+/// first rows sets c, and later calls add to c.
 template <class T>
 void multiply(const step<T>& s, std::size_t m, matrix<T> left, range rows, const T* values,
               range columns, T* c, std::size_t stride, T* scratch) {
@@ -50,10 +52,11 @@ void run_matmul(const step<T>& s) {
   const auto least = [&](std::size_t width) {
     return least_products / std::max<std::size_t>(width * k, 1) + 1;
   };
-  // Dividing by rows keeps rows on the thread that computed them. But each thread must pack the
-  // whole right operand, which takes relatively long for few rows.
+  // The result can be divided among threads by rows or by columns. Division by rows has an
+  // advantage: rows usually stay on the thread that computed them. But each thread must then pack
+  // the whole right operand, which takes relatively long if there are few rows.
   if (m >= 512 || m >= 2 * n) {
-    // At least two rows, because a product with one row sums in another order.
+    // At least two rows per thread, because a product with one row sums in another order.
     s.run.split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
       T* const to = s.out + part.begin * n;
       auto mine = left;
@@ -95,7 +98,7 @@ void run_matmul(const step<T>& s) {
     });
 }
 
-/// Used for both products with a sparse matrix.
+/// For both products with a sparse matrix.
 template <class T, auto product>
 void run_sparse(const step<T>& s) {
   const auto& features = s.x.inputs[0];
@@ -117,7 +120,8 @@ void run_chain(const step<T>& s) {
   });
 }
 
-/// The number of parts does not depend on the number of threads, so the sum is always the same.
+/// The rows are divided into a fixed number of parts, which does not depend on the number of
+/// threads. So the sum always has the same bits.
 template <class T>
 void run_softmax_loss(const step<T>& s) {
   constexpr auto parts = row_blocks;

@@ -8,7 +8,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// For a convolution from `in` to `out`, or for its gradients.
+/// The scratch space of a convolution from `in` to `out`, or of one of its gradients.
 template <class T>
 std::size_t scratch_of(const operand& in, const operand& out, const instruction& x) {
   auto from = images_of(in, 1);
@@ -17,6 +17,7 @@ std::size_t scratch_of(const operand& in, const operand& out, const instruction&
   return conv2d_scratch_elements<T>(from, to, x.window);
 }
 
+/// A step whose operands are images, with the sizes of these images.
 template <class T>
 struct image_step : step<T> {
   image_step(const step<T>& x) : step<T>(x) {}
@@ -27,17 +28,18 @@ struct image_step : step<T> {
   finish<T> last{this->run.read(this->x.bias), this->x.after,
                  this->run.read(this->x.epilogue_operand)};
 
-  /// Pixels of a channel in the images of all workers.
+  /// Number of pixels of a channel in the images of all workers.
   std::size_t all_pixels() const { return this->run.rows_of(this->x) * input.pixels(); }
   images of(std::size_t i) const { return images_of(this->x.inputs[i], this->run.rows); }
-  /// Calls f(part of the images of the input, scratch).
+  /// Divides the images of the input among threads. Calls f(images, scratch space).
   template <class F>
   void each_image(F f) const {
     this->run.split_rows(input.count, output.per_image(), [&](range part, std::size_t thread) {
       f(part, this->run.scratch_of(thread));
     });
   }
-  /// Calls f(part of the planes). There are images times channels planes.
+  /// Divides the planes of a tensor among threads, and calls f(planes). A plane is one channel of
+  /// one image.
   template <class F>
   void each_plane(const images& size, F f) const {
     this->run.split_rows(size.count * size.channels, size.pixels(),
@@ -51,7 +53,8 @@ operation_row<T> row(operation_row<T> rest, F) {
   return rest;
 }
 
-/// For summed_mean and summed_variance: part `from` of the moments, times `factor`.
+/// For summed_mean and summed_variance: out = factor times the means (`from` is 0) or the variances
+/// (`from` is 1).
 template <class T>
 void scale_moments(const step<T>& s, std::size_t from, T factor) {
   const auto channels = s.elements();

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-// Finds the first tensor that is not finite.
+// Finds the first tensor with an element that is not finite.
 
 namespace troupe {
 

@@ -13,7 +13,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Divides the outer dimension among threads.
+/// Divides dimension 0 of the result among threads.
 template <class T>
 void run_transpose(const step<T>& s) {
   const auto& y = s.x.output;
@@ -33,8 +33,8 @@ void run_transpose(const step<T>& s) {
   });
 }
 
-/// Moves elements along an axis. The dimensions after the axis move together. The dimensions before
-/// it are rows, which are divided among threads.
+/// The sizes of an operation that moves elements along an axis. The dimensions after the axis move
+/// together. The dimensions before the axis form rows, which are divided among threads.
 template <class T>
 struct move_step {
   const step<T>& s;
@@ -44,9 +44,10 @@ struct move_step {
   std::size_t width = width_of(s.x.output);
 
   std::size_t width_of(const operand& x) const { return s.run.extent(x, axis) * inner; }
-  /// First element, for slice and place.
+  /// The position of the first moved element in a row, for slice and place.
   std::size_t begin() const { return s.x.axes[1] * inner; }
-  /// Calls f(part of the rows, its first element in the result).
+  /// Divides the rows among threads. Calls f(rows, pointer to the first of these rows in the
+  /// result).
   template <class F>
   void each(F f) const {
     s.run.split_rows(s.run.extents(s.x.output, 0, axis), width,
@@ -134,9 +135,9 @@ recurrence recurrence_of(const instruction& x, std::size_t weight, std::size_t r
           static_cast<std::size_t>(x.inputs[weight].shape.last())};
 }
 
-/// Samples are independent, so each thread goes through time with its own samples. Calls f(samples,
-/// scratch, g). g(i) is the first element of input i for these samples, and g(x) is that of another
-/// operand.
+/// Divides the samples among threads. Samples are independent, so each thread computes all time
+/// steps of its own samples. Calls f(sizes for these samples, scratch space, g), where g(x) is the
+/// position of the first element of these samples in operand x.
 template <class T, class F>
 void by_sample(const step<T>& s, std::size_t weight, F f) {
   const auto size = recurrence_of(s.x, weight, s.run.rows);
@@ -170,7 +171,7 @@ std::size_t recurrent_scratch(const instruction& x, std::size_t rows) {
   return recurrent_scratch_elements<T>(recurrence_of(x, weight, rows));
 }
 
-/// Divides the heads of all samples among threads. Calls f(part, scratch).
+/// Divides the heads of all samples among threads. Calls f(heads, scratch space).
 template <class T, class F>
 void by_head(const step<T>& s, const attention_layout& size, F f) {
   const auto products = 2 * size.queries * size.keys * size.width;

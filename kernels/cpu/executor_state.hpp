@@ -11,7 +11,8 @@
 #include <span>
 #include <vector>
 
-// Internal to the executor. Its instructions are in kernels/cpu/operation_table.hpp.
+// The state of an executor. Internal to the executor. kernels/cpu/operation_table.hpp declares the
+// functions that run instructions.
 
 namespace troupe {
 
@@ -27,7 +28,7 @@ using aligned_array = std::unique_ptr<T[], aligned_delete>;
 template <class T>
 aligned_array<T> make_aligned(std::size_t n) {
   auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
-  std::fill_n(p, n, T(0)); // touches the pages now instead of in the first run
+  std::fill_n(p, n, T(0)); // maps the pages now, not during the first run
   return aligned_array<T>(p);
 }
 
@@ -35,7 +36,8 @@ aligned_array<T> make_aligned(std::size_t n) {
 template <class T>
 void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds);
 
-/// A tensor as a matrix: all leading dimensions by the last one.
+/// The size of a tensor as a matrix: all leading dimensions together are rows, and the last
+/// dimension is columns.
 struct extent {
   std::size_t rows;
   std::size_t columns;
@@ -53,12 +55,13 @@ inline extent matrix_extent(const shape& x, std::size_t rows) {
   return {leading, columns};
 }
 
-/// Below this number of elements, or of multiply-adds, dividing the work costs more than it saves:
-/// another thread must be notified, and its operands are mostly in the cache of another processor.
+/// Smallest number of elements, or of multiply-adds, in the part of a thread. For smaller parts,
+/// dividing the work costs more than it saves: the other thread must be notified, and its operands
+/// are mostly in the cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
 inline constexpr std::size_t least_products = std::size_t{1} << 20;
-/// A sum over rows is computed in this many blocks of rows with any number of threads. The bits of
-/// the result therefore do not depend on that number.
+/// A sum over rows is divided into this many blocks of rows, with any number of threads. So the
+/// bits of the result do not depend on the number of threads.
 inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
@@ -66,10 +69,10 @@ struct executor_state {
   explicit executor_state(std::shared_ptr<const plan> instructions);
 
   std::shared_ptr<const plan> what;
-  /// The instructions that run.
+  /// The instructions that the executor runs, adapted to loops without 16-bit types.
   widened_instructions code;
   aligned_array<T> arena;
-  /// scratch_size elements for each thread.
+  /// Scratch space: scratch_size elements for each thread.
   aligned_array<T> scratch;
   std::size_t scratch_size = 0;
   /// Absent if there is one thread.
@@ -78,11 +81,11 @@ struct executor_state {
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
-  /// Borrowed from the caller.
+  /// Belongs to the caller.
   std::span<const weight_rows<T>> parts;
   /// Scratch space that all threads share.
   aligned_array<T> shared;
-  /// Pointers for a chain: register_count for each thread.
+  /// Pointers to the operands of an element-wise chain: register_count for each thread.
   std::vector<const T*> registers;
   std::size_t register_count = 0;
   T* gradient = nullptr;
@@ -90,8 +93,8 @@ struct executor_state {
 
   void bind(const run_arguments<T>& arguments);
   const T* read(const operand& x) const;
-  /// Calls f(rows, pointer to the first of these rows) for each place that has rows of a matrix, in
-  /// ascending order.
+  /// Calls f(rows, pointer to the first of these rows) for each place that has rows of this matrix,
+  /// in ascending order of the rows. There are several places only for a weight in `parts`.
   template <class F>
   void for_rows(const operand& x, F f) const {
     bool cut = false;
@@ -107,34 +110,37 @@ struct executor_state {
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
 
-  /// The last instruction that writes the loss, or none.
+  /// The number of the last instruction that writes the loss. ~0 if there is none.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// The scalar result of the last instruction before it was rounded to T.
+  /// The scalar result of the last instruction in double, before it was rounded to T. Nothing if
+  /// the instruction did not call write_scalar().
   std::optional<double> scalar;
   std::size_t correct = 0;
   std::size_t counted = 0;
 
-  /// The sums of each instruction over all workers; empty if it needs none. They stay after the
-  /// run, for a search.
+  /// The sums over all workers, for each instruction; empty for an instruction that needs none.
+  /// They stay after the run, because find_not_finite() uses them.
   std::vector<std::vector<double>> sums;
-  /// Number of samples of all workers in the run. Nothing if this is the only worker.
+  /// Number of samples of all workers in the run. Nothing if this is the only worker, or before
+  /// give_sums().
   std::optional<std::size_t> all_rows;
 
   const double* totals(const instruction& x) const {
     const auto& result = sums[static_cast<std::size_t>(&x - code.instructions.data())];
     return all_rows && !result.empty() ? result.data() : nullptr;
   }
-  /// Number of samples that the result of an instruction depends on.
+  /// Number of samples on which the result of an instruction depends.
   std::size_t rows_of(const instruction& x) const {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }
 
-  /// The progress of a run.
+  /// The progress of a run: the next instruction, the next bucket, and the loss so far.
   struct position {
     std::size_t instruction = 0;
     std::size_t bucket = 0;
     double loss = 0;
-    /// True if on_sums was called for the instruction; and true if give_sums has answered.
+    /// asked: true if on_sums was called for the next instruction. given: true if give_sums() has
+    /// supplied the sums.
     bool asked = false;
     bool given = false;
   };
@@ -149,12 +155,13 @@ struct executor_state {
   }
   void begin();
 
-  /// The number of threads that share n units of work, if each takes at least `least` units.
+  /// The number of threads that share n units of work, if the part of each thread has at least
+  /// `least` units.
   std::size_t parts_of(std::size_t n, std::size_t least) const {
     return team ? std::clamp<std::size_t>(n / std::max<std::size_t>(least, 1), 1, team->size()) : 1;
   }
-  /// Calls f(part of [0, n), thread) for all of [0, n), on several threads if each part has at
-  /// least `least` elements. Division into parts must not change the bits of a result.
+  /// Divides [0, n) into parts and calls f(part, thread) for each of them. It uses several threads
+  /// if each part has at least `least` elements. The division must not change the bits of a result.
   template <class F>
   void split(std::size_t n, std::size_t least, F f) {
     const auto parts = parts_of(n, least);
@@ -167,7 +174,7 @@ struct executor_state {
         f(part_of(n, parts, thread), thread);
     });
   }
-  /// Splits rows of `columns` elements.
+  /// Like split(), for rows of `columns` elements.
   template <class F>
   void split_rows(std::size_t rows, std::size_t columns, F f) {
     split(rows, least_elements / std::max<std::size_t>(columns, 1) + 1, f);
@@ -176,14 +183,15 @@ struct executor_state {
 
   /// Runs instruction i of `code`.
   void execute(std::size_t i);
-  /// Writes the elements of `from` to `to`, whose type may be another one.
+  /// Copies the elements of `from` to `to`, and converts them if the types differ.
   void convert(const operand& from, const operand& to);
-  /// True if the instruction has its sums over all workers. If not, requests them once.
+  /// Returns true if the next instruction needs no sums over all workers, or has them. Otherwise,
+  /// requests them with on_sums, but only once, and returns false.
   bool has_sums(const run_arguments<T>& arguments);
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);
   }
-  /// Product of the extents of axes [first, last).
+  /// The product of the sizes of axes [first, last).
   std::size_t extents(const operand& x, std::size_t first, std::size_t last) const {
     std::size_t result = 1;
     for (auto axis = first; axis < last; ++axis)

@@ -7,10 +7,12 @@
 namespace troupe::cpu {
 
 /// While an object of this type exists, its thread treats denormal numbers (below 1.2e-38 in float)
-/// as zero, in operands and results. The velocity of a dead unit shrinks in each step until it is
-/// denormal, and arithmetic on denormal numbers is a hundred times slower: after a thousand steps,
-/// the update of an MLP took four times as long. All threads of training run in this mode, so
-/// results do not depend on other code that sets it. NaN and infinity are not affected.
+/// as zero, in operands and results. NaN and infinity are not affected.
+///
+/// Reason: the velocity of a unit that no longer gets a gradient shrinks in each step until it is
+/// denormal. Arithmetic on denormal numbers is about a hundred times slower. After a thousand
+/// steps, the update of an MLP took four times as long. Instructions of a plan, sums and updates
+/// always run in this mode, so their results do not depend on a mode that other code has set.
 class flush_denormals {
 public:
 #ifdef __SSE__

@@ -12,22 +12,26 @@ struct matrix {
   std::size_t row_stride = 0;
   std::size_t column_stride = 1;
 
-  /// Always inline. Otherwise, the linker might use a copy that was compiled for newer processors.
+  /// Always inlined. Otherwise, the linker might use a copy that was compiled for newer processors.
   [[gnu::always_inline]] matrix transposed() const noexcept {
     return {data, column_stride, row_stride};
   }
 };
 
-// Matrix products on one thread, in register tiles over packed panels (Goto and van de Geijn,
-// 2008). They use AVX-512 if the processor has it, otherwise AVX2.
+// Matrix products on one thread. The operands are copied to packed panels, and tiles of the result
+// are computed in registers (Goto and van de Geijn, 2008). The products use AVX-512 if the
+// processor has it, otherwise AVX2.
 //
-// Each element of c is a single chain of fused multiply-adds over k, in order. The chain starts
-// with 0, or with the old value of the element (c += a b). Its bits depend only on its row of a and
-// its column of b. They do not depend on the width of vectors, on the number of rows and columns,
-// or on the division of a product among calls or threads. Exception: if a or b is a vector, and
-// both are contiguous along k, the element is the sum of 32 such chains. (In builds for machines
-// without fused multiply-adds, each step rounds twice. With TROUPE_BLAS=openblas, gemm<float>()
-// calls OpenBLAS: its bits depend on the processor and on how a product is divided.)
+// Each element of c is computed by a single chain of fused multiply-adds over k, in order. The
+// chain starts with 0, or with the old value of the element (c += a b). So its bits depend only on
+// its row of a and its column of b. They do not depend on the width of vectors, on the number of
+// rows and columns, or on how a product is divided among calls or threads. There are these
+// exceptions:
+// - In gemm(), if a or b is a vector, and both are contiguous along k, the element is the sum of 32
+//   such chains.
+// - In builds for machines without fused multiply-adds, each multiply-add rounds twice.
+// - With TROUPE_BLAS=openblas, gemm<float>() calls OpenBLAS. Its bits depend on the processor and
+//   on how a product is divided.
 //
 // Nothing is allocated, except OpenBLAS's own work space. `scratch` has gemm_scratch_elements<T>()
 // elements, aligned to 64 bytes.
@@ -35,17 +39,20 @@ struct matrix {
 template <class T>
 std::size_t gemm_scratch_elements() noexcept;
 
-/// c (m, n) = a (m, k) b (k, n), or c += a b. c is row-major, with rows `row_stride` elements
-/// apart, and does not overlap a or b. If k == 0, c becomes 0, or does not change (c += a b).
+/// c (m, n) = a (m, k) b (k, n), or c += a b if `accumulate` is true. c is row-major, with rows
+/// `row_stride` elements apart, and does not overlap a or b. If k == 0, c becomes 0, or does not
+/// change (`accumulate`).
 template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
           std::size_t row_stride, T* scratch, bool accumulate = false);
 
-/// Packed panels have this many columns, or a part of it.
+/// A packed panel contains this many columns of b, or this number divided by a power of 2.
 inline constexpr std::size_t gemm_columns = 32;
 
-/// For a matrix b that is used in several products: `pack` it once, into packed_elements. a is
-/// row-major. A product may use only the first n columns, if n is a multiple of gemm_columns.
+/// For a matrix b (k, n) that is used in several products: call pack() once, which writes
+/// packed_elements() elements to `panels`. Then call gemm_packed() for each product. a is
+/// row-major. A product may use only the first n columns of b, if this n is a multiple of
+/// gemm_columns.
 template <class T>
 std::size_t packed_elements(std::size_t k, std::size_t n) noexcept;
 template <class T>
@@ -54,16 +61,17 @@ template <class T>
 void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
                  std::size_t row_stride, bool accumulate = false);
 
-// For convolutions: matrices whose rows overlap in an image.
+// For convolutions: products with matrices that are not stored. Their rows overlap in an image.
 
-/// c (m, n) = a (m, k) b (k, n). a is row-major without gaps. Row p of b is at b + offsets[p]. n is
-/// a multiple of gemm_columns.
+/// c (m, n) = a (m, k) b (k, n). a is row-major without gaps. Row p of b begins at b + offsets[p].
+/// n is a multiple of gemm_columns.
 template <class T>
 void gemm_at(std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b,
              const std::size_t* offsets, T* c, std::size_t row_stride);
 
-/// c (m, n) += a (m, height * width) times a packed b. Row i of a is at a + offsets[i], in `height`
-/// lines of `width` elements, `line` apart. The rows of c have a multiple of gemm_columns elements.
+/// c (m, n) += a (m, height * width) b, where b is packed in `panels`. Row i of a begins at a +
+/// offsets[i], and consists of `height` lines of `width` elements; lines begin `line` elements
+/// apart. There must be room in each row of c for n rounded up to a multiple of gemm_columns.
 template <class T>
 void gemm_lines(std::size_t m, std::size_t n, std::size_t height, std::size_t width, const T* a,
                 const std::size_t* offsets, std::size_t line, const T* panels, T* c,

@@ -1,4 +1,4 @@
-// Compiled for AVX-512 if the compiler supports it.
+// On x86-64, CMake compiles this file for AVX-512.
 
 #include "kernels/cpu/gemm_avx512.hpp"
 

@@ -4,8 +4,8 @@
 
 namespace troupe::cpu {
 
-// Matrix products of floats, computed in vector registers of 64 bytes. Internal to gemm.cpp. Call
-// them only if has_wide_vectors().
+// The matrix products of gemm.hpp for floats, computed with vector registers of 64 bytes. Internal
+// to gemm.cpp. Call the products only if has_wide_vectors() is true.
 
 bool has_wide_vectors() noexcept;
 std::size_t wide_scratch_elements() noexcept;

@@ -8,7 +8,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// A matrix of `rows` by `columns` in the terms of cblas.
+/// Describes a matrix of `rows` by `columns` as cblas expects it.
 struct operand {
   CBLAS_TRANSPOSE order;
   std::size_t stride;
@@ -19,7 +19,8 @@ struct operand {
     const auto width = row_major ? columns : rows;
     const auto lines = row_major ? rows : columns;
     order = row_major ? CblasNoTrans : CblasTrans;
-    // For a single line, the stride is unused, but cblas still requires it to be large enough.
+    // If there is only one line, cblas does not use the stride, but still requires that it is large
+    // enough.
     stride = lines == 1 ? width : row_major ? x.row_stride : x.column_stride;
     fits = stride >= width;
   }
@@ -29,7 +30,7 @@ struct operand {
 
 bool openblas_product(std::size_t m, std::size_t n, std::size_t k, matrix<float> a, matrix<float> b,
                       float* c, std::size_t row_stride, bool accumulate) {
-  // The executor provides the threads.
+  // OpenBLAS uses only one thread, because the executor already divides the work among threads.
   static const bool single = (openblas_set_num_threads(1), true);
   const operand left(a, m, k);
   const operand right(b, k, n);

@@ -1,11 +1,13 @@
 #pragma once
 
-// The matrix product for vectors of one width, as described in gemm.hpp. Included by gemm.cpp and,
-// compiled for larger vectors, by gemm_avx512.cpp. Everything has internal linkage, and nothing
-// from the standard library is called: if two files compile an inline function for different
-// processors, the linker keeps only one of them.
+// The matrix product for vectors of one width, as described in gemm.hpp. gemm.cpp includes this
+// file. gemm_avx512.cpp also includes it, and is compiled for larger vectors. Everything here has
+// internal linkage, and nothing from the standard library is called. Otherwise, both files would
+// define the same inline functions, the linker would keep only one definition, and a processor
+// without AVX-512 might run code for AVX-512.
 //
-// Compiled with -ffp-contract=fast: acc += a * b is a fused multiply-add if the machine has one.
+// Compiled with -ffp-contract=fast: acc += a * b is a fused multiply-add if the build is for
+// machines that have it.
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/vectorize.hpp"
@@ -26,8 +28,9 @@ constexpr size_t quotient_up(size_t a, size_t b) {
   return (a + b - 1) / b;
 }
 
-/// A tile of the result, held in registers: `rows` by two vectors. 12 (28) sums, two vectors of b
-/// and one broadcast element of a fill the 16 (32) registers of AVX2 (AVX-512).
+/// A tile of the result is `rows` rows of two vectors, and is held in registers. 12 sums, two
+/// vectors of b and one broadcast element of a use 15 of the 16 registers of AVX2. With AVX-512, 28
+/// sums and the same operands use 31 of 32.
 template <class T, size_t bytes>
 struct tiles {
   static constexpr size_t lanes = bytes / sizeof(T);
@@ -40,13 +43,14 @@ struct tiles {
   static vector load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, vector x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// c (R, V vectors) = a b, or c += a b. Rows of c are c_stride apart, rows of b are b_stride
-  /// apart. Element (i, p) of a is a[i * a_stride + p], or a[p * R + i] if a is packed.
+  /// c (R rows of V vectors) = a b, or c += a b if `accumulate` is true. Rows of c are c_stride
+  /// apart, and rows of b are b_stride apart. Element (i, p) of a is a[i * a_stride + p], or a[p *
+  /// R + i] if a is packed.
   template <size_t R, size_t V, bool packed>
   static void multiply(size_t depth, const T* a, size_t a_stride, const T* b, size_t b_stride, T* c,
                        size_t c_stride, bool accumulate) {
     vector sum[R][V];
-    // One pointer for three rows: more pointers do not fit into the registers.
+    // One pointer serves three rows, because the registers have no room for more pointers.
     const T* base[(R + 2) / 3];
     for (size_t i = 0; i < R; i += 3)
       base[i / 3] = a + i * a_stride;
@@ -97,7 +101,8 @@ struct tiles {
       return packed ? multiply<R, 1, true> : multiply<R, 1, false>;
   }
 
-  /// strip[p * count + i] = a[p * stride + i] for i < count <= rows, p < depth.
+  /// Packs `count` rows of a column-major a: strip[p * count + i] = a[p * stride + i] for i < count
+  /// <= rows, p < depth.
   template <size_t R = rows>
   static void gather(size_t count, size_t depth, const T* a, size_t stride, T* strip) {
     if constexpr (R > 1) {
@@ -112,9 +117,9 @@ struct tiles {
   static void transpose(const T* in, size_t in_stride, size_t n, size_t depth, T* out,
                         size_t out_stride);
 
-  /// b (depth, n) as panels of `columns` columns. Panel q holds, for each p, the elements (p, q *
-  /// columns ...), with zeros after the last one. The last panel is one vector wide if that is
-  /// enough.
+  /// Writes b (depth, n) as panels of `columns` columns. Panel q contains, for each p < depth, the
+  /// elements (p, q * columns) to (p, q * columns + columns - 1), and zeros for columns after the
+  /// last one. If one vector is wide enough for the last panel, this panel has `lanes` columns.
   static void pack(size_t depth, size_t n, matrix<T> b, T* out) {
     for (size_t j = 0; j < n; j += columns) {
       const auto used = least(columns, n - j);
@@ -152,8 +157,8 @@ struct tiles {
     size_t across;
   };
 
-  /// For a tile that cannot be written directly, because the edge cuts it off or it is transposed.
-  /// Multiplies into a buffer, then copies.
+  /// For a tile that cannot be written directly, because it extends beyond the edge of c, or
+  /// because c is transposed. Computes the tile in a buffer, and then copies it.
   static void multiply_edge(function f, size_t n_rows, size_t n_columns, size_t depth, const T* a,
                             size_t a_stride, const T* b, size_t b_stride, target c,
                             bool accumulate) {
@@ -177,8 +182,8 @@ struct tiles {
     }
   }
 
-  /// c (n_rows <= rows, n) = a b, or c += a b. If b_stride is 0, b is in packed panels. Otherwise b
-  /// is row-major, and all its panels must be complete.
+  /// c (n_rows, n) = a b, or c += a b, for n_rows <= rows. If b_stride is 0, b is in packed panels.
+  /// Otherwise, b is row-major, and n must be a multiple of `lanes`.
   static void multiply_strip(size_t n_rows, size_t n, size_t depth, const T* a, size_t a_stride,
                              bool packed, const T* b, size_t b_stride, target c, bool accumulate) {
     const function wide = choose<rows>(n_rows, true, packed);
@@ -196,7 +201,7 @@ struct tiles {
     }
   }
 
-  /// Strips with about the same number of rows.
+  /// Divides m rows into strips with about the same number of rows, at most `rows`.
   struct strips {
     explicit strips(size_t m) : m(m), count(quotient_up(m, rows)) {}
 
@@ -207,10 +212,10 @@ struct tiles {
     size_t count;
   };
 
-  /// c (m, n) = a (m, depth) times packed panels, or c += this product. `packed_rows` has
-  /// block_elements for the strips of a column-major a. They are gathered line by line, many strips
-  /// at once: if lines are a power of two apart, reading strip by strip would miss the cache each
-  /// time.
+  /// c (m, n) = a (m, depth) times packed panels, or c += this product. A column-major a is first
+  /// packed into strips in `packed_rows`, which has block_elements elements. Many strips are packed
+  /// at once, `lines` lines of a at a time. If the strips were packed one after another, and the
+  /// distance of lines were a power of two, each read would miss the cache.
   static void multiply_block(size_t m, size_t n, size_t depth, matrix<T> a, const T* panels,
                              target c, bool accumulate, T* packed_rows) {
     constexpr size_t lines = 8;
@@ -234,10 +239,12 @@ struct tiles {
     }
   }
 
-  /// Depth of a block: a strip of a stays in the first-level cache, and a panel of b comes from the
-  /// second level.
+  /// Largest depth of a block: the number of terms of each sum that are added at once. With this
+  /// depth, a strip of a stays in the first-level cache, and a panel of b in the second-level
+  /// cache.
   static constexpr size_t max_depth = 2048 / sizeof(T);
-  /// Size of packed panels: half a MiB.
+  /// Number of elements in half of the scratch space: half a MiB. One half is for packed panels of
+  /// b, the other half for packed strips of a.
   static constexpr size_t block_elements = (size_t{1} << 19) / sizeof(T);
 
   static void multiply_packing_b(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
@@ -259,8 +266,8 @@ struct tiles {
     }
   }
 
-  /// A single strip of rows, with a row-major b. Only the columns after the last whole vector are
-  /// packed.
+  /// For an a with a single strip of rows, and a row-major b. b is not packed, except for the
+  /// columns after the last whole vector.
   static void multiply_few_rows(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
                                 bool accumulate, T* scratch) {
     const auto whole = n / lanes * lanes;
@@ -283,8 +290,8 @@ struct tiles {
     }
   }
 
-  /// The rough cost of a product, in units of one multiplied element of a packed panel. It includes
-  /// sums of vectors that are not full, packing with and without transposing, and writing
+  /// The approximate cost of a product. The unit is one multiply-add with a packed panel. The cost
+  /// includes sums in vectors that are not full, packing with and without transposing, and writing
   /// transposed results.
   static size_t cost(size_t m, size_t n, size_t k, bool copies_a, bool copies_b, bool transposed) {
     const auto padded = quotient_up(n, lanes) * lanes;
@@ -298,7 +305,7 @@ struct tiles {
     const bool rows_of_a = a.column_stride == 1;
     const bool rows_of_b = b.column_stride == 1;
     target to{c, row_stride, 1};
-    // c^T = b^T a^T
+    // If it is cheaper, computes c^T = b^T a^T instead.
     if (cost(n, m, k, rows_of_b, !rows_of_a, true) < cost(m, n, k, !rows_of_a, rows_of_b, false)) {
       const auto left = a;
       a = b.transposed();
@@ -314,8 +321,9 @@ struct tiles {
       multiply_packing_b(m, n, k, a, b, to, accumulate, scratch);
   }
 
-  /// c = a b, or c += a b, for a completely packed b and a row-major a. Each panel of b is read
-  /// from memory once, for all strips of a. In the steps of a recurrence, there are few strips.
+  /// c = a b, or c += a b, for a completely packed b and a row-major a. The outer loop goes through
+  /// the panels of b, so each panel is read from memory once for all strips of a. This is fast if a
+  /// has few strips, as in the steps of a recurrence.
   static void product_packed(size_t m, size_t n, size_t k, matrix<T> a, const T* panels, T* c,
                              size_t row_stride, bool accumulate) {
     const strips all(m);
@@ -336,7 +344,7 @@ struct tiles {
 
   // -- convolutions: matrices of patches that are never stored ------------------------------------
 
-  /// Like `multiply`, but row p of b is at b + offsets[p].
+  /// Like `multiply` with an a that is not packed, but row p of b is at b + offsets[p].
   template <size_t R, size_t V>
   static void multiply_at(size_t depth, const T* a, size_t a_stride, const T* b,
                           const size_t* offsets, T* c, size_t c_stride) {
@@ -388,8 +396,8 @@ struct tiles {
       }
   }
 
-  /// c (R, V vectors) += the product with lines. Row i of a is at a + offsets[i] and consists of
-  /// `height` lines of `width` elements, `line` apart.
+  /// c (R rows of V vectors) += a b. Row i of a begins at a + offsets[i], and consists of `height`
+  /// lines of `width` elements; lines begin `line` elements apart. b is a packed panel.
   template <size_t R, size_t V>
   static void multiply_lines(size_t height, size_t width, const T* a, const size_t* offsets,
                              size_t line, const T* b, T* c, size_t c_stride) {
@@ -453,7 +461,8 @@ struct tiles {
   static constexpr size_t scratch_elements = 2 * block_elements;
 };
 
-// Transposes squares of 8 by 8 floats: first pairs of elements, then groups of four, then halves.
+// Transposes a square of 8 by 8 floats: first within pairs of rows, then in groups of four rows,
+// then between the first and the last four rows.
 using float8 [[gnu::vector_size(32)]] = float;
 using float8_unaligned [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
 

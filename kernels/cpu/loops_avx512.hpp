@@ -9,10 +9,10 @@ struct element_row;
 template <class T>
 struct cell_loops;
 
-// The loops of elementwise.cpp and recurrent.cpp over floats, with vectors of 64 bytes and the same
-// results. Call the functions only if has_wide_vectors().
+// The loops of elementwise.cpp and recurrent.cpp for floats, compiled for vectors of 64 bytes. The
+// results are the same. Call the functions only if has_wide_vectors() is true.
 
-/// operation_count rows.
+/// A table with operation_count rows, indexed by operation.
 const element_row<float>* wide_element_rows();
 cell_loops<float> wide_loops_of_cell(cell x);
 

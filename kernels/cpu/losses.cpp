@@ -13,7 +13,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Sum of exp(x - shift), without writing the terms.
+/// The sum of exp(x - shift). The terms are not written.
 template <class T>
 T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   constexpr std::size_t chunk = 64;
@@ -28,7 +28,8 @@ T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   return total;
 }
 
-/// True if `label` is the first of the largest logits. False if a NaN makes this unknown.
+/// True if the logit of `label` is the largest one. If several are equal, the first one counts.
+/// False if a logit is NaN.
 template <class T>
 bool is_correct(std::size_t n, const T* logits, std::size_t label) {
   const T value = logits[label];

@@ -7,7 +7,7 @@
 
 namespace troupe::cpu {
 
-/// Results of softmax_cross_entropy that are sums over the rows.
+/// The results of softmax_cross_entropy that are sums over the rows.
 struct classification {
   double loss = 0;
   std::size_t correct = 0;
@@ -15,25 +15,25 @@ struct classification {
   std::size_t counted = 0;
 };
 
-/// out = softmax(x), each row of (rows, columns). `out` may be x.
+/// out = softmax(x) for each row of x (rows, columns). `out` may be x.
 template <class T>
 void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
 
-/// Computes the loss, the number of correct rows and, unless nullptr, `factor` times the gradient
-/// (rows, classes), from logits (rows, classes) and labels (rows), in one pass; see
-/// kernels/graph/operations.hpp. `gradient` may be `logits`. If `need_loss` is false and there is
-/// no gradient, no exponentials are computed.
+/// Computes the loss and the number of correct rows from logits (rows, classes) and labels (rows).
+/// If `gradient` is not null, also writes the gradient (rows, classes) times `factor`. All of this
+/// takes one pass over the logits; see kernels/graph/operations.hpp. `gradient` may be `logits`. If
+/// `need_loss` is false and `gradient` is null, it computes no exponentials and no loss.
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
                                      const std::int32_t* labels, const cross_entropy& how,
                                      double factor, T* gradient, bool need_loss);
 
-/// The number of correct logits among n: above 0 if the label is 1, not above 0 if it is 0. Other
-/// labels, and NaN, count as wrong.
+/// Returns how many of the n logits are correct. A logit is correct if it is above 0 and the label
+/// is 1, or if it is not above 0 and the label is 0. Other labels, and NaN, count as wrong.
 template <class T>
 std::size_t binary_correct(std::size_t n, const T* logits, const std::int32_t* labels);
 
-/// Sum of (a[i] - b[i])^2, added up in double.
+/// The sum of (a[i] - b[i])^2, computed in double.
 template <class T>
 double squared_error(std::size_t n, const T* a, const T* b);
 

@@ -9,11 +9,12 @@
 
 namespace troupe::cpu {
 
-// Functions of elements, for the CPU and for CUDA kernels.
+// Functions of single elements, for the CPU and for CUDA kernels.
 //
-// Transcendental functions without branches, so that the compiler can vectorize loops over them.
-// The lanes of a vector and the last elements of a loop go through the same operations, so results
-// do not depend on positions. The double versions call the C library and serve as a reference.
+// The transcendental functions for float have no branches, so the compiler can vectorize loops over
+// them. Elements in a vector and the remaining elements at the end of a loop go through the same
+// operations. So the result of an element does not depend on its position. The versions for double
+// call the C library. They serve as a reference.
 
 TROUPE_HOST_DEVICE inline double exp(double x) {
   return std::exp(x);
@@ -34,9 +35,9 @@ TROUPE_HOST_DEVICE inline double softplus(double x) {
   return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
 }
 
-/// Relative error below 2 ulp; 0 below -87.3 (no denormals), infinity above 88.7; NaN stays NaN.
-/// x = n log 2 + r, |r| <= log(2) / 2, exp(r) by a polynomial (coefficients of Cephes' expf,
-/// Moshier 1992).
+/// Relative error below 2 ulp. The result is 0 below -87.3 (no denormals) and infinity above 88.7;
+/// NaN stays NaN. x = n log 2 + r with |r| <= log(2) / 2; a polynomial gives exp(r) (coefficients
+/// of Cephes' expf, Moshier 1992).
 TROUPE_HOST_DEVICE inline float exp(float x) {
   constexpr float high = 88.72283F;
   constexpr float low = -87.33654F;
@@ -53,7 +54,7 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   p = std::fma(p, r, 1.6666665459e-1F);
   p = std::fma(p, r, 5.0000001201e-1F);
   p = std::fma(p, r * r, r) + 1.0F;
-  // Multiplies by 2^n, in two factors because 2^128 is not a float.
+  // Multiplies by 2^n. This takes two factors, because 2^128 is not a float.
   const auto bits = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(to_integer);
   const auto half = bits >> 1;
   const float first = std::bit_cast<float>((half + 127) << 23);
@@ -64,8 +65,8 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   return x != x ? x : y;
 }
 
-/// Relative error below 3 ulp; NaN stays NaN. For small |x|, an odd polynomial (Cephes' tanhf);
-/// otherwise 1 - 2 / (exp(2 |x|) + 1).
+/// Relative error below 3 ulp; NaN stays NaN. For |x| < 0.625, the result is an odd polynomial
+/// (Cephes' tanhf); otherwise, it is 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
 TROUPE_HOST_DEVICE inline float tanh(float x) {
   const float a = std::fabs(x);
   const float e = exp(2 * a);
@@ -81,10 +82,11 @@ TROUPE_HOST_DEVICE inline float tanh(float x) {
   return x != x ? x : y;
 }
 
-/// Relative error below 2 ulp; -infinity for 0 (and denormals), NaN below 0. x = 2^n m,
-/// sqrt(1/2) <= m < sqrt(2), log(m) by a polynomial in m - 1 (coefficients of Cephes' logf).
+/// Relative error below 2 ulp. The result is -infinity for 0 and positive denormals, and NaN for x
+/// < 0; NaN stays NaN. x = 2^n m with sqrt(1/2) <= m < sqrt(2); a polynomial in m - 1 gives log(m)
+/// (coefficients of Cephes' logf).
 TROUPE_HOST_DEVICE inline float log(float x) {
-  // Unsigned: negative x wrap around.
+  // Unsigned, because a signed subtraction would overflow for negative x.
   const auto bits = std::bit_cast<std::uint32_t>(x);
   constexpr std::uint32_t root_half = 0x3f3504f3;
   const std::int32_t n = static_cast<std::int32_t>(bits - root_half) >> 23;
@@ -109,8 +111,8 @@ TROUPE_HOST_DEVICE inline float log(float x) {
   return x < HUGE_VALF ? y : x;
 }
 
-/// Absolute error below 4.5e-7; NaN stays NaN. An odd rational function on |x| <= 4; beyond this,
-/// the result is 1 or -1, as at 4 and -4 (coefficients of Eigen's generic_fast_erf_float).
+/// Absolute error below 4.5e-7; NaN stays NaN. For |x| <= 4, the result is an odd rational function
+/// (coefficients of Eigen's generic_fast_erf_float). For |x| > 4, it has its value at 4 or -4.
 TROUPE_HOST_DEVICE inline float erf(float x) {
   const float a = x > 4 ? 4 : (x < -4 ? -4 : x);
   const float z = a * a;
@@ -129,12 +131,13 @@ TROUPE_HOST_DEVICE inline float erf(float x) {
   return a * p / q;
 }
 
-/// Calls next(c) for each coefficient c, the highest power first, of a polynomial p in q = (a - 2)
-/// / (a + 2) with (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q) for 0 <= a <= 9.5; the relative error is
-/// below 2^-26. The variable is that of Shepherd and Laframboise, 1981 (Mathematics of Computation
-/// 36); the coefficients are a fit of our own.
-/// Always inlined: a file that is compiled for AVX-512 must not define a function that others may
-/// use.
+/// Calls next(c) for each coefficient c of a polynomial p, the highest power first. For 0 <= a <=
+/// 9.5 and q = (a - 2) / (a + 2), (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q), with a relative error
+/// below 2^-26. The variable q is that of Shepherd and Laframboise, 1981 (Mathematics of
+/// Computation 36). The coefficients are our own fit.
+///
+/// Always inlined, because a file that is compiled for AVX-512 must not define a function that
+/// other files may use.
 template <class F>
 #ifndef __CUDACC__
 [[gnu::always_inline]]
@@ -153,8 +156,9 @@ erfc_coefficients(F next) {
   next(2.769783874e-1F);
 }
 
-/// 1 - erf(x), without the cancellation: relative error below 5 ulp where the result is a normal
-/// float (x < 9.19), and 0 beyond that; NaN stays NaN. erfc(-x) = 2 - erfc(x).
+/// 1 - erf(x), without the cancellation. Relative error below 5 ulp if the result is a normal float
+/// (x < 9.19). For larger x, the result is denormal or 0 (with flush_denormals, always 0). NaN
+/// stays NaN. erfc(-x) = 2 - erfc(x).
 TROUPE_HOST_DEVICE inline float erfc(float x) {
   const float distance = std::fabs(x);
   const float a = distance > 9.5F ? 9.5F : distance;
@@ -172,7 +176,7 @@ TROUPE_HOST_DEVICE inline float erfc(float x) {
 /// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); NaN stays NaN.
 TROUPE_HOST_DEVICE inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
-  // log(1 + e) for small e, corrected for the rounding of 1 + e (Kahan's log1p).
+  // log(1 + e), also for small e: the factor e / d corrects the rounding of 1 + e (Kahan's log1p).
   const float u = 1.0F + e;
   const float d = u - 1.0F;
   const float l = d > 0 ? log(u) * (e / d) : e;
@@ -208,7 +212,7 @@ TROUPE_HOST_DEVICE T relu(T x) {
   return x < T(0) ? T(0) : x;
 }
 
-/// Derivatives in terms of the result y, times dy.
+/// The derivative of an activation, computed from its result y and multiplied by dy.
 template <class T>
 TROUPE_HOST_DEVICE T relu_gradient(T dy, T y) {
   return y > T(0) ? dy : (y == y ? T(0) : y);
@@ -226,7 +230,7 @@ TROUPE_HOST_DEVICE T sigmoid_gradient(T dy, T y) {
   return dy * (y * (T(1) - y));
 }
 
-/// The larger and the smaller number; NaN stays NaN.
+/// The larger number, or the smaller one. NaN if a or b is NaN.
 template <class T>
 TROUPE_HOST_DEVICE T maximum(T a, T b) {
   return a > b || a != a ? a : b;
@@ -235,8 +239,7 @@ template <class T>
 TROUPE_HOST_DEVICE T minimum(T a, T b) {
   return a < b || a != a ? a : b;
 }
-/// Comparisons are 1 or 0. As in IEEE 754, NaN is not greater than a number, nor the number greater
-/// than NaN.
+/// 1 if a > b, otherwise 0. It is also 0 if a or b is NaN, as in IEEE 754.
 template <class T>
 TROUPE_HOST_DEVICE T greater(T a, T b) {
   return a > b ? T(1) : T(0);

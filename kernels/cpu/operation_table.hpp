@@ -5,17 +5,19 @@
 #include <cstddef>
 #include <span>
 
-// How the CPU runs each operation. Internal to the executor. The rows are next to the functions
-// that call the loops: executor_dense.cpp, executor_images.cpp, executor_sequences.cpp.
+// The table of operations: how the CPU runs each of them. Internal to the executor. The rows of the
+// table are in executor_dense.cpp, executor_images.cpp and executor_sequences.cpp, next to the
+// functions that they call.
 
 namespace troupe::cpu {
 
-/// An instruction of a run, with the values that most operations need.
+/// One instruction of a run, with the values that most operations need.
 template <class T>
 struct step {
   executor_state<T>& run;
   const instruction& x;
-  /// The first two inputs; null if there is none, or if it is not dense.
+  /// The first two inputs. Null if the instruction has no such input, or if the input is sparse or
+  /// int32.
   const T* a = operand(0);
   const T* b = operand(1);
   T* out = run.write(x.output);
@@ -24,10 +26,11 @@ struct step {
     return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
   }
   std::size_t elements() const { return run.elements(x.output); }
-  /// The sums over all workers; null if there are no other workers.
+  /// The sums over all workers that this instruction needs. Null if there are no other workers.
   const double* totals() const { return run.totals(x); }
   extent matrix(const troupe::operand& of) const { return matrix_extent(of.shape, run.rows); }
-  /// Calls f(part of the rows of the result, columns, first element of the part).
+  /// Divides the rows of the result among threads. Calls f(rows, number of columns, position of the
+  /// first element of these rows).
   template <class F>
   void by_rows(F f) const {
     const auto size = matrix(x.output);
@@ -45,8 +48,9 @@ struct operation_row {
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
   /// Number of elements of scratch space that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
-  /// For results that depend on the samples of all workers (node::key is not 0): computes this
-  /// worker's part of the two sums per channel that the result needs; out (2, channels).
+  /// Null, except for operations that can depend on the samples of all workers (node::key is not
+  /// 0). Such a result needs two sums per channel over all workers. The function computes this
+  /// worker's part of them; out (2, channels).
   void (*sums)(const step<T>&, double* out) = nullptr;
   /// See fusion_traits.
   bool takes_epilogue = false;

@@ -21,7 +21,8 @@ std::uint64_t bytes_of(const operand& x, std::size_t rows) {
 }
 
 std::uint64_t main_flops(const instruction& x, std::size_t rows) {
-  // A single pass computes the loss and its gradient.
+  // If the instruction also has the gradient, one pass computes loss and gradient. Its FLOPs are
+  // those of the gradient.
   const auto op = x.gradient.exists() ? operation::softmax_cross_entropy_gradient : x.op;
   const auto flops = traits_of(op).flops;
   if (flops == nullptr)
@@ -61,7 +62,8 @@ std::uint64_t bytes_read_by(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// Values that are in the arena at the same time: first element, and number of elements.
+/// The values that are in the arena at the same time: first element, and number of elements, of
+/// each.
 using live_values = std::map<std::size_t, std::size_t>;
 
 void add(live_values& all, const operand& x, std::size_t rows,
@@ -120,8 +122,8 @@ plan_memory memory_of(const plan& x) {
     constants.insert(each.where.index);
     kept += each.where.shape.elements(rows);
   }
-  // Goes backwards: a value is needed before an instruction that reads it, and not before the one
-  // that writes it.
+  // Goes through the instructions backwards. A value takes memory from the instruction that writes
+  // it to the last one that reads it. `live`: the values that are needed after the instruction.
   live_values live;
   for (const auto& fetch : x.fetches())
     add(live, fetch, rows, constants);

@@ -7,16 +7,18 @@
 
 namespace troupe {
 
-/// The work of an instruction in a run, counted from its formula, not measured.
+/// The work of an instruction in a run. It is computed from the formula of the operation, not
+/// measured.
 ///
-/// FLOPs: a multiplication and an addition are two. Each element-wise operation (exp, tanh, a
-/// derivative) is one per element, and so is a comparison in a maximum. Operations that only move
-/// elements have none. Sparse inputs count as empty, because their number of entries is known only
-/// at run time.
+/// FLOPs: a multiplication and an addition are two FLOPs. An element-wise operation (exp, tanh, a
+/// derivative) is one FLOP per element. A comparison in a maximum is one FLOP. Operations that only
+/// move elements have none. A sparse input counts as empty, because its number of entries is known
+/// only at run time.
 struct instruction_cost {
   std::uint64_t flops = 0;
-  /// Bytes of all operands, counted once, even if they are in a cache. For tables, only the rows
-  /// that are used.
+  /// Bytes of all operands. An operand counts once, even if it is read several times or is in a
+  /// cache. If an operation reads only a part of its operand, such as some rows of a table, only
+  /// this part counts.
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
 
@@ -38,8 +40,8 @@ struct plan_memory {
   std::size_t arena = 0;
   /// Scratch space of the executor.
   std::size_t scratch = 0;
-  /// The largest total size of values that exist at the same time, including constants. With this
-  /// order of instructions, no arena can be smaller.
+  /// The largest total size of values that exist at the same time, including constants. The arena
+  /// cannot be smaller than this, unless the instructions run in another order.
   std::size_t needed = 0;
 };
 

@@ -9,13 +9,13 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Part of a line or column of an image: [first, last).
+/// A part of a line or column of an image: [first, last).
 struct span_of_image {
   std::size_t first;
   std::size_t last;
 };
 
-/// The part of the window that is inside the image, at a position along one axis.
+/// The part of the window that is inside the image, along one axis, if the window is at `position`.
 span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
                     std::int64_t window, std::size_t extent) {
   const auto begin = static_cast<std::int64_t>(position) * stride - pad;
@@ -24,8 +24,9 @@ span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
           static_cast<std::size_t>(std::max<std::int64_t>(end, 0))};
 }
 
-/// Calls f(plane, position, rows, columns) for all positions of the window on these planes (images
-/// x channels). `position` counts within the plane of results.
+/// Calls f(plane, position, rows, columns) for all positions of the window on the planes `planes`.
+/// A plane is one channel of one image. `position` is the position of the result within its plane.
+/// `rows` and `columns` are the part of the image under the window.
 template <class F>
 void each_position(const images& in, const images& out, const window& how, range planes, F f) {
   for (auto plane = planes.begin; plane < planes.end; ++plane)
@@ -36,7 +37,8 @@ void each_position(const images& in, const images& out, const window& how, range
     }
 }
 
-/// Offset of the largest element in a plane: the first one if several are equal, or the first NaN.
+/// The offset of the largest element under the window in a plane. If several are equal, the first
+/// one counts. If there is a NaN, it is the first NaN.
 template <class T>
 std::size_t largest(const T* x, std::size_t width, span_of_image rows, span_of_image columns) {
   auto best = rows.first * width + columns.first;
@@ -54,7 +56,7 @@ bool is_halving(const window& how) {
   return how == window{.height = 2, .width = 2, .stride_y = 2, .stride_x = 2};
 }
 
-/// One divided by the number of elements under the window, without those beyond the padding.
+/// 1 / number of elements under the window. Elements beyond the padding do not count.
 template <class T>
 T share_of(const images& in, const images& out, const window& how, std::size_t position) {
   if (!how.ceil_mode)
@@ -69,7 +71,7 @@ T share_of(const images& in, const images& out, const window& how, std::size_t p
                      * covered(position % out.width, how.stride_x, how.pad_x, how.width, in.width));
 }
 
-/// N elements at a time: vectors of 16 or 32 bytes, or a single element for the remainder.
+/// Loads and stores N elements at a time, as a vector of up to 32 bytes. N is 1 for the remainder.
 template <class T, std::size_t N>
 struct group {
   using type [[gnu::vector_size(N * sizeof(T))]] = T;
@@ -78,7 +80,7 @@ struct group {
   static type load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, type x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// Elements 0, 2, 4, ... of 2 N elements; if odd, elements 1, 3, 5, ...
+  /// Of 2 N elements from p on: elements 0, 2, 4, ...; if `odd`, elements 1, 3, 5, ...
   template <bool odd>
   static type every_second(const T* p) {
     constexpr int o = odd ? 1 : 0;
@@ -91,7 +93,7 @@ struct group {
     else
       return __builtin_shufflevector(a, b, o, o + 2);
   }
-  /// The reverse of every_second: interleaves a and b.
+  /// The reverse of every_second: stores the elements of a and b in turn.
   static void store_by_turns(T* p, type a, type b) {
     if constexpr (N == 8) {
       store(p, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
@@ -120,13 +122,14 @@ struct group<T, 1> {
   }
 };
 
-/// True if b replaces a, which comes before it. For vectors, this is a mask of elements.
+/// True if b becomes the largest element instead of a, which comes before b. A NaN is larger than
+/// any number. For vectors, the result is a mask of elements.
 template <class V>
 auto is_larger(V b, V a) {
   return (b > a) | ((b != b) & (a == a));
 }
 
-/// N neighbouring windows.
+/// N neighbouring windows of 2 by 2 elements: a and b are above, c and d are below.
 template <class T, std::size_t N>
 struct windows {
   using part = group<T, N>;
@@ -139,7 +142,7 @@ struct windows {
 
   V largest() const { return is_larger(lower, upper) ? lower : upper; }
 
-  /// Gives dy to the largest element and 0 to the others.
+  /// Writes dy at the largest element of each window, and 0 at the others.
   void spread(V dy, T* above, T* below) const {
     const V zero{};
     const V up = is_larger(lower, upper) ? zero : dy;
@@ -152,8 +155,8 @@ struct windows {
   V upper, lower;
 };
 
-/// Calls f(windows, first) for n windows in groups of N. The last group may overlap the one before.
-/// If there are fewer than N windows, smaller groups are used.
+/// Calls f(windows, number of the first window) for n windows in groups of N. The last group may
+/// overlap the group before it. If there are fewer than N windows, smaller groups are used.
 template <std::size_t N, class T, class F>
 void each_window(std::size_t n, const T* top, const T* bottom, F f) {
   if constexpr (N > 1) {
@@ -176,7 +179,7 @@ void halve_line(std::size_t n, const T* top, const T* bottom, T* y) {
   });
 }
 
-/// The elements that halve_line selected get dy, the others get 0.
+/// Writes dy at the elements that halve_line selects, and 0 at the others.
 template <class T>
 void spread_line(std::size_t n, const T* dy, const T* top, const T* bottom, T* above, T* below) {
   each_window<most_lanes<T>>(n, top, bottom, [&](const auto& x, std::size_t first) {

@@ -15,7 +15,7 @@ std::size_t round_up(std::size_t n) {
   return (n + 15) / 16 * 16;
 }
 
-/// The parts of a recurrence's scratch space.
+/// The parts of the scratch space of a recurrence.
 template <class T>
 struct workspace {
   workspace(const recurrence& size, T* scratch)
@@ -25,23 +25,25 @@ struct workspace {
       dh(gates + round_up(size.batch * size.gates() * size.hidden)),
       through(dh + round_up(size.batch * size.hidden)) {}
 
-  /// Packed, for the products of every step.
+  /// The weights w, packed once for the products of all time steps.
   T* weights;
   /// (batch, gates * hidden)
   T* gates;
-  /// (batch, hidden): the gradient that the next step sends back, first to h through the product
-  /// with w, then the direct one, to c (lstm) or to h (gru).
+  /// (batch, hidden) each. The backward pass goes from the last time step to the first. dh: the
+  /// gradient that reaches the h of a step from the step after it, through the product with w.
+  /// through: the gradient that reaches the c (lstm) or the h (gru) of a step from the step after
+  /// it, not through this product.
   T* dh;
   T* through;
 };
 
-/// The row of a sample at a time step in (batch, time, width).
+/// The row of a sample at time step t in a tensor (batch, time, width).
 template <class T>
 T* row(T* x, const recurrence& size, std::size_t sample, std::size_t t, std::size_t width) {
   return x + (sample * size.time + t) * width;
 }
 
-/// space.gates = h_{t-1} w^T; 0 at the first step.
+/// Computes space.gates = h_{t-1} w^T, which is 0 at the first time step.
 template <class T>
 void from_last_step(const recurrence& size, std::size_t t, const T* states,
                     const workspace<T>& space) {
@@ -81,7 +83,7 @@ std::size_t recurrence::parts() const noexcept {
 template <class T>
 std::size_t recurrent_scratch_elements(const recurrence& size) {
   const auto gates = size.gates() * size.hidden;
-  // W is packed, either plain or transposed.
+  // Enough for packing w either as it is or transposed.
   return packed_elements<T>(round_up(gates), round_up(size.hidden)) + round_up(size.batch * gates)
     + 2 * round_up(size.batch * size.hidden);
 }
@@ -100,7 +102,7 @@ void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* st
       const T* const in = row(z, size, n, t, gates);
       const T* const a = space.gates + n * gates;
       T* const out = row(states, size, n, t, width);
-      // c of lstm and h of gru: in both, it is the fifth stored part.
+      // The c of lstm, or the h of gru: for both cells, it is the fifth stored vector.
       const T* const before = t > 0 ? out - width + 4 * h : nullptr;
       loops.step(h, in, a, b, before, out);
     }

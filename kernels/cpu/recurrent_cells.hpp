@@ -1,7 +1,7 @@
 #pragma once
 
-// The element-wise part of recurrent.cpp, for vectors of any width, with internal linkage for the
-// reason given in element_loops.hpp.
+// The element-wise part of recurrent.cpp, for vectors of any width. The functions have internal
+// linkage for the reason that element_loops.hpp gives.
 
 #include "kernels/cpu/math.hpp"
 #include "kernels/cpu/vectorize.hpp"
@@ -11,16 +11,22 @@
 
 namespace troupe::cpu {
 
-/// One sample and one step of a cell.
+/// The functions that compute one time step of a cell for one sample.
 template <class T>
 struct cell_loops {
-  /// z and b as in `recurrent`. a: the product from the previous step. before: that step's c or h,
-  /// or nullptr.
+  /// The forward step. z and b: as in `recurrent`. a: the product of w and the h of the previous
+  /// step. before: the c (lstm) or h (gru) of the previous step, or null at the first step; rnn
+  /// does not use it. states: receives the stored values of this step.
   void (*step)(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states);
-  /// direct: on return, the gradient with respect to the previous step's c (lstm) or h (gru),
-  /// without the part that passes through the product with w. For lstm, it contains on entry the
-  /// gradient with respect to this step's c. by_product: the gradient with respect to that product,
-  /// if it differs from `out` (gru).
+  /// The backward step.
+  /// - dh: the gradient with respect to the h of this step.
+  /// - states: the stored values of this step.
+  /// - direct: receives the gradient with respect to the previous step's c (lstm) or h (gru),
+  ///   without the part that goes through the product with w. For lstm, it contains the gradient
+  ///   with respect to this step's c when the function is called.
+  /// - by_product: receives the gradient with respect to the product with w. Only for gru; for the
+  ///   other cells, this gradient is `out`.
+  /// - out: receives the gradient with respect to the inputs of the activations.
   void (*back)(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
                T* by_product, T* out);
 };
@@ -34,7 +40,7 @@ void rnn_step(std::size_t hidden, const T* z, const T* a, const T*, const T*, T*
     states[j] = cpu::tanh(z[j] + a[j]);
 }
 
-/// states: i, f, g, o, c, h.
+/// states: i, f, g, o, c and h, one vector after the other.
 template <class T>
 void lstm_step(std::size_t hidden, const T* z, const T* a, const T*, const T* before, T* states) {
   TROUPE_INDEPENDENT
@@ -53,7 +59,7 @@ void lstm_step(std::size_t hidden, const T* z, const T* a, const T*, const T* be
   }
 }
 
-/// states: r, u, n, a_n, h.
+/// states: r, u, n, a_n and h, one vector after the other.
 template <class T>
 void gru_step(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states) {
   TROUPE_INDEPENDENT
@@ -77,8 +83,8 @@ void rnn_back(std::size_t hidden, const T* dh, const T* states, const T*, T*, T*
     out[j] = cpu::tanh_gradient(dh[j], states[j]);
 }
 
-/// dc: on entry, the gradient with respect to this step's c, from the next step; on return, the
-/// gradient with respect to the previous step's c.
+/// dc: before the call, the gradient with respect to this step's c, from the next step; after the
+/// call, the gradient with respect to the previous step's c.
 template <class T>
 void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T*,
                T* out) {
@@ -98,8 +104,9 @@ void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before
   }
 }
 
-/// out: r, u, n, r n. by_product: r, u, r n, in the order of the product with w. direct: the
-/// gradient with respect to the previous h, through u.
+/// out: the gradients with respect to the inputs of r, u and n, and the last one times r.
+/// by_product: the gradients with respect to the three parts r, u and n of the product with w.
+/// direct: the gradient with respect to the previous h, through u.
 template <class T>
 void gru_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
               T* by_product, T* out) {

@@ -10,9 +10,9 @@
 
 namespace troupe {
 
-// Plain loops: the compiler vectorizes them for AVX2, and they are as fast as the memory. Those
-// that run under flush_denormals are not inlined, so that no part of them is moved out of its
-// scope.
+// Plain loops. The compiler vectorizes them for AVX2, and they are as fast as the memory. Functions
+// that run under flush_denormals are not inlined. Otherwise, the compiler might move some of their
+// arithmetic out of its scope.
 
 namespace {
 
@@ -22,7 +22,7 @@ namespace {
     z[i] = x[i] + y[i];
 }
 
-// In a template, g++ 12 ignores the annotation of the loop.
+// Not a template, because g++ 12 ignores the pragma of the loop in a template.
 [[gnu::noinline]] void add_all(std::size_t n, const double* x, const double* y, double* z) {
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
@@ -81,8 +81,9 @@ template double sum_of_squares<float>(std::span<const float>) noexcept;
 template double sum_of_squares<double>(std::span<const double>) noexcept;
 
 bool all_finite(std::span<const float> x) noexcept {
-  // Infinities and NaNs have an exponent of all ones. Integer arithmetic vectorizes without an
-  // early exit and needs no floating-point mode.
+  // Infinities and NaNs have an exponent of all ones. The loop uses integer arithmetic and has no
+  // early exit, so it can be vectorized. Integer arithmetic also does not depend on floating-point
+  // modes.
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t found = 0;
   for (float v : x)

@@ -77,7 +77,7 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
 
 namespace {
 
-/// One element of each of `inner` columns; see blend.
+/// Computes entry i of a result of blend(): `inner` elements, from the list that begins at `term`.
 template <class T>
 void blend_entry(const T* term, std::size_t taps, std::size_t inner, const T* x, T* out) {
   if (term[0] < 0) {
@@ -163,7 +163,7 @@ void normalize_rows(std::size_t rows, std::size_t columns, const T* x, double ep
   }
 }
 
-// scale (dy - mean(dy) - y mean(dy y)), y = (x - mean) scale.
+// out = scale (dy - mean(dy) - y mean(dy y)), with y = (x - mean) scale.
 template <class T>
 void normalize_rows_gradient(std::size_t rows, std::size_t columns, const T* dy, const T* x,
                              double epsilon, T* out) {

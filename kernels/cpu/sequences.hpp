@@ -11,22 +11,25 @@ namespace troupe::cpu {
 
 // Formulas: kernels/graph/sequence_operations.hpp. T: float, double.
 
+/// Largest number of axes of a tensor in gather_strided.
 inline constexpr std::size_t most_axes = 8;
 
-/// Gathers `out`, which has `extents`, from x: element (i_0, i_1, ...) of out is at sum i_k
-/// strides[k] of x. The number of axes is 1 to most_axes.
+/// Writes `out`, a tensor with the sizes `extents`. Element (i_0, i_1, ...) of out is the element
+/// of x at position sum over k of i_k strides[k]. The number of axes is 1 to most_axes.
 template <class T>
 void gather_strided(std::span<const std::size_t> extents, std::span<const std::size_t> strides,
                     const T* x, T* out);
 
-/// Copies rows of `size` elements, which are from_stride and to_stride apart.
+/// Copies rows of `size` elements. Rows begin from_stride elements apart in `from`, and to_stride
+/// elements apart in `to`.
 template <class T>
 void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride);
 
-/// How a row (from, inner) becomes a row (to, inner): element (i, j) is the sum of weight *
-/// x(position, j) over the terms of entry i of a table (to, taps, 2) of positions and weights. A
-/// position below 0 ends the entry.
+/// The sizes for blend(), which computes each row (to, inner) of the result from a row (from,
+/// inner) of x. `table` (to, taps, 2) has, for each i < to, a list of up to `taps` pairs of a
+/// position and a weight. Element (i, j) of the result is the sum of weight * x(position, j) over
+/// the pairs of list i. A negative position ends the list.
 struct blend_sizes {
   std::size_t from = 0;
   std::size_t to = 0;
@@ -36,17 +39,19 @@ struct blend_sizes {
 template <class T>
 void blend(std::size_t rows, const blend_sizes& size, const T* x, const T* table, T* out);
 
-/// out (ids, columns) = rows of a table (entries, columns), or NaN for an ID outside the table.
-/// `table` holds only the rows `rows`; IDs of other rows are skipped.
+/// out (ids, columns): row i is the row ids[i] of a table (entries, columns), or NaN if ids[i] is
+/// outside the table. `table` holds only the rows `rows` of this table. If ids[i] is another row,
+/// row i of out is not written.
 template <class T>
 void embedding(std::span<const std::int32_t> ids, std::size_t entries, range rows,
                std::size_t columns, const T* table, T* out);
-/// Columns `part` of out (entries, columns) = sums of rows of dy (ids, columns).
+/// Computes the columns `part` of out (entries, columns). Row e is the sum of the rows i of dy
+/// (ids, columns) with ids[i] = e.
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
                         range part, const T* dy, T* out);
 
-// In the next four functions, `out` may be an operand of the same size.
+// In the next four functions, `out` may be the same memory as an operand of the same size.
 
 template <class T>
 void multiply_rows(std::size_t rows, std::size_t columns, const T* x, const T* g, T* out);
@@ -55,19 +60,20 @@ void normalize_rows(std::size_t rows, std::size_t columns, const T* x, double ep
 template <class T>
 void normalize_rows_gradient(std::size_t rows, std::size_t columns, const T* dy, const T* x,
                              double epsilon, T* out);
-/// `count` matrices (size, size).
+/// x and out: `count` matrices (size, size).
 template <class T>
 void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out);
 
-/// Sizes of a recurrence.
+/// The sizes of a recurrence: of a recurrent layer over all time steps.
 struct recurrence {
   troupe::cell cell = troupe::cell::rnn;
   std::size_t batch = 0;
   std::size_t time = 0;
   std::size_t hidden = 0;
 
-  /// Gates per unit; stored values per unit and step; results of recurrent_gradient per unit and
-  /// step.
+  /// Numbers of vectors of `hidden` elements per sample and time step. gates(): the gates.
+  /// stored(): the vectors that the forward pass stores (states). parts(): the results of
+  /// recurrent_gradient.
   std::size_t gates() const noexcept;
   std::size_t stored() const noexcept;
   std::size_t parts() const noexcept;
@@ -76,13 +82,14 @@ struct recurrence {
 template <class T>
 std::size_t recurrent_scratch_elements(const recurrence& size);
 
-/// states (batch, time, stored * hidden) from z (batch, time, gates * hidden), w (gates * hidden,
-/// hidden), b (gates * hidden; gru only). `scratch`: recurrent_scratch_elements, aligned to 64
-/// bytes.
+/// Computes states (batch, time, stored * hidden) from z (batch, time, gates * hidden), w (gates *
+/// hidden, hidden) and b (gates * hidden; only for gru). `scratch` has recurrent_scratch_elements()
+/// elements, aligned to 64 bytes.
 template <class T>
 void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* states, T* scratch);
 
-/// out (batch, time, parts * hidden) from dh (batch, time, hidden).
+/// Computes out (batch, time, parts * hidden) from dh (batch, time, hidden), the `states` of
+/// recurrent(), and w.
 template <class T>
 void recurrent_gradient(const recurrence& size, const T* dh, const T* states, const T* w, T* out,
                         T* scratch);

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <limits>
 
-// Loops over a row of a softmax. Internal to kernels/cpu.
+// Loops over one row of a softmax. Internal to kernels/cpu.
 
 namespace troupe::cpu {
 
-/// The largest element. NaNs are ignored.
+/// The largest element. NaNs are ignored. -infinity if there are no other elements.
 template <class T>
 T maximum(std::size_t n, const T* x) {
   constexpr std::size_t lanes = 32 / sizeof(T);
@@ -33,7 +33,7 @@ T maximum(std::size_t n, const T* x) {
   return largest;
 }
 
-/// Sum of exp(x - shift); writes the terms to `out` (may be x).
+/// Writes exp(x[i] - shift) to `out`, which may be x, and returns the sum.
 template <class T>
 T exponentials(std::size_t n, const T* x, T shift, T* out) {
   TROUPE_INDEPENDENT

@@ -6,12 +6,13 @@
 
 namespace troupe::cpu {
 
-// Sums in double, in 16 chains that are added up at the end. In a single chain, each addition would
-// wait for the previous one. The order depends only on the number of terms.
+// Sums in double. The terms are added in 16 independent chains, and the results of the chains are
+// added at the end. In a single chain, each addition would wait for the previous one. The order of
+// the additions depends only on the number of terms.
 
 using double4 [[gnu::vector_size(32)]] = double;
 
-/// Four elements as doubles.
+/// Loads four elements, and converts them to double.
 inline double4 load_doubles(const double* x) {
   using unaligned [[gnu::vector_size(32), gnu::aligned(8), gnu::may_alias]] = double;
   return *reinterpret_cast<const unaligned*>(x);
@@ -21,7 +22,7 @@ inline double4 load_doubles(const float* x) {
   return __builtin_convertvector(*reinterpret_cast<const unaligned*>(x), double4);
 }
 
-/// Sum of term(i). vector_term(i) gives the terms i to i + 3.
+/// The sum of term(i) for i < n. vector_term(i) returns the terms i to i + 3.
 template <class Vector, class Scalar>
 double sum_terms(std::size_t n, Vector vector_term, Scalar term) {
   double4 sums[4] = {};

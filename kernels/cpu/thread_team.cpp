@@ -11,15 +11,18 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// How long to spin for more work: longer than the usual gap between two divided instructions.
-/// Waking a sleeping thread takes about 50 us, and ten wake-ups take a third of an MLP's step.
+/// How long a thread spins for more work. This is longer than the usual gap between two
+/// instructions that are divided among threads. Waking a sleeping thread takes about 50 us, and ten
+/// wake-ups take a third of a training step of an MLP.
 constexpr microseconds for_work{100};
-/// How long to spin while other threads finish their parts: about as long as a part takes. A thread
-/// that takes longer has probably lost its processor, and sleeping gives it this one.
+/// How long the owner spins while other threads finish their parts: about as long as a part takes.
+/// A thread that takes longer has probably lost its processor. If the owner sleeps, that thread can
+/// use the owner's processor.
 constexpr microseconds for_others{30};
 
-/// Waits until `x` is no longer `old`, and returns its value. It does not use the processor's pause
-/// instruction, because many hypervisors take the processor away if that instruction is frequent.
+/// Waits until `x` differs from `old`, and returns its value. Spins for `patience`, and then
+/// sleeps. It does not use the pause instruction of the processor, because many hypervisors suspend
+/// a processor that executes this instruction often.
 std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old,
                              microseconds patience) {
   constexpr int looks = 1000; // about a microsecond

@@ -10,14 +10,14 @@
 
 namespace troupe {
 
-/// A few threads that repeatedly share work: parts of an instruction, a few microseconds each. They
-/// spin for a moment, because more work usually follows at once, and then sleep. Only one thread,
-/// the owner, may use a team at a time.
+/// A few threads that repeatedly share work. The work is typically a part of an instruction, a few
+/// microseconds per thread. After its part, a thread spins for a moment, because more work usually
+/// follows at once. Then it sleeps. Only one thread, the owner, may use a team at a time.
 class thread_team {
 public:
-  /// The owner's thread is one of the `size` threads. The constructor starts the others, which
-  /// block all signals and treat denormal numbers as zero. Throws std::system_error if they cannot
-  /// be started.
+  /// The owner is one of the `size` threads. The constructor starts the other threads. They block
+  /// all signals and treat denormal numbers as zero. Throws std::system_error if they cannot be
+  /// started.
   explicit thread_team(std::size_t size);
   ~thread_team();
   thread_team(const thread_team&) = delete;
@@ -25,8 +25,8 @@ public:
 
   std::size_t size() const noexcept { return threads_.size() + 1; }
 
-  /// Calls work(i) once for each i < size(), each on its own thread (0 is the calling thread), and
-  /// returns when all calls have returned. `work` must not throw. Allocates nothing.
+  /// Calls work(i) once for each i < size(), each on its own thread; work(0) runs on the calling
+  /// thread. Returns when all calls have returned. `work` must not throw. Allocates nothing.
   void run(function_ref<void(std::size_t)> work);
 
 private:

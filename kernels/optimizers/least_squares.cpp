@@ -19,11 +19,13 @@ using index = Eigen::Index;
 /// Number of samples that are converted to double at a time.
 constexpr index rows_at_once = 512;
 
-/// Smallest squared length of a unit column after its projection on earlier columns is subtracted.
-/// A smaller remainder is rounding: any two different columns of floats differ by more.
+/// Smallest accepted pivot: the squared length that remains of a column of length 1 after its
+/// projection on the earlier columns is subtracted. A smaller remainder counts as rounding, and the
+/// column as a linear combination of earlier columns.
 constexpr double least_pivot = 1e-12;
 
-/// Columns with a pivot that is too small. Later columns do not use them.
+/// Returns the columns whose pivot is too small. They are left out of the decomposition, so later
+/// columns do not depend on them.
 std::vector<std::size_t> dependent_columns(matrix a) {
   std::vector<std::size_t> result;
   const index n = a.rows();
@@ -47,9 +49,11 @@ struct least_squares::state {
   index targets;
   bool bias;
   index samples = 0;
-  /// This centre is subtracted from each sample: features, then targets. 0 without a bias.
+  /// Subtracted from each sample: the means of the features, then the means of the targets, in the
+  /// first call of add(). 0 without a bias.
   Eigen::VectorXd centre;
-  /// Z'Z of z = (features, targets, 1), shifted; the lower half.
+  /// Z'Z, where a row of Z is z = (features, targets, 1) of a sample after the subtraction of
+  /// `centre`. Only the lower half is used.
   matrix moments;
 
   index width() const { return features + targets + 1; }
@@ -73,7 +77,7 @@ std::uint64_t least_squares::samples() const noexcept {
 
 std::size_t least_squares::memory_bytes(std::size_t features, std::size_t targets) noexcept {
   const auto width = features + targets + 1;
-  // The moments, the matrix to decompose, and its factor; and a block of samples.
+  // For the moments, the matrix to decompose, its factor, and a block of samples.
   return (3 * width * width + static_cast<std::size_t>(rows_at_once) * width) * sizeof(double);
 }
 
@@ -114,8 +118,8 @@ std::size_t least_squares::first_not_finite() const {
 least_squares_solution least_squares::solve(double ridge, double bias_ridge) const {
   const auto& s = *state_;
   const index f = s.features;
-  // The unknowns are the bias and then the weights. With the bias first, a constant feature is
-  // reported as dependent on it.
+  // The unknowns are the bias and then the weights. The bias comes first, so a constant feature is
+  // reported as dependent on the bias.
   const index lead = s.bias ? 1 : 0;
   const index n = f + lead;
   const index last = s.width() - 1;
@@ -128,8 +132,8 @@ least_squares_solution least_squares::solve(double ridge, double bias_ridge) con
     a.col(0).tail(f) = s.moments.row(last).head(f);
     a(0, 0) = s.moments(last, last);
     right.row(0) = s.moments.row(last).segment(f, s.targets);
-    // The bias of the original problem is b = b' + centre of y - W centre of x. The penalty applies
-    // to this bias.
+    // The bias of the original problem is b = b' + centre of y - W centre of x, where b' is the
+    // bias of the centred problem. The penalty applies to b.
     const Eigen::VectorXd shift = s.centre.head(f);
     const Eigen::RowVectorXd centre = s.centre.tail(s.targets).transpose();
     a(0, 0) += bias_ridge;

@@ -10,14 +10,15 @@ namespace troupe {
 
 /// The result of least_squares.
 struct least_squares_solution {
-  /// (targets, features), row-major; empty if they are not unique.
+  /// (targets, features), row-major; empty if the weights are not unique.
   std::vector<double> weights;
   /// (targets); empty without a bias.
   std::vector<double> bias;
   /// Sum over samples and targets of (prediction - target)^2.
   double squared_error = 0;
-  /// Features that make the weights ambiguous. Each is constant (if there is a bias) or, up to
-  /// rounding, a linear combination of earlier features.
+  /// Features because of which the weights are not unique. Each of them is constant (if there is a
+  /// bias) or, up to rounding, a linear combination of earlier features. Empty if the weights are
+  /// unique.
   std::vector<std::size_t> dependent;
 };
 
@@ -25,12 +26,13 @@ struct least_squares_solution {
 ///
 ///   sum over samples of |W x + b - y|^2 + ridge |W|^2 + bias_ridge |b|^2
 ///
-/// It uses the normal equations (X'X + ridge I) W = X'Y and Cholesky's decomposition, in double.
-/// Samples are added in blocks and then dropped: memory is O(features^2).
+/// The solution uses the normal equations (X'X + ridge I) W = X'Y and Cholesky's decomposition, in
+/// double. Samples are added in blocks, and are not stored. The memory is O(features^2).
 ///
-/// To keep precision with large means, it accumulates X'X of x - c, where c is the mean of the
-/// first block. With a bias, this only shifts the bias. Columns are scaled to unit length before
-/// the decomposition. One thread at a time.
+/// Features with large means would reduce the precision. Therefore, with a bias, the sums are
+/// computed for x - c and y - c', where c and c' are the means of the samples in the first call of
+/// add(). This changes only the bias, and solve() changes it back. Columns are scaled to unit
+/// length before the decomposition. Only one thread at a time may use an object.
 class least_squares {
 public:
   least_squares(std::size_t features, std::size_t targets, bool bias);
@@ -44,10 +46,11 @@ public:
 
   std::uint64_t samples() const noexcept;
 
-  /// The first feature with a value that is not finite. The number of features if only a target has
-  /// one; features + 1 if all values are finite.
+  /// Returns the first feature that has a value that is not finite. Returns the number of features
+  /// if only a target has such a value, and features + 1 if all values are finite.
   std::size_t first_not_finite() const;
 
+  /// Computes the solution for all samples so far.
   /// @param ridge at least 0; 0 means no penalty on the weights
   /// @param bias_ridge the same for the bias; 0 as in scikit-learn's Ridge
   least_squares_solution solve(double ridge, double bias_ridge) const;

@@ -22,32 +22,36 @@ namespace troupe {
 
 namespace {
 
-/// A block of the vectors of an update.
+/// A block of n elements of the vectors of an update.
 template <class T>
 struct vectors {
   std::size_t n;
   const T* w;
   const T* g;
-  /// The state's slots before the update. Null for slots that the rule does not have.
+  /// The slots of the state before the update. Null for a slot that the rule does not have.
   const T* p0;
   const T* p1;
-  /// The slots after it: the same memory, or other memory.
+  /// The slots after the update: the same memory as p0 and p1, or other memory.
   T* s0;
   T* s1;
   T* out;
 };
 
-// Performance (measured on a Sapphire Rapids core, ns per element, momentum out of place, range of
-// 64 Ki / 235 Ki / 16 Mi elements): one loop that reads three and writes two arrays takes 0.36 /
-// 0.68 / 1.42. Two loops over blocks of 4 KiB, in which the second finds the velocities in the
-// first-level cache, take 0.21 / 0.55 / 0.99. Writing the new weights past the cache with streaming
-// stores takes 0.51 / 0.55 / 0.71. Therefore it always uses blocks, and streaming stores from 1 Mi
-// elements on, where they become faster.
+// Performance, measured on a Sapphire Rapids core: momentum, updated weights in other memory, time
+// in ns per element for ranges of 64 Ki / 235 Ki / 16 Mi elements.
+// - One loop that reads three arrays and writes two: 0.36 / 0.68 / 1.42.
+// - Two loops over blocks of 4 KiB. The second loop finds the velocities in the first-level cache:
+//   0.21 / 0.55 / 0.99.
+// - The same, and the new weights are written with streaming stores, which bypass the cache: 0.51 /
+//   0.55 / 0.71.
+//
+// Therefore the code always uses blocks. It uses streaming stores for ranges of 1 Mi elements and
+// more.
 
 constexpr std::size_t block = 1024;
 constexpr std::size_t stream_from = std::size_t{1} << 20;
 
-/// The complete gradient of a step, including the penalty on absolute weights.
+/// Writes the complete gradients of a block, including the penalty on absolute weights.
 template <class T>
 void penalize(const update_factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
   const auto [n, w, g, p0, p1, s0, s1, out] = x;
@@ -82,7 +86,7 @@ void average_squares(const update_factors<T>& f, const vectors<T>& x) {
     s[i] = next_mean_square(f, old[i], decayed_gradient(f, g[i], w[i]));
 }
 
-/// rmsprop's velocity, after the squares have been averaged.
+/// The velocity of rmsprop. The running mean of squares must be up to date.
 template <class T>
 void add_scaled_velocity(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, p0, old, s, v, out] = x;
@@ -102,7 +106,7 @@ void average_moments(const update_factors<T>& f, const vectors<T>& x) {
   }
 }
 
-/// The state of a block.
+/// Computes the new state of a block.
 template <class T>
 void update_state(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x) {
   switch (kind) {
@@ -139,7 +143,7 @@ void descend(const update_factors<T>& f, const vectors<T>& x, Direction directio
     out[i] = std::fma(-f.rate, direction(i), w[i]);
 }
 
-/// `mean(i)` is the first moment, or the next one.
+/// `mean(i)` is the first moment, or with look_ahead the moment after one more update.
 template <class T, class Mean>
 void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, p0, p1, m, s, out] = x;
@@ -193,7 +197,7 @@ void update_weights(optimizer_kind kind, const update_factors<T>& f, const vecto
 
 // -- a range ------------------------------------------------------------------------------------
 
-/// Copies past the cache if the machine can.
+/// Copies n elements with streaming stores, which bypass the cache, if the machine supports them.
 template <class T>
 void stream_copy(std::size_t n, const T* from, T* to) {
   std::size_t i = 0;
@@ -209,15 +213,15 @@ void stream_copy(std::size_t n, const T* from, T* to) {
   std::copy(from + i, from + n, to + i);
 }
 
-/// Streaming stores are not ordered. Other threads that learn about the new weights through an
-/// atomic must see them.
+/// Streaming stores are not ordered with respect to other stores. The fence ensures that a thread
+/// that learns about the new weights through an atomic variable also sees them.
 void stream_fence() {
 #ifdef __AVX__
   _mm_sfence();
 #endif
 }
 
-/// The blocks of a range.
+/// Divides the vectors of an update into blocks.
 template <class T>
 class blocks {
 public:
@@ -237,7 +241,7 @@ public:
     }
   }
 
-  /// Calls `visit` with each block, and with its place in the range.
+  /// Calls `visit` with each block, and with the position of its first element in the range.
   template <class Visit>
   void each(Visit visit) const {
     const auto n = arguments_.weights.size();
@@ -261,7 +265,7 @@ private:
   std::array<const T*, 2> old_slots_{};
 };
 
-/// Returns true if all sums are finite. This needs no second pass.
+/// out = a + b. Returns true if all sums are finite; this check needs no second pass.
 bool add_block(std::size_t n, const float* a, const float* b, float* out) {
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t found = 0;
@@ -291,7 +295,7 @@ bool is_finite(std::span<const double> x) {
   return std::ranges::all_of(x, [](double v) { return std::isfinite(v); });
 }
 
-/// One pass over state and weights.
+/// Updates state and weights in one pass. For all rules except lamb.
 template <class T>
 void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto scaled = update_factors_of(rule, arguments);
@@ -327,8 +331,8 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
     stream_fence();
 }
 
-/// lamb: one pass for the state and for the norms of weights and direction, and one for the
-/// weights.
+/// For lamb. The first pass updates the state and computes the norms of weights and direction. The
+/// second pass updates the weights.
 template <class T>
 void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) {
   const auto scaled = update_factors_of(rule, arguments);
@@ -363,7 +367,8 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   });
 }
 
-/// Not inlined, so that no part of it is moved out of the caller's flush_denormals.
+/// Not inlined. Otherwise, the compiler might move some of its arithmetic out of the scope of the
+/// caller's flush_denormals.
 template <class T>
 [[gnu::noinline]] void update_range(const optimizer& rule, const update_arguments<T>& arguments) {
   if (rule.by_tensor())

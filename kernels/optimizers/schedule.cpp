@@ -24,7 +24,7 @@ double scheduled(const exponential_rate& x, double base, double epoch) {
   return base * std::pow(x.factor, epoch);
 }
 
-/// From `first` to `last` along half a cosine while progress goes from 0 to 1.
+/// Follows half a cosine from `first` (progress 0) to `last` (progress 1).
 double along_cosine(double first, double last, double progress) {
   return last + (first - last) * (1 + std::cos(std::numbers::pi * progress)) / 2;
 }
@@ -41,7 +41,7 @@ double scheduled(const one_cycle_rate& x, double base, double epoch) {
   return along_cosine(base, start / x.end_divisor, (progress - x.rising) / (1 - x.rising));
 }
 
-/// What a number must be: `holds` is false for NaN.
+/// The condition that a number must meet. `holds` returns false for NaN.
 struct bound {
   bool (*holds)(double x);
   const char* text;
@@ -79,7 +79,8 @@ std::vector<bounded_field> fields_of(const one_cycle_rate& x) {
           {"epochs", x.epochs, positive}};
 }
 
-/// Numbers of job files are floats.
+/// Numbers in job files are float32. So a number that is exactly a float32 is written with the
+/// digits of a float32: 0.1, not 0.10000000149011612.
 std::string text_of(double x) {
   const auto narrow = static_cast<float>(x);
   return static_cast<double>(narrow) == x ? number_text(narrow) : number_text(x);

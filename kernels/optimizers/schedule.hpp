@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// The rate stays at base.
+/// The rate is always `base` (learning_rate::base).
 struct constant_rate {
   bool operator==(const constant_rate&) const = default;
 };
@@ -24,8 +24,8 @@ struct exponential_rate {
   bool operator==(const exponential_rate&) const = default;
 };
 
-/// final + (base - final) * (1 + cos(pi * epoch / epochs)) / 2, `final` after the last epoch
-/// (Loshchilov and Hutter, 2017).
+/// final_rate + (base - final_rate) * (1 + cos(pi * epoch / epochs)) / 2; final_rate after the last
+/// epoch (Loshchilov and Hutter, 2017).
 struct cosine_rate {
   double final_rate = 0;
   /// Epochs of the job.
@@ -33,9 +33,10 @@ struct cosine_rate {
   bool operator==(const cosine_rate&) const = default;
 };
 
-/// One cycle over the epochs of the job (Smith and Topin, 2018; the constants are those of
-/// PyTorch's OneCycleLR). The rate rises from base / start_divisor to base over the first `rising`
-/// of the job, then falls to base / start_divisor / end_divisor. Both parts follow half a cosine.
+/// One cycle over the epochs of the job (Smith and Topin, 2018; the default constants are those of
+/// PyTorch's OneCycleLR). In the first part of the job, the rate rises from base / start_divisor to
+/// base. `rising` is the fraction of the epochs in this part. Then the rate falls to base /
+/// start_divisor / end_divisor. Rise and fall both follow half a cosine.
 struct one_cycle_rate {
   double rising = 0.3;
   double start_divisor = 25;
@@ -46,30 +47,31 @@ struct one_cycle_rate {
 };
 
 /// A learning rate as a function of progress. Progress is counted in epochs (samples trained /
-/// samples in the training set), so that the rate does not depend on the number of workers.
+/// samples in the training set), so the rate does not depend on the number of workers.
 struct learning_rate {
   double base = 0.01;
-  /// During the first warmup_epochs epochs (fractions are allowed), the scheduled value is
-  /// multiplied by epoch / warmup_epochs.
+  /// During the first warmup_epochs epochs, the scheduled rate is multiplied by epoch /
+  /// warmup_epochs. Fractions of epochs are allowed.
   double warmup_epochs = 0;
   std::variant<constant_rate, step_rate, exponential_rate, cosine_rate, one_cycle_rate> schedule;
 
-  /// The rate after `epoch` epochs; epoch >= 0. It is 0 at the start of a warm-up and at the end of
-  /// a cosine to 0; steps use the rate at their middle.
+  /// The rate after `epoch` epochs; epoch >= 0. It is 0 at the beginning of a warm-up, and at the
+  /// end of a cosine schedule whose final_rate is 0. For this reason, a training step uses the rate
+  /// at the middle of the step.
   double at(double epoch) const;
   bool operator==(const learning_rate&) const = default;
 };
 
-/// A number that makes no sense, such as a negative one.
+/// An invalid number, such as a negative rate.
 struct rate_problem {
-  /// The field of a job: "learning_rate.base".
+  /// The field of a job file, for example "learning_rate.base".
   std::string field;
-  /// "expected a finite number, more than 0, got -1".
+  /// The mistake, for example "expected a finite number, more than 0, got -1".
   std::string text;
 };
-/// All numbers that make no sense: the one list of bounds, also for job files.
+/// Returns all invalid numbers of a learning rate. The checks of job files use this function, too.
 std::vector<rate_problem> problems_of(const learning_rate& rate);
-/// Throws input_error with the first problem.
+/// Throws input_error that describes the first invalid number, if there is one.
 void check(const learning_rate& rate);
 
 } // namespace troupe

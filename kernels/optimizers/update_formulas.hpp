@@ -6,34 +6,36 @@
 #include <cmath>
 #include <limits>
 
-// The update of one element, for the CPU and for CUDA kernels. The comment of `optimizer` has the
+// The update of one element, for the CPU and for CUDA kernels. The comment of `optimizer` lists the
 // formulas. Internal to kernels/.
 //
-// Explicit fused multiply-adds (this folder is compiled with -ffp-contract=off): vectors and the
-// last elements of a range round alike, so results do not depend on where a range begins or ends.
+// Multiply-adds are fused explicitly with std::fma. (The compiler option -ffp-contract=off keeps
+// the compiler from fusing others.) So vectors and the remaining elements at the end of a range
+// round in the same way, and results do not depend on where a range begins or ends.
 
 namespace troupe {
 
-/// Scalars of an update, in the type of its elements. Those that the rule does not use have no
-/// effect.
+/// The scalars of an update, in the type of the elements. A scalar that the rule does not use has a
+/// value without effect.
 template <class T>
 struct update_factors {
   T rate;
   T scale;
-  /// Bound for the elements of the gradient; infinity if they are not clipped.
+  /// Limit for the elements of the gradient; infinity if they are not clipped.
   T clip;
-  /// Factor of the weight in the gradient.
+  /// Weight decay as part of the gradient: the factor of the weight in g.
   T decay;
-  /// adamw: the factor that shrinks the weight.
+  /// adamw: the factor by which the weight is multiplied, 1 - r weight_decay. Other rules: 1.
   T shrink;
   T momentum;
   T epsilon;
-  /// First and second moments: the weight of the old value, and of the new one.
+  /// For the first moment (1) and the second moment (2): the factors of the old moment (keep) and
+  /// of the new term (take).
   T keep1, take1;
   T keep2, take2;
-  /// adam: 1 / sqrt(1 - beta2^t).
+  /// adam, adamw and lamb: 1 / sqrt(1 - beta2^t).
   T root_scale;
-  /// lamb: 1 / (1 - beta1^t), and the factor of the weight in the direction.
+  /// lamb: 1 / (1 - beta1^t), and the factor of the weight in the direction d.
   T mean_scale;
   T direction_decay;
   bool look_ahead;
@@ -77,7 +79,7 @@ update_factors<T> update_factors_of(const optimizer& rule, const update_argument
   };
 }
 
-// The comparisons keep NaN.
+// The scaled and clipped gradient, plus weight decay. The comparisons do not remove a NaN.
 template <class T>
 TROUPE_HOST_DEVICE T decayed_gradient(const update_factors<T>& f, T gradient, T weight) {
   const T scaled = f.scale * gradient;
@@ -93,7 +95,7 @@ TROUPE_HOST_DEVICE T penalized_gradient(const update_factors<T>& f, T l1, T grad
   return std::fma(l1, sign, decayed_gradient(f, gradient, weight));
 }
 
-/// For gradients that are already complete.
+/// Factors for gradients that are already scaled, clipped and decayed (penalized_gradient).
 template <class T>
 update_factors<T> for_whole_gradients(update_factors<T> f) {
   f.scale = 1;
@@ -102,7 +104,7 @@ update_factors<T> for_whole_gradients(update_factors<T> f) {
   return f;
 }
 
-// -- state, from the gradient of a step
+// -- the new state, from the complete gradient of a step
 
 template <class T>
 TROUPE_HOST_DEVICE T next_velocity(const update_factors<T>& f, T velocity, T gradient) {
@@ -124,15 +126,16 @@ TROUPE_HOST_DEVICE T next_mean(const update_factors<T>& f, T mean, T gradient) {
   return std::fma(f.keep1, mean, f.take1 * gradient);
 }
 
-// -- directions
+// -- directions: the change of the weight before it is multiplied by the rate
 
-/// adagrad, rmsprop.
+/// For adagrad and rmsprop.
 template <class T>
 TROUPE_HOST_DEVICE T normalized_gradient(const update_factors<T>& f, T gradient, T square) {
   return gradient / (std::sqrt(square) + f.epsilon);
 }
 
-/// adam: before the rate.
+/// For adam and adamw. update_factors::rate already includes the correction of the first moment's
+/// bias.
 template <class T>
 TROUPE_HOST_DEVICE T moments_direction(const update_factors<T>& f, T mean, T square) {
   return mean / std::fma(std::sqrt(square), f.root_scale, f.epsilon);

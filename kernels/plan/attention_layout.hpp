@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Where the rows of all heads of a tensor are: row r of head h of sample b begins at element
-/// `begin + b * sample + h * head + r * row`.
+/// The positions of the rows of all heads in a tensor: row r of head h of sample b begins at
+/// element `begin + b * sample + h * head + r * row`.
 struct head_rows {
   std::size_t begin = 0;
   std::size_t sample = 0;
@@ -16,29 +16,29 @@ struct head_rows {
   std::size_t row = 0;
 };
 
-/// The sizes of a step of attention or attention_gradient, in a run of `batch` samples. Statistics
-/// are (batch, heads, queries), without gaps.
+/// The sizes of an attention or attention_gradient instruction in a run of `batch` samples. The
+/// statistics are a tensor (batch, heads, queries) without gaps.
 struct attention_layout {
   attention_layout() = default;
   attention_layout(const instruction& x, std::size_t batch);
 
   std::size_t batch = 0;
   std::size_t heads = 1;
-  /// Columns of a head.
+  /// Number of columns of a head.
   std::size_t width = 1;
-  /// Number of queries, and of keys and values.
+  /// Number of queries per sample, and number of keys, which is also the number of values.
   std::size_t queries = 0;
   std::size_t keys = 0;
   bool causal = false;
   double factor = 1;
-  /// Of the operands and their gradients.
+  /// Positions of the rows of the operands. Their gradients have the same positions.
   head_rows q;
   head_rows k;
   head_rows v;
-  /// Of the result and its gradient.
+  /// Positions of the rows of the result. Its gradient has the same positions.
   head_rows y;
 
-  /// The number of the first operand among the inputs of the instruction.
+  /// The index, among the inputs of the instruction, of the first operand of attention().
   static std::size_t first_operand(const instruction& x) noexcept {
     return first_attention_operand(x.op);
   }

@@ -10,18 +10,23 @@
 
 namespace troupe {
 
-/// The position and size of a value while a plan runs.
+/// The position and size of a value in memory during a run of a plan. The comment of each `place`
+/// says what `index` means.
 struct operand {
   enum class place : std::uint8_t {
     none,
-    /// index: position in the layout; the run binds a pointer to it.
+    /// A parameter. index: its position in the layout, the list of all parameters. The caller of a
+    /// run provides a pointer to it.
     weight,
-    /// index: position among the placeholders; the run binds a pointer to it.
+    /// A placeholder. index: its position among the placeholders. The caller of a run provides a
+    /// pointer to its value.
     feed,
-    /// index: position in the executor's arena, in units of float32 and a multiple of 16. (An
-    /// executor of double has units of double.)
+    /// The arena, the memory in which the executor stores intermediate values. index: the first
+    /// element, in units of float32. (An executor of double has units of double.) It is a multiple
+    /// of 16.
     arena,
-    /// index: first element in the flat gradient of the run.
+    /// The flat gradient of the run, which is the gradients of all parameters in one vector. index:
+    /// the first element.
     gradient,
   };
 
@@ -29,14 +34,15 @@ struct operand {
   std::size_t index = 0;
   troupe::shape shape;
   dtype type = dtype::float32;
-  /// Name of the node, for printing.
+  /// The name of the node that computes the value, for printing.
   std::string name;
 
   bool exists() const noexcept { return where != place::none; }
 };
 
-/// One operation of an `elementwise` instruction. Its operands have numbers: first the inputs of
-/// the instruction, then temporaries.
+/// One operation of an `elementwise` instruction, which runs several element-wise operations in one
+/// pass. Its operands are identified by numbers: first the inputs of the instruction, then
+/// temporaries.
 struct element_step {
   operation op = operation::add;
   std::uint32_t a = 0;
@@ -44,14 +50,17 @@ struct element_step {
   std::uint32_t b = 0;
   /// For operations with three operands.
   std::uint32_t c = 0;
-  /// The number of a temporary; the last step writes to the instruction's output instead.
+  /// The number of the temporary that receives the result. The last step ignores this and writes to
+  /// the output of the instruction.
   std::uint32_t result = 0;
   double factor = 1;
 };
 
-/// One step of a plan.
+/// One step of a plan: an operation with the positions of its operands and results. It may combine
+/// several nodes of the graph.
 struct instruction {
-  /// The (first) operation. `add` with one input copies it.
+  /// The operation of the step. If the step also has a bias or an epilogue, this is the operation
+  /// before them.
   operation op = operation::add;
   std::vector<operand> inputs;
   operand output;
@@ -59,34 +68,35 @@ struct instruction {
   bool transpose_b = false;
   double factor = 1;
 
-  /// Like those of the node.
+  /// Copied from the node (node::labels, node::key).
   cross_entropy labels;
   std::uint64_t key = 0;
 
   /// For convolutions and pooling.
   troupe::window window;
-  /// Like those of the node.
+  /// Copied from the node (node::axes, node::cell, node::attention).
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
   attention_operands attention;
 
-  /// For matmul: added to each row, if it exists. For conv2d: added to each channel.
+  /// An operand that is added to the result; place `none` if nothing is added. For matmul: added to
+  /// each row. For conv2d and conv2d_input_gradient: added to each channel.
   operand bias;
-  /// Applied to each element of the result while it is still in the cache: an activation, or the
-  /// derivative of an activation. The derivative also reads the activation's result,
-  /// epilogue_operand.
+  /// The epilogue: an operation on each element of the result while the result is still in the
+  /// cache. It is an activation or the derivative of an activation. A derivative also reads the
+  /// result of the activation, which is `epilogue_operand`.
   std::optional<operation> after;
   operand epilogue_operand;
 
-  /// For elementwise: the steps, and the number of temporaries.
+  /// For elementwise: the operations, and the number of temporaries that they use.
   std::vector<element_step> program;
   std::size_t temporaries = 0;
 
-  /// For softmax_cross_entropy: additional results, if they exist.
+  /// For softmax_cross_entropy: additional results. Place `none` if they are not needed.
   operand gradient;
   operand correct;
-  /// Additional results, if they exist. For attention: the statistics. For attention_gradient: the
-  /// gradients of the second and third operand.
+  /// For attention: the statistics. For attention_gradient: the gradients of the second and third
+  /// operand. Place `none` if a result is not needed.
   std::vector<operand> more;
 
   /// Calls f(operand) for each result.

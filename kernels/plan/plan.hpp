@@ -12,27 +12,30 @@
 
 namespace troupe {
 
-/// The computations that one step of a device can combine with an operation.
+/// Describes an operation on one device: which other operations the device can compute in the same
+/// step.
 struct fusion_traits {
-  /// The result can get an epilogue before it leaves the cache (instruction::after).
+  /// The step can apply an epilogue, a last element-wise operation, before the result leaves the
+  /// cache (instruction::after).
   bool takes_epilogue = false;
-  /// Before the epilogue, the result can get a bias. This is the operation that adds it.
+  /// The step can add a bias before the epilogue. The value is the operation of the graph that adds
+  /// this bias, such as add_bias.
   std::optional<operation> bias;
-  /// The operation can be an epilogue: it is element-wise in the result and at most one other
-  /// operand.
+  /// The operation can be the epilogue of another one: it is element-wise, and reads only the
+  /// result and at most one other operand.
   bool is_epilogue = false;
 };
 
 /// Indexed by operation. Each device has its own table.
 using fusion_table = std::array<fusion_traits, operation_count>;
 
-/// The results that a plan computes.
+/// What a plan computes, and for which device.
 struct plan_options {
   /// Largest number of samples in a run.
   std::size_t max_rows = 64;
   /// Scalar loss, summed over the samples; optional.
   expression loss;
-  /// Scalar from softmax_correct or binary_correct; optional.
+  /// The number of correct samples, a scalar from softmax_correct or binary_correct; optional.
   expression correct;
   /// Nodes whose values can be read after a run, such as logits.
   std::vector<expression> fetches;
@@ -40,49 +43,58 @@ struct plan_options {
   bool gradients = false;
   /// Smallest size of a bucket of gradients, in bytes of float32.
   std::size_t bucket_bytes = std::size_t{256} * 1024;
-  /// bfloat16 or float16: mixed precision (lower_precision of kernels/graph/precision.hpp).
+  /// bfloat16 or float16 means mixed precision (lower_precision in kernels/graph/precision.hpp).
   dtype precision = dtype::float32;
-  /// With gradients: the plan has one more placeholder, the last one, a scalar. All gradients of
-  /// trainable parameters, and all values between them and the loss, are multiplied by it. In
-  /// float16, small gradients would be rounded to 0 otherwise.
+  /// Used only with `gradients`. If true, the plan has an additional placeholder, a scalar. It is
+  /// the last placeholder. The run multiplies the gradients of all trainable parameters, and all
+  /// gradients from which these are computed, by this scalar. This helps in float16, where small
+  /// gradients are otherwise rounded to 0.
   bool scale_loss = false;
-  /// The table of the device that will run the plan, such as cpu_fusion(). Null: bias and
+  /// The table of the device that will run the plan, such as cpu_fusion(). If it is null, bias and
   /// activation are separate steps.
   const fusion_table* fusion = nullptr;
 };
 
-/// A contiguous range of whole tensors in the flat vector. Its gradient is passed on as a unit
-/// while the rest of the backward pass still runs.
+/// A bucket: a contiguous range of whole tensors in the flat parameter vector, which contains all
+/// parameters. The gradient of a bucket is passed on as a unit, while the backward pass computes
+/// the gradients of other buckets.
 struct bucket {
   range elements;
-  /// After this instruction, the gradient of the bucket is final **and none of its weights is read
-  /// again in this run**: the weights may be overwritten with their new values.
+  /// The number of an instruction. After it, the gradient of the bucket is final, **and the run
+  /// does not read the weights of the bucket again**. So the weights may be overwritten with their
+  /// new values.
   std::size_t ready_after = 0;
 };
 
-/// A parameter (n, ...) whose gradient is 0 except for some rows. A feed selects these rows: by the
-/// columns of a sparse feed, or by the ids of an embedding. The run reads no other rows of the
-/// parameter. A row may be selected twice.
+/// A parameter (n, ...) whose gradient is 0 except in some of its n rows. A feed (the value of a
+/// placeholder) selects these rows: the columns of a sparse feed, or the ids of an embedding. The
+/// run reads only the selected rows of the parameter. The feed may select a row twice.
 struct row_sparse_gradient {
-  /// Position in the layout.
+  /// Position of the parameter in the layout.
   std::size_t parameter = 0;
-  /// Position among the placeholders.
+  /// Position of the feed among the placeholders.
   std::size_t feed = 0;
 };
 
-/// The execution of a graph: a sequence of instructions with the positions of their operands. Built
-/// once, immutable, and shared by any number of executors and threads. It does not refer to its
-/// graph.
+/// A plan describes the execution of a graph: a sequence of instructions with the positions of
+/// their operands. A plan never changes after its construction. Any number of executors and threads
+/// can share it. It has its own copy of the graph.
 ///
-/// The order is topological, with the gradients of the last layers first. These are fused: softmax
-/// + cross-entropy + gradient + number of correct samples; chains of element-wise operations; and,
-/// if the device can (plan_options::fusion), matmul + bias + activation, and matmul + derivative of
-/// the activation. Activations are in a single arena, placed by lifetime (best fit). An
-/// element-wise operation works in place if it is the last reader of its operand. Gradients of
-/// parameters are written directly to their place in the flat gradient.
+/// The order of the instructions is topological. Gradients of the last layers come first. The plan
+/// fuses these operations into one instruction:
+/// - softmax, cross-entropy, its gradient and the number of correct samples;
+/// - chains of element-wise operations;
+/// - matmul, bias and activation, and matmul and the derivative of an activation, if the device
+///   supports this (plan_options::fusion).
+///
+/// All intermediate values are in a single block of memory, the arena. A value takes memory only
+/// from the instruction that computes it to the last instruction that reads it. It gets the
+/// smallest free part that is large enough (best fit). An element-wise operation that is the last
+/// reader of its operand works in place. Gradients of parameters are written directly to their
+/// place in the flat gradient.
 class plan {
 public:
-  /// Throws input_error if `gradients` is set without a loss, if a loss is not a scalar, or if an
+  /// Throws input_error if `gradients` is set without a loss, if the loss is not a scalar, or if an
   /// expression belongs to another graph.
   plan(const graph& source, const plan_options& options);
 
@@ -90,50 +102,53 @@ public:
   std::size_t max_rows() const noexcept { return max_rows_; }
   bool has_gradients() const noexcept { return gradients_; }
 
-  /// The buckets, the last layers first. Together they cover the flat vector, and they become ready
-  /// in this order. Empty without gradients.
+  /// The buckets; those of the last layers come first. Together they cover the flat vector. They
+  /// become ready in this order. Empty if the plan has no gradients.
   const std::vector<bucket>& buckets() const noexcept { return buckets_; }
 
-  /// The number of placeholders in the graph, and those that this plan reads. Feeds for the others
-  /// may be empty.
+  /// The number of placeholders of the graph. A plan may read only some of them (reads_feed). The
+  /// feeds of the others may be empty.
   std::size_t feed_count() const noexcept { return graph_.placeholders().size(); }
   bool reads_feed(std::size_t index) const { return feed_read_.at(index); }
   const troupe::node& feed(std::size_t index) const {
     return graph_.at(graph_.placeholders().at(index));
   }
 
-  /// See plan_options.
+  /// See plan_options::precision.
   dtype precision() const noexcept { return precision_; }
-  /// Position of the placeholder of plan_options::scale_loss; nothing without it.
+  /// The position of the placeholder that plan_options::scale_loss adds. Nothing if the option is
+  /// not set.
   std::optional<std::size_t> loss_scale_feed() const noexcept { return loss_scale_feed_; }
 
   // -- for executors --
   const std::vector<instruction>& instructions() const noexcept { return instructions_; }
-  /// Constants and their positions in the arena. They are written once.
+  /// A constant and its position in the arena. An executor writes it once, at its construction.
   struct constant_value {
     operand where;
     std::vector<double> values;
   };
   const std::vector<constant_value>& constants() const noexcept { return constants_; }
-  /// Size of the arena, without scratch space for matmul: a number of float32. Two elements of 16
-  /// bits take the place of one.
+  /// Size of the arena in elements of float32. Two elements of 16 bits take the space of one.
+  /// Scratch space, such as for matmul, is not included.
   std::size_t arena_elements() const noexcept { return arena_elements_; }
   /// Positions of the fetches, in the order of plan_options::fetches.
   const std::vector<operand>& fetches() const noexcept { return fetches_; }
-  /// Positions of the loss and of the number of correct samples; of kind none if not requested.
+  /// Positions of the loss and of the number of correct samples. Place `none` if plan_options did
+  /// not request the value.
   const operand& loss() const noexcept { return loss_; }
   const operand& correct() const noexcept { return correct_; }
-  /// Ranges of the flat gradient that no instruction writes: state without an update
-  /// (graph::update_state), and variables that do not affect the loss.
+  /// Ranges of the flat gradient that no instruction writes, and that the executor sets to 0: state
+  /// without an update (graph::update_state), and variables that do not affect the loss.
   const std::vector<range>& zero_gradients() const noexcept { return zero_gradients_; }
 
-  /// Parameters with row-sparse gradients, in the order of the layout. It is enough to send the
-  /// selected rows.
+  /// Parameters with row-sparse gradients, in the order of the layout. A worker needs to send only
+  /// the selected rows of such a gradient.
   const std::vector<row_sparse_gradient>& row_sparse_gradients() const noexcept {
     return row_sparse_;
   }
 
-  /// All instructions with shapes, positions and bytes; the arena; the buckets.
+  /// A description for people: all instructions with shapes, positions and bytes; the size of the
+  /// arena; the buckets.
   std::string to_string() const;
 
 private:

@@ -75,7 +75,8 @@ void planner::choose_targets() {
   }
 }
 
-/// Changes the copy of the graph to the precision of the plan.
+/// Changes the plan's copy of the graph to the precision of the plan, and casts the loss and the
+/// fetches to float32.
 void planner::lower() {
   if (is_narrow(options_.precision)) {
     std::vector<std::uint32_t> ids;
@@ -92,7 +93,7 @@ void planner::lower() {
     id = in_full(id);
 }
 
-/// The value in float32, for the caller.
+/// Returns the node with the value in float32. Adds a cast if the node has 16 bits.
 std::uint32_t planner::in_full(std::uint32_t id) {
   return is_narrow(at(id).type) ? plan_.graph_.casted({plan_.graph_, id}, dtype::float32).id() : id;
 }
@@ -153,7 +154,7 @@ void planner::mark_needed() {
   }
 }
 
-/// True if the run reads only those rows of this parameter that a feed names.
+/// True if the run reads only those rows of this parameter that a feed selects.
 bool planner::reads_rows_alone(std::size_t entry) const {
   const auto is_parameter = [&](std::uint32_t id) {
     return at(id).op == operation::variable && at(id).index == entry;
@@ -177,9 +178,10 @@ void planner::find_row_sparse() {
   }
 }
 
-/// The step that computes the gradient of a parameter writes it directly to its place in the flat
-/// gradient. If the value is also used elsewhere, it is copied there instead (a scale by 1).
-/// Nothing reads the flat gradient, because the caller may change a bucket as soon as it is ready.
+/// Usually, the step that computes the gradient of a parameter writes the gradient directly to its
+/// place in the flat gradient. If the value has other uses, the plan gets a step that copies it
+/// there (a scale by 1). No instruction reads the flat gradient, because the caller may change a
+/// bucket as soon as the bucket is ready.
 void planner::copy_shared_gradients() {
   std::vector<std::size_t> roles(needed_.size());
   for (const auto& [id, entry] : parameter_gradients_)

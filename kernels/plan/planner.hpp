@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// Fills a plan: selects the needed nodes, fuses them into steps, gives every value a position, and
-/// determines when buckets are ready. Internal to kernels/. Each member function is one stage;
-/// run() calls them in order.
+/// Fills a plan. The planner selects the needed nodes, fuses them into steps, assigns a position to
+/// every value, and determines when buckets are ready. Each member function is one stage. run()
+/// calls the stages in order. Internal to kernels/.
 class planner {
 public:
   planner(plan& result, const graph& source, const plan_options& options);
@@ -20,7 +20,7 @@ public:
 private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  /// An instruction in terms of node ids, before values have positions.
+  /// An instruction before its operands have positions. Operands and results are node ids.
   struct step {
     operation op = operation::add;
     std::vector<std::uint32_t> inputs;
@@ -31,13 +31,14 @@ private:
     std::uint32_t gradient = none;
     std::uint32_t correct = none;
     std::vector<std::uint32_t> more;
-    /// For elementwise: see instruction.
+    /// For elementwise: see instruction::program.
     std::vector<element_step> program;
     std::size_t temporaries = 0;
-    /// The node that provides op, transposes and factor.
+    /// The node whose attributes (transposes, factor, window and others) the instruction copies.
     std::uint32_t source = none;
 
-    /// Calls f(id) for each value that the step reads, or writes.
+    /// each_read calls f(id) for each value that the step reads; each_written does the same for
+    /// each value that the step writes.
     template <class F>
     void each_read(F f) const {
       for (auto id : inputs)
@@ -57,12 +58,12 @@ private:
     }
   };
 
-  /// Builds the step of a chain of element-wise nodes. While the number of inputs is unknown,
-  /// temporaries are numbered from first_temporary.
+  /// Builds one step from a chain of element-wise nodes. The number of inputs is known only at the
+  /// end. Until then, the temporaries are numbered from first_temporary.
   struct chain_builder {
     const planner& owner;
     step result;
-    /// Temporaries that have been read and can be reused.
+    /// Temporaries that have been read already, and can be used again.
     std::vector<std::uint32_t> free;
 
     void add_inputs(std::uint32_t id);
@@ -70,8 +71,8 @@ private:
     std::uint32_t operand_of(std::uint32_t input);
   };
   static constexpr std::uint32_t first_temporary = 1U << 16;
-  /// Largest number of nodes in a chain that has not ended. It bounds the number of values that a
-  /// step reads.
+  /// Largest number of nodes that a chain may have before the next node joins it. This limits the
+  /// number of values that a step reads.
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
@@ -79,7 +80,8 @@ private:
     return options_.fusion != nullptr ? (*options_.fusion)[static_cast<std::size_t>(op)]
                                       : fusion_traits{};
   }
-  /// The node with the elements of `id`, possibly in another shape; usually `id` itself.
+  /// The node that computed the elements of `id`. A view, such as a reshape, has no elements of its
+  /// own; the result is then the node behind the view. Otherwise, it is `id` itself.
   std::uint32_t root(std::uint32_t id) const;
   operand place(std::uint32_t id) const;
   std::uint32_t check(const char* what, expression x) const;
@@ -118,24 +120,24 @@ private:
   std::uint32_t loss_ = none;
   std::uint32_t correct_ = none;
   std::vector<std::uint32_t> fetches_;
-  /// Pairs (node, layout entry): the node is the gradient of the entry.
+  /// Pairs (node, layout entry): the node computes the gradient of the entry.
   std::vector<std::pair<std::uint32_t, std::size_t>> parameter_gradients_;
 
-  // By node id.
+  // Indexed by node id.
   std::vector<char> needed_;
-  std::vector<char> kept_;    // read after the run
-  std::vector<char> emitted_; // already part of a step, or about to be
-  std::vector<char> chained_; // computed within the step of its only reader
+  std::vector<char> kept_;    // true: the caller reads the value after the run
+  std::vector<char> emitted_; // true: a step computes it, possibly a step of fused_
+  std::vector<char> chained_; // true: the step of its only reader computes it
   std::vector<std::vector<std::uint32_t>> users_;
   std::vector<operand> places_;
   std::vector<std::size_t> last_read_;
   std::vector<char> owns_block_;
 
   std::vector<step> steps_;
-  /// Fused steps by the id of their last node. They run at that position, after all their inputs
-  /// have been computed.
+  /// Fused steps, by the id of their last node. The planner emits a fused step at the position of
+  /// its last node, because all inputs have been computed there.
   std::map<std::uint32_t, step> fused_;
-  /// Free parts of the arena in order: (first element, elements).
+  /// Free parts of the arena, in ascending order: (first element, number of elements).
   std::vector<std::pair<std::size_t, std::size_t>> free_;
 };
 

@@ -1,4 +1,4 @@
-// The middle of the planner: decides which nodes a step computes together.
+// The middle part of the planner: decides which nodes one step computes together.
 
 #include "kernels/plan/planner.hpp"
 
@@ -20,7 +20,8 @@ bool is_attention(operation op) {
 
 } // namespace
 
-/// The only node that reads `id`, or none if there are several, or if it is read after the run.
+/// Returns the only node that reads `id`. Returns none if several nodes read it, or if the value is
+/// needed after the run.
 std::uint32_t planner::sole_user(std::uint32_t id) const {
   const bool is_gradient =
     std::ranges::any_of(parameter_gradients_, [id](const auto& x) { return x.first == id; });
@@ -52,7 +53,7 @@ void planner::emit(std::uint32_t id) {
     return;
   }
   if (chained_[id])
-    return; // part of its reader's step
+    return; // the step of its reader computes it
   if (auto i = fused_.find(id); i != fused_.end()) {
     steps_.push_back(std::move(i->second));
     return;
@@ -68,8 +69,8 @@ void planner::emit(std::uint32_t id) {
   steps_.push_back(std::move(s));
 }
 
-/// A product, followed by a bias, and an activation or the derivative of one. They are fused as
-/// long as each result is read only by the next node.
+/// Fuses a product, such as matmul, with the bias and with the activation (or derivative of an
+/// activation) that follow it. A node joins only if it is the only reader of the previous node.
 void planner::fuse_product(std::uint32_t id) {
   step s;
   s.op = at(id).op;
@@ -95,7 +96,8 @@ void planner::fuse_product(std::uint32_t id) {
   fused_.emplace(last, std::move(s));
 }
 
-/// One pass over the logits computes loss, gradient and number of correct samples.
+/// Emits one step for all softmax losses with the same inputs and the same settings for labels. It
+/// computes loss, gradient and number of correct samples in one pass over the logits.
 void planner::emit_softmax(std::uint32_t id) {
   step s;
   s.op = operation::softmax_cross_entropy;
@@ -116,8 +118,8 @@ void planner::emit_softmax(std::uint32_t id) {
   steps_.push_back(std::move(s));
 }
 
-/// One step computes attention and its statistics. Another one computes the gradients of all
-/// operands.
+/// Emits one step for attention and its statistics, or one step for the gradients of all operands
+/// of attention.
 void planner::emit_attention(std::uint32_t id) {
   const auto is_gradient = [&](std::uint32_t x) {
     return at(x).op == operation::attention_gradient;
@@ -145,8 +147,9 @@ void planner::emit_attention(std::uint32_t id) {
 
 // -- chains of element-wise operations
 
-/// An element-wise node is computed in the step of its reader if it has only one reader, which is
-/// also element-wise and has the same shape. Values between them never leave the cache.
+/// Decides which element-wise nodes are chained. A node is chained if the step of its reader also
+/// computes the node. This requires that the node has only one reader, and that the reader is also
+/// element-wise and has the same shape. Values within a chain never leave the cache.
 void planner::choose_chains() {
   chained_.assign(needed_.size(), false);
   std::vector<std::size_t> length(needed_.size(), 0);
@@ -172,7 +175,7 @@ planner::step planner::chain_ending_at(std::uint32_t id) const {
   builder.result.output = builder.result.source = id;
   builder.add_inputs(id);
   builder.add(id);
-  // Temporaries come after the inputs, and the number of inputs is known only now.
+  // The numbers of temporaries follow those of the inputs. The number of inputs is known only now.
   auto& s = builder.result;
   const auto inputs = static_cast<std::uint32_t>(s.inputs.size());
   for (auto& x : s.program)
@@ -190,8 +193,8 @@ void planner::chain_builder::add_inputs(std::uint32_t id) {
       result.inputs.push_back(input);
 }
 
-/// Appends the steps that compute `id`; returns the number of its value. A step may overwrite a
-/// temporary that it reads.
+/// Appends the operations that compute `id`, and returns the number of its value. The result of an
+/// operation may overwrite a temporary that the operation reads.
 std::uint32_t planner::chain_builder::add(std::uint32_t id) {
   const auto& n = owner.at(id);
   element_step x;

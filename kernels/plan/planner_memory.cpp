@@ -1,4 +1,4 @@
-// The second half of the planner: positions of values, and readiness of buckets.
+// The last part of the planner: gives each value a position, and determines when buckets are ready.
 
 #include "kernels/plan/planner.hpp"
 
@@ -11,11 +11,11 @@ namespace troupe {
 
 namespace {
 
-/// Blocks of the arena are multiples of 16 elements: 64 bytes of float.
+/// Sizes and positions in the arena are multiples of 16 elements, which are 64 bytes of float.
 constexpr std::size_t alignment = 16;
 
-/// Largest total number of elements of all values of a run, 4 TiB of float. Sums and products of
-/// sizes are then far from overflow.
+/// Largest accepted number of elements of all values of a run: 4 TiB of float. With this limit,
+/// sums and products of sizes do not overflow.
 constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
@@ -43,7 +43,7 @@ std::size_t planner::allocate(std::size_t elements) {
     if (i->second >= elements && (best == free_.end() || i->second < best->second))
       best = i;
   if (best == free_.end()) {
-    // Takes elements at the end of the arena, including a free part there.
+    // Extends the arena. If the end of the arena is free, the new block begins there.
     auto begin = plan_.arena_elements_;
     if (!free_.empty() && free_.back().first + free_.back().second == begin) {
       begin = free_.back().first;
@@ -139,8 +139,8 @@ void planner::place_output(const step& s, std::size_t position, std::uint32_t id
   owns_block_[id] = true;
 }
 
-/// Simulates the plan: a block is taken when its value is computed, and freed after the step that
-/// reads it last.
+/// Simulates a run of the plan. The step that computes a value takes a block of the arena for it.
+/// The block is freed after the last step that reads the value.
 void planner::place_values() {
   constexpr auto never = ~std::size_t{0};
   last_read_.assign(needed_.size(), 0);
@@ -211,8 +211,8 @@ void planner::write_instructions() {
 
 void planner::make_buckets() {
   const auto& entries = plan_.parameters().entries();
-  // A tensor is ready after two steps: the one that writes its gradient, and the last one that
-  // reads the tensor.
+  // A tensor is ready when two steps have run: the step that writes its gradient, and the last step
+  // that reads the tensor.
   std::vector<std::size_t> ready(entries.size(), 0);
   std::vector<char> written(entries.size(), false);
   for (std::size_t i = 0; i < steps_.size(); ++i) {

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// Replaces the operands of one instruction.
+/// Replaces the operands of 16 bits, instruction by instruction.
 class widener {
 public:
   widener(const plan& what, widened_instructions& result) : what_(what), result_(result) {}
