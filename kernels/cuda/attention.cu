@@ -18,9 +18,9 @@ namespace troupe::cuda {
 namespace {
 
 // A block of threads computes a tile (tile_rows, tile_columns) of the product A B^T, such as
-// attention scores. It turns the tile into attention probabilities ("shares"), or into gradients of
-// scores, and multiplies it by rows of a third matrix. Thread (ty, tx) computes rows ty, ty + along
-// and so on, and columns tx, tx + along and so on.
+// attention scores. It changes the tile into attention probabilities ("shares") or into gradients
+// of scores. Then it multiplies the tile by rows of a third matrix. Thread (ty, tx) computes rows
+// ty, ty + along and so on, and columns tx, tx + along and so on.
 
 constexpr unsigned tile_rows = 64;
 constexpr unsigned tile_columns = 32;
@@ -31,19 +31,21 @@ constexpr unsigned along = 16;
 static_assert(along * along == block_threads && along == attention_columns);
 constexpr unsigned own_rows = tile_rows / along;
 constexpr unsigned own_columns = tile_columns / along;
-/// Rows of tiles are padded, so that a warp reads from different banks.
+/// The distance between rows of a tile in shared memory. It is padded: with an odd distance, the
+/// threads of a warp read from different memory banks.
 constexpr unsigned padded = 33;
 constexpr float infinity = attention_infinity;
 
 using operands = attention_operands<mixed_view>;
 using input_head = operands::head;
 
-/// Elements of shared memory that tiles of a head with up to `columns` * along columns need.
+/// The number of elements of shared memory that the tiles need, for heads of up to `columns` *
+/// along columns.
 template <unsigned columns>
 constexpr unsigned shared_elements = tile_rows* padded
   + std::max((tile_rows + tile_columns) * padded, tile_columns* along* columns);
 
-/// A block of threads at work. Each thread computes `columns` columns of the result.
+/// A block of threads that works on tiles. Each thread computes `columns` columns of the result.
 template <unsigned columns>
 struct tile_work {
   const thread& t;
@@ -79,14 +81,14 @@ struct tile_work {
         sums[i][j] = std::fma(a[i], b[j], sums[i][j]);
   }
 
-  /// result = rows of a from `row` on, times transposed rows of b from `column` on.
+  /// result = the rows of a from `row` on, times the transposed rows of b from `column` on.
   TROUPE_DEVICE void multiply(const input_head& a, unsigned row, const input_head& b,
                               unsigned column, float (&result)[own_rows][own_columns]) const {
     for (auto& x : result)
       for (auto& y : x)
         y = 0;
     for (unsigned first = 0; first < a.width; first += slice) {
-      t.barrier(); // all threads have read what was in this memory
+      t.barrier(); // all threads have read the old contents of this memory
       load(left, tile_rows, a, row, first);
       load(right, tile_columns, b, column, first);
       t.barrier();
@@ -108,7 +110,7 @@ struct tile_work {
         tile.store((ty + i * along) * padded + tx + j * along, x[i][j]);
   }
 
-  /// sums += the tile that was stored, times the rows of x from `row` on.
+  /// sums += the tile that store() has stored, times the rows of x from `row` on.
   TROUPE_DEVICE void add_product(const input_head& x, unsigned row,
                                  float (&sums)[own_rows][columns]) const {
     constexpr auto width = along * columns;
@@ -127,7 +129,7 @@ struct tile_work {
     }
   }
 
-  /// The sum, or the maximum, over the threads of a row.
+  /// The sum, and the maximum, over the threads that share a row.
   TROUPE_DEVICE float row_sum(float x) const {
     for (unsigned mask = along / 2; mask > 0; mask /= 2)
       x += t.shuffle_xor(x, mask);
@@ -157,7 +159,9 @@ struct attention_kernel {
   view<float> statistics; // (batch, heads, queries)
   std::size_t blocks_per_head;
 
-  /// Changes products into exponentials, and scales earlier sums if a larger product was found.
+  /// Changes the products of a tile into exponentials of their differences from the largest product
+  /// so far. If this tile has a larger product than the earlier tiles, scales the earlier sums
+  /// accordingly.
   TROUPE_DEVICE void to_exponentials(const tile_work<columns>& work, unsigned row, unsigned column,
                                      float (&products)[own_rows][own_columns],
                                      float (&largest)[own_rows], float (&totals)[own_rows],
@@ -230,7 +234,7 @@ struct query_gradient_kernel {
   mixed_target dq;
   std::size_t blocks_per_head;
 
-  /// Sums of dy y of the thread's rows.
+  /// Computes the sum of dy * y for each row of this thread.
   TROUPE_DEVICE void multiply_results(const tile_work<columns>& work, std::size_t head,
                                       unsigned row, float (&product)[own_rows]) const {
     const auto dy_of = x.y_of(dy, head);
@@ -283,7 +287,8 @@ struct query_gradient_kernel {
   }
 };
 
-/// Here, the rows of a tile are keys and its columns are queries.
+/// Computes the gradients of k and v. Here, the rows of a tile are keys, and its columns are
+/// queries.
 template <unsigned columns>
 struct key_gradient_kernel {
   using many_registers = void;

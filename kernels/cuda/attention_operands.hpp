@@ -9,13 +9,13 @@
 #include <stdexcept>
 #include <string>
 
-// What kernels of attention have in common: the places of heads in tensors, and the masks.
+// The code that all attention kernels share: the positions of heads in tensors, and the masks.
 
 namespace troupe::cuda {
 
 inline constexpr float attention_infinity = std::numeric_limits<float>::infinity();
 
-/// The rows of one head.
+/// One head of a tensor: `count` rows of `width` columns.
 template <class View>
 struct head_view {
   View x;
@@ -35,14 +35,14 @@ struct head_view {
   TROUPE_DEVICE std::size_t place(unsigned row, unsigned column) const {
     return begin + row * stride + column;
   }
-  /// 0 beyond the last row or column.
+  /// The element; 0 beyond the last row or column.
   TROUPE_DEVICE auto at(unsigned row, unsigned column) const {
     using element = decltype(x.load(0));
     return has(row, column) ? x.load(place(row, column)) : element{};
   }
 };
 
-/// The arguments that all kernels have in common.
+/// The arguments that all attention kernels have.
 template <class View>
 struct attention_operands {
   using head = head_view<View>;
@@ -54,7 +54,7 @@ struct attention_operands {
   TROUPE_DEVICE bool sees(unsigned query, unsigned key) const {
     return query < queries() && key < keys() && (!size.causal || key <= query);
   }
-  /// One past the last key that a query of the rows from `row` on sees.
+  /// One past the last key that is seen by any of the `rows` queries that begin at number `row`.
   template <unsigned rows>
   TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
     return size.causal ? std::min(row + rows, keys()) : keys();
@@ -62,14 +62,16 @@ struct attention_operands {
   TROUPE_DEVICE head q_of(std::size_t i) const { return {q, size.q, i, size, size.queries}; }
   TROUPE_DEVICE head k_of(std::size_t i) const { return {k, size.k, i, size, size.keys}; }
   TROUPE_DEVICE head v_of(std::size_t i) const { return {v, size.v, i, size, size.keys}; }
-  /// Of the result or its gradient.
+  /// A head of the result or of its gradient.
   template <class Other>
   TROUPE_DEVICE head_view<Other> y_of(const Other& x, std::size_t i) const {
     return {x, size.y, i, size, size.queries};
   }
 };
 
-/// The gradient of a score of a query for a key, from its share.
+/// The gradient of a score (the product of a query and a key). `share` is the attention probability
+/// that belongs to the score, `d_share` is the gradient of the share, and `product` is the sum of
+/// dy * y over the query's row.
 TROUPE_DEVICE float slope_of(float share, float d_share, float product, float factor) {
   return share * (d_share - product) * factor;
 }
@@ -78,14 +80,15 @@ inline std::size_t elements_of(const attention_layout& size, const head_rows& wh
   return size.batch * where.sample;
 }
 
-/// A number of columns, in units of attention_columns, which the compiler knows.
+/// A number of columns that is known at compile time, in units of attention_columns.
 template <unsigned n>
 struct known_columns {
   static constexpr unsigned value = n;
 };
 inline constexpr std::size_t attention_columns = 16;
 
-/// Calls f(known_columns) for the narrowest kernel that heads of this width fit into.
+/// Calls f(known_columns<n>{}) with the smallest n of 2, 4 and 8 for which heads of `width` columns
+/// fit into n * attention_columns columns.
 template <class F>
 void with_columns(std::size_t width, F f) {
   if (width <= 2 * attention_columns)

@@ -8,7 +8,8 @@
 
 namespace troupe::cuda {
 
-/// n elements at `from`, written to `to` in another type; or in the same one.
+/// A conversion: n elements at `from` are read, and written to `to` in another type or in the same
+/// type.
 struct converted {
   const void* from = nullptr;
   dtype from_type = dtype::float32;
@@ -17,8 +18,9 @@ struct converted {
   std::size_t n = 0;
 };
 
-/// Converts all of them, with one launch for each most_conversions. None may overlap another one.
-/// Types: float32, bfloat16, float16. The bits are those of kernels/narrow_float.hpp.
+/// Runs all conversions. A launch runs up to most_conversions of them. Conversions must not overlap
+/// in memory. Types: float32, bfloat16, float16. The results have the bits of
+/// kernels/narrow_float.hpp.
 inline constexpr std::size_t most_conversions = 64;
 void convert(stream where, std::span<const converted> all);
 

@@ -16,12 +16,12 @@ namespace troupe::cuda {
 
 namespace {
 
-/// The products (m, n) of all groups. The sum over k is divided into parts.
+/// The sizes of the products: (m, n) for each group. The sum over k is divided into parts.
 struct product_sizes {
   unsigned m, n, k, groups, parts;
 };
 
-/// What a block of threads computes: a tile of the product of a group, in a part of the sum.
+/// The task of a block of threads: one tile of the product of one group, in one part of the sum.
 struct product_task {
   unsigned i0, j0, group, part, begin, end;
 
@@ -43,8 +43,8 @@ struct product_task {
   }
 };
 
-/// The elements of the tiles of a (rows, depth) and b (depth, columns) that a thread loads.
-/// Neighbouring threads have neighbours in memory.
+/// The elements that a thread loads of a tile of a (rows, depth) and of a tile of b (depth,
+/// columns). Neighbouring threads load elements that are neighbours in memory.
 template <class Problem, unsigned rows, unsigned columns, unsigned depth>
 struct loaded_elements {
   using type = typename Problem::type;
@@ -53,7 +53,8 @@ struct loaded_elements {
   type a[a_count];
   type b[b_count];
 
-  // The places of element r in the tiles. One of both numbers is the same for all r.
+  // The row and the column of element r in its tile. One of these two numbers is the same for all
+  // r.
   static TROUPE_DEVICE unsigned a_row(const thread& t, unsigned r) {
     return (t.index() + r * block_threads) / depth;
   }
@@ -66,7 +67,8 @@ struct loaded_elements {
   }
   static_assert(block_threads % depth == 0 && block_threads % columns == 0);
 
-  /// The elements of a from (task.i0, k0) on, of b from (k0, task.j0) on; 0 beyond the matrices.
+  /// Loads elements of the tile of a that begins at (task.i0, k0), and of the tile of b that begins
+  /// at (k0, task.j0). Elements outside the matrices are 0.
   TROUPE_DEVICE void load(const thread& t, const Problem& problem, const product_sizes& size,
                           const product_task& task, unsigned k0) {
     const auto ka = k0 + a_column(t);
@@ -92,16 +94,19 @@ struct loaded_elements {
 
 // -- float32
 
-/// Edge of a tile of the result, and depth of a step. Each thread computes 4 x 4 elements.
+/// A tile of the result is (edge, edge). In each step, a block adds `depth` terms to the sums of
+/// its tile. Each thread computes (own, own) elements.
 constexpr unsigned edge = 64;
 constexpr unsigned depth = 16;
 constexpr unsigned own = 4;
-/// Threads along an edge.
+/// The number of threads along an edge of a tile.
 constexpr unsigned along = edge / own;
 static_assert(along * along == block_threads);
-/// Rows of tiles are padded, so that a warp writes to different banks.
+/// The distance between rows of a tile in shared memory. It is padded, so that the threads of a
+/// warp write to different memory banks.
 constexpr unsigned tile_row = edge + 1;
-/// Memory for tiles of both operands, and later for the result.
+/// The number of elements of shared memory. The memory holds tiles of both operands, and later the
+/// tile of the result.
 constexpr std::size_t tile_elements = std::max(2 * depth * tile_row, edge* edge);
 
 template <class Problem>
@@ -150,7 +155,8 @@ struct implicit_product {
         }
         t.barrier();
       }
-      // The results go through shared memory, so that neighbouring elements are written together.
+      // The results go through shared memory, so that neighbouring threads write neighbouring
+      // elements.
       for (unsigned r = 0; r < own; ++r)
         for (unsigned s = 0; s < own; ++s)
           tiles.store((ty + r * along) * edge + tx + s * along, sums[r][s]);
@@ -166,9 +172,9 @@ struct implicit_product {
 
 // -- 16 bits
 
-/// A product of 16 bits by tensor cores. Warps are in 2 rows and 4 columns, and each one computes
-/// (32, 32) of a tile of the result. While they multiply, threads already load the elements of the
-/// next step into registers.
+/// A product of 16-bit elements by tensor cores. The warps of a block are arranged in 2 rows and 4
+/// columns. Each warp computes a part (32, 32) of a tile of the result. Before the warps multiply
+/// in one step, the threads start to load the elements of the next step into registers.
 template <class Problem>
 struct tensor_product {
   using type = typename Problem::type;
@@ -178,12 +184,14 @@ struct tensor_product {
   static constexpr unsigned warp_edge = 32;
   static constexpr unsigned tiles = warp_edge / tensor_edge;
   static_assert(rows / warp_edge * (columns / warp_edge) == block_warps);
-  /// Tiles are stored as they are loaded: a by rows, b by rows, or by columns if it runs down.
+  /// Tiles are stored in the order in which they are loaded: a by rows; b by columns if
+  /// Problem::runs_down is true, otherwise by rows.
   static constexpr unsigned a_row = step + tensor_row;
   static constexpr unsigned b_row = (Problem::runs_down ? step : columns) + tensor_row;
   static constexpr unsigned a_elements = rows * a_row;
   static constexpr unsigned b_elements = (Problem::runs_down ? columns : step) * b_row;
-  /// Lanes write elements of 8 rows: at most two of them to one bank.
+  /// The distance between rows of the result in shared memory. The lanes of a warp write elements
+  /// of 8 rows. With this distance, at most two lanes write to the same memory bank.
   static constexpr unsigned result_row = columns + 4;
   static constexpr std::size_t shared_bytes = std::max<std::size_t>(
     (a_elements + b_elements) * sizeof(type), rows* result_row * sizeof(float));
@@ -205,7 +213,7 @@ struct tensor_product {
     }
   }
 
-  /// The tile of b from column j on.
+  /// Loads the tile of b that begins at column j.
   static TROUPE_DEVICE right_tile<type> right(const thread& t, const tile_memory<type>& b,
                                               unsigned j) {
     if constexpr (Problem::runs_down)
@@ -228,7 +236,7 @@ struct tensor_product {
       elements next;
       next.load(t, problem, size, task, task.begin);
       for (auto k0 = task.begin; k0 < task.end; k0 += step) {
-        t.barrier(); // all threads have read what was in this memory
+        t.barrier(); // all threads have read the old contents of this memory
         store(t, a, b, next);
         t.barrier();
         if (k0 + step < task.end)
@@ -330,7 +338,7 @@ void conv2d_input_gradient(stream where, const images& in, const images& out, co
 }
 
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept {
-  // Enough blocks to fill a large device, with at least 256 terms each.
+  // The number of blocks is large enough for a large GPU, and each part has at least 256 terms.
   const auto groups = static_cast<std::size_t>(how.groups);
   const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
   const auto tiles =

@@ -11,33 +11,39 @@ namespace troupe::cuda {
 
 using cpu::images;
 
-// Convolutions and pooling; for formulas, see kernels/graph/image_operations.hpp. `in`: sizes of
-// the images. `out`: sizes of the operation's result (for gradients: of dy).
+// Convolutions and pooling. Formulas: kernels/graph/image_operations.hpp. `in` are the sizes of the
+// images. `out` are the sizes of the operation's result; for gradients, these are the sizes of dy.
 //
-// Convolutions are products of matrices. Tiles of the operands are gathered from the images when
-// they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Elements of 16 bits are
-// multiplied by tensor cores. Sums are added up in float32. All operands have one type, except for
-// the bias, the operand of `last`, and gradients of weights. Every image has fewer than 2^32
-// elements, and so does a product of samples and positions.
+// Convolutions are computed as products of matrices. Tiles of the operands are gathered from the
+// images when they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Tensor
+// cores multiply elements of 16 bits. Sums are added up in float32. The operands and the result
+// have one type, except for the bias, the operand of `last`, and the gradient of weights. An image
+// has fewer than 2^32 elements. The number of samples times the number of positions (pixels of the
+// result) is also less than 2^32.
 
-/// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, then `last`.
+/// y (count, filters, positions) = conv2d(x, w), plus a bias per filter. Then the function `last`,
+/// if there is one, is applied.
 void conv2d(stream where, const images& in, const images& out, const window& how, mixed_input x,
             mixed_input w, const float* bias, ending last, mixed_output y);
-/// dx = conv2d_input_gradient(dy, w), plus a bias per channel, then `last`.
+/// dx = conv2d_input_gradient(dy, w), plus a bias per channel. Then the function `last`, if there
+/// is one, is applied.
 void conv2d_input_gradient(stream where, const images& in, const images& out, const window& how,
                            mixed_input dy, mixed_input w, const float* bias, ending last,
                            mixed_output dx);
-/// Number of parts into which the sum over samples and positions is divided.
+/// The number of parts into which conv2d_weight_gradient divides the sum over samples and
+/// positions.
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept;
-/// dw = conv2d_weight_gradient(x, dy). `space`: weight_gradient_parts() times the elements of dw.
+/// dw = conv2d_weight_gradient(x, dy). `space` has weight_gradient_parts() times as many elements
+/// as dw.
 void conv2d_weight_gradient(stream where, const images& in, const images& out, const window& how,
                             mixed_input x, mixed_input dy, double* space, float* dw);
 
-/// y = the element of v at the position of the largest x in the window.
+/// For each window: y is the element of v at the position where x is largest in the window.
 void max_pool_select(stream where, const images& in, const images& out, const window& how,
                      mixed_input v, mixed_input x, mixed_output y);
-/// dx = dy at the positions where x was the largest in a window, added up in order; 0 elsewhere. dx
-/// has the type of dy and x, or float32.
+/// dx at a position is the sum of dy over the windows in which x is largest at this position, added
+/// up in the order of windows; 0 if there is no such window. dx has the type of dy and x, or
+/// float32.
 void max_pool_gradient(stream where, const images& in, const images& out, const window& how,
                        mixed_input dy, mixed_input x, mixed_output dx);
 void average_pool(stream where, const images& in, const images& out, const window& how,

@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <type_traits>
 
-// Convolutions as products of matrices c (m, n) = a (m, k) b (k, n) for each group. A problem says
-// where the elements of a, b and c are in the images (kernels/cuda/convolution.hpp). An element of
-// b depends on a row and a column of b. Threads that load several elements of one row or column
-// find its place in the images only once.
+// Convolutions as products of matrices: c (m, n) = a (m, k) b (k, n) for each group. A "problem"
+// says where the elements of a, b and c are in the images (kernels/cuda/convolution.hpp). The
+// position of an element of b is computed in two halves: one from its row, one from its column. A
+// thread that loads several elements of the same row or column computes this half only once.
 
 namespace troupe::cuda {
 
@@ -41,7 +41,7 @@ struct convolution_sizes {
     by_width = {in.width, pixels};
     by_positions = {positions, out.count * positions};
     by_out_width = {out.width, positions};
-    // Beyond the image, but not beyond its padding.
+    // The dividends are rows and columns of the padded image, see input_gradient_problem::b.
     by_stride_y = {static_cast<std::size_t>(how.stride_y),
                    in.height + static_cast<std::size_t>(how.pad_y)};
     by_stride_x = {static_cast<std::size_t>(how.stride_x),
@@ -57,19 +57,19 @@ struct convolution_sizes {
     return (std::size_t{n} * filters + f) * out_height * out_width;
   }
 
-  /// A pixel, or the first pixel of a patch. It may lie in the padding.
+  /// A pixel, or the first pixel of a patch (the pixels under a window). It may be in the padding.
   struct place {
     unsigned image;
     int y, x;
   };
   /// An element of the window: its channel or filter within the group, and its distance from the
-  /// first pixel.
+  /// first pixel of the window, in rows (y) and columns (x).
   struct element {
     unsigned channel;
     int y, x;
   };
 
-  /// The patch of position i of all positions of all results.
+  /// The first pixel of the patch at position i. Positions are counted over all result images.
   TROUPE_DEVICE place patch_at(unsigned i) const {
     const auto image = by_positions(i);
     const auto row = by_out_width(image.rest);
@@ -77,7 +77,7 @@ struct convolution_sizes {
             static_cast<int>(row.quotient) * stride_y - pad_y,
             static_cast<int>(row.rest) * stride_x - pad_x};
   }
-  /// Pixel i of all pixels of all images, counted from the edge of the padding.
+  /// Pixel i. Pixels are counted over all images. The coordinates start at the edge of the padding.
   TROUPE_DEVICE place pixel_at(unsigned i) const {
     const auto image = by_pixels(i);
     const auto row = by_width(image.rest);
@@ -91,7 +91,7 @@ struct convolution_sizes {
             static_cast<int>(row.rest) * dilation_x};
   }
 
-  /// 0 beyond the image.
+  /// The pixel of a patch under element e of the window; 0 if it is outside the image.
   template <class T>
   TROUPE_DEVICE std::remove_const_t<T> patch_element(const view<T>& images, unsigned group,
                                                      const place& patch, const element& e) const {
@@ -110,7 +110,7 @@ private:
   }
 };
 
-/// How a result of a convolution leaves the registers.
+/// Writes a result of a convolution: adds the bias, applies the epilogue, and stores the element.
 template <class Out>
 struct convolution_output {
   view<const float> bias; // per channel; may be null
@@ -130,13 +130,14 @@ struct convolution_output {
   }
 };
 
-/// (filters, patch) times (patch, images and positions).
+/// The convolution itself: a is the weights (filters, patch), and b is image elements (patch,
+/// images * positions).
 template <class T, class Out>
 struct forward_problem {
   using type = T;
   using row = convolution_sizes::element;
   using column = convolution_sizes::place;
-  /// Whether neighbours in memory are in one column of b. Otherwise, they are in one row.
+  /// True if neighbours in memory are in the same column of b, false if they are in the same row.
   static constexpr bool runs_down = false;
   convolution_sizes size;
   view<const T> x, w;
@@ -158,7 +159,8 @@ struct forward_problem {
   }
 };
 
-/// (channels, filters and window) times (filters and window, images and pixels).
+/// The gradient of the images: a is the weights (channels, filters * window), and b is elements of
+/// dy (filters * window, images * pixels).
 template <class T, class Out>
 struct input_gradient_problem {
   using type = T;
@@ -176,7 +178,8 @@ struct input_gradient_problem {
   }
   TROUPE_DEVICE row row_at(unsigned k) const { return size.element_at(k); }
   TROUPE_DEVICE column column_at(unsigned j) const { return size.pixel_at(j); }
-  /// The result whose patch has this pixel as this element, if there is one.
+  /// The element of dy at the position whose patch has pixel j under window element k; 0 if there
+  /// is no such position.
   TROUPE_DEVICE T b(unsigned group, const row& k, const column& j) const {
     const int y = j.y - k.y;
     const int x = j.x - k.x;
@@ -197,7 +200,8 @@ struct input_gradient_problem {
   }
 };
 
-/// (filters, images and positions) times (images and positions, patch), in parts.
+/// The gradient of the weights: a is dy (filters, images * positions), and b is image elements
+/// (images * positions, patch). The sum over images * positions is divided into parts.
 template <class T>
 struct weight_gradient_problem {
   using type = T;

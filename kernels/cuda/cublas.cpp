@@ -14,20 +14,20 @@ namespace {
 
 #define TROUPE_TEXT_OF(x) #x
 #define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
-/// The toolkit version of this build. Other versions may have different functions.
+/// The library of the toolkit version of this build. Other versions may have different functions.
 constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
 
-/// The size that cuBLAS recommends for Hopper, the largest for any device.
+/// The size that cuBLAS recommends for Hopper. For other devices, it recommends less.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
 cudaDataType_t type_of(dtype x) {
   return x == dtype::bfloat16 ? CUDA_R_16BF : x == dtype::float16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/// The functions of the library. It stays loaded until the program ends: the next device needs it
-/// again, and threads of the library may still run.
+/// The functions of the library. The library stays loaded until the program ends, because the next
+/// device needs it again, and threads of the library may still run.
 struct library {
   library() : handle(::dlopen(library_name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
     if (handle == nullptr)
@@ -48,7 +48,8 @@ struct library {
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
   decltype(&cublasSetMathMode) set_math_mode = nullptr;
-  // The name is overloaded, with another type of the precision.
+  // cublasGemmStridedBatchedEx is overloaded. The other function has a different type for the
+  // precision.
   using gemm_function = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
                                        int, int, const void*, const void*, cudaDataType, int,
                                        long long, const void*, cudaDataType, int, long long,
@@ -72,7 +73,7 @@ private:
   }
 };
 
-/// Loads it if no earlier call has.
+/// Loads the library at the first call.
 const library& loaded() {
   static const library result;
   return result;
@@ -102,14 +103,14 @@ cublas::cublas(stream where) : context_(std::make_unique<context>()) {
   c.where = static_cast<cudaStream_t>(where.handle);
   l.check(l.create(&c.handle), "it does not start");
   l.check(l.set_stream(c.handle, c.where), "stream");
-  // Parts of a sum are added up in float32, too.
+  // If cuBLAS divides a sum into parts, the parts are also added up in float32.
   l.check(
     l.set_math_mode(c.handle,
                     static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH
                                               | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
     "precision");
-  // set_stream resets the work space, so this comes after it. A CUDA graph cannot record memory
-  // that cuBLAS allocates itself.
+  // set_stream resets the work space, so the work space is set after it. cuBLAS must not allocate
+  // memory itself, because a CUDA graph cannot record this.
   check_cuda(cudaMalloc(&c.workspace, workspace_bytes), "the work space of cuBLAS, 32 MiB");
   l.check(l.set_workspace(c.handle, c.workspace, workspace_bytes), "work space");
 }
@@ -120,7 +121,7 @@ void cublas::multiply(const product& x) {
   if (x.m == 0 || x.n == 0 || x.batch == 0)
     return;
   const auto& c = *context_;
-  if (x.k == 0) { // cuBLAS may leave c as it is.
+  if (x.k == 0) { // cuBLAS may leave c unchanged.
     check_cuda(cudaMemsetAsync(x.c, 0, x.batch * x.m * x.n * size_of(x.result), c.where),
                "a product without terms");
     return;

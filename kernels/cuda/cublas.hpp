@@ -11,8 +11,8 @@ namespace troupe::cuda {
 /// it.
 class cublas {
 public:
-  /// For a stream of the current device. Throws device_error if the library is missing or does not
-  /// start.
+  /// Products will run in this stream of the current device. Throws device_error if the library is
+  /// missing or does not start.
   explicit cublas(stream where);
   ~cublas();
   cublas(const cublas&) = delete;

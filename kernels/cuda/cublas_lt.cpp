@@ -20,12 +20,13 @@ namespace {
 
 #define TROUPE_TEXT_OF(x) #x
 #define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
-/// The toolkit version of this build, like that of cuBLAS.
+/// The library of the toolkit version of this build, like in cublas.cpp.
 constexpr const char* lt_library_name = "libcublasLt.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
 
-/// Kinds of products to remember. A training run has some dozens, for each number of rows.
+/// The largest number of kinds of products whose algorithms are kept. A training run has some
+/// dozens of kinds for each number of rows.
 constexpr std::size_t most_lt_choices = 4096;
 
 struct close_lt_library {
@@ -52,7 +53,7 @@ bool rounds_to_tf32(const product& x) {
   return x.tf32 && x.operands == dtype::float32;
 }
 
-/// What an algorithm depends on.
+/// The properties of a product on which its algorithm depends.
 using kind_of_product = std::array<std::uint64_t, 10>;
 
 kind_of_product kind_of(const product& x) {
@@ -81,7 +82,7 @@ struct cublas_lt::choice {
   cublasLtMatrixLayout_t a = nullptr;
   cublasLtMatrixLayout_t b = nullptr;
   cublasLtMatrixLayout_t c = nullptr;
-  /// Nothing if cublasLt has no algorithm.
+  /// Empty if cublasLt has no algorithm.
   std::optional<cublasLtMatmulAlgo_t> algorithm;
 };
 
@@ -132,7 +133,8 @@ struct cublas_lt::library {
            const T& value) const {
     check(set_preference(x, which, &value, sizeof value), "a property of an algorithm");
   }
-  /// `rows` and `columns` as they are in memory, column-major without gaps.
+  /// Describes a matrix that is column-major in memory, without gaps, with these numbers of rows
+  /// and columns.
   void make(cublasLtMatrixLayout_t& x, dtype type, std::size_t rows, std::size_t columns) const {
     check(create_layout(&x, lt_type_of(type), rows, columns, static_cast<std::int64_t>(rows)),
           "a matrix");
@@ -151,7 +153,7 @@ cublas_lt::choice::~choice() {
       owner->destroy_layout(x);
 }
 
-/// The library stays loaded until the program ends: threads of it may still run.
+/// The library stays loaded until the program ends, because threads of the library may still run.
 void cublas_lt::library::load() {
   handle.reset(::dlopen(lt_library_name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
   if (!handle)
@@ -173,9 +175,9 @@ void cublas_lt::library::load() {
   find("cublasLtMatmul", multiply);
 }
 
-/// cublasLt is column-major, so it sees each row-major matrix transposed. Therefore this is c^T =
-/// op(b)^T op(a)^T, with swapped operands: the first one is b. The bias has an element for each row
-/// of c^T.
+/// cublasLt is column-major, so it sees each row-major matrix as its transpose. Therefore, the
+/// product is computed as c^T = op(b)^T op(a)^T, with swapped operands: b is the first one. The
+/// bias has one element for each row of c^T.
 void cublas_lt::library::describe(choice& to, const product& x) const {
   const auto compute = rounds_to_tf32(x) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   check(create_operation(&to.operation, compute, CUDA_R_32F), "a product");
@@ -185,7 +187,7 @@ void cublas_lt::library::describe(choice& to, const product& x) const {
   set(to.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(x));
   if (x.bias != nullptr) {
     set(to.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, lt_type_of(x.result));
-    set(to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias); // tells its alignment
+    set(to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias); // for its alignment
   }
   make(to.a, x.operands, x.transpose_b ? x.k : x.n, x.transpose_b ? x.n : x.k);
   make(to.b, x.operands, x.transpose_a ? x.m : x.k, x.transpose_a ? x.k : x.m);
@@ -198,7 +200,8 @@ void cublas_lt::library::choose(choice& to, const product& x) const {
   const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(destroy_preference)> preference{
     made, destroy_preference};
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-  // Parts of a sum are added up in float32, too, and in a fixed order.
+  // If cublasLt divides a sum into parts, the parts are also added up in float32, and in a fixed
+  // order.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(x.b));

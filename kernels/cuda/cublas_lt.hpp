@@ -9,23 +9,25 @@ namespace troupe::cuda {
 
 /// Products with epilogues (epilogue.hpp) by cublasLt, of float32, bfloat16 or float16, or with
 /// operands rounded to TF32. The library is loaded at run time, like cuBLAS. cublasLt proposes an
-/// algorithm for each kind of product: sizes, types, epilogue, and alignment of the operands. It is
-/// chosen once, and kept.
+/// algorithm for each kind of product. A kind is a combination of sizes, transpositions, types,
+/// epilogue, and alignment of the operands. The proposal is requested once and kept.
 class cublas_lt {
 public:
-  /// Work space that algorithms may take: the size that cuBLAS recommends for Hopper.
+  /// Bytes of work space that algorithms may use. This is the size that cuBLAS recommends for
+  /// Hopper.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
-  /// For the current device. Throws device_error if the library is missing or does not start.
+  /// Products will run on the current device. Throws device_error if the library is missing or does
+  /// not start.
   /// @param workspace workspace_bytes of device memory, aligned to 256 bytes, borrowed
   explicit cublas_lt(void* workspace);
   ~cublas_lt();
   cublas_lt(const cublas_lt&) = delete;
   cublas_lt& operator=(const cublas_lt&) = delete;
 
-  /// True if cublasLt has an algorithm. Does not touch the device.
+  /// True if cublasLt has an algorithm for this product. Does not access the device.
   bool fuses(const product& x);
-  /// Requires fuses(x). It allocates nothing, so a CUDA graph can record it.
+  /// fuses(x) must be true. Allocates nothing, so a CUDA graph can record the product.
   void multiply(stream where, const product& x);
 
 private:

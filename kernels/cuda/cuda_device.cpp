@@ -81,7 +81,7 @@ private:
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream of the current device, destroyed at the end.
+/// A stream of the current device. The destructor destroys the stream.
 class owned_stream {
 public:
   owned_stream() {
@@ -97,7 +97,7 @@ private:
   cudaStream_t handle_ = nullptr;
 };
 
-/// Makes it the current device of this thread.
+/// Makes GPU number `index` the current device of this thread. Returns `index`.
 int entered(int index) {
   check_cuda(cudaSetDevice(index), "GPU " + std::to_string(index));
   return index;
@@ -203,7 +203,7 @@ public:
     else
       products().multiply(x);
   }
-  /// The oldest GPU that `refusal_of` accepts multiplies all of them.
+  /// All types are supported, even by the oldest GPU that `refusal_of` accepts.
   bool multiplies(dtype) const override { return true; }
   bool fuses(const product& x) override { return has_epilogue(x) && epilogues().fuses(x); }
 
@@ -218,7 +218,7 @@ public:
   }
 
 private:
-  /// These two are loaded when a product first needs them.
+  /// cuBLAS and cublasLt are loaded when a product first needs them.
   cublas& products() {
     if (!cublas_)
       cublas_.emplace(stream_.get());
@@ -237,7 +237,7 @@ private:
   owned_stream stream_;
   owned_stream copies_;
   owned_stream uploads_;
-  /// Parameter servers need no products.
+  /// Empty until a product needs it. Parameter servers compute no products.
   std::optional<cublas> cublas_;
   buffer<std::byte> lt_space_;
   std::optional<cublas_lt> lt_;

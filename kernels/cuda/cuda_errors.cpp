@@ -10,7 +10,8 @@ namespace troupe::cuda {
 
 namespace {
 
-/// After these, the GPU refuses all further work of the process (CUDA Runtime API, cudaError).
+/// After one of these errors, the GPU refuses all further work of the process (CUDA Runtime API,
+/// cudaError).
 constexpr cudaError_t lasting[] = {cudaErrorIllegalAddress,      cudaErrorLaunchFailure,
                                    cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
                                    cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,

@@ -4,12 +4,14 @@
 
 namespace troupe::cuda {
 
-/// What an error of the CUDA runtime means for people (cudaError_t as a number): its text, and
-/// after a fault of a kernel that no call in this process can survive, what to do.
+/// Explains an error of the CUDA runtime (a cudaError_t as a number) to people. The result is the
+/// text of the error. After some faults of kernels, the process cannot use the GPU any more. For
+/// these, the result also says what to do.
 std::string explain_cuda(int error);
 
-/// Throws device_error, `what` and explain_cuda, if `error` is not 0. Then the runtime forgets the
-/// error; otherwise, the next launch would report it again.
+/// If `error` is not 0, throws a device_error with the text of `what` and of explain_cuda. Before
+/// that, clears the error in the CUDA runtime, because the next launch would otherwise report it
+/// again.
 void check_cuda(int error, const std::string& what);
 
 } // namespace troupe::cuda

@@ -7,12 +7,12 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Multiplies with an epilogue. False if the device does not have it.
+/// Computes the product with an epilogue. Returns false if the device does not have this epilogue.
 bool multiply_at_once(device& gpu, stream where, const dense_product& x, void* space) {
   auto fused = x.what;
   fused.bias = x.bias;
   fused.after = x.last.after;
-  // cublasLt takes a bias of the type of the result only.
+  // cublasLt accepts only a bias of the same type as the result.
   const bool rounds = x.bias != nullptr && is_narrow(fused.result);
   if (rounds)
     fused.bias = space;

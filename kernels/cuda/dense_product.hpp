@@ -8,22 +8,23 @@
 
 namespace troupe::cuda {
 
-/// c = last(op(a) op(b) + bias), rounded once to the type of c. Exception: an epilogue with a
-/// result of 16 bits also rounds the bias to 16 bits.
+/// A dense layer: c = last(op(a) op(b) + bias), rounded once to the type of c. Exception: if c has
+/// 16 bits and the device computes bias and ending in an epilogue, the bias is also rounded to 16
+/// bits.
 struct dense_product {
-  /// Without an epilogue.
+  /// The product, without an epilogue.
   product what;
   const float* bias = nullptr; // (n); null for none
   ending last;
 };
 
-/// Multiplies with an epilogue if the device has it (device::fuses). Otherwise, one more launch
-/// applies bias and ending. `space`: m * n float32, used only if the result has 16 bits and a bias
-/// or an ending.
+/// Computes bias and ending in an epilogue of the product if the device can (device::fuses).
+/// Otherwise, one more launch computes them. `space` has m * n elements of float32. It is used only
+/// if the result has 16 bits and there is a bias or an ending.
 void multiply(device& gpu, stream where, const dense_product& x, void* space);
 
-/// What follows a product or a convolution: out = last(x + bias). The bias has one value for each
-/// `inner` elements of `channels`.
+/// The work after a product or a convolution: out = last(x + bias). The bias has one value for each
+/// of `channels` channels. `inner` neighbouring elements belong to one channel.
 struct product_end {
   std::size_t n = 0;
   std::size_t channels = 1;
@@ -33,7 +34,7 @@ struct product_end {
   ending last;
   mixed_output out; // (n)
 };
-/// Does nothing if there is neither a bias nor an ending.
+/// Does this work in one launch. Does nothing if there is neither a bias nor an ending.
 void finish(stream where, const product_end& x);
 
 } // namespace troupe::cuda

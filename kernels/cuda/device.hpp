@@ -13,12 +13,14 @@
 
 namespace troupe::cuda {
 
-/// There is no driver or no such device, device memory is too small, or a launch failed.
+/// Thrown if there is no driver or no such device, if a library is missing, if memory is too small,
+/// or if a kernel or a copy failed.
 using troupe::device_error;
 
-/// c = op(a) op(b), for matrices in device memory, row-major without gaps. op(a) is (m, k), op(b)
-/// is (k, n), and c is (m, n) and does not overlap them. op transposes if requested. There are
-/// `batch` products, whose operands follow each other in memory. If k is 0, c is 0.
+/// A matrix product: c = op(a) op(b). The matrices are in device memory, row-major without gaps.
+/// op(x) is x, or its transpose if transpose_a (transpose_b) is true. op(a) is (m, k), op(b) is (k,
+/// n), and c is (m, n). c must not overlap a or b. `batch` is the number of such products; their
+/// matrices follow each other in memory. If k is 0, c becomes 0.
 struct product {
   std::size_t m = 0;
   std::size_t n = 0;
@@ -31,13 +33,14 @@ struct product {
   std::size_t batch = 1;
   /// The type of a and b: float32, bfloat16 or float16. Sums are computed in float32.
   dtype operands = dtype::float32;
-  /// The type of c: that of the operands, or float32.
+  /// The type of c: the type of a and b, or float32.
   dtype result = dtype::float32;
   /// Operands of float32 may be rounded to TF32: 10 bits of precision instead of 23.
   bool tf32 = false;
-  /// An epilogue, applied before the result is rounded: c = after(op(a) op(b) + bias). The bias is
-  /// n elements of the type `result`, added to each row; null for none. `after` is `relu`, or `end`
-  /// for none. Only if device::fuses returns true.
+  /// An epilogue: c = after(op(a) op(b) + bias), rounded only once, at the end. `bias` has n
+  /// elements of the type `result`, which are added to each row of the product; null if there is no
+  /// bias. `after` is `relu`, or `end` for no function. An epilogue is allowed only if
+  /// device::fuses returns true for the product.
   const void* bias = nullptr;
   operation after = operation::end;
 };
@@ -50,12 +53,13 @@ public:
   recording& operator=(const recording&) = delete;
   virtual ~recording() = default;
 
-  /// Runs the work with the same arguments, on the current contents of the memory.
+  /// Runs the recorded work. It uses the recorded arguments, such as addresses, and the current
+  /// contents of the memory.
   virtual void replay(stream where) = 0;
 };
 
-/// A mark in the work of a stream. Other streams and the host can wait until the work before it is
-/// done. Its device must outlive it.
+/// A mark in the work of a stream. Other streams and the host can wait until the work before the
+/// mark is done. The device that made the event must outlive it.
 class event {
 public:
   event() = default;
@@ -63,19 +67,20 @@ public:
   event& operator=(const event&) = delete;
   virtual ~event() = default;
 
-  /// Sets the mark behind all work that was submitted to the stream so far. An earlier mark of this
+  /// Sets the mark after all work that was submitted to the stream so far. An earlier mark of this
   /// event is forgotten.
   virtual void record(stream where) = 0;
-  /// Work that is submitted to the stream from now on begins after the mark. Returns at once. The
-  /// stream may belong to another object, for the same GPU or another one, and to another thread,
-  /// as long as nobody records the event meanwhile.
+  /// Makes a stream wait for the mark: work that is submitted to the stream from now on begins
+  /// after the mark. Returns at once. The stream may belong to another device object, for the same
+  /// GPU or another one, and to another thread. No thread may record the event during this call.
   virtual void hold(stream where) = 0;
-  /// The host waits for the mark. Throws device_error if a kernel has failed.
+  /// Blocks the calling thread until the work before the mark is done. Throws device_error if a
+  /// kernel has failed.
   virtual void wait() = 0;
 };
 
-/// A point in time at which a device reaches a place in the work of a stream. For benchmarks. Its
-/// device must outlive it.
+/// Like an event, but it also records the time at which the device reaches it. Only benchmarks use
+/// it. The device that made the mark must outlive it.
 class time_mark {
 public:
   time_mark() = default;
@@ -83,17 +88,18 @@ public:
   time_mark& operator=(const time_mark&) = delete;
   virtual ~time_mark() = default;
 
-  /// Sets the mark behind all work that was submitted to the stream so far.
+  /// Sets the mark after all work that was submitted to the stream so far.
   virtual void record(stream where) = 0;
-  /// The host waits for both marks. Returns the seconds from `begin`, a mark of the same device, to
-  /// this one. Throws device_error if a kernel has failed.
+  /// Blocks the calling thread until the device has reached both marks. Returns the seconds from
+  /// `begin`, a mark of the same device, to this mark. Throws device_error if a kernel has failed.
   virtual double seconds_since(const time_mark& begin) = 0;
 };
 
-/// The services of a GPU that executors need in addition to kernels: memory, copies, and matrix
-/// products. Work runs in the order of a stream, and calls return before it is done. The streams
-/// run beside each other, unless an event orders them. Only one thread at a time may use it, with
-/// its streams, events (except event::hold) and recordings.
+/// The services of a GPU, other than kernels, that executors and updaters need: memory, copies,
+/// streams, events and matrix products. Functions with a stream as argument submit work to it and
+/// return before the work is done. The work of one stream runs in the order of submission.
+/// Different streams run at the same time, unless an event orders them. Only one thread at a time
+/// may use a device object, its streams, its events (except event::hold) and its recordings.
 class device {
 public:
   device() = default;
@@ -106,53 +112,60 @@ public:
   /// The number of the GPU on this machine.
   virtual std::size_t number() const = 0;
   virtual stream main_stream() const = 0;
-  /// For copies beside the work of the main stream: to the host, and to the device.
+  /// Two more streams, for copies that run at the same time as the work of the main stream.
+  /// copy_stream() is for copies to the host, upload_stream() is for copies to the device.
   virtual stream copy_stream() const = 0;
   virtual stream upload_stream() const = 0;
-  /// Makes it the current device of this thread, for kernels, products, allocations, releases and
-  /// `make_event`. The thread that opened it need not call this, unless it has entered or opened
-  /// another device since.
+  /// Makes this device the current one of the calling thread. Kernels, products, allocations,
+  /// releases and `make_event` use the current device. The thread that opened the device need not
+  /// call this, unless it has entered or opened another device since.
   virtual void enter() = 0;
-  /// Throws device_error if there is too little memory. The text gives the free memory.
+  /// Allocates device memory. Throws device_error if there is too little. The error text says how
+  /// much is free.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
-  /// Pinned memory of the host: copies from and to it run while the host goes on. Throws
-  /// device_error if there is too little.
+  /// Allocates pinned (page-locked) memory of the host. A copy from or to pinned memory runs while
+  /// the host continues. Throws device_error if there is too little memory.
   virtual void* allocate_pinned(std::size_t bytes) = 0;
-  /// No copy may be under way.
+  /// No copy from or to this memory may be running.
   virtual void release_pinned(void* memory) noexcept = 0;
-  /// From the host to the device. If the source is pinned, it must not change until the copy is
-  /// done. Any other source may be overwritten after the call, which may wait for the stream.
+  /// Copies from the host to the device. If the source is pinned memory, it must not change until
+  /// the copy is done. Any other source may be overwritten after the call. In this case, the call
+  /// may wait for the stream.
   virtual void copy_in(stream where, void* to, const void* from, std::size_t bytes) = 0;
-  /// From the device to the host. The result is available when the host has waited for the stream,
-  /// or for an event after the copy. If the destination is not pinned, the call itself waits.
+  /// Copies from the device to the host. The result is available after the host has waited for the
+  /// stream, or for an event that was recorded after the copy. If the destination is not pinned
+  /// memory, the call itself waits for the copy.
   virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
-  /// From device memory to device memory of the same GPU. The two must not overlap.
+  /// Copies within the memory of this GPU. Source and destination must not overlap.
   virtual void copy_inside(stream where, void* to, const void* from, std::size_t bytes) = 0;
-  /// Lets kernels and copies of this GPU access the memory of GPU number `other` in this process.
-  /// False if that is not possible. Always true for this GPU itself.
+  /// Allows kernels and copies of this GPU to access the memory of GPU number `other` in this
+  /// process. Returns false if this is not possible. Always returns true for this GPU itself.
   virtual bool reach(std::size_t other) = 0;
-  /// From memory of a GPU that this one can reach, to memory of this one. The two must not overlap.
+  /// Copies from the memory of GPU number `other`, which this GPU can reach, to the memory of this
+  /// GPU. Source and destination must not overlap.
   virtual void copy_from(stream where, void* to, std::size_t other, const void* from,
                          std::size_t bytes) = 0;
-  /// Waits for all work of the stream. Throws device_error if a kernel has failed.
+  /// Blocks the calling thread until all work of the stream is done. Throws device_error if a
+  /// kernel has failed.
   virtual void synchronize(stream where) = 0;
   virtual std::unique_ptr<event> make_event() = 0;
   virtual std::unique_ptr<time_mark> make_time_mark() = 0;
-  /// Gets ready for `multiply`: loads the library for products, and allocates its work space. With
-  /// epilogues, also for products with them, and for `fuses`. Call it before products are recorded.
-  /// A later call does nothing. Throws device_error if a library is missing or does not start.
+  /// Prepares for `multiply`: loads the library for matrix products, and allocates its work space.
+  /// If `with_epilogues` is true, it also prepares for products with epilogues and for `fuses`.
+  /// Call it before products are recorded. It does nothing if everything is already prepared.
+  /// Throws device_error if a library is missing or does not start.
   virtual void prepare_products(bool with_epilogues) = 0;
   virtual void multiply(stream where, const product& x) = 0;
-  /// True if it multiplies matrices of this type.
+  /// True if `multiply` supports operands of this type.
   virtual bool multiplies(dtype type) const = 0;
-  /// True if `multiply` can compute this product with its epilogue. It can then also do this
-  /// while work is recorded.
+  /// True if `multiply` can compute this product with its epilogue. The product can then also be
+  /// recorded.
   virtual bool fuses(const product& x) = 0;
 
-  /// Until `end_recording`, kernels and products that are submitted to the stream are recorded
-  /// instead of run. Do not allocate, release, copy or wait in between, on any stream, and record
-  /// no event.
+  /// Kernels and products that are submitted to the stream between begin_recording() and
+  /// end_recording() are recorded, and do not run. Between these calls, do not allocate, release,
+  /// copy or wait, on any stream, and record no event.
   virtual void begin_recording(stream where) = 0;
   virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };
@@ -161,13 +174,14 @@ public:
 /// device, or a device that is too old for this program.
 std::unique_ptr<device> open_device(std::size_t index);
 
-/// Throws device_error, with the name and the size, if the last launch of a kernel failed. For
-/// kernel.hpp.
+/// kernel.hpp calls this after each launch of a kernel. Throws device_error if the launch failed.
+/// The error text contains these arguments: the name of the kernel and the size of the launch.
 void check_launch(const char* name, std::size_t blocks, std::size_t shared_bytes);
 
 enum class memory_kind : std::uint8_t { device, pinned };
 
-/// n elements of device memory, or of pinned memory, freed at the end. The device must outlive it.
+/// n elements of device memory or of pinned memory. The destructor frees them. The device must
+/// outlive the buffer.
 template <class T, memory_kind Kind = memory_kind::device>
 class buffer {
 public:

@@ -8,11 +8,12 @@
 
 namespace troupe::cuda {
 
-/// Divides by a number that the host knows, for loops over elements. GPUs have no instruction for
-/// the division of integers: 64 bits take about a hundred instructions, and a call. Here, they take
-/// a product and a shift (Granlund and Montgomery 1994, "Division by invariant integers using
-/// multiplication", figure 4.1). If all dividends are less than 2^31, the product has 32 bits. All
-/// threads take the same branch.
+/// Divides by a number that the host knows before the launch. For loops over elements. GPUs have no
+/// instruction for the division of integers: a division of 64 bits takes a call and about a hundred
+/// instructions. This class needs only a product and a shift (Granlund and Montgomery 1994,
+/// "Division by invariant integers using multiplication", figure 4.1). If all dividends are less
+/// than 2^31, the product has factors of 32 bits. All threads make the same choice, so they take
+/// the same branch.
 class divider {
 public:
   divider() = default;
@@ -35,7 +36,8 @@ public:
     const auto q = quotient(x);
     return {q, x - q * divisor_};
   }
-  // The sums fit, because the upper half of the product is at most x.
+  // The sums do not overflow: x is less than 2^31 (or 2^63), and the upper half of the product is
+  // at most x.
   TROUPE_DEVICE std::size_t quotient(std::size_t x) const {
     if (!short_)
       return (upper_half(x, factor_) + x) >> shift_;

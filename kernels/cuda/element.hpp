@@ -6,9 +6,9 @@
 
 namespace troupe::cuda {
 
-/// One element of an element-wise operation, with the functions of the CPU, so results have the
-/// same bits. Operands that the operation does not have are not read. Returns 0 for other
-/// operations.
+/// Computes one element of an element-wise operation, with the functions of the CPU, so results
+/// have the same bits. The values of operands that the operation does not have are ignored. Returns
+/// 0 for other operations.
 TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, float factor) {
 #define TROUPE_ELEMENT_CASE(kind, name, formula)                                                   \
   case operation::name:                                                                            \
@@ -23,9 +23,10 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
 
 /// The epilogue of a product, a convolution or a sum with a bias: see instruction::after.
 struct ending {
-  /// `end` for none.
+  /// `end` if there is no epilogue.
   operation after = operation::end;
-  /// (as the result), for derivatives; else null.
+  /// The second operand of `after`, with the shape of the result, and its type. Null if `after` has
+  /// only one operand.
   const void* operand = nullptr;
   dtype type = dtype::float32;
 };

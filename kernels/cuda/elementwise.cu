@@ -13,7 +13,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// An element_step, packed.
+/// An element_step in less memory, because the arguments of a kernel are at most 4 KiB.
 struct chain_step {
   operation op;
   std::uint8_t a, b, c, result;
@@ -23,8 +23,9 @@ struct chain_step {
 /// Number of elements that a thread computes at once. A step is decoded once for all of them.
 constexpr unsigned chain_width = 2;
 
-/// The program is the same for all threads, so its branches never split a warp. Temporaries are in
-/// shared memory, (temporaries, width, threads), because registers cannot be indexed.
+/// Runs a program (instruction::program). The program is the same for all threads, so the threads
+/// of a warp always take the same branch. Temporaries are in shared memory, (temporaries,
+/// chain_width, block_threads), because registers cannot be indexed at run time.
 template <bool Mixed>
 struct chain_kernel {
   chain_step steps[most_chain_steps];
@@ -34,7 +35,7 @@ struct chain_kernel {
   unsigned step_count;
   unsigned input_count;
   unsigned temporaries;
-  /// Of float32, unless Mixed.
+  /// The types of the inputs. Not used if Mixed is false: then all types are float32.
   dtype types[Mixed ? most_chain_inputs : 1];
   dtype out_type;
 

@@ -11,10 +11,10 @@
 
 namespace troupe::cuda {
 
-// All pointers in this folder's launchers point to device memory. Launchers return before their
-// kernels end, and throw device_error if a kernel cannot be launched.
+// All pointers that the launchers of this folder take point to device memory. A launcher returns
+// before its kernels end. It throws device_error if a kernel cannot be launched.
 
-/// Limits of a program.
+/// Limits of a program (a sequence of element-wise operations, instruction::program).
 inline constexpr std::size_t most_chain_steps = 64;
 inline constexpr std::size_t most_chain_inputs = 128;
 inline constexpr std::size_t most_chain_temporaries = 24;
@@ -26,12 +26,12 @@ void elementwise(stream where, std::span<const element_step> program, std::size_
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,
                  std::span<const float* const> inputs, std::size_t temporaries, float* out);
 
-/// The operation of `by_channel` on an element and the number of its channel.
+/// The operation that by_channel() applies to an element and the value of its channel.
 enum class channel_operation : std::uint8_t { add, multiply, broadcast };
 
-/// out[i] = after(x[i] + b[c]), x[i] * b[c] or b[c], for n elements; c = i / inner % channels.
-/// Rows with a bias per column: inner = 1. Images with a bias per channel: inner = pixels. `out`
-/// may be x. x may be null for a broadcast.
+/// For n elements, computes out[i] = after(x[i] + b[c]), after(x[i] * b[c]) or after(b[c]), where c
+/// = i / inner % channels. For rows with a bias per column, inner is 1. For images with a bias per
+/// channel, inner is the number of pixels. `out` may be x. x may be null for a broadcast.
 struct channel_arguments {
   std::size_t n = 0;
   std::size_t channels = 1;
@@ -40,7 +40,7 @@ struct channel_arguments {
   const float* b = nullptr; // (channels)
   ending last;
   void* out = nullptr; // (n)
-  /// float32, bfloat16 or float16; the operand of `last` has its own.
+  /// float32, bfloat16 or float16. The operand of `last` has its own type.
   dtype x_type = dtype::float32;
   dtype out_type = dtype::float32;
 };
@@ -52,11 +52,11 @@ void to_float(stream where, std::size_t n, const std::int32_t* x, float* out);
 /// *out = *x.
 void to_double(stream where, const float* x, double* out);
 
-/// out[i] = 0, n elements.
+/// out[i] = 0, for n elements.
 void fill_zero(stream where, std::size_t n, mixed_output out);
 
-/// The mask of kernels/graph/operations.hpp, dropout: of n elements, by *key in device memory.
-/// `out` may be x.
+/// Applies dropout (kernels/graph/operations.hpp) to n elements. The mask depends on the key *key,
+/// which is in device memory. `out` may be x.
 void dropout(stream where, std::size_t n, mixed_input x, double rate, const std::uint64_t* key,
              mixed_output out);
 

@@ -65,12 +65,12 @@ void check_supported(const plan& what) {
 
 namespace {
 
-/// Work space of a plan, in elements.
+/// The sizes of the work space of a plan, in elements.
 struct space_sizes {
   std::size_t doubles = sum_space;
   /// Number of keys of dropout masks.
   std::size_t keys = 0;
-  /// Most sums over all workers of an instruction.
+  /// The largest number of sums over all workers that an instruction needs.
   std::size_t totals = 0;
 
   space_sizes(const plan& what, const widened_instructions& code) {
@@ -125,7 +125,8 @@ void check(const executor_state& s, const run_arguments<float>& arguments) {
                                 + " elements, the layout has " + std::to_string(s.gradient.size()));
 }
 
-/// Copies to the device run while the host gathers the next weights.
+/// Copies the weights to the device in pieces. While one piece is copied, the host gathers the next
+/// one.
 void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
   constexpr std::size_t piece = std::size_t{1} << 18;
   const auto& entries = s.what->parameters().entries();
@@ -140,7 +141,7 @@ void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
   }
 }
 
-/// After a run that did not end, copies may still read or write the pinned memory.
+/// Waits for a run that did not end. Its copies may still read or write the pinned memory.
 void wait_for_all(executor_state& s) {
   if (!s.in_flight)
     return;
@@ -174,7 +175,8 @@ converted conversion_of(const executor_state& s, const operand& from, const oper
   return {s.read(from), from.type, s.write(to), to.type, s.elements(to)};
 }
 
-/// Converts operands before (after) instruction i, in one launch.
+/// Converts the operands of instruction i (before = true), or its results (before = false), in one
+/// launch.
 void convert_operands(executor_state& s, std::size_t i, bool before) {
   const auto& around = s.code.around[i];
   std::vector<converted> all;
@@ -183,8 +185,8 @@ void convert_operands(executor_state& s, std::size_t i, bool before) {
   convert(s.stream, all);
 }
 
-/// Names the layer, if the instruction reads one of its weights ("NAME.weight"); otherwise, the
-/// result.
+/// The name of an instruction for errors. If the instruction reads a weight of a layer
+/// ("NAME.weight"), this is the name of the layer; otherwise, it is the name of the result.
 std::string name_of(const instruction& x) {
   auto name = x.output.name;
   const auto look_at = [&](const operand& y) {
@@ -196,8 +198,8 @@ std::string name_of(const instruction& x) {
   return "\"" + name + "\" (" + std::string(to_string(x.op)) + ")";
 }
 
-/// Submits work of an instruction. An error names it; with gpu_options::check_kernels, also an
-/// error in the work itself.
+/// Submits work of an instruction. If the submission fails, the error names the instruction. With
+/// gpu_options::check_kernels, this is also so if the work itself fails.
 template <class F>
 void submit_checked(executor_state& s, const instruction& x, F work) {
   try {
@@ -223,13 +225,15 @@ void execute(executor_state& s, std::size_t i) {
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
 }
 
-/// Casts of weights and feeds do not depend on each other, so one launch does several of them.
+/// True for a cast of a weight or a feed. Such casts do not depend on each other, so one launch
+/// runs several of them.
 bool is_cast_of_leaf(const instruction& x) {
   return x.op == operation::cast
     && (x.inputs[0].where == operand::place::weight || x.inputs[0].where == operand::place::feed);
 }
 
-/// Executes the casts of leaves that begin at `first`. Returns the number of the next instruction.
+/// Executes the consecutive casts of weights and feeds that begin with instruction `first`. Returns
+/// the number of the instruction after them.
 std::size_t execute_casts(executor_state& s, std::size_t first, std::size_t last) {
   std::vector<converted> all;
   auto i = first;
@@ -241,7 +245,7 @@ std::size_t execute_casts(executor_state& s, std::size_t first, std::size_t last
   return i;
 }
 
-/// If the loss is a constant, or a variable.
+/// Copies the loss to its slot if no instruction computes it: it is then a constant or a variable.
 void copy_loss(executor_state& s) {
   const auto& loss = s.what->loss();
   if (loss.exists() && s.loss_instruction == ~std::size_t{0})
@@ -270,7 +274,8 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
     submit_norm(s);
 }
 
-/// A stream that a failure leaves in the middle of a recording would do nothing any more.
+/// Records segment k. After a failure, it still ends the recording, because otherwise the stream
+/// would never run any work again.
 std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   s.gpu.begin_recording(s.stream);
   try {
@@ -285,9 +290,9 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   return s.gpu.end_recording(s.stream);
 }
 
-/// One submission, recorded by the second run of so many rows. The first run is not recorded:
-/// drivers load kernels, and cuBLAS takes memory, when they are first used, which may not happen
-/// in a recording.
+/// Submits segment k as a recording. The second run with these numbers of rows makes the recording.
+/// The first run is not recorded: when kernels and cuBLAS are first used, the driver loads the
+/// kernels, and cuBLAS allocates memory. Neither is allowed during a recording.
 void compute_recorded(executor_state& s, std::size_t k) {
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
   all.resize(s.segments.size());
@@ -330,7 +335,8 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   x.copied->record(s.copies);
 }
 
-/// Waits for the results of segment k. The segments before it have succeeded.
+/// Waits for the results of segment k. The error names the instructions of this segment. If the
+/// host has not waited for the segments before it, the failure may also be in one of these.
 void wait_for_segment(const executor_state& s, std::size_t k) {
   const auto& x = s.segments[k];
   try {
@@ -347,7 +353,8 @@ void wait_for_segment(const executor_state& s, std::size_t k) {
   }
 }
 
-/// Passes on the buckets of all submitted segments, each as soon as it is in pinned memory.
+/// Passes the buckets of all submitted segments to the caller, each as soon as it is in pinned
+/// memory.
 void deliver(executor_state& s, const run_arguments<float>& arguments) {
   for (auto& k = s.under_way->delivered; k < s.under_way->submitted; ++k) {
     const auto& x = s.segments[k];
@@ -367,8 +374,9 @@ void deliver(executor_state& s, const run_arguments<float>& arguments) {
   }
 }
 
-/// Sums over the samples of this worker, if the next segment waits for those of all workers. False
-/// if there is nothing to wait for.
+/// If the next segment needs sums over all workers: computes this worker's part of the sums, passes
+/// it to on_sums (once), and returns true until give_sums() has supplied the sums. Otherwise,
+/// returns false.
 bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   auto& here = *s.under_way;
   const auto [first, last] = s.segments[here.submitted].instructions;
@@ -383,15 +391,15 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
       convert_operands(s, first, true);
       row_of(x.op).sums({s, x}, s.totals.data());
       s.totals.fetch(s.stream, 0, n);
-      s.gpu.synchronize(s.stream); // an error may be that of an earlier instruction
+      s.gpu.synchronize(s.stream); // this may report an error of an earlier instruction
     });
     arguments.on_sums(s.totals.host().first(n));
   }
   return true;
 }
 
-/// A segment ends where a bucket is final, and where sums over workers are needed. Nothing but the
-/// last bucket waits for the end of the run.
+/// Divides a plan into segments. A segment ends where a bucket is final, and before an instruction
+/// that needs sums over workers. Therefore, only the last bucket waits for the end of the run.
 std::vector<segment> segments_of(device& gpu, const plan& what) {
   const auto& buckets = what.buckets();
   const auto n = what.instructions().size();
@@ -406,7 +414,7 @@ std::vector<segment> segments_of(device& gpu, const plan& what) {
     if (!result.back().buckets.empty() && bucket < buckets.size())
       result.push_back({{i + 1, i + 1}, {bucket, bucket}, nullptr, nullptr});
   }
-  result.back().buckets.end = buckets.size(); // of a plan without instructions
+  result.back().buckets.end = buckets.size(); // also if the plan has no instructions
   for (auto& x : result) {
     x.computed = gpu.make_event();
     x.copied = gpu.make_event();
@@ -418,10 +426,10 @@ std::vector<segment> segments_of(device& gpu, const plan& what) {
 
 executor_state::~executor_state() {
   try {
-    gpu.enter(); // also for the members: their memory is freed next
+    gpu.enter(); // the members need this, too: their memory is freed next
     wait_for_all(*this);
-    gpu.synchronize(uploads);       // the announced batch may not have come
-  } catch (const std::exception&) { // of work whose results nobody needs
+    gpu.synchronize(uploads);       // copies of an announced batch that did not run
+  } catch (const std::exception&) { // an error of work whose results are not needed
   }
 }
 
@@ -558,7 +566,7 @@ const plan& executor::what() const noexcept {
 
 namespace {
 
-/// Bytes that are allocated twice: of device memory, and pinned.
+/// Bytes that are allocated both in device memory and in pinned memory.
 std::size_t staged_bytes(const plan& what, const space_sizes& space) {
   const auto floats = what.parameters().size() * (what.has_gradients() ? 2 : 1);
   const auto doubles = scalar_slots + norm_parts_of(what).size() + space.totals;

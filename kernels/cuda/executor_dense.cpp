@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-// Products, chains, reductions and losses.
+// The rows of products, programs of element-wise operations, reductions and losses.
 
 namespace troupe::cuda {
 
@@ -61,7 +61,8 @@ void run_chain(const step& s) {
               s.x.temporaries, s.result());
 }
 
-/// An operation with a value per channel (by_channel). If there are two operands, x is the first.
+/// Runs by_channel(). The last operand has a value for each channel. If there are two operands, the
+/// first one is x.
 void run_by_channel(const step& s, channel_operation how, std::size_t channels, std::size_t inner) {
   const bool broadcast = how == channel_operation::broadcast;
   by_channel(

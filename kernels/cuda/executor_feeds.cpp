@@ -9,14 +9,14 @@ namespace troupe::cuda {
 
 namespace {
 
-/// True if the plan reads a sparse feed column by column.
+/// True if the plan reads this sparse feed column by column.
 bool reads_columns(const plan& what, std::size_t feed) {
   return std::ranges::any_of(what.instructions(), [&](const instruction& x) {
     return x.op == operation::sparse_matmul_gradient && x.inputs[0].index == feed;
   });
 }
 
-/// Only training announces batches.
+/// The number of sets of feeds. Only training announces batches, which need a second set.
 std::size_t feed_sets_of(const plan& what) {
   return what.has_gradients() ? 2 : 1;
 }
@@ -25,7 +25,7 @@ bool is_dense_feed(const plan& what, std::size_t i) {
   return what.reads_feed(i) && what.feed(i).type != dtype::sparse;
 }
 
-/// Dense feeds that the plan reads, each for max_rows samples.
+/// Allocates a set of the dense feeds that the plan reads, each for max_rows samples.
 feed_set make_feed_set(device& gpu, const plan& what) {
   feed_set result;
   result.values.resize(what.feed_count());
@@ -52,8 +52,8 @@ void copy_feed(const plan& what, const feed_set& to, stream where, std::size_t i
     to.values[i].send(where, {from.values, n});
 }
 
-/// If this batch was announced, the run reads the set to which its feeds were copied. Returns the
-/// number of these feeds.
+/// If the batch of this run was announced, selects the set to which its feeds were copied, and
+/// returns the number of these feeds. Otherwise, returns 0.
 std::size_t take_announced(executor_state& s, const run_arguments<float>& arguments) {
   for (std::size_t i = 0; i < s.feeds.size(); ++i) {
     auto& x = s.feeds[i];
@@ -88,7 +88,7 @@ void copy_feeds(executor_state& s, const run_arguments<float>& arguments) {
     const auto& from = arguments.feeds[i];
     if (const auto found = s.sparse.find(i); found != s.sparse.end()) {
       if (found->second.copy(s.stream, from.sparse, s.rows))
-        s.recorded.clear(); // they hold the old places
+        s.recorded.clear(); // the recordings contain the old addresses
     } else if (i >= copied) {
       copy_feed(*s.what, s.feeds[s.current_feeds], s.stream, i, from, s.rows);
     }

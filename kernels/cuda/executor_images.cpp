@@ -4,7 +4,7 @@
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/cuda/reductions.hpp"
 
-// Convolutions, pooling and batch normalization.
+// The rows of convolutions, pooling and batch normalization.
 
 namespace troupe::cuda {
 
@@ -46,7 +46,8 @@ void by_channel_of(const image_step& s, channel_operation how) {
               s.x.output.type});
 }
 
-/// summed_mean, summed_variance: part `from` of the moments, times `factor`.
+/// Computes summed_mean (from = 0) or summed_variance (from = 1): this part of the moments, times
+/// `factor`.
 void scale_moments(const step& s, std::size_t from, double factor) {
   const float* const inputs[] = {s.a + from * s.elements()};
   const element_step program[] = {{operation::scale, 0, 0, 0, 1, factor}};

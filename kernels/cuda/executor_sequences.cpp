@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <array>
 
-// Operations on sequences.
+// The rows of operations on sequences.
 
 namespace troupe::cuda {
 
@@ -47,23 +47,23 @@ void run_batched_matmul(const step& s) {
                       .tf32 = s.run.options.tf32});
 }
 
-/// Moves elements along an axis. The dimensions after the axis move together. The dimensions before
-/// it are rows.
+/// The sizes of an operation that moves elements along an axis. The dimensions after the axis move
+/// together (`inner` elements). The dimensions before the axis are rows.
 struct move_step {
   const step& s;
   std::size_t axis = s.x.axes[0];
   std::size_t inner = s.run.extents(s.x.output, axis + 1, s.x.output.shape.rank());
   std::size_t rows = s.run.extents(s.x.output, 0, axis);
-  /// Elements in a row of the result, and in a row of the first operand.
+  /// The number of elements in a row of the result, and in a row of the first operand.
   std::size_t width = width_of(s.x.output);
   std::size_t from = width_of(s.x.inputs[0]);
 
   std::size_t width_of(const operand& x) const { return s.run.extent(x, axis) * inner; }
-  /// First element of slice and place.
+  /// The position in a row of the first element that slice reads, or that place writes.
   std::size_t begin() const { return s.x.axes[1] * inner; }
 };
 
-/// The elements from number n on.
+/// A pointer to the elements from number n on.
 mixed_input after(mixed_input x, std::size_t n) {
   return {static_cast<const std::byte*>(x.data) + n * size_of(x.type), x.type};
 }
@@ -110,14 +110,14 @@ void run_blend(const step& s) {
         s.a, s.b, s.out);
 }
 
-/// `weight`: the position of w among the inputs.
+/// The sizes of a recurrent layer. `weight` is the position of w among the inputs.
 template <std::size_t weight>
 cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
   return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),
           static_cast<std::size_t>(x.inputs[weight].shape.last())};
 }
 
-/// In doubles, like all work space.
+/// The number of doubles of work space. The recurrence uses this memory as floats.
 template <std::size_t weight>
 std::size_t space_of_recurrence(const instruction& x, std::size_t rows) {
   return (recurrence_space(recurrence_of<weight>(x, rows)) + 1) / 2;
@@ -150,7 +150,7 @@ void run_attention_gradient(const step& s) {
                      {result(how.queries), result(how.keys), result(how.values)});
 }
 
-/// The sums of a row of dy * y.
+/// The number of doubles of work space for `products` of attention_gradient(), which are floats.
 std::size_t space_of_attention(const instruction& x, std::size_t rows) {
   const attention_layout size(x, rows);
   return (size.batch * size.heads * size.queries + 1) / 2;

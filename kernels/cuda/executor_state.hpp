@@ -18,23 +18,24 @@
 #include <utility>
 #include <vector>
 
-// Internal to the executor; operation_table.hpp has its instructions.
+// The state of the executor, internal to it. operation_table.hpp defines how a GPU runs each
+// instruction.
 
 namespace troupe::cuda {
 
-/// True if a GPU computes the instruction without conversions of its operands
+/// True if a GPU computes the instruction without converting its operands to float32
 /// (kernels/plan/widened.hpp).
 bool is_native(const instruction& x);
 
-/// Scalars of a run, in device memory.
+/// The positions of a run's scalar results in executor_state::scalars.
 enum scalar_slot : std::size_t { loss_slot, correct_slot, counted_slot, scalar_slots };
 
-/// Instructions that are submitted at once, and the buckets that are final after them. Their copies
-/// to the host run beside the next segments.
+/// Instructions that are submitted together, and the buckets (ranges of the gradient) that are
+/// final after them. These buckets are copied to the host while the next segments run.
 struct segment {
   range instructions;
   range buckets;
-  /// The end of the instructions, and of the copies.
+  /// Recorded after the instructions, and after the copies of the buckets.
   std::unique_ptr<event> computed;
   std::unique_ptr<event> copied;
 };
@@ -44,11 +45,12 @@ struct feed_set {
   /// One for each placeholder; empty if the plan does not read it.
   std::vector<staged_buffer<float>> values;
   std::vector<staged_buffer<std::int32_t>> labels;
-  /// The announced batch whose first `count` feeds are copied; 0 if there is none.
+  /// The number of an announced batch. The first `count` feeds of this batch are already copied to
+  /// this set. 0 if there is none.
   std::uint64_t batch = 0;
   std::size_t rows = 0;
   std::size_t count = 0;
-  /// The end of their copies.
+  /// Recorded after the copies of these feeds.
   std::unique_ptr<event> copied;
 };
 
@@ -57,22 +59,22 @@ struct executor_state {
     : gpu(where), options(how), what(std::move(instructions)), code(*what, is_native) {}
   executor_state(const executor_state&) = delete;
   executor_state& operator=(const executor_state&) = delete;
-  /// Waits for a run that did not end, because its copies use pinned memory.
+  /// Waits for the copies of a run that did not end, because they use the pinned memory.
   ~executor_state();
 
   device& gpu;
   gpu_options options;
   std::shared_ptr<const plan> what;
-  /// The instructions that run.
+  /// The instructions of the plan, with operands of float32 where a GPU needs them.
   widened_instructions code;
   cuda::stream stream = gpu.main_stream();
-  /// For copies to the host, and for those of announced feeds to the device.
+  /// Streams for copies to the host, and for copies of announced feeds to the device.
   cuda::stream copies = gpu.copy_stream();
   cuda::stream uploads = gpu.upload_stream();
   buffer<float> arena;
-  staged_buffer<float> weights;  // as the layout
-  staged_buffer<float> gradient; // as the layout; empty for a plan without gradients
-  /// Two if batches may be announced: one is read, the other is filled.
+  staged_buffer<float> weights;  // in the order of the layout
+  staged_buffer<float> gradient; // in the order of the layout; empty for a plan without gradients
+  /// Two sets if batches may be announced: a run reads one set while the other one is filled.
   std::vector<feed_set> feeds;
   /// The set that the current run reads.
   std::size_t current_feeds = 0;
@@ -80,7 +82,8 @@ struct executor_state {
   /// Work space for one instruction.
   buffer<double> space;
   staged_buffer<double> scalars;
-  /// For a gradient that stays here: the parts of its norm, and their sums of squares.
+  /// For a gradient that stays on the device: the parts into which its norm is divided, and the sum
+  /// of squares of each part.
   std::vector<norm_part> norm_parts = norm_parts_of(*what);
   staged_buffer<double> squares;
   /// Sums of the current instruction over the samples of this worker or of all workers.
@@ -90,29 +93,33 @@ struct executor_state {
   std::map<const instruction*, std::size_t> key_of;
 
   std::size_t rows = 0;
-  /// True if the gradient of the run stays here, and the run ends with its norm.
+  /// True if the gradient of the current run stays on the device. The run then ends with the norm
+  /// of the gradient.
   bool stays = false;
-  /// The last instruction that writes the loss; none if there is no loss.
+  /// The number of the last instruction that writes the loss; ~0 if no instruction writes it.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// The current instruction.
+  /// The number of the current instruction.
   std::size_t current = 0;
-  /// True if it wrote the loss to its slot, before the loss was rounded.
+  /// True if the current instruction has written the loss to its slot in double, before the loss
+  /// was rounded to float32.
   bool exact_loss = false;
-  /// The number of labels that count, if the host knows it.
+  /// The number of labels that are not ignored, if the host knows it without the device.
   std::optional<std::size_t> counted;
-  /// The values of the last fetch.
+  /// The memory for the result of executor::fetched().
   buffer<float, memory_kind::pinned> fetched;
 
   std::vector<segment> segments;
   /// True from the first submission of a run until the host has waited for its end.
   bool in_flight = false;
 
-  /// A run that was begun and has not ended.
+  /// The progress of a run that has begun and has not ended.
   struct progress {
-    /// Number of segments that are submitted, and whose buckets were passed on.
+    /// The number of segments that were submitted, and the number of segments whose buckets were
+    /// passed to the caller.
     std::size_t submitted = 0;
     std::size_t delivered = 0;
-    /// Whether on_sums was called for the next segment, and whether give_sums has answered.
+    /// For the next segment: true if on_sums was called, and true if give_sums() has supplied the
+    /// sums.
     bool asked = false;
     bool given = false;
   };
@@ -121,20 +128,22 @@ struct executor_state {
   std::optional<std::size_t> all_rows;
 
   bool has_totals(const instruction& x) const { return x.key != 0 && all_rows.has_value(); }
-  /// Number of samples that an instruction works on: all workers' or this one's.
+  /// The number of samples over which an instruction computes its statistics: the samples of all
+  /// workers if the instruction needs sums over them (x.key is not 0) and the number is known;
+  /// otherwise, the samples of this worker.
   std::size_t rows_of(const instruction& x) const {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }
 
-  /// A segment with fixed numbers of rows.
+  /// The recording of a segment, for fixed numbers of rows.
   struct recorded_segment {
     std::unique_ptr<recording> work;
     std::optional<std::size_t> counted;
-    /// True if it has run before, so that its kernels are loaded.
+    /// True if the segment has run before with these numbers of rows. Its kernels are then loaded.
     bool loaded = false;
   };
-  /// By `rows`, `all_rows`, `current_feeds` and `stays`, one per segment; without work until the
-  /// second run.
+  /// The keys are `rows`, `all_rows`, `current_feeds` and `stays`. Each value has an element for
+  /// each segment. The first run with a key sets `loaded`, the second one sets `work`.
   std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool>,
            std::vector<recorded_segment>>
     recorded;
@@ -151,7 +160,7 @@ struct executor_state {
   /// Product of the extents of axes [first, last).
   std::size_t extents(const operand& x, std::size_t first, std::size_t last) const;
   troupe::extent matrix(const operand& x) const { return matrix_extent(x.shape, rows); }
-  /// The destination of a scalar of the current instruction.
+  /// The destination of a scalar result of the current instruction.
   scalar_result scalar(const operand& out);
 };
 

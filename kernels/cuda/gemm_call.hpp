@@ -19,7 +19,8 @@ struct gemm_call {
     const void* data = nullptr;
     bool transposed = false;
     int lead = 1;
-    /// Elements between two matrices of the batch.
+    /// The distance between the first elements of two neighbouring matrices of the batch, in
+    /// elements.
     std::int64_t stride = 0;
   };
   int m = 0;
@@ -33,10 +34,10 @@ struct gemm_call {
   int batch = 1;
 };
 
-/// BLAS sees each row-major matrix transposed. Therefore this computes c^T = op(b)^T op(a)^T, with
-/// swapped operands. Throws std::invalid_argument if an extent does not fit into an int. Nothing is
-/// computed if `m`, `n` or `batch` is 0. If `k` is 0, BLAS may leave c as it is: the caller writes
-/// 0.
+/// The arguments for a product. BLAS sees each row-major matrix as its transpose. Therefore, the
+/// call computes c^T = op(b)^T op(a)^T, with swapped operands. Throws std::invalid_argument if an
+/// extent does not fit into an int. If `m`, `n` or `batch` is 0, there is nothing to compute. If
+/// `k` is 0, BLAS may leave c unchanged, so the caller must write 0.
 inline gemm_call gemm_of(const product& x) {
   const auto number = [](std::size_t y) {
     if (y > static_cast<std::size_t>(std::numeric_limits<int>::max()))
@@ -60,7 +61,7 @@ inline gemm_call gemm_of(const product& x) {
   return result;
 }
 
-/// For errors: "2 times (64, 784) (784, 256) of float32".
+/// The text for errors, such as "2 times (64, 784) (784, 256) of float32".
 inline std::string to_string(const product& x) {
   const auto extents = [](std::size_t rows, std::size_t columns) {
     return "(" + std::to_string(rows) + ", " + std::to_string(columns) + ")";

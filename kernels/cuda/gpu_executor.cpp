@@ -38,7 +38,8 @@ std::optional<run_result> gpu_executor::advance(const run_arguments<float>& x) {
   return work_->run.advance(x);
 }
 
-// Before the next updates, the host waits for the run that follows, and so for these copies.
+// The host waits for the next run before it makes the next updates. Therefore, these copies end
+// before an update overwrites the weights.
 void gpu_executor::take_weights() {
   auto& run = work_->run;
   work_->gpu->enter();

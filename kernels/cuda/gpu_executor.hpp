@@ -15,12 +15,13 @@
 
 namespace troupe::cuda {
 
-/// An executor with its own device object.
+/// An executor of plans on a GPU. It has its own device object.
 class gpu_executor final : public device_executor {
 public:
-  /// Throws like troupe::cuda::executor, and says how much memory the plan takes.
+  /// Throws like troupe::cuda::executor. A device_error also says how much memory the plan needs.
   /// @param on_cpu the same computation as a plan for the CPU
-  /// @param replica whose weights it may take; null if there is none
+  /// @param replica the replica to which this executor belongs, for take_weights(); null if there
+  /// is none
   gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
                std::shared_ptr<const plan> on_cpu, const gpu_options& how,
                std::shared_ptr<replica_memory> replica = {});
@@ -52,7 +53,8 @@ private:
   void read(std::span<const float> from, std::span<float> to);
 
   std::shared_ptr<replica_memory> replica_; // outlives work_, which reads its weights
-  /// A replica shares it: its updaters may still read the gradient.
+  /// The replica also owns this object, because its updaters may still read the gradient after the
+  /// executor is destroyed.
   std::shared_ptr<work> work_;
   std::shared_ptr<const plan> on_cpu_;
 };

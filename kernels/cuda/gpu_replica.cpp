@@ -11,8 +11,8 @@ namespace troupe::cuda {
 replica_memory::~replica_memory() {
   runs = nullptr;
   try {
-    updates->enter();               // also for the members: their memory is freed next
-  } catch (const std::exception&) { // nobody needs it any more
+    updates->enter();               // the members need this, too: their memory is freed next
+  } catch (const std::exception&) { // the error does not matter any more
   }
 }
 

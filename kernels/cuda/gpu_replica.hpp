@@ -10,11 +10,12 @@
 
 namespace troupe::cuda {
 
-/// A replica on the GPU that `open` opens. Updaters and executor have device objects of their own,
-/// because they belong to different threads; an event orders their streams.
+/// A replica on the GPU that `open` opens. Its updaters and its executor have separate device
+/// objects, because they belong to different threads. An event orders the streams of these objects.
 class gpu_replica final : public device_replica {
 public:
-  /// @param seat its rank of a ring, where it takes its place
+  /// @param seat the replica's place in a ring, if any; the constructor adds the replica to the
+  /// ring
   explicit gpu_replica(std::function<std::unique_ptr<device>()> open, ring_seat seat = {});
 
   updater_maker updaters_from(std::size_t begin) override;

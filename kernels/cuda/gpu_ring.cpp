@@ -11,7 +11,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// A launch adds up the gradients of so many ranks.
+/// The largest number of ranks whose gradients one launch can add up.
 constexpr std::size_t most_ranks = most_chain_steps + 1;
 
 void connect(device& from, std::size_t other) {
@@ -36,12 +36,13 @@ gpu_ring::gpu_ring(std::function<std::unique_ptr<device>(std::size_t)> open,
     for (auto& y : all)
       connect(*x, y->number());
   for (auto& x : all) {
-    x->enter(); // a device is entered when it is closed
+    x->enter(); // a device must be entered before it is destroyed
     x = nullptr;
   }
 }
 
-// Later ranks connect this one to themselves.
+// Connects this rank with the ranks that were opened before it. Ranks that are opened later connect
+// themselves with this rank.
 std::unique_ptr<device_replica> gpu_ring::open(std::size_t rank) {
   auto result = std::make_unique<gpu_replica>(
     [open = open_, gpu = gpus_.at(rank)] { return open(gpu); }, ring_seat{ring_, rank});

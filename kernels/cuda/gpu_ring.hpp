@@ -12,10 +12,11 @@
 
 namespace troupe::cuda {
 
-/// Replicas on GPUs that access each other's memory.
+/// The replicas of a ring, on GPUs that access each other's memory.
 class gpu_ring final : public device_ring {
 public:
-  /// Opens each of these GPUs for a moment. Throws device_error as gpu_set::open_ring.
+  /// Opens each of these GPUs and closes it again, to check that they can access each other. Throws
+  /// device_error like gpu_set::open_ring.
   gpu_ring(std::function<std::unique_ptr<device>(std::size_t)> open,
            std::span<const std::size_t> gpus);
 

@@ -11,12 +11,13 @@
 
 namespace troupe::cuda {
 
-/// The GPUs that `open` opens by number. Each executor opens its GPU again, to have its own streams
-/// and work space of cuBLAS.
+/// Makes the gpu_set of all GPUs of this machine. `open` opens a GPU by its number. Each executor
+/// opens its GPU again, so it has its own streams and its own work space of cuBLAS.
 std::unique_ptr<gpu_set> make_gpus(std::function<std::unique_ptr<device>(std::size_t)> open);
 
-/// The same for some GPUs of the machine, in this order and numbered from 0, as
-/// CUDA_VISIBLE_DEVICES does. Empty: all of them.
+/// The same for only some GPUs of the machine. `chosen` contains their numbers. The gpu_set numbers
+/// these GPUs from 0, in this order, like CUDA_VISIBLE_DEVICES. If `chosen` is empty, the gpu_set
+/// contains all GPUs.
 std::unique_ptr<gpu_set> make_gpus(std::function<std::unique_ptr<device>(std::size_t)> open,
                                    std::vector<std::uint32_t> chosen);
 

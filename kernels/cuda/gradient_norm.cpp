@@ -35,7 +35,8 @@ void submit_norm(executor_state& s) {
   }
 }
 
-// The square of a float is finite in double, and so is the sum of any number of them.
+// In double, the square of any finite float is finite, and so is the sum of any number of such
+// squares.
 double squared_norm_of(const executor_state& s) {
   double result = 0;
   for (std::size_t i = 0; i < s.norm_parts.size(); ++i) {

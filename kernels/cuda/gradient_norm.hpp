@@ -11,20 +11,21 @@ namespace troupe::cuda {
 
 struct executor_state;
 
-/// Neighbouring elements of the gradient whose squares are added up.
+/// A part of the gradient, whose squares are added up together.
 struct norm_part {
   range where;
-  /// False for statistics of layers, which only need to be finite.
+  /// False for statistics of layers. They are not part of the norm, but they must be finite.
   bool counts = true;
 };
 
-/// Nothing for a plan without gradients.
+/// The parts of the plan's gradient. Frozen parameters are in no part. Empty for a plan without
+/// gradients.
 std::vector<norm_part> norm_parts_of(const plan& what);
 
-/// Submits the sums of squares of all parts.
+/// Submits kernels that compute the sum of squares of each part.
 void submit_norm(executor_state& s);
 
-/// run_result::squared_norm, when these sums are in the host's memory.
+/// Computes run_result::squared_norm. The sums of squares must have arrived in the host's memory.
 double squared_norm_of(const executor_state& s);
 
 } // namespace troupe::cuda

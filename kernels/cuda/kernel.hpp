@@ -14,17 +14,19 @@
 #include <source_location>
 #endif
 
-// The language of the kernels of this folder. A kernel is a struct: its members are the arguments,
-// and `operator()(const thread&) const` is the code of each thread. It accesses memory only through
-// views. Threads synchronize at barriers and exchange values in shuffles.
+// How the kernels of this folder are written. A kernel is a struct. Its members are the arguments
+// of the kernel. Its `operator()(const thread&) const` is the code that each thread runs. This code
+// accesses memory only through views. Threads synchronize at barriers and exchange values by
+// shuffles.
 //
-// A file of kernels is compiled twice. nvcc makes device code: a view is a pointer, and a barrier
-// is __syncthreads(). A C++ compiler makes host code for the tests: a thread is a fiber, and each
-// access is checked (tests/kernels/cuda/simulator.hpp).
+// A file of kernels is compiled twice. nvcc compiles it to device code. There, a view is a pointer,
+// and a barrier is __syncthreads(). A C++ compiler compiles it to host code for the tests. There, a
+// thread is a fiber, and each access is checked (tests/kernels/cuda/simulator.hpp).
 
 #ifdef __CUDACC__
 #define TROUPE_DEVICE __device__ __forceinline__
-/// Before a loop over an array in registers: the compiler must know each index.
+/// Put this before a loop over an array in registers: registers have no addresses, so the compiler
+/// must know each index.
 #define TROUPE_UNROLL _Pragma("unroll")
 #else
 #define TROUPE_DEVICE inline
@@ -33,12 +35,12 @@
 
 namespace troupe::cuda {
 
-/// Number of threads in a warp, and in every block.
+/// Number of threads in a warp, and in every block. A lane is a thread of a warp.
 inline constexpr unsigned warp_threads = 32;
 inline constexpr unsigned block_threads = 256;
 inline constexpr unsigned block_warps = block_threads / warp_threads;
-/// The largest number of blocks on a GPU. More would not be faster, because loops over elements
-/// continue in strides.
+/// The largest number of blocks in a launch on a GPU. More blocks would not be faster. If there are
+/// more elements than threads, each thread processes several of them in a loop.
 inline constexpr std::size_t most_gpu_blocks = 4096;
 
 #ifdef __CUDACC__
@@ -50,13 +52,13 @@ inline constexpr std::size_t most_blocks() {
 std::size_t most_blocks();
 #endif
 
-/// Number of blocks for n pieces of work, if each block does `each` of them per round.
+/// Number of blocks for n pieces of work, such as elements, if each block does `each` pieces in one
+/// round of its loop.
 inline std::size_t blocks_for(std::size_t n, std::size_t each = block_threads) {
   return std::min((n + each - 1) / each, most_blocks());
 }
 
-/// How a kernel is launched: the number of blocks, each with block_threads threads. With 0 blocks,
-/// nothing happens.
+/// The size of a launch. Each block has block_threads threads. A launch with 0 blocks does nothing.
 struct launch_size {
   std::size_t blocks = 0;
   /// Bytes of shared memory per block.
@@ -75,16 +77,18 @@ struct view {
   TROUPE_DEVICE void store(std::size_t i, T x) const { data[i] = x; }
 };
 
-/// A thread's position, and its means to synchronize with other threads.
+/// The position of a thread, and the functions by which it synchronizes with other threads.
 struct thread {
-  /// Number of the thread in its block, and of the block.
+  /// index() is the number of the thread in its block. block() is the number of this block, and
+  /// blocks() is the number of blocks in the launch.
   TROUPE_DEVICE unsigned index() const { return threadIdx.x; }
   TROUPE_DEVICE std::size_t block() const { return blockIdx.x; }
   TROUPE_DEVICE std::size_t blocks() const { return gridDim.x; }
-  /// All threads of the block must call it. Afterwards, each thread sees everything that the others
-  /// wrote before the call.
+  /// Waits until all threads of the block have called this; all of them must call it. Afterwards,
+  /// each thread sees everything that the others wrote before their calls.
   TROUPE_DEVICE void barrier() const { __syncthreads(); }
-  /// The x of the lane with the number (lane ^ mask). All lanes of the warp must call it.
+  /// Returns the argument x of the lane with the number (lane() ^ mask). All lanes of the warp must
+  /// call it.
   template <class T>
   TROUPE_DEVICE T shuffle_xor(T x, unsigned mask) const {
     return __shfl_xor_sync(0xffffffffU, x, static_cast<int>(mask));
@@ -98,10 +102,11 @@ struct thread {
 
   TROUPE_DEVICE unsigned lane() const { return index() % warp_threads; }
   TROUPE_DEVICE unsigned warp() const { return index() / warp_threads; }
-  /// Number of the thread among all threads, and the number of all threads.
+  /// first() is the number of the thread among the threads of all blocks. stride() is the number of
+  /// these threads. A loop over elements starts at first() and continues in steps of stride().
   TROUPE_DEVICE std::size_t first() const { return block() * block_threads + index(); }
   TROUPE_DEVICE std::size_t stride() const { return blocks() * block_threads; }
-  /// The same for warps.
+  /// The same numbers for warps instead of threads.
   TROUPE_DEVICE std::size_t first_warp() const { return block() * block_warps + warp(); }
   TROUPE_DEVICE std::size_t warp_stride() const { return blocks() * block_warps; }
 };
@@ -111,14 +116,15 @@ __global__ void __launch_bounds__(block_threads) run_kernel(const Kernel kernel)
   kernel(thread{});
 }
 
-/// For a kernel with `many_registers`: without this bound, the compiler keeps some of them in
-/// memory so that more blocks run at the same time.
+/// Runs a kernel that declares `many_registers`. The bound of one block per multiprocessor lets the
+/// compiler use more registers. Without it, the compiler keeps some values in memory instead, to
+/// let more blocks run at the same time.
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads, 1) run_large_kernel(const Kernel kernel) {
   kernel(thread{});
 }
 
-/// Runs a kernel in the stream. Throws device_error if it cannot be launched.
+/// Submits a kernel to the stream. Throws device_error if it cannot be launched.
 template <class Kernel>
 void launch(stream where, const char* name, const launch_size& size, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
@@ -144,21 +150,24 @@ struct place {
   std::size_t blocks = 0;
 };
 
-/// The current thread.
+/// The position of the thread that runs now.
 const place& here() noexcept;
-/// Fails unless the thread may read (write) element i of `size` elements at `data`.
+/// Reports an error unless the current thread may read (check_write: write) element i. There are
+/// `size` elements at `data`, each of `element` bytes.
 void check_read(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void barrier(const std::source_location& where);
-/// What a lane passes on to the others of its warp.
+/// The values that a lane passes to the other lanes of its warp.
 using lane_words = std::array<std::uint64_t, 4>;
 using warp_words = std::array<lane_words, warp_threads>;
-/// The name of a product of tiles (kernels/cuda/tensor_core.hpp).
+/// The name of a product of tiles in errors of `meet` (kernels/cuda/tensor_core.hpp).
 inline constexpr const char* a_product = "a product";
-/// Waits until all lanes of the warp call this at the same line, and returns what each of them
-/// passed on. The result is valid until this lane's next call. `what`: a name for errors.
+/// Waits until all lanes of the warp have called this at the same line of code. Returns the values
+/// that each lane passed as `mine`. They are valid until this lane's next call. `what` is a name
+/// for errors.
 const warp_words& meet(const lane_words& mine, const char* what, const std::source_location& where);
-/// Passes on the value of this lane, and returns the value of lane ^ mask.
+/// Passes `value` to the other lanes of the warp. Returns the value of the lane with the number
+/// (lane ^ mask).
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
 void* shared(std::size_t bytes);
 void run(stream where, const char* name, const launch_size& size, std::function<void()> kernel);
@@ -216,7 +225,8 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
 
 #endif
 
-// -- sums and maxima of a warp or block, the same in all of its threads, in a fixed order
+// -- sums and maxima over the threads of a warp or a block
+// All these threads get the same result. The order of additions is fixed.
 
 template <class T>
 TROUPE_DEVICE T warp_sum(const thread& t, T x) {
@@ -225,7 +235,7 @@ TROUPE_DEVICE T warp_sum(const thread& t, T x) {
   return x;
 }
 
-/// Ignores NaNs, like the CPU.
+/// The largest x of the warp. x must not be NaN: callers skip NaNs, like the CPU.
 TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
   for (unsigned mask = warp_threads / 2; mask > 0; mask /= 2) {
     const float other = t.shuffle_xor(x, mask);
@@ -234,7 +244,7 @@ TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
   return x;
 }
 
-/// `space`: block_warps elements of shared memory that nothing else uses.
+/// `space` is shared memory of block_warps elements. Nothing else may use it.
 template <class T>
 TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
   x = warp_sum(t, x);

@@ -11,8 +11,8 @@ namespace troupe::cuda {
 
 namespace {
 
-// A warp per row; each lane reads and writes its own columns only, so results may overwrite
-// operands.
+// A warp handles a row at a time. Each lane reads and writes only its own columns, so results may
+// overwrite operands.
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -83,7 +83,8 @@ struct cross_entropy_kernel {
         gradient.store(r * classes + j, value);
   }
 
-  /// True if the label has the first of the largest logits. A NaN makes it false.
+  /// True if the label's logit is the largest one, or the first one of several largest. False if a
+  /// logit is NaN.
   TROUPE_DEVICE bool is_correct(const thread& t, const row<In>& own, std::size_t label,
                                 float value) const {
     unsigned better = value == value ? 0 : 1;
@@ -124,7 +125,8 @@ struct cross_entropy_kernel {
         continue;
       }
       const row<In> own{logits, r * classes, classes};
-      // The lane that may overwrite the value reads it and passes it on.
+      // The lane that owns the label's column reads its logit, before this lane may overwrite it.
+      // The sum passes the logit to all lanes.
       const auto value = warp_sum(t, t.lane() == label % warp_threads ? own.at(label) : 0.0F);
       const bool correct = is_correct(t, own, label, value);
       const auto largest = own.maximum(t);

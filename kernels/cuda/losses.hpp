@@ -12,9 +12,9 @@ namespace troupe::cuda {
 
 // Formulas: kernels/graph/operations.hpp.
 
-/// exp(x) / sum of exp(x) in each row, after subtracting the maximum. If `visible` > 0, the rows
-/// belong to squares (visible, visible), and row i of a square uses only its first i + 1 columns;
-/// the others become 0 (causal_softmax). `out` may be x, if that is float32.
+/// For each row: exp(x) / sum of exp(x), after subtracting the maximum of the row. If `visible` >
+/// 0, the rows form square matrices (visible, visible). Row i of a matrix then uses only its first
+/// i + 1 columns, and its other columns become 0 (causal_softmax). `out` may be x if x is float32.
 void softmax(stream where, std::size_t rows, std::size_t columns, std::size_t visible,
              mixed_input x, float* out);
 
@@ -32,8 +32,9 @@ struct cross_entropy_arguments {
   double* space = nullptr;     // (sum_space)
 };
 
-/// The loss, its gradient, the number of correct samples and the number of samples that count.
-/// Takes one pass over the logits and one over the gradient.
+/// Computes the loss, its gradient, the number of correct samples, and the number of samples whose
+/// label is not ignored. One launch computes the results of all rows: it reads the logits of a row
+/// several times, and writes the gradient once. Further launches add up the results of the rows.
 void softmax_cross_entropy(stream where, const cross_entropy_arguments& arguments,
                            scalar_result loss, scalar_result correct, scalar_result counted);
 

@@ -4,8 +4,8 @@
 
 namespace troupe::cuda {
 
-/// Elements of float32, bfloat16 or float16 in device memory. Kernels compute in float32 and round
-/// their results once.
+/// An operand of a kernel: elements of float32, bfloat16 or float16 in device memory. Kernels
+/// compute in float32 and round their results once.
 struct mixed_input {
   const void* data = nullptr;
   dtype type = dtype::float32;
@@ -15,7 +15,7 @@ struct mixed_input {
   mixed_input(const void* x, dtype of) : data(x), type(of) {}
 };
 
-/// The same for results.
+/// The same for a result of a kernel.
 struct mixed_output {
   void* data = nullptr;
   dtype type = dtype::float32;

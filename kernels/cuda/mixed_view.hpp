@@ -9,12 +9,12 @@
 #include <stdexcept>
 #include <type_traits>
 
-// Views of floating-point numbers whose type is known only at run time. All threads take the same
-// branch.
+// Views of floating-point numbers whose type is known only at run time. The type is the same for
+// all threads, so all threads take the same branch.
 
 namespace troupe::cuda {
 
-/// float32, bfloat16 or float16 in device memory.
+/// A view of float32, bfloat16 or float16 in device memory. Elements are converted to float32.
 struct mixed_view {
   const void* data = nullptr;
   std::size_t size = 0;
@@ -29,7 +29,7 @@ struct mixed_view {
   }
 };
 
-/// The same for writing; rounds.
+/// The same for writing. Elements are rounded to the type.
 struct mixed_target {
   void* data = nullptr;
   std::size_t size = 0;
@@ -45,7 +45,7 @@ struct mixed_target {
   }
 };
 
-// Views of elements whose type the compiler knows. They need fewer registers.
+// Views of elements of 16 bits whose type is known at compile time. They need fewer registers.
 
 template <class T>
 struct narrow_view {
@@ -73,8 +73,9 @@ struct read_elements {
   std::size_t n = 0;
 };
 
-/// Calls f(view of the result, view<const T> of each input), to launch a kernel that is compiled
-/// for their type T. Throws std::invalid_argument unless they all have one type.
+/// Calls f(view of the result, view<const T> of each input), where T is the type of the elements. f
+/// launches a kernel that is compiled for T. Throws std::invalid_argument unless the result and all
+/// inputs have the same type.
 template <class F, class... Inputs>
 void with_elements(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
   if (((inputs.x.type != out.type) || ...))
@@ -90,8 +91,8 @@ void with_elements(mixed_output out, std::size_t n, F f, const Inputs&... inputs
     call(float{}, view<float>{static_cast<float*>(out.data), n});
 }
 
-/// The same for a kernel that computes in float32: elements of 16 bits are widened when they are
-/// loaded.
+/// The same for a kernel that computes in float32: its views convert elements of 16 bits to float32
+/// when they are loaded.
 template <class F, class... Inputs>
 void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
   const auto widening = []<class T>(const view<const T>& x) {
@@ -104,7 +105,8 @@ void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
     out, n, [&](auto to, const auto&... from) { f(to, widening(from)...); }, inputs...);
 }
 
-/// The same for a kernel whose only operand of these types is an input.
+/// The same for a kernel with a single input, and no result, of these types. Calls f(view of the
+/// input).
 template <class F>
 void with_view(const read_elements& x, F f) {
   with_views(

@@ -84,7 +84,7 @@ struct blend_kernel {
           break;
         const auto at = (first + static_cast<std::size_t>(position)) * size.inner + i % size.inner;
         const auto part = table.load(2 * (terms + k) + 1) * x.load(at);
-        total = k == 0 ? part : total + part; // 0 + -0 would be 0
+        total = k == 0 ? part : total + part; // not 0 + part: 0 + -0 is 0
       }
       out.store(i, total);
     }
@@ -110,19 +110,20 @@ struct embedding_kernel {
   }
 };
 
-// Atomics would add in any order. Instead, the positions are sorted by id, and the first position
-// of an id adds up all positions with this id, in ascending order.
+// The gradient of embedding. Atomics would add in any order. Therefore, the positions are sorted by
+// id. Then, for each id, all positions with this id are added up in ascending order.
 
-/// Number of keys that a block sorts at once.
+/// The number of keys that a block sorts at once.
 constexpr std::size_t sorted_run = block_threads;
 
-/// A position and its id, as one number: the order of keys is that of ids, then that of positions.
-/// All keys are different.
+/// A sort key: an id and a position as one number. Keys are ordered by id, and keys with the same
+/// id are ordered by position. All keys are different.
 TROUPE_DEVICE std::uint64_t key_of(std::int32_t id, std::size_t position) {
   return (std::uint64_t{static_cast<std::uint32_t>(id)} << 32) | position;
 }
 
-/// Sorts runs of block_threads keys. Each thread counts the smaller keys of its run.
+/// Sorts each run of sorted_run keys. Each thread has one key of a run, and counts the smaller keys
+/// of this run. The count is the new position of the key.
 struct sort_runs_kernel {
   view<const std::int32_t> ids; // (n)
   view<std::uint64_t> out;      // (n)
@@ -145,8 +146,8 @@ struct sort_runs_kernel {
   }
 };
 
-/// Merges pairs of sorted runs of `run` keys. A key's place is its place in its run, plus the
-/// number of smaller keys in the other run of the pair.
+/// Merges pairs of neighbouring sorted runs of `run` keys. The new position of a key in its pair is
+/// its position in its own run, plus the number of smaller keys in the other run.
 struct merge_runs_kernel {
   view<const std::uint64_t> in; // (n)
   view<std::uint64_t> out;      // (n)
@@ -173,7 +174,8 @@ struct merge_runs_kernel {
   }
 };
 
-/// A warp per key. Only the warp of the first key with an id works.
+/// A warp handles a key at a time. For the first key with an id, it adds up the rows of all keys
+/// with this id. It skips all other keys.
 struct collect_kernel {
   view<const std::uint64_t> keys; // (n)
   view<const float> dy;           // (n, columns)

@@ -12,13 +12,15 @@ namespace troupe::cuda {
 
 // Copies elements to other positions; for formulas, see kernels/graph/sequence_operations.hpp.
 
-/// out, of `extents`, from x (size elements): element (i_0, i_1, ...) of out lies at
-/// sum i_k strides[k] of x. From one to cpu::most_axes axes.
+/// Computes `out`, which has the extents `extents`, from x, which has `size` elements. Element
+/// (i_0, i_1, ...) of out is the element of x at position sum i_k strides[k]. There are 1 to
+/// cpu::most_axes axes.
 void gather_strided(stream where, std::span<const std::size_t> extents,
                     std::span<const std::size_t> strides, std::size_t size, mixed_input x,
                     mixed_output out);
 
-/// Rows of `size` elements at a distance of strides.
+/// Rows of `size` elements. Neighbouring rows begin from_stride elements apart in the source, and
+/// to_stride elements apart in the destination.
 struct row_copy {
   std::size_t rows = 0;
   std::size_t size = 0;
@@ -29,23 +31,25 @@ struct row_copy {
 };
 void copy_rows(stream where, const row_copy& what);
 
-/// out (rows, n, inner): the n slices of each row of x in reverse order. `out` is not x.
+/// out (rows, n, inner) has the n slices of each row of x in reverse order. `out` must not be x.
 void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, mixed_input x,
              mixed_output out);
 
-/// out (rows, to, inner) from x (rows, from, inner) and a table (to, taps, 2): cpu::blend.
+/// Computes out (rows, to, inner) from x (rows, from, inner) and a table (to, taps, 2), like
+/// cpu::blend.
 void blend(stream where, std::size_t rows, const cpu::blend_sizes& size, const float* x,
            const float* table, float* out);
 
-/// out (n, columns) = the rows of the table (entries, columns) with the numbers `ids` (n). NaN for
-/// invalid ids.
+/// Row i of out (n, columns) is row ids[i] of the table (entries, columns), or NaN if the id is
+/// invalid.
 void embedding(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                const std::int32_t* ids, const float* table, float* out);
 /// Work space of embedding_gradient, in elements of 64 bits.
 std::size_t embedding_gradient_space(std::size_t n) noexcept;
-/// out (entries, columns): each row is the sum of the rows of dy (n, columns) with its id, in their
-/// order; 0 if there are none. It sorts the positions by id: blocks sort runs of them, which are
-/// then merged in log2(n / 256) launches. n < 2^32.
+/// Row i of out (entries, columns) is the sum of all rows of dy (n, columns) whose id is i, in
+/// their order; 0 if there are none. The positions of dy are sorted by id: blocks of threads sort
+/// runs of 256 positions, and about log2(n / 256) launches merge these runs. n must be less than
+/// 2^32.
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                         const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out);
 

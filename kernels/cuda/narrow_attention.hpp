@@ -11,11 +11,12 @@
 
 namespace troupe::cuda {
 
-// Attention by tensor cores, for operands and results of one type of 16 bits. attention() and
-// attention_gradient() call these functions. The result y that the gradient reads may have any
-// type.
+// Attention by tensor cores. The operands and results have one type of 16 bits, with one exception:
+// the result y, which the gradient reads, may have any type. attention() and attention_gradient()
+// call these functions.
 
-/// Whether q, k, v and the others have the same type of 16 bits. Null results do not count.
+/// True if q, k, v, `others` and `results` have the same type of 16 bits. Null results do not
+/// count.
 inline bool fits_tensor_cores(const attention_inputs& x, std::initializer_list<mixed_input> others,
                               std::initializer_list<mixed_output> results) {
   const auto type = x.q.type;
@@ -25,13 +26,13 @@ inline bool fits_tensor_cores(const attention_inputs& x, std::initializer_list<m
                            [&](const auto& y) { return y.data == nullptr || y.type == type; });
 }
 
-/// See attention(). Shares are rounded to the type of v before they multiply it; sums and
-/// statistics are in float32 (as in FlashAttention-2; Dao 2023, algorithm 1).
+/// See attention(). Exponentials of scores are rounded to the type of v before they are multiplied
+/// by v. Sums and statistics are in float32 (as in FlashAttention-2; Dao 2023, algorithm 1).
 void narrow_attention(stream where, const attention_layout& size, const attention_inputs& x,
                       mixed_output y, float* statistics);
 
-/// See attention_gradient(). Shares and gradients of scores are
-/// rounded to it before they multiply others.
+/// See attention_gradient(). Shares (attention probabilities) and gradients of scores are rounded
+/// to the type of q before they are multiplied by other operands.
 void narrow_attention_gradient(stream where, const attention_layout& size,
                                const attention_inputs& x, mixed_input dy, mixed_input y,
                                const float* statistics, float* products,

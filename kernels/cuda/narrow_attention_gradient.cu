@@ -28,7 +28,8 @@ struct narrow_query_gradient_kernel {
   narrow_target<T> dq;
   std::size_t blocks_per_head;
 
-  /// Sums of dy y of this warp's rows. This lane gets those of its two rows.
+  /// Computes the sum of dy * y for each row of this warp. `own` receives the sums of this lane's
+  /// two rows.
   TROUPE_DEVICE void multiply_results(const thread& t, std::size_t head, unsigned row,
                                       float (&own)[2]) const {
     const auto dy_of = x.y_of(dy, head);
@@ -95,8 +96,9 @@ struct narrow_query_gradient_kernel {
   }
 };
 
-/// Here, the rows of a tile are keys and its columns are queries. Wide heads take two launches, one
-/// for each result: a thread has too few registers for both sums.
+/// Computes the gradients of k and v. Here, the rows of a tile are keys, and its columns are
+/// queries. For wide heads, a thread has too few registers for the sums of both gradients, so each
+/// gradient needs its own launch.
 template <class T, unsigned columns, bool for_keys, bool for_values>
 struct narrow_key_gradient_kernel {
   using many_registers = void;
@@ -126,7 +128,7 @@ struct narrow_key_gradient_kernel {
       for (auto column = x.size.causal ? row : 0; column < x.queries();
            column += narrow_step_rows) {
         work.load_step(x.q_of(head), x.y_of(dy, head), column);
-        // No query sees the keys of this warp.
+        // No query of this step sees a key of this warp.
         if (own_row >= x.keys() || (x.size.causal && column + narrow_step_rows <= own_row))
           continue;
         TROUPE_UNROLL

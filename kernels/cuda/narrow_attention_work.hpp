@@ -13,23 +13,25 @@
 #include <cstddef>
 #include <cstdint>
 
-// The tiles of attention by tensor cores (kernels/cuda/narrow_attention.hpp).
+// How a block of threads computes tiles of attention with tensor cores
+// (kernels/cuda/narrow_attention.hpp).
 
 namespace troupe::cuda {
 
-// Each warp has 16 rows, such as queries, in registers. The block of threads loads a step of the
-// rows of two other matrices, such as keys and values, into shared memory.
+// Each warp holds 16 rows of one matrix, such as queries, in registers. The block of threads goes
+// through the rows of two other matrices, such as keys and values, in steps. For each step, it
+// loads narrow_step_rows rows of both matrices into shared memory.
 
 inline constexpr unsigned narrow_block_rows = block_warps * tensor_edge;
 inline constexpr unsigned narrow_step_rows = narrow_block_rows / 2;
-/// Tiles in the rows of a step.
+/// The number of tiles in the rows of a step.
 inline constexpr unsigned narrow_step_tiles = narrow_step_rows / tensor_edge;
 
 inline std::size_t narrow_blocks_of(std::size_t rows) {
   return (rows + narrow_block_rows - 1) / narrow_block_rows;
 }
 
-/// A block of threads at work on heads of up to 16 `columns` columns.
+/// A block of threads that works on heads of up to 16 * `columns` columns.
 template <class T, unsigned columns>
 struct narrow_work {
   using head = head_view<view<const T>>;
@@ -38,7 +40,8 @@ struct narrow_work {
   static constexpr std::size_t shared_bytes = narrow_block_rows * stride * sizeof(T);
 
   const thread& t;
-  tile_memory<T> first, second; // (narrow_step_rows, width); together, the rows of a block
+  tile_memory<T> first,
+    second; // each (narrow_step_rows, width); together (narrow_block_rows, width)
 
   TROUPE_DEVICE explicit narrow_work(const thread& t) : t(t) {
     const auto all = t.shared<T>(narrow_block_rows * stride);
@@ -46,11 +49,12 @@ struct narrow_work {
     second = {all, narrow_step_rows * stride, stride};
   }
 
-  /// Elements of a row that are loaded by one instruction.
+  /// 16 bytes of a row, which one instruction loads.
   struct alignas(tensor_row * sizeof(T)) piece {
     std::uint32_t words[tensor_row * sizeof(T) / sizeof(std::uint32_t)];
   };
-  /// Whether all rows of a head consist of pieces. All threads take the same branch.
+  /// True if all rows of a head consist of whole pieces with aligned addresses. All threads get the
+  /// same result, so they take the same branch.
   static TROUPE_DEVICE bool has_pieces(const head& x) {
     return (reinterpret_cast<std::uintptr_t>(x.x.data + x.begin) | x.stride * sizeof(T)
             | x.width * sizeof(T))
@@ -87,9 +91,9 @@ struct narrow_work {
       to.store(i / width, i % width, x.at(row + i / width, i % width));
     }
   }
-  /// This warp's rows of a block, in registers.
+  /// Loads this warp's rows of a block into registers. The block starts at `row`.
   TROUPE_DEVICE void load_own(const head& x, unsigned row, left_tile<T> (&to)[columns]) const {
-    t.barrier(); // all threads have read what was in this memory
+    t.barrier(); // all threads have read the old contents of this memory
     load<narrow_block_rows>(first, x, row);
     t.barrier();
     TROUPE_UNROLL
@@ -97,13 +101,13 @@ struct narrow_work {
       to[c] = load_left(t, first.at(t.warp() * tensor_edge, c * tensor_edge));
   }
   TROUPE_DEVICE void load_step(const head& x, const head& y, unsigned row) const {
-    t.barrier(); // all threads have read what was in this memory
+    t.barrier(); // all threads have read the old contents of this memory
     load<narrow_step_rows>(first, x, row);
     load<narrow_step_rows>(second, y, row);
     t.barrier();
   }
 
-  /// own times the transposed rows of tile i of a step.
+  /// Returns the product of `own` and the transposed rows of tile i of a step.
   TROUPE_DEVICE sum_tile multiply(const left_tile<T> (&own)[columns], const tile_memory<T>& step,
                                   unsigned i) const {
     sum_tile result{};
@@ -113,7 +117,7 @@ struct narrow_work {
                   result);
     return result;
   }
-  /// sums += x, rounded, times the rows of tile i of a step.
+  /// Rounds x, multiplies it by the rows of tile i of a step, and adds the product to `sums`.
   TROUPE_DEVICE void add(const sum_tile& x, const tile_memory<T>& step, unsigned i,
                          sum_tile (&sums)[columns]) const {
     const auto factors = rounded_left<T>(x);
@@ -122,7 +126,7 @@ struct narrow_work {
       add_product(t, factors, load_right(t, step.at(i * tensor_edge, c * tensor_edge)), sums[c]);
   }
 
-  // A row of a tile belongs to 4 lanes.
+  // The sum, and the maximum, over a row of a tile. 4 lanes share a row.
   TROUPE_DEVICE float row_sum(float x) const {
     for (unsigned mask = 2; mask > 0; mask /= 2)
       x += t.shuffle_xor(x, mask);
@@ -160,13 +164,14 @@ attention_operands<view<const T>> narrow_operands_of(const attention_layout& siz
   return {size, all(x.q, size.q), all(x.k, size.k), all(x.v, size.v)};
 }
 
-/// Null if there is no result.
+/// A view of a result of n elements. It is null if there is no result.
 template <class T>
 narrow_target<T> narrow_target_of(const mixed_output& x, std::size_t n) {
   return {static_cast<T*>(x.data), n};
 }
 
-/// Calls f(T, known_columns) for a type of 16 bits and the narrowest kernel that heads fit into.
+/// Calls f(T{}, known_columns) for this type T of 16 bits and for the narrowest kernel into which
+/// heads of this width fit (with_columns).
 template <class F>
 void with_narrow_kernel(dtype type, std::size_t width, F f) {
   with_columns(width, [&](auto columns) {

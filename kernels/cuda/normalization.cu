@@ -9,7 +9,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Sum of f(j) over a row of n elements, by a warp.
+/// The sum of f(j) over the n elements of a row, computed by a warp.
 template <class F>
 TROUPE_DEVICE double row_sum(const thread& t, std::size_t n, F f) {
   double total = 0;
@@ -22,7 +22,7 @@ struct row_moments {
   double mean, scale;
 };
 
-/// The moments of the row that begins at `begin`.
+/// The mean of the row that begins at `begin`, and scale = 1 / sqrt(variance + epsilon).
 template <class In>
 TROUPE_DEVICE row_moments moments_of(const thread& t, const In& x, std::size_t begin, std::size_t n,
                                      double epsilon) {
@@ -36,7 +36,7 @@ TROUPE_DEVICE row_moments moments_of(const thread& t, const In& x, std::size_t b
   return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon)};
 }
 
-/// A warp per row; each lane reads and writes its own columns.
+/// A warp handles a row at a time. Each lane reads and writes only its own columns.
 template <class In, class Out>
 struct rows_kernel {
   In x;    // (rows, columns)
@@ -56,7 +56,7 @@ struct rows_kernel {
   }
 };
 
-/// scale (dy - mean(dy) - y mean(dy y)), y = (x - mean) scale.
+/// dx = scale (dy - mean(dy) - y mean(dy y)), where y = (x - mean) scale.
 template <class In, class Out>
 struct rows_gradient_kernel {
   In dy, x; // (rows, columns)
@@ -87,16 +87,17 @@ struct rows_gradient_kernel {
   }
 };
 
-// -- channels: a block per channel; each thread reads and writes its own elements
+// -- channels: a block handles a channel at a time; each thread reads and writes only its own
+// elements
 
 struct channel_loop {
   channel_sizes size;
 
   TROUPE_DEVICE std::size_t each() const { return size.count * size.pixels; }
-  /// f(i) for the elements of channel c that belong to this thread, in ascending order.
+  /// Calls f(i) for each element i of channel c that belongs to this thread, in ascending order.
   template <class F>
   TROUPE_DEVICE void visit(const thread& t, std::size_t c, F f) const {
-    // Without a division for each element, whose registers would not fit.
+    // The loop avoids a division for each element, because there are not enough registers for it.
     const auto pixels = size.pixels > 0 ? size.pixels : 1;
     const auto count = size.pixels > 0 ? size.count : 0;
     const auto images_per_step = block_threads / pixels;
@@ -167,7 +168,7 @@ struct channels_kernel {
 struct two_sums {
   double first, second;
 
-  /// f(i, a, b): adds the terms of element i to a and b.
+  /// f(i, a, b) adds the terms of element i to a and b.
   template <class F>
   TROUPE_DEVICE static two_sums of(const thread& t, const channel_loop& all, std::size_t c, F f) {
     double a = 0;
@@ -179,7 +180,7 @@ struct two_sums {
     return {a, b};
   }
 
-  /// out (2, channels).
+  /// Writes the sums of channel c to out (2, channels).
   TROUPE_DEVICE void store(const thread& t, const view<double>& out, std::size_t c,
                            std::size_t channels) const {
     if (t.index() == 0) {
@@ -221,7 +222,7 @@ struct moments_of_sums_kernel {
   }
 };
 
-/// Sums of dy, and of dy (x - mean), of a channel.
+/// The sum of dy and the sum of dy (x - mean) of channel c.
 template <class In>
 TROUPE_DEVICE two_sums product_sums(const thread& t, const channel_loop& all, std::size_t c,
                                     const In& dy, const In& x, float mean) {
@@ -245,13 +246,14 @@ struct products_kernel {
   }
 };
 
-/// scale (dy - mean(dy) - (x - mean) scale^2 mean(dy (x - mean))).
+/// dx = scale (dy - mean(dy) - (x - mean) scale^2 mean(dy (x - mean))), where scale = 1 /
+/// sqrt(variance + epsilon).
 template <class In, class Out>
 struct channels_gradient_kernel {
   channel_loop all;
   In dy, x;
   view<const float> moments; // (2, channels)
-  view<const double> totals; // (2, channels); null: the sums of these images
+  view<const double> totals; // (2, channels); if null, those of these images
   Out out;
   double epsilon, n;
 

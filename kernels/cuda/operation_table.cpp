@@ -11,7 +11,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// A chain of one.
+/// Runs an element-wise operation as a program of one step.
 void run_element(const step& s) {
   const auto last = static_cast<std::uint32_t>(s.x.inputs.size() - 1);
   const element_step program[] = {
@@ -34,8 +34,8 @@ auto all_rows() {
   return result;
 }
 
-/// Element-wise functions that can follow a bias in the same launch: of one or two elements,
-/// without a factor.
+/// Element-wise operations that can follow a bias in the same launch. They have one or two
+/// operands, and no factor.
 constexpr operation endings[] = {
   operation::relu,          operation::relu_gradient, operation::tanh,
   operation::tanh_gradient, operation::sigmoid,       operation::sigmoid_gradient,
@@ -50,8 +50,8 @@ const operation_row& row_of(operation op) {
 
 namespace {
 
-/// True if the operands of a product have one type of 16 bits, or are float32; with a bias of
-/// float32.
+/// True if a GPU can compute a product without conversions: both operands have one type, the result
+/// has this type or float32, and the bias is float32.
 bool is_native_product(const instruction& x) {
   const auto type = x.inputs[0].type;
   return x.inputs[1].type == type && (x.output.type == type || x.output.type == dtype::float32)
@@ -79,7 +79,8 @@ bool is_native(const instruction& x) {
 
 namespace {
 
-/// True if the product itself must be kept in float32.
+/// True if the operation's own result must be kept in float32, because a bias or an epilogue
+/// follows and the final result has 16 bits.
 bool keeps_product(const instruction& x) {
   return is_narrow(x.output.type) && (x.bias.exists() || x.after);
 }

@@ -8,8 +8,9 @@
 #include <optional>
 #include <span>
 
-// How a GPU runs each operation. Internal to the executor. The rows are next to their launches:
-// executor_dense.cpp and its siblings.
+// How a GPU runs each operation, internal to the executor. The table has a row for each operation.
+// The rows are next to the functions that launch their kernels: executor_dense.cpp,
+// executor_images.cpp and executor_sequences.cpp.
 
 namespace troupe::cuda {
 
@@ -17,8 +18,9 @@ namespace troupe::cuda {
 struct step {
   executor_state& run;
   const instruction& x;
-  /// The first two inputs. Null if there is none, or if it is of int32 or sparse. They point to
-  /// elements of 16 bits if the row computes with them (operation_row::mixed); so does `out`.
+  /// The first two inputs, and the output. An input is null if it does not exist, or if it is int32
+  /// or sparse. If the row computes with 16 bits (operation_row::mixed, narrow), these pointers may
+  /// point to elements of 16 bits.
   const float* a = operand(0);
   const float* b = operand(1);
   float* out = run.write(x.output);
@@ -30,7 +32,7 @@ struct step {
   troupe::extent matrix(const troupe::operand& of) const { return run.matrix(of); }
   stream where() const { return run.stream; }
   double* space() const { return run.space.data(); }
-  /// The sums over all workers, in device memory; null if this worker's samples are all.
+  /// The sums over all workers, in device memory. Null if only the samples of this worker count.
   const double* totals() const { return run.has_totals(x) ? run.totals.data() : nullptr; }
   ending last() const {
     return {x.after.value_or(operation::end), run.read(x.epilogue_operand),
@@ -38,16 +40,17 @@ struct step {
   }
   mixed_input values(std::size_t i) const { return {operand(i), x.inputs[i].type}; }
   mixed_output result() const { return {out, x.output.type}; }
-  /// The destination of what the operation itself computes, before `finish`: the result, or work
-  /// space (space_of_product) if more follows before the result is rounded.
+  /// The destination of the operation's own result, before `finish`: work space of float32
+  /// (space_of_product) if a bias or an epilogue follows and the final result has 16 bits;
+  /// otherwise, the output of the instruction.
   mixed_output product() const;
 };
 
-/// Work space of step::product, in doubles.
+/// The number of doubles of work space that step::product needs.
 std::size_t space_of_product(const instruction& x, std::size_t rows);
 
-/// Adds the bias of the instruction to step::product, one value per `inner` elements of `channels`,
-/// applies the rest of the instruction, and writes the result.
+/// Reads step::product, adds the bias of the instruction (one value for each `inner` elements of
+/// `channels`), applies the epilogue of the instruction, and writes the result.
 void finish(const step& s, std::size_t channels, std::size_t inner);
 
 struct operation_row {
@@ -55,18 +58,19 @@ struct operation_row {
 
   operation op = operation::placeholder;
   void (*run)(const step&) = nullptr;
-  /// Work space for a run of `rows` samples, in doubles.
+  /// The number of doubles of work space that a run of `rows` samples needs.
   std::size_t (*space)(const instruction& x, std::size_t rows) = nullptr;
-  /// For batch normalization over the samples of all workers: writes this worker's part of the sums
-  /// (sums_needed of the CPU) to device memory.
+  /// Only for batch normalization over the samples of all workers: computes this worker's part of
+  /// the sums (cpu::sums_needed), and writes it to `out` in device memory.
   void (*sums)(const step&, double* out) = nullptr;
-  /// True if it computes with operands of 16 bits itself. Otherwise, the executor converts them
-  /// (kernels/plan/widened.hpp).
+  /// True if the operation computes with operands of 16 bits itself. Otherwise, the executor
+  /// converts them to float32 (kernels/plan/widened.hpp).
   bool mixed = false;
-  /// The same, but all operands of floating point have one type, and the result has this type or is
-  /// float32.
+  /// Like `mixed`, but only if all floating-point operands have one type, and the result has this
+  /// type or is float32.
   bool narrow = false;
-  /// With both: the input that must have float32 all the same, such as a bias; none by default.
+  /// With `mixed` or `narrow`: the number of an input that must nevertheless be float32, such as a
+  /// bias. By default, there is none.
   std::size_t wide_input = no_input;
   /// See fusion_traits.
   bool takes_epilogue = false;
@@ -78,7 +82,7 @@ std::span<const operation_row> image_rows();
 std::span<const operation_row> sequence_rows();
 
 /// The row of an operation. `run` is null if no instruction has this operation, or if a GPU cannot
-/// compute it yet.
+/// compute the operation yet.
 const operation_row& row_of(operation op);
 
 } // namespace troupe::cuda

@@ -12,11 +12,13 @@ struct part {
   int begin, end;
 };
 
-/// One direction of a window over an image. An image has fewer than 2^31 pixels.
+/// One direction (vertical or horizontal) in which windows move over an image. `image` is the
+/// number of lines (or columns) of the image, and `windows` is the number of windows. An image has
+/// fewer than 2^31 pixels.
 struct axis {
   int window, stride, pad, image, windows;
 
-  /// The part of the image that a window covers.
+  /// The lines of the image that the window at this position covers.
   TROUPE_DEVICE part under(int position) const {
     const auto begin = position * stride - pad;
     const auto end = begin + window;
@@ -37,12 +39,12 @@ struct axis {
 
 struct pooling {
   axis y, x;
-  divider pixels, positions; // of a plane (a channel of an image)
+  divider pixels, positions; // numbers of a plane (a channel of an image)
 
   struct place {
     int line, column;
   };
-  /// The line and column of a pixel, or of a window.
+  /// The line and the column of pixel or window number i.
   TROUPE_DEVICE static place place_of(int width, std::size_t i) {
     const auto number = static_cast<int>(i);
     return {number / width, number % width};
@@ -50,12 +52,12 @@ struct pooling {
   TROUPE_DEVICE unsigned at(int line, int column) const {
     return static_cast<unsigned>(line * x.image + column);
   }
-  /// The weight of an element in the mean under window (i, j).
+  /// The weight of an element in the mean over window (i, j).
   TROUPE_DEVICE float share(int i, int j) const {
     return 1.0F / static_cast<float>(y.covered(i) * x.covered(j));
   }
-  /// Offset of the largest element under window (i, j) of a plane; the first of equal ones, or the
-  /// first NaN.
+  /// The offset, within a plane, of the largest element under window (i, j). If several elements
+  /// are equal, it is the first of them. If there is a NaN, it is the first NaN.
   template <class In>
   TROUPE_DEVICE std::size_t largest(const In& from, std::size_t begin, int i, int j) const {
     const auto lines = y.under(i);
@@ -74,7 +76,7 @@ struct pooling {
   }
 };
 
-/// A thread per element of the result.
+/// A thread computes an element of the result at a time.
 template <class In, class Out>
 struct max_select_kernel {
   pooling how;
@@ -91,7 +93,8 @@ struct max_select_kernel {
   }
 };
 
-/// A thread per element of the image: it gathers from the windows that cover it, in their order.
+/// A thread computes an element of dx at a time. It adds up dy over the windows that cover the
+/// element, in the order of the windows.
 template <class In, class Out>
 struct max_gradient_kernel {
   pooling how;

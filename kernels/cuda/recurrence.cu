@@ -7,11 +7,12 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Stored parts: c of lstm and h of gru are the fifth one.
+/// Each step stores several parts of `hidden` values. c of lstm and h of gru are part 4 (counted
+/// from 0).
 constexpr unsigned kept_part = 4;
 
-/// A block per sample. In each step, a warp per row of w computes the product with the previous h.
-/// Then a thread per unit applies the gates.
+/// A block handles a sample at a time. In each time step, each warp multiplies rows of w by the
+/// previous h. Then each thread applies the gates of its units.
 struct recurrence_kernel {
   view<const float> z;  // (batch, time, gates * hidden)
   view<const float> w;  // (gates * hidden, hidden)
@@ -23,7 +24,7 @@ struct recurrence_kernel {
 
   TROUPE_DEVICE void multiply(const thread& t, std::size_t sample, std::size_t step) const {
     const auto rows = gates * hidden;
-    // The previous h is the last part of the previous step.
+    // The position of the previous h, which is the last part of the previous step.
     const auto h = (sample * time + step) * stored * hidden - hidden;
     for (std::size_t row = t.warp(); row < rows; row += block_warps) {
       float total = 0;
@@ -93,16 +94,17 @@ struct recurrence_kernel {
   }
 };
 
-/// A block per sample, backward through time. A thread per unit.
+/// A block handles a sample at a time, backward through time. Each thread computes its own units.
 struct recurrence_gradient_kernel {
   view<const float> dh;     // (batch, time, hidden)
   view<const float> states; // (batch, time, stored * hidden)
   view<const float> w;      // (gates * hidden, hidden)
   view<float> out;          // (batch, time, parts * hidden)
-  /// The gradients that the next step sends back: to h, and directly to c (lstm) or h (gru).
+  /// Gradients that come from the next time step. `back` is the gradient of h. `through` is the
+  /// gradient that does not go through the product with w: of c (lstm) or of h (gru).
   view<float> back;       // (batch, hidden)
   view<float> through;    // (batch, hidden)
-  view<float> by_product; // (batch, gates * hidden), gru only: r, u, r n
+  view<float> by_product; // (batch, gates * hidden), gru only: of r, u, r n
   std::size_t batch, time, hidden, gates, stored, parts;
   cell how;
 
@@ -160,7 +162,7 @@ struct recurrence_gradient_kernel {
     }
   }
 
-  /// back = d w, plus the direct part of gru.
+  /// Computes `back`: the gradients of the gates times w, plus `through` for gru.
   TROUPE_DEVICE void through_product(const thread& t, std::size_t sample, std::size_t step) const {
     const auto d = (sample * time + step) * parts * hidden;
     for (std::size_t k = t.index(); k < hidden; k += block_threads) {

@@ -8,12 +8,12 @@ namespace troupe::cuda {
 
 namespace {
 
-// Two stages (Harris 2007, "Optimizing parallel reduction in CUDA"): each block sums its strides,
-// one block sums the blocks.
+// A sum has two stages (Harris 2007, "Optimizing parallel reduction in CUDA"): each block adds up a
+// part of the elements, and then one block adds up the results of all blocks.
 
 constexpr std::size_t sum_blocks = sum_space / 2;
 
-/// Term: `double operator()(std::size_t i) const`.
+/// A Term has `double operator()(std::size_t i) const`, which returns term number i.
 template <class Term>
 struct partial_sum {
   Term term;
@@ -93,7 +93,8 @@ struct binary_correct_term {
   }
 };
 
-/// A block sums a part of the rows, for warp_threads columns. A warp reads neighbouring elements.
+/// A block adds up a part of the rows, for warp_threads columns. The threads of a warp read
+/// neighbouring elements.
 template <class In>
 struct leading_sum {
   In x;                 // (rows, columns)
@@ -138,7 +139,7 @@ struct parts_sum {
   }
 };
 
-/// A warp per row.
+/// A warp adds up a row at a time.
 template <class In>
 struct last_sum {
   In x;            // (rows, columns)
@@ -157,7 +158,7 @@ struct last_sum {
   }
 };
 
-/// A block per channel.
+/// A block adds up a channel at a time.
 template <class In>
 struct channel_sum {
   In x;             // (count, channels, pixels)
@@ -210,7 +211,7 @@ void binary_correct(stream where, std::size_t n, const float* logits, const std:
 }
 
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept {
-  // Enough blocks to fill a large device, with at least 64 rows each.
+  // The number of blocks is large enough for a large GPU, and each part has at least 64 rows.
   const auto tiles = std::max<std::size_t>((columns + warp_threads - 1) / warp_threads, 1);
   return std::clamp<std::size_t>(rows / 64, 1, std::max<std::size_t>(512 / tiles, 1));
 }

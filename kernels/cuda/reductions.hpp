@@ -8,13 +8,15 @@
 
 namespace troupe::cuda {
 
-// Sums in double precision. The order of additions depends only on the sizes, so every run gives
-// the same bits. No atomics.
+// Sums in double precision, without atomics. The order of additions depends only on the sizes, so
+// every run gives the same bits.
 
-/// Number of elements of work space for a sum of all elements: one per block, for each of two sums.
+/// The number of elements of work space for sums over all elements. Up to two sums are computed at
+/// once. Each of them needs one element per block.
 inline constexpr std::size_t sum_space = 512;
 
-/// The destination of a scalar: one of these, or both.
+/// The destination of a scalar result, in double or rounded to float32. A pointer that is not
+/// needed is null.
 struct scalar_result {
   double* exact = nullptr;
   float* rounded = nullptr;
@@ -23,7 +25,7 @@ struct scalar_result {
 /// factor * sum of x (n).
 void sum(stream where, std::size_t n, mixed_input x, double factor, double* space,
          scalar_result out);
-/// factor * sum of x (n), in double.
+/// factor * sum of x (n), where x is in double.
 void sum(stream where, std::size_t n, const double* x, double factor, double* space,
          scalar_result out);
 /// factor * sum of (a - b)^2, (n) each.
@@ -31,12 +33,12 @@ void squared_error(stream where, std::size_t n, const float* a, const float* b, 
                    double* space, scalar_result out);
 /// sum of x^2 (n).
 void sum_of_squares(stream where, std::size_t n, const float* x, double* space, scalar_result out);
-/// The number of correct samples: the logit is above 0 if the label is 1, and not above 0 if it is
-/// 0.
+/// The number of correct samples. A sample is correct if its label is 1 and its logit is above 0,
+/// or if its label is 0 and its logit is not above 0.
 void binary_correct(stream where, std::size_t n, const float* logits, const std::int32_t* labels,
                     double* space, scalar_result out);
 
-/// Number of parts into which sum_leading divides `rows`.
+/// The number of parts into which sum_leading divides `rows`.
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept;
 /// out (columns) = sum over the rows of x (rows, columns). `space`: row_parts() * columns elements.
 void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_input x, double* space,

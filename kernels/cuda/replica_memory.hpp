@@ -9,10 +9,10 @@
 
 namespace troupe::cuda {
 
-/// Memory that the updaters and the executor of a device_replica share. It has no lock: the order
-/// of calls that device_replica requires also orders all accesses.
+/// Memory that the updaters and the executor of a device_replica share. It needs no lock:
+/// device_replica requires an order of calls, and this order separates all accesses.
 struct replica_memory {
-  /// The newest weights of an updater: parameters [begin, begin + size).
+  /// The newest weights of one updater, which holds parameters [begin, begin + size).
   struct part {
     std::size_t begin = 0;
     std::size_t size = 0;
@@ -22,7 +22,7 @@ struct replica_memory {
   /// The sum of the gradients of a range over all replicas of a ring. Other ranks read it.
   struct sum {
     buffer<float> values;
-    /// The end of the addition of this rank's segment.
+    /// Recorded after this rank has added up its segment.
     std::unique_ptr<event> added;
   };
 
@@ -30,33 +30,33 @@ struct replica_memory {
     : updates(std::move(where)), updated(updates->make_event()) {}
   replica_memory(const replica_memory&) = delete;
   replica_memory& operator=(const replica_memory&) = delete;
-  /// The executor's work reads weights, so it ends first.
+  /// Destroys the executor first, because its work reads the weights.
   ~replica_memory();
 
-  /// Of the updaters.
+  /// The device object of the updaters.
   std::shared_ptr<device> updates;
   std::vector<part> parts;
-  /// The end of all updates so far.
+  /// Recorded after each update.
   std::unique_ptr<event> updated;
-  /// Buffers of updaters that are gone.
+  /// The weights of updaters that were destroyed. The executor may still read them.
   std::vector<buffer<float>> weights;
-  /// In a ring: of each updater, in order.
+  /// Only in a ring: a sum for each updater, in the order in which the updaters were made.
   std::deque<sum> sums;
-  /// The executor and its device, once there is one, and its gradient.
+  /// The executor with its device object, and its gradient. Null until the executor is made.
   std::shared_ptr<void> runs;
   float* gradient = nullptr;
 };
 
-/// What the updaters of a ring share. A message from each rank comes before other ranks access what
-/// it has written (device_updater::add_up), so no lock is needed.
+/// The memory that the updaters of a ring share. It needs no lock: before a rank accesses memory
+/// that another rank has written, it gets a message from that rank (device_updater::add_up).
 struct replica_ring {
   explicit replica_ring(std::size_t ranks) : replicas(ranks) {}
 
-  /// By rank; null until it is opened.
+  /// One replica for each rank; null until the rank's replica is opened.
   std::vector<std::shared_ptr<replica_memory>> replicas;
 };
 
-/// A rank of a ring; null: of none.
+/// The place of a replica in a ring. `ring` is null if the replica is in no ring.
 struct ring_seat {
   std::shared_ptr<replica_ring> ring;
   std::size_t rank = 0;

@@ -65,7 +65,8 @@ void ring_sum::gather() {
   checked_->record(where);
 }
 
-// The square of a float is finite in double, and so is the sum of any number of them.
+// In double, the square of any finite float is finite, and so is the sum of any number of such
+// squares.
 bool ring_sum::is_finite() {
   gpu_->enter();
   checked_->wait();

@@ -11,21 +11,21 @@
 
 namespace troupe::cuda {
 
-/// The part of one rank in the sum of the gradients of a range of n parameters over the R replicas
-/// of a ring. See device_updater::add_up. Each rank reads (R - 1) n / R elements of other ranks to
-/// add up its segment, and copies as many sums. Nothing goes through the host, except a number that
-/// shows whether the sum is finite.
+/// One rank's part in adding up the gradients of a range of n parameters over the R replicas of a
+/// ring. See device_updater::add_up. Each rank adds up one segment of the range: it reads (R - 1) n
+/// / R elements from other ranks. Then it copies the sums of the other segments, which are as many
+/// elements. Nothing goes through the host, except a number that shows whether the sum is finite.
 ///
-/// All its work is in the main stream of the replica's updaters. Before it copies a segment, the
-/// stream waits for the event that the segment's rank has recorded after its addition. When
-/// is_finite() has returned for all ranges, no rank reads this rank's gradient any more, and this
-/// rank reads nothing from others.
+/// All work of a rank is in the main stream of its replica's updaters. Each rank records an event
+/// after it has added up its segment. Before another rank copies this segment, its stream waits for
+/// this event. When is_finite() has returned for all ranges, no rank reads this rank's gradient any
+/// more, and this rank reads no memory of other ranks.
 class ring_sum {
 public:
-  /// @param where the range, in parameters of the whole replica
+  /// @param where the range, counted in the parameters of the whole replica
   ring_sum(ring_seat seat, range where);
 
-  /// Bytes of device memory for n elements, and pinned.
+  /// Bytes of device memory for a range of n elements, and bytes of pinned memory.
   static std::size_t memory_bytes(std::size_t n) noexcept;
   static std::size_t pinned_bytes() noexcept { return sizeof(double); }
 
@@ -48,10 +48,11 @@ private:
   std::shared_ptr<replica_memory> memory_;
   device* gpu_;
   range where_;
-  /// Its place among the sums of the replica.
+  /// The position of this sum in replica_memory::sums.
   std::size_t number_;
   std::vector<range> segments_;
-  /// Work space, and the sum of squares: not finite if an element is not.
+  /// Work space, and the sum of the squares of all elements. If an element is not finite, the sum
+  /// of squares is not finite either.
   buffer<double> space_;
   staged_buffer<double> squares_;
   std::unique_ptr<event> checked_;

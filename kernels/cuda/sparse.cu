@@ -10,7 +10,8 @@ namespace troupe::cuda {
 
 namespace {
 
-// Each thread adds up the entries of one element in their order: the bits are those of the CPU.
+// A thread computes an element of the result at a time. It adds up entries in their order, so the
+// bits are those of the CPU.
 
 struct sparse_kernel {
   view<const std::int32_t> starts;  // (rows + 1)

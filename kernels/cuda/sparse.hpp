@@ -7,12 +7,12 @@
 
 namespace troupe::cuda {
 
-// Products with a sparse matrix x (rows, features); formulas: kernels/graph/sparse_operations.hpp.
-// All memory is the device's. Arguments of launches depend only on sizes, not on the entries, so a
-// CUDA graph can capture them.
+// Products with a sparse matrix x (rows, features). Formulas: kernels/graph/sparse_operations.hpp.
+// All pointers point to device memory. The arguments of a launch depend only on sizes, and not on
+// the entries, so a CUDA graph can record the launch.
 
-/// The entries of x, row by row: those of row r are starts[r] up to, but not including,
-/// starts[r + 1].
+/// The entries of x, row by row. The entries of row r have the numbers starts[r] up to, but not
+/// including, starts[r + 1].
 struct sparse_entries {
   const std::int32_t* starts = nullptr;  ///< (rows + 1)
   const std::int32_t* columns = nullptr; ///< (capacity)
@@ -20,8 +20,8 @@ struct sparse_entries {
   std::size_t capacity = 0;
 };
 
-/// The same entries, column by column, each in the order of its rows. Only columns that occur, and
-/// are features.
+/// The same entries, grouped by column. Within a group, they are in the order of their rows. There
+/// is a group for each column that has entries and is less than the number of features.
 struct entries_by_column {
   const std::int32_t* count = nullptr;   ///< (1): number of columns
   const std::int32_t* columns = nullptr; ///< (capacity): the column of each group, all different
@@ -31,11 +31,11 @@ struct entries_by_column {
   std::size_t capacity = 0;
 };
 
-/// out (rows, units) = x weight, weight (features, units).
+/// out (rows, units) = x weight, where weight is (features, units).
 void sparse_matmul(stream where, std::size_t rows, std::size_t features, std::size_t units,
                    const sparse_entries& x, const float* weight, float* out);
 
-/// out (features, units) = x^T g, g (rows, units).
+/// out (features, units) = x^T g, where g is (rows, units).
 void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features, std::size_t units,
                             const entries_by_column& x, const float* g, float* out);
 

@@ -8,7 +8,7 @@ sparse_feed::sparse_feed(device& where, std::size_t max_rows, std::size_t featur
   : gpu_(&where), features_(features), by_column_(by_column), starts_(where, max_rows + 1) {}
 
 bool sparse_feed::copy(stream where, const sparse_rows<float>& x, std::size_t rows) {
-  // Without rows, nothing is there to point to.
+  // If there are no rows, x.starts may be null.
   constexpr std::int32_t nothing = 0;
   const auto* const starts = rows > 0 ? x.starts : &nothing;
   const auto n = static_cast<std::size_t>(starts[rows]);
@@ -21,12 +21,13 @@ bool sparse_feed::copy(stream where, const sparse_rows<float>& x, std::size_t ro
   return moved;
 }
 
-/// Allocates half more than needed. After a few runs, the memory fits the largest batch.
+/// If the memory is too small, allocates 1.5 times as much as needed, and returns true. After a few
+/// runs, the memory is large enough for the largest batch.
 bool sparse_feed::grow(std::size_t entries) {
   if (entries <= capacity_ && columns_.size() > 0)
     return false;
   const auto n = std::max<std::size_t>(entries + entries / 2, 1);
-  // The old memory is released first.
+  // The old memory is released before the new memory is allocated.
   capacity_ = 0;
   columns_ = {};
   values_ = {};
@@ -48,8 +49,9 @@ void sparse_feed::copy_columns(stream where, const sparse_rows<float>& x, std::s
   group_values_.send(where, 0, order_.size());
 }
 
-/// To `groups_`: the number of columns; each column; the first entry of each; the row of each
-/// entry. To `group_values_`: the value of each entry.
+/// Sorts the entries by column. Writes to `groups_`: the number of columns with entries; these
+/// columns; the number of the first entry of each of them; the row of each entry. Writes to
+/// `group_values_`: the value of each entry.
 void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
   order_.clear();
   row_of_.clear();

@@ -8,17 +8,18 @@
 
 namespace troupe::cuda {
 
-/// n elements of device memory, and as many of pinned memory, through which copies from and to the
-/// host go. Elements on the host must not be touched while a copy of them is under way.
+/// n elements of device memory, and n elements of pinned memory of the host. Copies between host
+/// and device go through the pinned memory. While an element is being copied, do not access it in
+/// pinned memory.
 template <class T>
 class staged_buffer {
 public:
   staged_buffer() = default;
   staged_buffer(device& where, std::size_t n) : gpu_(&where), there_(where, n), here_(where, n) {}
 
-  /// In device memory.
+  /// The elements in device memory.
   T* data() const noexcept { return there_.data(); }
-  /// In pinned memory.
+  /// The elements in pinned memory.
   std::span<T> host() const noexcept { return {here_.data(), here_.size()}; }
   std::size_t size() const noexcept { return there_.size(); }
   std::size_t bytes() const noexcept { return there_.bytes(); }
@@ -28,7 +29,7 @@ public:
     if (n > 0)
       gpu_->copy_in(where, there_.data() + first, here_.data() + first, n * sizeof(T));
   }
-  /// Copies the values to the beginning of host(), and from there to the device.
+  /// Copies `values` to the beginning of host(), and from there to the device.
   void send(stream where, std::span<const T> values) const {
     std::ranges::copy(values, here_.data());
     send(where, 0, values.size());

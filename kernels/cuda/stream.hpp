@@ -2,7 +2,7 @@
 
 namespace troupe::cuda {
 
-/// A queue of work on a device, which runs in the order of submission. A handle that owns nothing:
+/// A queue of work on a device. The work runs in the order of submission. This handle owns nothing:
 /// pass it by value.
 struct stream {
   /// cudaStream_t; null is the default stream.

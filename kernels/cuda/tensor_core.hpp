@@ -13,61 +13,67 @@
 #include <source_location>
 #endif
 
-// Tensor cores: a warp multiplies tiles of 16 bits, and adds the products to float32.
+// Tensor cores: a warp multiplies tiles of elements of 16 bits, and adds the products to sums in
+// float32.
 //
-// A tile is spread over the lanes of a warp as the instruction mma.m16n8k16 wants it (PTX ISA,
-// section "Matrix Fragments for mma.m16n8k16 with floating point type"). Each register of an
-// operand has two elements of a quarter (8, 8) of the tile. The wrapper takes two such instructions
-// for a product, so all tiles are (16, 16). All lanes of a warp must call these functions together.
+// A tile is a matrix (16, 16). Its elements are distributed over the lanes (the threads) of a warp.
+// The instruction mma.m16n8k16 defines which lane holds which elements (PTX ISA, section "Matrix
+// Fragments for mma.m16n8k16 with floating point type"). A tile has four quarters (8, 8). Each
+// register of an operand holds two neighbouring elements of one quarter. The instruction computes
+// only 8 columns of a product, so add_product() uses two instructions. All lanes of a warp must
+// call these functions together.
 //
-// The products are exact. The simulator adds them up as fused multiply-adds do, one after the
-// other. A GPU adds several at once, and cuts off bits instead of rounding (Fasi et al. 2021,
-// "Numerical behavior of NVIDIA tensor cores"), so its last bits differ.
+// The products of elements are exact. The simulator adds them to a sum one after the other, like
+// fused multiply-adds. A GPU adds several products at once, and cuts off bits instead of rounding
+// (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores"), so the last bits of its sums are
+// different.
 
 namespace troupe::cuda {
 
-/// The edge of a tile.
+/// The number of rows and of columns of a tile.
 inline constexpr unsigned tensor_edge = 16;
-/// Rows of tiles in shared memory begin at multiples of this many elements. An odd multiple gives
-/// the rows of a quarter different banks.
+/// In shared memory, rows of tiles begin at multiples of this many elements. If the distance
+/// between neighbouring rows is an odd multiple, the rows of a quarter are in different memory
+/// banks, which makes access faster.
 inline constexpr unsigned tensor_row = 8;
 
-/// A lane's part of a left operand: rows lane / 4 and 8 more, columns 2 (lane % 4) and 1, 8, 9
-/// more.
+/// A lane's elements of a left operand: rows r and r + 8, and columns c, c + 1, c + 8 and c + 9,
+/// where r = lane / 4 and c = 2 (lane % 4).
 template <class T>
 struct left_tile {
   std::uint32_t pairs[4];
 };
 
-/// A lane's part of a right operand: column lane / 4 and 8 more, rows 2 (lane % 4) and 1, 8, 9
-/// more.
+/// A lane's elements of a right operand: columns c and c + 8, and rows r, r + 1, r + 8 and r + 9,
+/// where c = lane / 4 and r = 2 (lane % 4).
 template <class T>
 struct right_tile {
   std::uint32_t pairs[4];
 };
 
-/// A lane's part of a sum of products.
+/// A lane's elements of a sum of products.
 struct sum_tile {
   static constexpr unsigned size = 8;
   float x[size];
 
-  /// A lane has elements of two rows. Which of them x[i] is in.
+  /// A lane has elements of two rows. This is 0 if x[i] is in the first of them, and 1 if it is in
+  /// the second.
   static TROUPE_DEVICE unsigned half(unsigned i) { return i / 2 % 2; }
-  /// The place of x[i] in the tile.
+  /// The row and the column of x[i] in the tile.
   static TROUPE_DEVICE unsigned row(unsigned lane, unsigned i) { return lane / 4 + half(i) * 8; }
   static TROUPE_DEVICE unsigned column(unsigned lane, unsigned i) {
     return lane % 4 * 2 + i % 2 + i / 4 * 8;
   }
 };
 
-/// Elements of shared memory from `begin` on, in rows of `stride` elements. The first element of
-/// each row is at a multiple of tensor_row elements, and of 16 bytes.
+/// A matrix in shared memory. It starts at element `begin`, and its rows are `stride` elements
+/// apart. The first element of each row is at a multiple of tensor_row elements, and of 16 bytes.
 template <class T>
 struct tile_memory {
   view<T> elements;
   unsigned begin, stride;
 
-  /// From this element on.
+  /// The part of the matrix that starts at this row and column.
   TROUPE_DEVICE tile_memory at(unsigned row, unsigned column) const {
     return {elements, begin + row * stride + column, stride};
   }
@@ -76,8 +82,9 @@ struct tile_memory {
   }
 };
 
-/// Loads the quarters of a tile. The quarters of memory are numbered along columns (0 and 1 are
-/// above each other), or along rows.
+/// Loads the four quarters of a tile from memory, in the order of their numbers. If along_columns
+/// is true, quarter 1 is below quarter 0; otherwise, it is to the right of quarter 0. If
+/// `transposed` is true, each quarter is transposed.
 template <bool transposed, bool along_columns, class T>
 TROUPE_DEVICE void load_quarters(const thread& t, const tile_memory<T>& from,
                                  std::uint32_t (&pairs)[4]) {
@@ -85,7 +92,7 @@ TROUPE_DEVICE void load_quarters(const thread& t, const tile_memory<T>& from,
   const auto quarter = [&](unsigned i) {
     return along_columns ? from.at(i % 2 * 8, i / 2 * 8) : from.at(i / 2 * 8, i % 2 * 8);
   };
-  // A lane gives the address of one row.
+  // Each lane passes the address of one row of a quarter to the instruction.
   const auto row = quarter(t.lane() / 8).at(t.lane() % 8, 0);
 #ifdef __CUDACC__
   const auto address =
@@ -115,7 +122,7 @@ TROUPE_DEVICE void load_quarters(const thread& t, const tile_memory<T>& from,
 #endif
 }
 
-/// Memory has the rows of the operand.
+/// Loads a left operand. The rows of the memory are the rows of the operand.
 template <class T>
 TROUPE_DEVICE left_tile<T> load_left(const thread& t, const tile_memory<T>& from) {
   left_tile<T> result;
@@ -123,7 +130,7 @@ TROUPE_DEVICE left_tile<T> load_left(const thread& t, const tile_memory<T>& from
   return result;
 }
 
-/// Memory has the rows of the operand.
+/// Loads a right operand. The rows of the memory are the rows of the operand.
 template <class T>
 TROUPE_DEVICE right_tile<T> load_right(const thread& t, const tile_memory<T>& from) {
   right_tile<T> result;
@@ -131,7 +138,7 @@ TROUPE_DEVICE right_tile<T> load_right(const thread& t, const tile_memory<T>& fr
   return result;
 }
 
-/// Memory has the columns of the operand.
+/// Loads a right operand. The rows of the memory are the columns of the operand.
 template <class T>
 TROUPE_DEVICE right_tile<T> load_right_transposed(const thread& t, const tile_memory<T>& from) {
   right_tile<T> result;
@@ -139,7 +146,8 @@ TROUPE_DEVICE right_tile<T> load_right_transposed(const thread& t, const tile_me
   return result;
 }
 
-/// The sum, rounded, as the left operand of another product. Lanes keep their elements.
+/// Rounds a sum, and returns it as the left operand of another product. Each lane keeps its
+/// elements, so no exchange between lanes is needed.
 template <class T>
 TROUPE_DEVICE left_tile<T> rounded_left(const sum_tile& sum) {
   left_tile<T> result;
@@ -149,7 +157,7 @@ TROUPE_DEVICE left_tile<T> rounded_left(const sum_tile& sum) {
   return result;
 }
 
-/// sum += a b.
+/// sum += the product a b of two tiles.
 #ifdef __CUDACC__
 template <class T>
 TROUPE_DEVICE void add_product(const thread&, const left_tile<T>& a, const right_tile<T>& b,
@@ -181,7 +189,8 @@ void add_product(const thread& t, const left_tile<T>& a, const right_tile<T>& b,
   const auto& lanes =
     simulation::meet({words(a.pairs), words(a.pairs + 2), words(b.pairs), words(b.pairs + 2)},
                      simulation::a_product, where);
-  // Element `place` of the line (a row of a, a column of b) that starts at register `first`.
+  // Returns element `place` of a line: a row of a, or a column of b. The line's first elements are
+  // in register `first`, and its elements from number 8 on are in register `first + step`.
   const auto element = [&](unsigned line, unsigned first, unsigned step, unsigned place) {
     const auto& lane = lanes[line % 8 * 4 + place % 8 / 2];
     const auto pair = first + place / 8 * step;

@@ -14,7 +14,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// On the device, without gaps.
+/// Copies n elements within device memory.
 void copy(stream where, std::size_t n, const float* from, float* to) {
   copy_rows(where, {1, n, from, n, to, n});
 }
@@ -49,12 +49,12 @@ updater::updater(std::shared_ptr<replica_memory> replica, std::size_t begin,
 
 updater::~updater() {
   try {
-    gpu_->enter(); // also for the members: their memory is freed next
+    gpu_->enter(); // the members need this, too: their memory is freed next
     gpu_->synchronize(gpu_->main_stream());
     gpu_->synchronize(gpu_->copy_stream());
-  } catch (const std::exception&) { // of work whose results nobody needs
+  } catch (const std::exception&) { // an error of work whose results are not needed
   }
-  if (replica_) // its executor may still read them
+  if (replica_) // the executor of the replica may still read the weights
     for (auto* x : {&weights_, &staged_weights_})
       replica_->weights.push_back(std::move(*x));
 }
@@ -196,8 +196,9 @@ void updater::stage(const range_update& x) {
   staged_are_ = x.updated.data();
 }
 
-// The executor's runs have ended on the device (device_replica), so nothing waits for them. A sum
-// of a ring is in the same stream.
+// The device has already finished the executor's runs (device_replica requires this), so nothing
+// waits for them here. If gradients are added up in a ring, the sum is computed in the same stream,
+// so it needs no event either.
 void updater::update_replica(const range_update& x) {
   const auto where = gpu_->main_stream();
   const bool there = x.gradient.empty();
@@ -214,7 +215,7 @@ void updater::update_replica(const range_update& x) {
   replica_->updated->record(where);
 }
 
-/// In device memory.
+/// Returns the gradient in device memory.
 const float* updater::gradient_of(const range_update& x) const {
   if (!x.gradient.empty())
     return gradient_.data();

@@ -14,34 +14,39 @@
 
 namespace troupe::cuda {
 
-/// Holds weights, the gradient of an update and the optimizer's state of a range in device memory.
-/// Each update copies the gradient to the device and the new weights to the host. A moment that the
-/// caller holds travels in both directions.
+/// Holds the weights of a range of parameters, the gradient of an update, and the optimizer's state
+/// in device memory. Each update copies the gradient to the device and the new weights to the host.
+/// If the caller holds the first moment (updater_sizes::moment_apart), each update copies the
+/// moment in both directions.
 ///
-/// An update runs in pieces. While the results of a piece are copied to the host on a second
+/// An update runs in pieces. While the results of one piece are copied to the host on a second
 /// stream, the next piece is copied to the device and updated. The host waits once for each piece.
 ///
-/// The updater of a replica copies at most the gradient, and does not wait for its updates.
+/// The updater of a replica (device_replica) copies only the gradient, or nothing, and the host
+/// does not wait for its updates.
 class updater final : public device_updater {
 public:
   static constexpr std::size_t default_piece = std::size_t{1} << 20;
 
-  /// Allocates device memory, and pinned memory of the host for a gradient (and a moment); throws
+  /// Allocates device memory, and pinned memory of the host for a gradient (and a moment). Throws
   /// device_error if there is too little.
-  /// @param piece number of elements of a piece, about; rules that need whole tensors have only one
+  /// @param piece approximate number of elements of a piece; for a rule that needs whole tensors,
+  /// there is only one piece
   updater(std::shared_ptr<device> where, const updater_sizes& sizes,
           std::size_t piece = default_piece);
-  /// The updater of parameters from `begin` on of this replica. It only stages updates.
-  /// @param seat the replica's rank, if updater_sizes::in_ring
+  /// Makes an updater of this replica, for parameters from number `begin` on. It supports stage(),
+  /// and not apply().
+  /// @param seat the place of the replica in its ring; used only if updater_sizes::in_ring
   updater(std::shared_ptr<replica_memory> replica, std::size_t begin, const updater_sizes& sizes,
           std::size_t piece = default_piece, ring_seat seat = {});
-  /// Waits for an update that has failed, because its copies use pinned memory.
+  /// Waits for all submitted work, because copies use the pinned memory. Some work may still run
+  /// after a failed update, or in a replica.
   ~updater() override;
 
   /// Bytes of device memory that an updater of these sizes allocates.
-  /// @param staged with reserve_stage()
+  /// @param staged true if reserve_stage() or stage() is called
   static std::size_t memory_bytes(const updater_sizes& sizes, bool staged);
-  /// The same for pinned memory.
+  /// Bytes of pinned memory that it allocates.
   static std::size_t pinned_bytes(const updater_sizes& sizes) noexcept {
     return ((sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1)) * sizes.elements
       * sizeof(float)
@@ -65,10 +70,11 @@ public:
 private:
   struct piece {
     range where;
-    /// The end of its update, and of the copies to the host.
+    /// Recorded after the update of the piece, and after its copies to the host.
     std::unique_ptr<event> computed;
     std::unique_ptr<event> copied;
-    /// Of a replica: the gradient is being copied to the device, until `copied`.
+    /// Only in a replica: true if a copy of the gradient to the device may still be running.
+    /// `copied` is then recorded after this copy.
     bool arriving = false;
   };
 
@@ -83,16 +89,17 @@ private:
   void read(const float* from, std::span<float> to);
 
   std::shared_ptr<device> gpu_;
-  /// Null: of no replica. Otherwise, the first parameter, and the place among its parts.
+  /// Null if the updater belongs to no replica. Otherwise, begin_ is its first parameter, and part_
+  /// is its position in replica_memory::parts.
   std::shared_ptr<replica_memory> replica_;
   std::size_t begin_ = 0;
   std::size_t part_ = 0;
-  /// Nothing if the replica is in no ring.
+  /// Present only if the gradients are added up in a ring (updater_sizes::in_ring).
   std::optional<ring_sum> sum_;
   updater_sizes sizes_;
   std::vector<piece> pieces_;
   buffer<float> weights_;
-  /// The pinned memory also takes the new weights.
+  /// Its pinned memory also receives the new weights.
   staged_buffer<float> gradient_;
   buffer<float> state_; // (slots, elements)
   staged_buffer<float> moment_;
@@ -100,11 +107,11 @@ private:
   buffer<float> staged_state_; // (slots, elements)
   /// Work space of rules that need whole tensors.
   buffer<double> space_;
-  /// The host's memory that holds the same values as `weights_` (`staged_weights_`); null if there
-  /// is none.
+  /// The memory of the host that holds the same values as `weights_` (staged_are_: as
+  /// `staged_weights_`). Null if there is none.
   const float* weights_are_ = nullptr;
   const float* staged_are_ = nullptr;
-  /// What state() returned.
+  /// The memory that state() returns.
   std::vector<float> read_;
 };
 

@@ -21,10 +21,12 @@ struct update_vectors {
   view<float> out;
 };
 
-/// The values that every element of an update needs.
+/// The values that are the same for all elements of an update.
 struct element_update {
   optimizer_kind kind;
-  /// If there is a penalty l1, `scaled` completes the gradient of a step; otherwise, `f` does.
+  /// The factors of the update. With a penalty l1 on absolute weights, `scaled` turns a gradient
+  /// into the complete gradient of a step, and `f` leaves the complete gradient unchanged. Without
+  /// the penalty, `f` computes the complete gradient, and `scaled` is not used.
   update_factors<float> f, scaled;
   float l1;
 
@@ -32,7 +34,8 @@ struct element_update {
     return decayed_gradient(f, l1 != 0 ? penalized_gradient(scaled, l1, g, w) : g, w);
   }
 
-  /// Updates the state of element i; returns the step before the rate, d the gradient of the step.
+  /// Updates the state of element i. `d` is the complete gradient of the step. Returns the
+  /// direction of the step, which is not yet multiplied by the rate.
   TROUPE_DEVICE float direction(const update_vectors& x, std::size_t i, float w, float d) const {
     switch (kind) {
     case optimizer_kind::sgd:
@@ -103,14 +106,14 @@ struct update_rows_kernel {
   }
 };
 
-// -- lamb: state and norms; the trust ratio; weights
+// -- lamb: one kernel for state and norms, one for the trust ratio, one for the weights
 
 constexpr std::size_t norm_blocks = sum_space / 2;
 
 struct lamb_state_kernel {
   update_vectors x;
   element_update how;
-  view<double> norms; // (2, norm_blocks): squares of weights, of directions
+  view<double> norms; // (2, norm_blocks): sums of squares of weights, of directions
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     double weights = 0;
@@ -131,7 +134,7 @@ struct lamb_state_kernel {
   }
 };
 
-/// norms[0] = trust.
+/// Computes the trust ratio, and writes it to norms[0].
 struct lamb_trust_kernel {
   view<double> norms;
   std::size_t blocks;
@@ -176,7 +179,7 @@ element_update element_update_of(const optimizer& rule, const update_arguments<f
           static_cast<float>(rule.l1)};
 }
 
-/// Checks the sizes.
+/// Checks the sizes, and returns the vectors of an update.
 update_vectors vectors_of(const optimizer& rule, const update_arguments<float>& a) {
   const auto n = a.weights.size();
   const auto apart = a.moment.empty() ? std::nullopt : rule.moment_slot();
