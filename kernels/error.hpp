@@ -5,9 +5,10 @@
 namespace troupe {
 
 /// The user's input is wrong. The text names the place (file, record, field or tensor), what was
-/// expected, and what to do. Programs then end with exit code 2.
+/// expected, and what to do. A program that catches this error ends with exit code 2.
 ///
-/// Only parsers and builders throw it, never a training step.
+/// Parsers, data sets, and the builders of graphs and plans throw this error. The numerical code of
+/// a training step never does.
 class input_error : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;

@@ -9,9 +9,10 @@ namespace troupe {
 template <class Signature>
 class function_ref;
 
-/// A reference to a callable, for parameters. It consists of two pointers; it owns and allocates
-/// nothing. The callable must outlive the call that it is passed to. Empty by default; calling an
-/// empty one is undefined.
+/// A reference to a callable, for parameters of functions. It consists of two pointers. It owns
+/// nothing and allocates nothing. The callable must exist until the function that takes the
+/// reference has returned. A default-constructed function_ref is empty; calling it is undefined
+/// behaviour.
 template <class R, class... Args>
 class function_ref<R(Args...)> {
 public:

@@ -5,22 +5,23 @@
 #include <bit>
 #include <cstdint>
 
-// Floating-point numbers of 16 bits, and their conversions. The conversions use no denormal number
-// of float32 as an operand, so they give the same bits if the processor treats these as zero. They
-// have no branches, so that loops over them can be vectorized. Device code uses the instructions of
-// the GPU, whose results are the same except for the bits of a NaN (PTX ISA, section "cvt").
+// Floating-point numbers of 16 bits, and their conversions. No operand of a conversion is a
+// denormal number of float32. Therefore, a processor that treats denormal numbers as zero gives the
+// same bits. The conversions have no branches, so compilers can vectorize loops that call them.
+// Device code uses the instructions of the GPU. Their results are the same, except for the bits of
+// a NaN (PTX ISA, section "cvt").
 
 namespace troupe {
 
 /// The upper half of a float32: 8 bits of exponent, 7 of fraction. The largest number is about
-/// 3.39e38, and 1 + 2^-7 follows 1.
+/// 3.39e38. The next number after 1 is 1 + 2^-7.
 struct bfloat16 {
   std::uint16_t bits = 0;
   bool operator==(const bfloat16&) const = default;
 };
 
-/// IEEE 754's binary16: 5 bits of exponent, 10 of fraction. The largest number is 65504, the
-/// smallest above 0 is 2^-24, and 1 + 2^-10 follows 1.
+/// IEEE 754's binary16: 5 bits of exponent, 10 of fraction. The largest number is 65504, and the
+/// smallest number above 0 is 2^-24. The next number after 1 is 1 + 2^-10.
 struct float16 {
   std::uint16_t bits = 0;
   bool operator==(const float16&) const = default;
@@ -40,7 +41,7 @@ TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
 #else
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000U) << 16;
   const std::uint32_t rest = static_cast<std::uint32_t>(x.bits & 0x7fffU) << 13;
-  // The exponents of float32 are larger by 112.
+  // The exponent bias of float32 is larger by 112 than that of float16.
   constexpr std::uint32_t shift = 112U << 23;
   constexpr std::uint32_t least_normal = 0x400U << 13;
   constexpr std::uint32_t infinite = 0x7c00U << 13;
@@ -56,8 +57,9 @@ TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
 #endif
 }
 
-/// The nearest number; of two equally near ones, the one whose last bit is 0. Too large numbers
-/// become infinite. A NaN stays a NaN, becomes quiet, and loses the end of its payload.
+/// The nearest bfloat16. Of two equally near numbers, it is the one whose last bit is 0. Numbers
+/// that are too large become infinite. A NaN stays a NaN, becomes quiet, and loses the lower bits
+/// of its payload.
 TROUPE_HOST_DEVICE inline void narrow(float x, bfloat16& result) noexcept {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
@@ -69,8 +71,8 @@ TROUPE_HOST_DEVICE inline void narrow(float x, bfloat16& result) noexcept {
 #endif
 }
 
-/// The same for float16: from 65520 on, numbers become infinite. Denormal numbers are rounded to
-/// multiples of 2^-24.
+/// Rounds to float16 in the same way. Numbers from 65520 on become infinite. Numbers below 2^-14
+/// are rounded to multiples of 2^-24 (denormal numbers of float16).
 TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
@@ -80,11 +82,12 @@ TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
   const std::uint32_t rest = bits & 0x7fffffffU;
   constexpr std::uint32_t shift = 112U << 23;
   constexpr std::uint32_t least_normal = 113U << 23;
-  // 65520, the middle between the largest number and the next one that would follow.
+  // 65520 is the middle between the largest number, 65504, and 65536.
   constexpr std::uint32_t too_large = 0x477ff000U;
   constexpr std::uint32_t infinite = 0x7f800000U;
   const std::uint32_t normal = (rest - shift + 0xfffU + (rest >> 13 & 1U)) >> 13;
-  // In the sum with 0.5, the last bit of the fraction is 2^-24, so the addition rounds.
+  // The last bit of a number between 0.5 and 1 is 2^-24. Therefore, the addition of 0.5 rounds to a
+  // multiple of 2^-24.
   constexpr std::uint32_t half = 126U << 23;
   const bool is_denormal = rest < least_normal;
   const float small = std::bit_cast<float>(is_denormal ? rest : 0U);

@@ -18,8 +18,8 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
 
 constexpr std::uint64_t golden = 0x9e3779b97f4a7c15U;
 
-/// Natural logarithm of a normal positive number. It uses only additions, multiplications and one
-/// division, so that the result is the same everywhere: x = m 2^e with m in [sqrt(1/2), sqrt(2)),
+/// Natural logarithm of a normal positive number. It uses only additions, multiplications and
+/// divisions, so the result is the same on every machine: x = m 2^e with m in [sqrt(1/2), sqrt(2)),
 /// log m = 2 artanh((m - 1) / (m + 1)). Error below 1e-15.
 double portable_log(double x) noexcept {
   int exponent = 0;
@@ -39,7 +39,7 @@ double portable_log(double x) noexcept {
 } // namespace
 
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept {
-  // FNV-1a, then mixed, so that similar names do not give similar keys.
+  // The FNV-1a hash of the name. mix() makes the keys of similar names different.
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (char c : name)
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;

@@ -10,17 +10,18 @@
 namespace troupe {
 
 /// A stream of random numbers that is the same on every machine, with every compiler and library.
-/// Generator, distributions and even the logarithm are part of troupe, because those of std are not
-/// portable. Not for secrets.
+/// The generator, the distributions and even the logarithm are part of troupe, because the results
+/// of the standard library differ between implementations. Not for secrets.
 ///
 /// A seed, together with a name or integers, identifies a stream. Streams with different names are
 /// independent for all practical purposes. The generator is xoshiro256++ (Blackman and Vigna,
-/// 2019), with a state from splitmix64. A value type, for one thread at a time.
+/// 2019), with an initial state from splitmix64. Streams can be copied. Only one thread at a time
+/// may use a stream.
 class random_stream {
 public:
   explicit random_stream(std::uint64_t seed) noexcept;
   random_stream(std::uint64_t seed, std::string_view name) noexcept;
-  /// Such as {epoch}, or {worker, step}.
+  /// `path` is a list of integers such as {epoch} or {worker, step}.
   random_stream(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
 
   /// 64 random bits.
@@ -31,7 +32,8 @@ public:
   double uniform() noexcept;
   /// Uniform in [low, high).
   double uniform(double low, double high) noexcept { return low + (high - low) * uniform(); }
-  /// Mean 0, variance 1 (Marsaglia's polar method; only one value of each pair is used).
+  /// Normal, with mean 0 and variance 1. Marsaglia's polar method computes two values; the second
+  /// is not used.
   double normal() noexcept;
 
   /// Random permutation of `items` in place (Fisher and Yates).
@@ -43,7 +45,8 @@ public:
     }
   }
 
-  // A UniformRandomBitGenerator, for algorithms of std whose results need not be portable.
+  // With these members, the class is a UniformRandomBitGenerator of the standard library. Use it
+  // with algorithms of std only if their results may differ between machines.
   using result_type = std::uint64_t;
   static constexpr result_type min() noexcept { return 0; }
   static constexpr result_type max() noexcept { return ~result_type{0}; }
@@ -53,8 +56,8 @@ private:
   std::uint64_t state_[4];
 };
 
-/// One well-mixed 64-bit number from a seed and a name: the key of a stream, or of a family of
-/// streams.
+/// A 64-bit number from a seed and a name (or a list of integers). Similar arguments give unrelated
+/// numbers. Use it as the seed of a stream or of several related streams.
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept;
 std::uint64_t stream_key(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
 

@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-/// A contiguous part [begin, end) of the flat parameter vector (or of any sequence), in elements.
+/// A contiguous part [begin, end) of the flat parameter vector or of any other sequence, in
+/// elements.
 struct range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -25,8 +26,8 @@ range intersect(range a, range b) noexcept;
 /// parts come first. If parts > n, some are empty. Requires parts >= 1 and index < parts.
 range part_of(std::size_t n, std::size_t parts, std::size_t index) noexcept;
 
-/// All parts of [0, n), in order: shards of a parameter vector, segments of a ring. Throws
-/// std::invalid_argument if `parts` is 0.
+/// All parts of [0, n), in order, for example the shards of a parameter vector or the segments of a
+/// ring. Throws std::invalid_argument if `parts` is 0.
 std::vector<range> split_evenly(std::size_t n, std::size_t parts);
 
 } // namespace troupe

@@ -7,16 +7,17 @@
 
 namespace troupe {
 
-// float32 vectors that several threads read and write at the same time, without locks (Hogwild, Niu
-// et al. 2011, arXiv 1106.5730). Each word is read and written as a whole. There is no guarantee
-// across words: a copy may contain some words from before another thread's update and some from
-// after it.
+// Functions for float32 vectors that several threads read and write at the same time, without locks
+// (Hogwild, Niu et al. 2011, arXiv 1106.5730). A word is one float32. Each word is read and written
+// as a whole. Different words are independent: a copy may contain some words from before another
+// thread's update and some words from after it.
 //
-// The language's primitive for this is a relaxed atomic operation per word. On x86-64 and AArch64,
-// that is an ordinary load or store, but compilers do not combine several of them. Therefore the
-// loops below access four words at once through a volatile vector. These processors never tear an
-// aligned word of such an access. Builds for ThreadSanitizer use only the atomic operations, so it
-// checks that all other accesses to the vectors are atomic, too.
+// In C++, such an access is a relaxed atomic operation per word. On x86-64 and AArch64, this
+// operation is an ordinary load or store, but compilers do not combine several of them. Therefore,
+// the loops below access four words at once through a volatile vector. On these processors, such an
+// access still reads or writes each aligned word as a whole. Builds for ThreadSanitizer use only
+// atomic operations. ThreadSanitizer then reports every access to the vectors elsewhere that is not
+// atomic.
 
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool has_word_blocks = false;
@@ -28,7 +29,8 @@ inline constexpr bool has_word_blocks = true;
 typedef float word_block __attribute__((vector_size(16), aligned(4), may_alias)); // NOLINT
 inline constexpr std::size_t block_words = 4;
 
-/// Loads and stores of block_words words that other threads may read and write meanwhile.
+/// Load or store block_words words. Other threads may read and write the same words at the same
+/// time.
 inline word_block load_words(const float* words) noexcept {
   return *reinterpret_cast<const volatile word_block*>(words);
 }
@@ -36,8 +38,8 @@ inline void store_words(float* words, word_block values) noexcept {
   *reinterpret_cast<volatile word_block*>(words) = values;
 }
 
-/// Copies `shared` to `out`, which has the same size. Other threads may write to `shared`
-/// meanwhile.
+/// Copies `shared` to `out`, which has the same size. Other threads may write to `shared` during
+/// the copy.
 inline void relaxed_copy(std::span<float> shared, std::span<float> out) noexcept {
   std::size_t i = 0;
   if constexpr (has_word_blocks)
@@ -47,8 +49,7 @@ inline void relaxed_copy(std::span<float> shared, std::span<float> out) noexcept
     out[i] = std::atomic_ref{shared[i]}.load(std::memory_order_relaxed);
 }
 
-/// Moves a word by the difference from `before` to `after`, and sets `after` to its new value; see
-/// below.
+/// Does for one word what the function below does for a vector.
 inline void relaxed_move(float& shared, float before, float& after) noexcept {
   std::atomic_ref word{shared};
   const float now = word.load(std::memory_order_relaxed);
@@ -61,11 +62,11 @@ inline void relaxed_move(float& shared, float before, float& after) noexcept {
   word.store(after, std::memory_order_relaxed);
 }
 
-/// Moves `shared` by the difference from `before` to `after`, and sets `after` to the new values;
-/// all have the same size. Other threads may write to `shared` meanwhile. If a word still equals
-/// `before`, it becomes the word of `after`, bit for bit. If `before` and `after` are equal, the
-/// word is not written. If another thread writes to a word between the load and the store here, its
-/// write is lost.
+/// Adds `after` - `before` to `shared`, and sets `after` to the new values of `shared`. All three
+/// have the same size. Other threads may write to `shared` at the same time. If a word of `shared`
+/// still equals the word of `before`, it becomes the word of `after`, bit for bit. If the words of
+/// `before` and `after` are equal, the word of `shared` is not written. If another thread writes to
+/// a word between the load and the store in this function, that write is lost.
 inline void relaxed_move(std::span<float> shared, std::span<const float> before,
                          std::span<float> after) noexcept {
   std::size_t i = 0;

@@ -13,7 +13,7 @@ std::string shortest(T x) {
   return {buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), x).ptr};
 }
 
-/// `name` gives the text of an extent.
+/// `name` is a function from an extent to its text.
 template <class T, class F>
 std::string listed(std::span<const T> extents, F name) {
   std::string result = "(";

@@ -8,11 +8,11 @@ namespace troupe {
 
 // Numbers as text, for messages and canonical files.
 
-/// The shortest decimal text that gives the same number when read.
+/// The shortest decimal text from which a reader gets the same number.
 std::string number_text(float x);
 std::string number_text(double x);
 
-/// "(2, 3)". A negative extent is the batch: "(batch, 3)".
+/// For example "(2, 3)". A negative extent stands for the batch: "(batch, 3)".
 std::string shape_text(std::span<const std::int64_t> extents);
 std::string shape_text(std::span<const std::uint64_t> extents);
 

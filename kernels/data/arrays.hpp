@@ -76,9 +76,10 @@ struct array_reading {
 /// are targets, of shape (records) or (records, width).
 /// @param features the array in `memory`.
 /// @throws input_error that names the file: different numbers of features and labels, no records, a
-/// record without features, a number that is not finite as float32 (if the memory is mapped, when
-/// the record is read), a token outside the vocabulary, labels of another rank, or a label outside
-/// the classes (with its record).
+/// record without features, a number that is not finite as float32 (for a mapped float32 array, the
+/// error is thrown when the record is read), a feature or target whose values float32 cannot
+/// distinguish (float32_spread), a token outside the vocabulary, labels of another rank, or a label
+/// outside the classes (with its record).
 std::shared_ptr<const dataset> npy_records(const npy_array& features, const shared_bytes& memory,
                                            std::string_view features_name, const npy_array& labels,
                                            std::string_view labels_name,

@@ -10,9 +10,10 @@ namespace troupe {
 
 /// Random changes to training images.
 struct augmentation {
-  /// Half of the images are mirrored left to right.
+  /// If true, each image is mirrored left to right with probability 1/2.
   bool flip = false;
-  /// Images get this many zeros on each side; then the original size is cut out at a random place.
+  /// Each image is padded with this number of zeros on each side. Then a part of the original size
+  /// is cut out at a random position.
   std::size_t crop_padding = 0;
 
   bool empty() const noexcept { return !flip && crop_padding == 0; }

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Sparse features of a batch as compressed rows: row i has the entries from row_starts[i] up to,
-/// but not including, row_starts[i + 1].
+/// The destination for the sparse features of a batch, as compressed rows: row i has the entries
+/// from row_starts[i] up to, but not including, row_starts[i + 1].
 struct sparse_batch {
   /// (batch + 1). The caller sets the first element. Entries are written from this position on.
   std::span<std::int32_t> row_starts;

@@ -5,7 +5,8 @@
 
 namespace troupe {
 
-/// A point of a drawing: x to the right, y down, about -0.6 .. 0.6 by -1 .. 1.
+/// A point of a drawing. x grows to the right, from about -0.6 to 0.6. y grows downwards, from
+/// about -1 to 1.
 struct stroke_point {
   float x;
   float y;

@@ -45,7 +45,7 @@ private:
 /// labels (records).
 /// @param classes like in image_dataset.
 /// @throws input_error that names the file: like parse_idx_u8; different numbers of images and
-/// labels; no records; a label outside the classes (with its record).
+/// labels; no records; images without pixels; a label outside the classes (with its record).
 std::shared_ptr<const image_dataset> idx_images(std::span<const std::byte> images,
                                                 std::string_view images_name,
                                                 std::span<const std::byte> labels,

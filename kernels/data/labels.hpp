@@ -39,7 +39,8 @@ public:
                                   std::optional<std::int32_t> ignored = std::nullopt);
 
   /// @param labels (records, width), row-major; width > 0.
-  /// @throws input_error that names the record: not finite as float32.
+  /// @throws input_error that names the record, if a target is not finite as float32; input_error
+  /// that names the target, if float32 cannot distinguish its values (float32_spread).
   static stored_labels as_targets(std::span<const double> labels, std::size_t width,
                                   std::string_view name);
 

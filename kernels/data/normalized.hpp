@@ -22,9 +22,9 @@ feature_scaling standardization(const dataset& records);
 /// value to 1. A constant feature becomes 0. Reads all records.
 feature_scaling unit_range(const dataset& records);
 
-/// A data set with shifted and scaled features. Shares ownership of `whole`.
-/// @throws input_error if the features are not numbers, or if their number is not a multiple of the
-/// number of entries.
+/// A data set with shifted and scaled features. The result shares ownership of `whole`.
+/// @throws input_error if the features are not numbers, if their number is not a multiple of the
+/// number of entries, or if `shift` and `scale` have different sizes or are empty.
 std::shared_ptr<const dataset> normalized(std::shared_ptr<const dataset> whole,
                                           const feature_scaling& how);
 

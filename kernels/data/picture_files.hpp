@@ -37,8 +37,8 @@ picture_folder list_unlabelled_pictures(const std::filesystem::path& path,
 
 /// How pictures become features.
 struct picture_size {
-  /// Pictures are scaled to this size. If it is 0, all pictures must have the size of the first
-  /// one.
+  /// Pictures are scaled to this size. If `height` is 0, all pictures must have the size of the
+  /// first one.
   std::size_t height = 0;
   std::size_t width = 0;
   std::size_t channels = 3; ///< 1 or 3

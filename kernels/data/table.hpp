@@ -24,8 +24,9 @@ struct column_moments {
   double scale = 1;
 };
 
-/// The mean and the standard deviation (population, divisor n) of a column over some rows. The
-/// scale is 1 if the deviation is not finite or at most 1e-12 of the mean's absolute value.
+/// The mean and, as the scale, the standard deviation (population, divisor n) of a column over some
+/// rows. The scale is 1 instead if the deviation is not finite or is at most 1e-12 of the mean's
+/// absolute value.
 /// @param values (rows, width), row-major
 /// @param column below width
 /// @param rows the rows to use: at least one
@@ -54,7 +55,7 @@ private:
   bool exact_ = true;
 };
 
-/// A table as float32, each column shifted and scaled.
+/// Converts a table to float32, after each column was shifted and scaled.
 /// @param values (rows, width), row-major
 /// @param how (width)
 /// @param names (width), for errors

@@ -10,10 +10,11 @@ namespace troupe {
 /// A text as records for predicting the next character. A record is a window of characters
 /// (tokens). The label at each position is the character after it.
 ///
-/// Record i begins at character begin + i * stride. Its tokens are the next `window` characters;
-/// its labels are the same, shifted by one character. If the stride is `window`, each character is
-/// a label once. With a stride of 1, there is a record at each position where a window fits. No
-/// record reaches beyond `end`, so parts that do not overlap share nothing, not even a label.
+/// Record i begins at character begin + i * stride. Its tokens are the `window` characters from
+/// there on. Its labels are the `window` characters from the next character on. If the stride is
+/// `window`, each character is a label once. With a stride of 1, there is a record at each position
+/// where a window fits. No record, including its labels, extends beyond `end`. Therefore, parts of
+/// a text that do not overlap have no character in common.
 class text_dataset final : public dataset {
 public:
   /// Makes records of a whole text.

@@ -13,9 +13,9 @@
 
 namespace troupe {
 
-/// Runs a plan on a device. All memory of the arguments and results is memory of the host. The
-/// functions are the same as in troupe::executor; a GPU also throws device_error. One thread at a
-/// time.
+/// Runs a plan on a device. The arguments and the results are in the memory of the host. The
+/// functions without a comment do the same as those of troupe::executor. On a GPU, functions also
+/// throw device_error. Only one thread at a time may use an executor.
 class device_executor {
 public:
   device_executor() = default;
@@ -23,36 +23,42 @@ public:
   device_executor& operator=(const device_executor&) = delete;
   virtual ~device_executor() = default;
 
-  /// A GPU begins when all weights are available.
+  /// Like executor::advance. A GPU does not begin before all weights are available.
   virtual std::optional<run_result> advance(const run_arguments<float>& arguments) = 0;
   virtual void give_sums(std::span<const double> totals, std::size_t rows) = 0;
   virtual void restart() noexcept = 0;
   virtual std::string find_not_finite(const run_arguments<float>& arguments) = 0;
   virtual std::span<const float> fetched(std::size_t index) = 0;
   virtual const plan& what() const noexcept = 0;
-  /// True if `advance` accepts the rows of this weight in several places (run_arguments::parts).
+  /// True if the rows of this weight may be in several places (run_arguments::parts).
   virtual bool takes_rows(std::size_t) const { return false; }
-  /// True if a run without weights (run_arguments::weights) uses those of the run before.
+  /// True if run_arguments::weights may be empty. The run then uses the weights of the previous
+  /// run.
   virtual bool keeps_weights() const { return false; }
 
-  /// Only for the executor of a device_replica. The runs that follow, without weights, use the
-  /// newest weights of the replica. If a run has no gradient (run_arguments::gradient), the
-  /// gradient stays on the device, and the result has its norm (run_result::squared_norm).
+  /// Only for the executor of a device_replica. After this call, runs with empty
+  /// run_arguments::weights use the newest weights of the replica.
+  ///
+  /// If run_arguments::gradient is empty, the gradient of the run stays on the device.
+  /// run_result::squared_norm is then the sum of its squares over the trainable parameters, or NaN
+  /// if an element is not finite.
   virtual void take_weights() {}
-  /// Copies that gradient to the host's memory, all elements, and waits.
+  /// Copies all elements of the gradient that stayed on the device to the host's memory, and waits
+  /// for the copy.
   virtual void read_gradient(std::span<float>) {}
-  /// Makes an element of that gradient not finite, and waits: a sum over replicas then shows that
-  /// the gradient must be left out.
+  /// Sets an element of the gradient that stayed on the device to NaN, and waits. A sum over
+  /// replicas is then not finite, so the other replicas notice that the step has failed.
   virtual void spoil_gradient() {}
 };
 
-/// Runs a plan for the CPU with this number of threads. Throws input_error like troupe::executor.
+/// Makes an executor that runs a plan on the CPU with this number of threads. Throws input_error
+/// like troupe::executor.
 std::unique_ptr<device_executor> make_cpu_executor(std::shared_ptr<const plan> what,
                                                    std::size_t threads);
 
-/// Memory for work on a GPU, in bytes.
+/// The memory that work on a GPU needs, in bytes.
 struct gpu_memory {
-  /// Of the GPU.
+  /// Memory of the GPU.
   std::size_t device = 0;
   /// Page-locked memory of the host, for copies from and to the GPU.
   std::size_t pinned = 0;
@@ -60,18 +66,19 @@ struct gpu_memory {
 
 /// How a GPU runs plans.
 struct gpu_options {
-  /// Products of float32 may round their operands to TF32.
+  /// If true, products of float32 may round their operands to TF32.
   bool tf32 = false;
-  /// For finding faults: instructions are launched one by one and not as a CUDA graph, and the host
-  /// waits after each of them, so an error names the instruction. Slow.
+  /// If true, instructions are launched one by one instead of as a CUDA graph, and the host waits
+  /// after each of them. If an instruction fails, the error then names it. Slow; only for finding
+  /// faults.
   bool check_kernels = false;
 };
 
 class device_replica;
 class device_ring;
 
-/// The GPUs of this machine, by number from 0. Any thread may call it. Its executors have their own
-/// streams, so any number of them can share a GPU.
+/// The GPUs of this machine that the process may use. They are numbered from 0. Any thread may call
+/// the functions. Each executor has its own streams, so any number of executors can share a GPU.
 class gpu_set {
 public:
   gpu_set() = default;
@@ -79,51 +86,54 @@ public:
   gpu_set& operator=(const gpu_set&) = delete;
   virtual ~gpu_set() = default;
 
-  /// For example "NVIDIA H200". Opens the GPU for a moment. Throws device_error if it cannot be
-  /// used.
+  /// The name of a GPU, for example "NVIDIA H200". Opens the GPU and closes it again. Throws
+  /// device_error if the GPU cannot be used.
   virtual std::string name(std::size_t index) const = 0;
 
   /// For plan_options::fusion of plans for a GPU.
   virtual const fusion_table& fusion() const = 0;
 
-  /// Throws input_error, with the name of the layer, if a GPU cannot compute the plan.
+  /// Throws input_error, with the name of the layer, if GPUs cannot compute the plan. Opens no GPU.
   virtual void check(const plan& what) const = 0;
 
-  /// The same for this GPU, which it opens for a moment. Also throws device_error if this GPU lacks
-  /// products in the precision of the plan, or if the plan has products and their library is
-  /// missing.
+  /// Does the same check for one GPU, which it opens and closes again. Also throws device_error if
+  /// the GPU cannot be used, if it has no products in the precision of the plan, or if the plan has
+  /// products and the library that computes them is missing.
   virtual void check(std::size_t index, const plan& what) const = 0;
 
-  /// Memory that an executor of this plan allocates.
+  /// The memory that an executor of this plan allocates.
   virtual gpu_memory memory_of(const plan& what) const = 0;
 
-  /// Allocates all memory of the GPU that runs need. Throws device_error if the GPU cannot be used
-  /// or has too little memory, and input_error like `check`.
-  /// @param on_cpu the same computation as a plan for the CPU, to find numbers that are not finite
+  /// Makes an executor, and allocates all memory of the GPU that its runs need. Throws device_error
+  /// if the GPU cannot be used or has too little memory. Also throws the errors of `check`.
+  /// @param on_cpu a plan of the same computation for the CPU, with which find_not_finite()
+  /// searches
   virtual std::unique_ptr<device_executor> make_executor(std::size_t index,
                                                          std::shared_ptr<const plan> what,
                                                          std::shared_ptr<const plan> on_cpu,
                                                          const gpu_options& how = {}) const = 0;
 
-  /// Memory that an updater allocates.
-  /// @param staged with device_updater::reserve_stage()
+  /// The memory that an updater of these sizes allocates.
+  /// @param staged true to include the memory of device_updater::reserve_stage()
   virtual gpu_memory memory_of(const updater_sizes& sizes, bool staged) const = 0;
 
-  /// Opens the GPU. The updaters of a maker share a stream: one thread at a time may use them.
-  /// Throws device_error if the GPU cannot be used.
+  /// Opens the GPU, and returns a function that makes updaters on it. These updaters share a
+  /// stream, so only one thread at a time may use them. Throws device_error if the GPU cannot be
+  /// used.
   virtual updater_maker open_updaters(std::size_t index) const = 0;
 
-  /// Opens the GPU for a replica, and again when the replica makes its executor. Throws
+  /// Opens the GPU for a replica. The replica opens it once more when it makes its executor. Throws
   /// device_error if the GPU cannot be used.
   virtual std::unique_ptr<device_replica> open_replica(std::size_t index) const = 0;
 
-  /// Prepares a ring with one replica on each of these GPUs, in the order of ranks. A GPU may have
-  /// several. Throws device_error if a GPU cannot be used, or cannot access the memory of another
-  /// one, or if there are too many ranks.
+  /// Prepares a ring with one replica per element of `gpus`: the GPU of each rank. Several ranks
+  /// may use the same GPU. Throws device_error if a GPU cannot be used, if a GPU cannot access the
+  /// memory of another one, or if the number of ranks is below 2 or too large.
   virtual std::shared_ptr<device_ring> open_ring(std::span<const std::size_t> gpus) const = 0;
 };
 
-/// These GPUs. Throws device_error if `gpus` is null: the program has no code for GPUs.
+/// Returns *gpus. Throws device_error if `gpus` is null, which means that the program has no code
+/// for GPUs.
 const gpu_set& require_gpus(const gpu_set* gpus);
 
 } // namespace troupe

@@ -9,18 +9,20 @@
 
 namespace troupe {
 
-/// A worker's copy of all weights in the memory of a GPU, with the optimizer's state. Its updaters
-/// and the executor of the worker's batches exchange weights, and perhaps gradients, in that
-/// memory.
+/// A worker's copy of all weights in the memory of a GPU, with the optimizer's state. The replica
+/// has updaters, which update the weights, and an executor, which runs the worker's batches. They
+/// exchange weights in the memory of the GPU. They exchange gradients there, too, if
+/// run_arguments::gradient and range_update::gradient are empty.
 ///
-/// The updaters belong to one thread at a time, and so does the executor. It may be another thread,
-/// but these calls must come one after the other, each before the next one begins:
-/// 1. updates are published (or weights written);
-/// 2. the executor takes the weights, and runs;
-/// 3. updates with the gradient of that run are staged.
-/// Updates with a gradient of the host may be staged while the executor runs.
+/// Only one thread at a time may use the updaters, and only one may use the executor. These may be
+/// two different threads, but the caller must ensure that each of the following calls ends before
+/// the next one begins:
+/// 1. The updaters publish updates (or write weights).
+/// 2. The executor takes the weights, and runs.
+/// 3. The updaters stage updates with the gradient of this run.
+/// Updates whose gradient is in the host's memory may be staged while the executor runs.
 ///
-/// Updaters and executors keep its memory alive, so they may outlive it.
+/// Updaters and executors keep the memory of the replica alive, so they may outlive the replica.
 class device_replica {
 public:
   device_replica() = default;
@@ -28,12 +30,13 @@ public:
   device_replica& operator=(const device_replica&) = delete;
   virtual ~device_replica() = default;
 
-  /// Makes updaters that hold parameters from `begin` on. They only stage() updates. Each parameter
-  /// needs one, whose weights are written before the first run. Throws device_error if the GPU has
-  /// too little memory.
+  /// Returns a function that makes an updater. The updater holds parameters from number `begin` on,
+  /// as many as updater_sizes::elements. It can stage() updates, but not apply() them. Each
+  /// parameter needs an updater, and write_weights() must be called before the first run. The
+  /// function throws device_error if the GPU has too little memory.
   virtual updater_maker updaters_from(std::size_t begin) = 0;
 
-  /// Like gpu_set::make_executor. Once.
+  /// Makes the executor, like gpu_set::make_executor. Call it once.
   virtual std::unique_ptr<device_executor> make_executor(std::shared_ptr<const plan> what,
                                                          std::shared_ptr<const plan> on_cpu,
                                                          const gpu_options& how = {}) = 0;

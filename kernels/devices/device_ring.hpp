@@ -7,8 +7,9 @@
 
 namespace troupe {
 
-/// The replicas of a ring whose ranks are all in this process, on GPUs that access each other's
-/// memory. Their updaters add up the gradients there: see device_updater::add_up.
+/// The replicas of a ring. All ranks are in this process, and their GPUs can access each other's
+/// memory. The updaters of the replicas add up the gradients in this memory: see
+/// device_updater::add_up.
 class device_ring {
 public:
   device_ring() = default;
@@ -16,9 +17,10 @@ public:
   device_ring& operator=(const device_ring&) = delete;
   virtual ~device_ring() = default;
 
-  /// Opens the replica of a rank, once each. All ranks make equal updaters, in the same order. The
-  /// replicas keep each other's memory alive, as long as one of them has updaters. Throws
-  /// device_error if the GPU cannot be used.
+  /// Opens the replica of a rank. Call it once for each rank. All ranks must make updaters of equal
+  /// sizes, in the same order. As long as a replica has updaters, the memory of all replicas
+  /// exists. Throws device_error if the GPU cannot be used, or if it and the GPU of another rank
+  /// cannot access each other's memory.
   virtual std::unique_ptr<device_replica> open(std::size_t rank) = 0;
 };
 

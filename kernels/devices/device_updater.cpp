@@ -34,7 +34,8 @@ private:
     return std::span{state_}.subspan(slot * sizes_.elements, sizes_.elements);
   }
 
-  /// The part's gradient, block by block. Notes whether it is finite.
+  /// Calls visit(block, gradient) for each block of `where`. The gradient includes x.addend. Sets
+  /// *x.finite to false if an element is not finite.
   template <class Visit>
   static void each_block(const range_update& x, range where, Visit visit) {
     constexpr std::size_t most = 1024;
@@ -53,7 +54,7 @@ private:
     }
   }
 
-  /// Parts that no rule updates.
+  /// Updates a part of kind state, or copies a frozen part. No optimizer rule is involved.
   void follow(const range_update& x, const update_part& part, std::span<float> state,
               std::span<const float> old_state) const {
     for (std::size_t slot = 0; slot < sizes_.slots && !old_state.empty(); ++slot)
@@ -70,7 +71,7 @@ private:
     });
   }
 
-  /// @param old_state the state before the update, if it is not `state` itself
+  /// @param old_state the state before the update; empty if this is `state` itself
   void run(const range_update& x, std::span<float> state, std::span<const float> old_state) const {
     for (const auto& part : x.parts) {
       if (part.kind != parameter_kind::trainable) {

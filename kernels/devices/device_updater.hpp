@@ -13,63 +13,71 @@
 
 namespace troupe {
 
-/// A part of a range of parameters that is updated in one way.
+/// A part of a range of parameters whose elements are all updated in the same way.
 struct update_part {
-  /// Elements of the range. If the rule needs whole tensors, one tensor.
+  /// Positions in the range. If the rule needs whole tensors (optimizer::by_tensor), they are
+  /// exactly one tensor.
   range where;
   parameter_kind kind = parameter_kind::trainable;
-  /// For trainable parameters.
+  /// For trainable parameters: the update rule and the learning rate.
   optimizer rule;
   double rate = 0;
-  /// For state: see update_statistics.
+  /// For parameters of kind state: the argument of update_statistics().
   double decay = 0;
 };
 
-/// One update of a range of n parameters. All memory is the host's, and is borrowed for the call.
-/// An updater of a device_replica holds the weights itself, so `weights` and `updated` are empty.
+/// One update of a range of n parameters. All memory is memory of the host, and is borrowed for the
+/// call. An updater of a device_replica holds the weights itself; `weights` and `updated` are then
+/// empty.
 struct range_update {
   std::span<const float> weights; ///< n
-  /// n, summed over samples. Empty: the gradient of the device_replica's last run; in a
-  /// device_ring, the sum over all replicas.
+  /// n elements, summed over samples. If it is empty, the updater uses the gradient of the last run
+  /// of its device_replica, or in a device_ring, the sum of these gradients over all replicas.
   std::span<const float> gradient;
-  std::span<float> updated; ///< n; `weights`, or memory that does not overlap it
-  /// All elements, each in one part, in order.
+  std::span<float> updated; ///< n; the memory of `weights`, or no overlap
+  /// The parts of the range, in order. Each element is in exactly one part.
   std::span<const update_part> parts;
-  /// 1 / samples, for statistics; and the factor on the gradient of trainable parameters.
+  /// `mean` is 1 / samples, for parameters of kind state. `scale` is the factor on the gradient of
+  /// trainable parameters.
   double mean = 1;
   double scale = 1;
   /// Number of updates of this range, including this one.
   std::uint64_t step = 1;
-  /// See update_arguments. The moment is n elements, or empty.
+  /// See update_arguments. `moment` has n elements, or is empty.
   std::span<float> moment = {};
   std::uint64_t moment_step = 0;
   bool look_ahead = false;
-  /// n elements that are added to the gradient, or empty. Only if the updater adds_up().
+  /// n elements that are added to the gradient, or empty. Only if device_updater::adds_up() is
+  /// true.
   std::span<const float> addend = {};
-  /// If not null: becomes false if an element of the gradient is not finite. Only if the updater
-  /// adds_up().
+  /// If it is not null, *finite becomes false if an element of the gradient is not finite. Only if
+  /// device_updater::adds_up() is true.
   bool* finite = nullptr;
 };
 
-/// What an updater allocates.
+/// The sizes that determine how much memory an updater allocates.
 struct updater_sizes {
-  /// Parameters of its range.
+  /// Number of parameters of the range.
   std::size_t elements = 0;
-  /// Slots of state that it holds, each of `elements`.
+  /// Number of vectors of optimizer state (slots) that the updater holds. Each has `elements`
+  /// elements.
   std::size_t slots = 0;
-  /// True if the caller holds the first moment, and passes it with each update.
+  /// True if the caller holds the first moment, and passes it with each update
+  /// (range_update::moment).
   bool moment_apart = false;
   /// See optimizer::by_tensor.
   bool by_tensor = false;
-  /// True if all gradients are those of runs of its device_replica.
+  /// True if all gradients come from runs of the device_replica (range_update::gradient is always
+  /// empty).
   bool gradient_there = false;
-  /// True if, in addition, they are added up over all replicas of a device_ring.
+  /// True if, in addition, these gradients are added up over all replicas of a device_ring.
   bool in_ring = false;
 };
 
-/// Updates a range of parameters on a device, and holds the optimizer's state there, which starts
-/// at 0. The bits are the same on all devices, except for lamb, whose norms round differently. One
-/// thread at a time. A GPU throws device_error if it fails; the state is then undefined.
+/// Updates a range of parameters on a device, and holds the optimizer's state there. The state
+/// starts at 0. All devices compute the same bits, except for lamb, because devices add up its
+/// norms in different orders. Only one thread at a time may use an updater. If a GPU fails,
+/// functions throw device_error, and the state is undefined.
 class device_updater {
 public:
   device_updater() = default;
@@ -77,56 +85,57 @@ public:
   device_updater& operator=(const device_updater&) = delete;
   virtual ~device_updater() = default;
 
-  /// True if the updater takes range_update::addend and range_update::finite, for rules that do not
-  /// need whole tensors. It then reads each element once.
+  /// True if the updater accepts range_update::addend and range_update::finite. Only for rules that
+  /// do not need whole tensors (optimizer::by_tensor). The sum, the check and the update are then
+  /// computed in a single pass over the elements.
   virtual bool adds_up() const noexcept { return false; }
 
-  /// Makes an update. A GPU keeps a copy of `updated` and begins the next update with it, if that
-  /// one's `weights` are the same memory; so the caller must not change them in between, unless it
-  /// calls forget_weights().
+  /// Makes an update. A GPU keeps a copy of `updated`. If `weights` of the next update is the same
+  /// memory, the GPU uses its copy. Therefore, the caller must not change this memory between the
+  /// two updates without calling forget_weights().
   virtual void apply(const range_update& x) = 0;
 
-  /// The same, but the state changes only with publish(). `updated` must not overlap `weights`.
-  /// Without `moment`.
+  /// Makes an update like apply(), but the new state takes effect only when publish() is called.
+  /// `updated` must not overlap `weights`, and `moment` must be empty.
   virtual void stage(const range_update& x) = 0;
   virtual void publish() noexcept = 0;
 
   /// Allocates the memory for stage() now.
   virtual void reserve_stage() = 0;
 
-  /// The next update reads its weights from the host's memory, even if `weights` is that of the
-  /// last `updated`.
+  /// The next update reads its weights from the host's memory, even if its `weights` are the memory
+  /// of the last `updated`.
   virtual void forget_weights() noexcept {}
 
-  /// Only for an updater of a device_replica: copies the newest weights, all elements, to the host
-  /// or from there, and waits.
+  /// Only for an updater of a device_replica. read_weights() copies the newest weights of the whole
+  /// range to the host. write_weights() replaces them by values from the host. When a call returns,
+  /// the caller may use or change the memory of the host.
   virtual void read_weights(std::span<float>) {}
   virtual void write_weights(std::span<const float>) {}
 
-  /// Only for an updater of a device_ring: adds up the gradients of the last runs of all R
-  /// replicas. The order of additions is that of the ring between hosts
+  /// Only for an updater of a device_ring. These functions add up the gradients of the last runs of
+  /// all R replicas. The order of additions is the same as in the ring between hosts
   /// (all_reduce_schedule::ring), so the sum has the same bits. There are three steps:
-  /// 1. add_up(): this rank adds up segment `rank` of R (split_evenly), in the order of ranks
-  ///    `rank`, `rank` + 1, ... It reads that segment from all replicas. Call it when the runs of
-  ///    all ranks have ended.
-  /// 2. gather(): it copies each other segment from the rank that adds it up. Call it when all
-  /// ranks
-  ///    have called add_up().
-  /// 3. sum_is_finite() waits. True if all elements of the sum are finite. After that, this replica
-  ///    may run again, or add up again.
+  /// 1. add_up(): The range is divided into R segments (split_evenly). This rank reads segment
+  ///    number `rank` of all replicas, and adds up in the order of ranks `rank`, `rank` + 1, ...
+  ///    Call it when the runs of all ranks have ended.
+  /// 2. gather(): This rank copies each other segment from the rank that adds it up. Call it when
+  ///    all ranks have called add_up().
+  /// 3. sum_is_finite(): Waits for the sum, and returns true if all its elements are finite. After
+  ///    that, this replica may run again, or add up again.
   virtual void add_up() {}
   virtual void gather() {}
   virtual bool sum_is_finite() { return true; }
-  /// Makes this replica's gradient 0, and waits. Call it after sum_is_finite() and before the next
-  /// add_up() of any rank.
+  /// Sets the range of this replica's gradient to 0, and waits. Call it after sum_is_finite(), and
+  /// before any rank calls add_up() again.
   virtual void clear_gradient() {}
 
-  /// A slot of the state, all elements. Valid until the next call.
+  /// All elements of a slot of the state. Valid until the next call of any function.
   virtual std::span<const float> state(std::size_t slot) = 0;
   virtual void restore(std::size_t slot, std::span<const float> values) = 0;
 };
 
-/// Makes updaters of one device. May throw device_error.
+/// A function that makes updaters on one device. It may throw device_error.
 using updater_maker = std::function<std::unique_ptr<device_updater>(const updater_sizes&)>;
 
 std::unique_ptr<device_updater> make_cpu_updater(const updater_sizes& sizes);

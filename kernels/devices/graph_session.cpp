@@ -88,7 +88,7 @@ auto graph_session<T>::executor_for(std::span<const expression> fetches, std::si
     key.push_back(x.id());
   }
   const auto found = executors_.find(key);
-  // An older plan has no place for variables that were added later.
+  // A plan can be used again only if no variables were added to the graph since it was made.
   if (found != executors_.end() && found->second->what().max_rows() >= rows
       && found->second->what().parameters().size() == variables_.size())
     return *found->second;
@@ -108,8 +108,9 @@ std::vector<feed<T>> graph_session<T>::feeds_for(const plan& what,
   for (const auto& x : feeds) {
     const auto& n = x.placeholder.node();
     if (n.index >= result.size())
-      continue; // The variable is newer than the plan, which does not read it.
-    // Used for a feed without elements.
+      continue; // The placeholder is newer than the plan, so the plan does not read it.
+    // The executor refuses null pointers. A feed without elements therefore points to one of these,
+    // which are never read.
     static constexpr T nothing{};
     static constexpr std::int32_t no_integer{};
     if (n.type == dtype::sparse)
@@ -141,7 +142,7 @@ std::vector<std::vector<T>> graph_session<T>::run(std::span<const session_feed<T
   arguments.weights = weights;
   arguments.feeds = values;
   arguments.seed = stream_key(seed_, {runs_++});
-  machine.restart(); // after a run that failed
+  machine.restart(); // abandons a previous run that failed
   machine.advance(arguments).value();
   std::vector<std::vector<T>> result;
   for (std::size_t i = 0; i < fetches.size(); ++i) {

@@ -58,7 +58,7 @@ csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column
 /// Reads a CSV file part by part, like parse_csv. Only one part is in memory.
 class csv_reader {
 public:
-  /// Reads the header.
+  /// Reads the header. Throws input_error like parse_csv if the header or a column is wrong.
   /// @param bytes the caller's memory, which this object refers to.
   csv_reader(std::span<const std::byte> bytes, std::span<const csv_column> columns,
              std::vector<std::string> missing, std::string name);
@@ -66,8 +66,9 @@ public:
   csv_reader& operator=(const csv_reader&) = delete;
   ~csv_reader();
 
-  /// The next rows, at most `most`; no rows at the end of the file.
-  /// @throws input_error like parse_csv.
+  /// The next rows, at most `most`; no rows at the end of the file. The indexes of texts refer to
+  /// `texts` of the same result.
+  /// @throws input_error like parse_csv, except that a file without records is not an error.
   csv_table next(std::uint64_t most);
 
 private:
@@ -75,8 +76,8 @@ private:
   std::unique_ptr<implementation> implementation_;
 };
 
-/// The position of the first missing value, for messages: "table.csv:3: column "age"". Reads the
-/// file again.
+/// The position of the first missing value, for messages: "table.csv:3: column "age"". Empty if no
+/// value is missing. Reads the whole file again.
 std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                       std::span<const std::string> missing, std::string_view name);
 

@@ -31,7 +31,7 @@ std::vector<std::byte> read_file(const std::filesystem::path& path,
 std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
                                           std::uint64_t max_bytes = default_max_file_bytes);
 
-/// Bytes that live as long as their owner.
+/// Bytes, and the object that keeps them in memory.
 struct shared_bytes {
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
@@ -51,8 +51,9 @@ shared_bytes map_plain_or_gzip(const std::filesystem::path& path);
 /// Tells the system that mapped bytes will be read in random order.
 void expect_random_access(const shared_bytes& x) noexcept;
 
-/// The files that a path names: the path itself or, if its last part has `*` or `?`, the files in
-/// its directory that match (matches_glob), in the byte order of their names.
+/// The files that a path stands for. If the last part of the path has no `*` or `?`, this is the
+/// path itself. Otherwise, these are the entries of its directory whose names match (matches_glob),
+/// in the byte order of their names.
 /// @throws input_error that names `path`, if no file matches or its directory cannot be read.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 
@@ -72,11 +73,11 @@ public:
   explicit file_writer(std::filesystem::path path);
   file_writer(const file_writer&) = delete;
   file_writer& operator=(const file_writer&) = delete;
-  /// Without finish(), removes what was written.
+  /// Removes the temporary file if finish() was not called or failed.
   ~file_writer();
 
   void write(std::span<const std::byte> bytes);
-  /// Gives the file its name. Call it once, after the last piece.
+  /// Replaces the file by the new one. Call it once, after the last piece.
   void finish();
 
 private:

@@ -37,7 +37,8 @@ std::size_t glob_distance(std::string_view pattern, std::string_view name) {
   constexpr std::size_t most = 64;
   pattern = pattern.substr(0, most);
   name = name.substr(0, most);
-  // Distances between the pattern so far and each prefix of the name.
+  // row[i]: the distance between the processed part of the pattern and the first i characters of
+  // the name.
   std::vector<std::size_t> row(name.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (const char c : pattern) {

@@ -13,8 +13,8 @@ bool is_gzip(std::span<const std::byte> bytes) noexcept;
 
 /// Decompresses one or several concatenated gzip members (RFC 1952).
 ///
-/// The result grows as data arrives, so a wrong size in the file does no harm. The result has at
-/// most `max_bytes`.
+/// The result grows while data is decompressed. Therefore, a wrong size in the file does not cause
+/// a large allocation. The result has at most `max_bytes` bytes.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error with `name`: truncated, corrupt, wrong checksum, bytes after the last
 /// member, or more than `max_bytes` of output.

@@ -25,13 +25,13 @@ struct libsvm_rows {
   std::uint64_t rows() const noexcept { return labels.size(); }
 };
 
-/// Reads the text format of LIBSVM (https://www.csie.ntu.edu.tw/~cjlin/libsvm): a row per line,
-/// `label index:value index:value ...`, indexes from 1 and ascending; text after a # is a comment;
-/// lines without a label are skipped. Memory: at most 16 bytes per byte of input.
+/// Reads the text format of LIBSVM (https://www.csie.ntu.edu.tw/~cjlin/libsvm): one row per line,
+/// `label index:value index:value ...`, with ascending indexes from 1. Text after a # is a comment.
+/// Lines that contain nothing else are skipped. Memory: at most 16 bytes per byte of input.
 /// @param name the name of the input in errors, usually its path.
-/// @throws input_error with `name` and the line: a label or value that is not a finite float32, an
-/// index that is not a whole number from 1 to 2^31, an index that is not larger than the one before
-/// it (including repeated ones), or no rows.
+/// @throws input_error with `name` and the line: a label that is not a finite number, a value that
+/// is not a finite float32, an index that is not a whole number from 1 to 2^31, an index that is
+/// not larger than the previous index of the row, or no rows.
 libsvm_rows parse_libsvm(std::span<const std::byte> bytes, std::string_view name);
 
 /// Reads a LIBSVM file part by part, so that only one part is in memory. A row without a label gets
@@ -42,7 +42,7 @@ public:
   libsvm_reader(std::span<const std::byte> bytes, std::string name);
 
   /// The next rows, at most `most`; no rows at the end of the file.
-  /// @throws input_error like parse_libsvm.
+  /// @throws input_error like parse_libsvm, except that a file without rows is not an error.
   libsvm_rows next(std::uint64_t most);
 
 private:

@@ -16,9 +16,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 /// near. Empty if there are no candidates.
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 
-/// For error messages: `did you mean "radio"? valid: "TV", "radio"`. It suggests only similar words
-/// (at most a third of the word's characters differ, or one is the start of the other) and lists at
-/// most 16 candidates. Empty without candidates.
+/// For error messages: `did you mean "radio"? valid: "TV", "radio"`. It suggests a candidate only
+/// if it is similar: the edit distance is at most a third of the longer word (or 1), or one of the
+/// words begins with the other, which has at least 3 characters. It lists at most 16 candidates.
+/// Empty without candidates.
 std::string suggestion(std::string_view word, std::span<const std::string> candidates);
 
 } // namespace troupe

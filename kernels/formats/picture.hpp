@@ -31,9 +31,9 @@ inline constexpr std::size_t most_pixels = std::size_t{1} << 26;
 picture decode_picture(std::span<const std::byte> file, std::size_t channels,
                        std::string_view name);
 
-/// Scales a picture with a triangle filter, as PIL's BILINEAR does. A larger picture is
-/// interpolated bilinearly. In a smaller picture, each new pixel is a weighted mean of all old
-/// pixels that it covers. All sizes must be at least 1.
+/// Scales a picture with a triangle filter, as PIL's BILINEAR does. To enlarge a picture, the
+/// filter interpolates bilinearly. To reduce it, each new pixel becomes a weighted mean of all old
+/// pixels near it. All sizes must be at least 1.
 picture scaled(const picture& x, std::size_t height, std::size_t width);
 
 } // namespace troupe

@@ -75,7 +75,8 @@ safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string
 /// alignment, name), data in the same order without gaps, header padded with spaces so that the
 /// data starts at a multiple of 8. The same content gives the same bytes.
 /// @throws input_error that names the tensor: its bytes do not match its shape, its name is empty
-/// or reserved, or a name appears twice.
+/// or reserved, or a name appears twice. Also input_error if a name or the metadata is not valid
+/// UTF-8.
 std::vector<std::byte> write_safetensors(const safetensors_file& file);
 
 /// The bytes of a file in pieces, to be written one after the other. Nothing is copied.

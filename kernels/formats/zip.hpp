@@ -38,8 +38,9 @@ public:
   /// The files, in the order of the archive's directory.
   const std::vector<zip_member>& members() const noexcept { return members_; }
 
-  /// The unpacked and checked bytes of a member. The result grows as data arrives, so wrong sizes
-  /// in an archive do no harm. The result has at most `max_bytes`.
+  /// The unpacked and checked bytes of a member. The result grows while data is unpacked.
+  /// Therefore, a wrong size in an archive does not cause a large allocation. The result has at
+  /// most `max_bytes` bytes.
   /// @throws input_error with the names of the archive and the member: corrupt, a size or checksum
   /// that differs from the archive's, or more than `max_bytes`.
   std::vector<std::byte> read(const zip_member& member, std::uint64_t max_bytes) const;

@@ -1,4 +1,4 @@
-// Attention in one pass.
+// Functions that build attention and its gradients.
 
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/node_builder.hpp"
@@ -19,11 +19,13 @@ namespace troupe {
 
 namespace {
 
-/// Kernels of GPUs hold the results of a head in registers. For wider heads, compose() uses
-/// separate products and a softmax.
+/// The largest width of a head for which attention is a single operation, because the kernels of
+/// GPUs hold a head's results in registers. For wider heads, compose() uses separate products and a
+/// softmax.
 constexpr std::int64_t widest_head = 128;
 
-/// (batch, time, heads * width) as (batch, heads, time, width).
+/// Changes (batch, time, heads * width) to (batch, heads, time, width). Tensors with four
+/// dimensions already have this form.
 expression split_heads(expression x, std::int64_t heads) {
   const auto dims = x.shape(); // a copy, because appending nodes moves the original
   if (dims.rank() == 4)
@@ -50,9 +52,10 @@ bool heads_fit(const shape& q, const shape& k, const shape& v, std::int64_t head
   return rank == 3 ? q.last() % heads == 0 : q[1] == heads && k[1] == heads;
 }
 
-/// Finds tensors that queries, keys and values cover completely, as slices along the last axis: for
-/// example the result of one product for all three. Attention reads such a tensor itself, and its
-/// gradient is written as a whole: no slice is copied.
+/// Finds a tensor of which queries, keys and values are slices along the last axis, for example the
+/// result of a product that computes all three. If these slices cover the tensor completely,
+/// attention reads the tensor directly, and writes the gradient of the whole tensor. Then no slice
+/// is copied.
 struct operand_search {
   std::array<expression, 3> parts;
   attention_operands where;
@@ -63,7 +66,7 @@ struct operand_search {
       && x.shape().last() < source(x).shape().last();
   }
   static expression source(expression x) { return {x.owner(), x.node().inputs[0]}; }
-  /// True if the slices of x's source cover it without overlap.
+  /// x is a slice. True if the slices of its source among `parts` cover the source without overlap.
   bool is_covered(expression x) const {
     std::set<std::size_t> begins;
     std::int64_t width = 0;
@@ -72,7 +75,7 @@ struct operand_search {
         begins.insert(other.node().axes[1]);
         width += other.shape().last();
       }
-    // All slices have the same width, so each of them begins at a multiple of it.
+    // All slices have the same width, so each of them must begin at a multiple of this width.
     for (auto begin : begins)
       if (begin % static_cast<std::size_t>(x.shape().last()) != 0)
         return false;
@@ -140,7 +143,8 @@ expression attention(expression q, expression k, expression v, std::int64_t head
 
 expression attention_statistics(expression of) {
   const auto& n = of.node();
-  // The gradients of all operands share the node, so that one step computes them.
+  // If the graph already has this node, it is reused. The gradients of all operands then have the
+  // same inputs, so one step of the plan can compute them.
   const auto& nodes = of.owner().nodes();
   for (auto id = of.id() + 1; id < nodes.size(); ++id)
     if (const auto& other = nodes[id]; other.op == operation::attention_statistics

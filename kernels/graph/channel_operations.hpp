@@ -6,31 +6,34 @@
 
 namespace troupe {
 
-// Batch and group normalization. Tensors are (batch, C, ...), as in PyTorch: channels are dimension
-// 1, and all further dimensions are positions. Each function throws input_error if shapes do not
-// fit, and names them.
+// Batch and group normalization. Tensors have the shape (batch, C, ...), as in PyTorch: dimension 1
+// contains the channels, and all further dimensions are positions. Each function throws
+// input_error, with the names and shapes of the tensors, if shapes do not fit.
 
-/// x (batch, C, ...), channel c times g[c]. g (C).
+/// Multiplies channel c of x (batch, C, ...) by g[c]. g has shape (C).
 expression multiply_channels(expression x, expression g);
-/// (2, C): mean and variance of each channel of x (batch, C, ...) over samples and positions. The
-/// variance is divided by the number n of values. Both are 0 for a run without rows. No gradient:
-/// see normalize_channels. With `all_workers`, the moments cover the samples of all workers that
-/// run the plan together (run_arguments::on_sums), and so do all results computed from them;
-/// node::key is 1.
+/// The moments of each channel of x (batch, C, ...), (2, C): the mean and the variance over samples
+/// and positions. The variance is the sum of squared differences, divided by the number n of
+/// values. Mean and variance are 0 for a run without rows. The moments have no gradient; see
+/// normalize_channels. If `all_workers` is true, the moments cover the samples of all workers that
+/// run the plan together (run_arguments::on_sums), and node::key is 1. All results that are
+/// computed from these moments then cover these samples, too.
 expression channel_moments(expression x, bool all_workers = false);
-/// (x - mean) / sqrt(variance + epsilon) per channel, with moments = channel_moments(x). The
-/// gradient takes into account that the moments depend on x.
+/// (x - mean) / sqrt(variance + epsilon) for each channel. `moments` must be channel_moments(x).
+/// The gradient with respect to x includes the dependence of the moments on x.
 expression normalize_channels(expression x, expression moments, double epsilon = 1e-5);
-/// d sum(y * dy) / dx of the above: (dy - mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
+/// The gradient of y = normalize_channels(x, moments) with respect to x, d sum(y * dy) / dx: (dy -
+/// mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
 expression normalize_channels_gradient(expression dy, expression x, expression moments,
                                        double epsilon);
-/// (C): the means in `moments`, times the number of samples of the run. For graph::update_state.
+/// The means in `moments`, times the number of samples of the run: (C). For graph::update_state.
 expression summed_mean(expression moments);
-/// (C): the variances in `moments`, but divided by n - 1 instead of n, times the number of samples
-/// of the run; n = samples * positions. If n is 1, the variance is 0. For graph::update_state.
+/// The variances in `moments`, with the divisor n - 1 instead of n, times the number of samples of
+/// the run: (C). n is the number of values that the moments cover, samples * positions. If n is 1,
+/// the variance is 0. For graph::update_state.
 expression summed_variance(expression moments, std::int64_t positions);
 
-/// The variables of a batch normalization (Ioffe and Szegedy, 2015), (C) each.
+/// The variables of a batch normalization (Ioffe and Szegedy, 2015). Each has shape (C).
 struct batch_norm_variables {
   expression gain;
   expression bias;
@@ -38,18 +41,21 @@ struct batch_norm_variables {
   expression running_variance;
 };
 
-/// For training: normalize_channels(x) * gain + bias. The mean and variance of the batch are
-/// registered as updates of the running ones. If the running ones are frozen, this is
-/// batch_norm_testing: training then normalizes as tests do. Throws input_error if only one of them
-/// is frozen. `all_workers`: see channel_moments.
+/// Batch normalization for training: normalize_channels(x) * gain + bias. Also registers the mean
+/// and variance of the batch as updates of running_mean and running_variance (graph::update_state).
+/// If these two variables are frozen, the result is batch_norm_testing(): training then normalizes
+/// like a test. Throws input_error if only one of the two is frozen. `all_workers`: see
+/// channel_moments.
 expression batch_norm(expression x, const batch_norm_variables& variables, double epsilon = 1e-5,
                       bool all_workers = false);
-/// For testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain + bias.
+/// Batch normalization for testing: (x - running_mean) / sqrt(running_variance + epsilon) * gain +
+/// bias.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables,
                               double epsilon = 1e-5);
 
-/// Each sample's channels are divided into groups. x is normalized over each group and its
-/// positions, times gain (C), plus bias (C) (Wu and He, 2018). The groups must divide the channels.
+/// Group normalization (Wu and He, 2018). Divides the channels of each sample into groups, and
+/// normalizes each group over its channels and positions. Then multiplies by gain (C) and adds bias
+/// (C). The number of channels must be a multiple of `groups`.
 expression group_norm(expression x, expression gain, expression bias, std::int64_t groups,
                       double epsilon = 1e-5);
 

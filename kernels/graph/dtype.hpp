@@ -7,9 +7,9 @@
 namespace troupe {
 
 /// Type of the elements of a tensor. Parameters and their gradients are float32 (float64 in
-/// reference tests); labels and indices are int32. `sparse` is for placeholders only: rows of
-/// floating-point numbers that are mostly zero, as compressed rows. Only results of operations have
-/// the types of 16 bits (kernels/graph/precision.hpp).
+/// reference tests). Labels and indices are int32. `sparse` is for placeholders only:
+/// floating-point numbers that are mostly zero, stored as compressed rows. The types of 16 bits are
+/// only for results of operations (kernels/graph/precision.hpp).
 enum class dtype : std::uint8_t { float32, float64, int32, sparse, bfloat16, float16 };
 
 /// True for the types of 16 bits.

@@ -72,9 +72,12 @@ void reverse_mode::visit(std::uint32_t id) {
   traits_of(n.op).gradient({*this, n, {graph_, id}, *gradient_[id]});
 }
 
-// Computes the gradients of the sources of slices, and takes the columns of the slices.
+// Visits an attention that bypasses slices: computes the gradients of the sources, and adds their
+// columns to the gradients of the slices (bypassed_). If nobody wants the gradient of a source
+// itself, it is dropped afterwards.
 void reverse_mode::visit_bypassing(std::uint32_t id) {
-  std::map<std::uint32_t, std::pair<bool, std::optional<expression>>> before; // by source
+  // By source: its wanted_ and gradient_ before this visit.
+  std::map<std::uint32_t, std::pair<bool, std::optional<expression>>> before;
   for (const auto& x : bypasses_)
     if (x.attention == id && !before.contains(x.source)) {
       before[x.source] = {wanted_[x.source], std::exchange(gradient_[x.source], std::nullopt)};
@@ -112,7 +115,7 @@ expression softmax_gradient(expression g, expression y) {
 }
 
 expression times(expression x, expression g) {
-  // Usually g is the constant 1, because the loss is not combined with others.
+  // Usually, g is the constant 1: the loss is a single term. Then no multiplication is needed.
   const auto& n = g.node();
   const bool one = n.op == operation::constant && n.values.size() == 1 && n.values[0] == 1;
   return one ? x : multiply(broadcast(g, x.shape()), x);
@@ -120,8 +123,8 @@ expression times(expression x, expression g) {
 
 namespace gradient_rules {
 
-/// C = op(a) op(b): d op(a) = g op(b)^T, d op(b) = op(a)^T g, transposed once more if a or b was
-/// transposed.
+/// For C = op(a) op(b), the gradients are d op(a) = g op(b)^T and d op(b) = op(a)^T g. If a (or b)
+/// was transposed, its gradient is transposed, too.
 void matmul(const gradient_step& s) {
   const bool ta = s.node.transpose_a;
   const bool tb = s.node.transpose_b;
@@ -131,7 +134,8 @@ void matmul(const gradient_step& s) {
     s.give(1, tb ? matmul(s.g, s.x(0), true, ta) : matmul(s.x(0), s.g, !ta, false));
 }
 
-/// The gradient with respect to a sparse matrix would be dense.
+/// Throws input_error if a gradient with respect to the sparse matrix is wanted, because this
+/// gradient would be dense.
 void refuse_sparse(const gradient_step& s) {
   if (s.wants(0))
     throw input_error("gradients: \"" + s.x(0).name()
@@ -143,12 +147,13 @@ void sparse_matmul(const gradient_step& s) {
   s.give(1, sparse_matmul_gradient(s.x(0), s.g));
 }
 
-void sparse_matmul_gradient(const gradient_step& s) { // linear in g
+void sparse_matmul_gradient(const gradient_step& s) { // the operation is linear in g
   refuse_sparse(s);
   s.give(1, sparse_matmul(s.x(0), s.g));
 }
 
-/// Linear in dy; the derivative of the derivative of gelu is phi(x) (2 - x^2).
+/// gelu_gradient is linear in dy. The second derivative of gelu is phi(x) (2 - x^2), where phi is
+/// the density of the standard normal distribution.
 void gelu_gradient(const gradient_step& s) {
   const auto x = s.x(1);
   if (s.wants(0))
@@ -174,7 +179,7 @@ void softmax_cross_entropy_gradient(const gradient_step& s) {
   s.give(0, scale(softmax_gradient(s.g, softmax(s.x(0))), s.node.factor));
 }
 
-void squared_error(const gradient_step& s) { // factor * sum (a - b)^2
+void squared_error(const gradient_step& s) { // y = factor * sum (a - b)^2
   const auto part = [&](expression a, expression b) {
     return times(scale(subtract(a, b), 2 * s.node.factor), s.g);
   };

@@ -21,7 +21,7 @@ void blend(const gradient_step& s) {
   s.give(0, troupe::blend(s.g, axis, transposed(blend_table_of(s.x(1)), extent)));
 }
 
-void batched_matmul(const gradient_step& s) { // like matmul
+void batched_matmul(const gradient_step& s) { // the same formulas as for matmul
   const bool ta = s.node.transpose_a;
   const bool tb = s.node.transpose_b;
   if (s.wants(0))
@@ -30,8 +30,8 @@ void batched_matmul(const gradient_step& s) { // like matmul
     s.give(1, tb ? batched_matmul(s.g, s.x(0), true, ta) : batched_matmul(s.x(0), s.g, !ta, false));
 }
 
-/// Goes through time: one node computes the gradient of the activations' inputs for all steps at
-/// once. The rest are matrix products.
+/// Backpropagation through time. One node computes the gradients of the inputs of the activations,
+/// for all time steps. The other gradients are matrix products of these.
 void recurrent(const gradient_step& s) {
   const auto how = s.node.cell;
   const auto w = s.x(1);
@@ -39,7 +39,7 @@ void recurrent(const gradient_step& s) {
   const auto stored = s.y.shape().last();
   const auto dh = slice(s.g, 2, stored - hidden, stored);
   const auto d = recurrent_gradient(dh, s.y, w, how);
-  // The gradient of h_{t-1} w^T + b. In gru, the part of gate n is multiplied by r.
+  // The gradient of h_{t-1} w^T + b. For gru, the last part is r times the gradient of n.
   const auto state = how == cell::gru
     ? troupe::concat({slice(d, 2, 0, 2 * hidden), slice(d, 2, 3 * hidden, 4 * hidden)}, 2)
     : d;
@@ -55,7 +55,8 @@ void recurrent(const gradient_step& s) {
     s.give(2, sum_leading(state));
 }
 
-/// d sum(g * normalize_rows_gradient(dy, x)) / dx, from its formula in simpler operations.
+/// d sum(g * normalize_rows_gradient(dy, x)) / dx. Writes the formula of normalize_rows_gradient in
+/// simpler operations, and differentiates these.
 expression again(const gradient_step& s) {
   const auto x = s.x(1);
   const auto dy = stop_gradient(s.x(0));
@@ -71,22 +72,23 @@ expression again(const gradient_step& s) {
 }
 
 void normalize_rows_gradient(const gradient_step& s) {
-  // Linear in dy, and its own adjoint.
+  // normalize_rows_gradient is linear in dy, and is its own adjoint.
   if (s.wants(0))
     s.give(0, normalize_rows_gradient(s.g, s.x(1), s.node.factor));
   if (s.wants(1))
     s.give(1, again(s));
 }
 
-/// One step of a plan computes the gradients of all operands.
+/// One node per operand. A single step of the plan computes all of them.
 void attention(const gradient_step& s) {
   for (std::size_t i = 0; i < s.node.inputs.size(); ++i)
     if (s.wants(i))
       s.give(i, troupe::attention_gradient(s.g, s.y, i));
 }
 
-/// From its formula in simpler operations. The saved result and the statistics are functions of the
-/// operands, so they get no gradient of their own.
+/// Writes attention in simpler operations, and differentiates these twice. The result of attention
+/// and the statistics, which are also inputs, get no gradient, because they are functions of the
+/// operands.
 void attention_gradient(const gradient_step& s) {
   constexpr auto first = first_attention_operand(operation::attention_gradient);
   std::vector<expression> by;

@@ -17,8 +17,8 @@ namespace troupe {
 
 class graph;
 
-/// The operation of a node. The formulas are next to the functions that build the nodes, in
-/// kernels/graph/operations.hpp.
+/// The operation of a node. The functions that build the nodes give the formulas: see
+/// operations.hpp and the other headers in kernels/graph that are named below.
 enum class operation : std::uint8_t {
   // leaves
   placeholder,
@@ -62,7 +62,7 @@ enum class operation : std::uint8_t {
   greater,
   above,
   select,
-  /// The same numbers in another floating-point type.
+  /// Converts to another floating-point type.
   cast,
   /// Several element-wise operations in one pass. Only plans contain it.
   elementwise,
@@ -123,19 +123,19 @@ enum class operation : std::uint8_t {
   // the same elements, in another shape or as if they were constant
   reshape,
   stop_gradient,
-  /// Not an operation; must stay the last one.
+  /// Not an operation. It must stay the last enumerator.
   end,
 };
 
-/// Number of operations, which is the number of rows in a table.
+/// Number of operations. A table of operations has this number of rows.
 inline constexpr auto operation_count = static_cast<std::size_t>(operation::end);
 
 /// For example "matmul".
 std::string_view to_string(operation op) noexcept;
 
-/// A sliding window: a kernel of height x width that moves by the strides over an image. On each
-/// side, the image has `pad` zeros, which a maximum ignores. Neighbouring elements of the kernel
-/// are `dilation` apart.
+/// A sliding window: a kernel of height x width that moves over an image in steps of the strides.
+/// The image is padded with `pad` zeros on each side; max pooling ignores them. Neighbouring
+/// elements of the kernel are `dilation` rows or columns apart.
 struct window {
   std::int64_t height = 1;
   std::int64_t width = 1;
@@ -149,11 +149,12 @@ struct window {
   /// For convolutions.
   std::int64_t dilation_y = 1;
   std::int64_t dilation_x = 1;
-  /// For pooling: a last window that extends beyond the padded image counts, too, unless it begins
-  /// in the padding at the end (PyTorch's ceil_mode).
+  /// For pooling: if true, a last window that extends beyond the padded image counts, too. It does
+  /// not count if it begins in the padding at the end (PyTorch's ceil_mode).
   bool ceil_mode = false;
 
-  /// Rows and columns of the image from the first to the last one under the kernel.
+  /// Number of rows (columns) of the image from the first to the last row (column) under the
+  /// kernel.
   std::int64_t extent_y() const noexcept { return dilation_y * (height - 1) + 1; }
   std::int64_t extent_x() const noexcept { return dilation_x * (width - 1) + 1; }
   /// Number of positions of the kernel along an image of this height or width. The image with its
@@ -177,25 +178,27 @@ private:
   }
 };
 
-/// How softmax_cross_entropy uses its labels, like PyTorch's CrossEntropyLoss.
+/// How softmax_cross_entropy uses its labels: options of PyTorch's CrossEntropyLoss.
 struct cross_entropy {
   /// The target probabilities are 1 - smoothing for the label, plus smoothing / classes for every
   /// class (Szegedy et al., 2016). 0 <= smoothing < 1.
   double smoothing = 0;
-  /// Rows with this label are ignored.
+  /// Rows with this label are ignored. If it is empty, no row is ignored.
   std::optional<std::int32_t> ignored = std::nullopt;
 
   bool operator==(const cross_entropy&) const = default;
 };
 
-/// The computation of a recurrent layer in a time step. Formulas:
-/// kernels/graph/sequence_operations.hpp.
+/// The computation of a recurrent layer in one time step. sequence_operations.hpp gives the
+/// formulas.
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
-/// The operands of attention (kernels/graph/attention.cpp). The queries, keys and values of all
-/// heads are columns of up to three tensors.
+/// The operands of attention (kernels/graph/attention.cpp): one to three tensors. The queries of
+/// all heads are neighbouring columns of one of these tensors; the same holds for the keys and for
+/// the values. (In tensors with four dimensions, they are the whole tensor.)
 struct attention_operands {
-  /// The operand that has the queries (keys, values), and its first column with them.
+  /// The number of the operand that contains the queries (keys, values), and their first column in
+  /// this operand.
   struct part {
     std::size_t operand = 0;
     std::size_t column = 0;
@@ -205,7 +208,7 @@ struct attention_operands {
   part keys;
   part values;
   std::int64_t heads = 1;
-  /// Columns of a head.
+  /// Number of columns of one head.
   std::int64_t width = 1;
   bool causal = false;
 
@@ -216,7 +219,7 @@ struct attention_operands {
 /// nodes with smaller ids, so the ids are a topological order.
 struct node {
   operation op = operation::constant;
-  /// Given by the user; otherwise the operation and the id: "matmul_7".
+  /// The name that the user gave. Without one, it consists of the operation and the id: "matmul_7".
   std::string name;
   troupe::shape shape;
   dtype type = dtype::float32;
@@ -224,39 +227,41 @@ struct node {
   /// For matmul and batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// Factor of scale, squared_error, softmax_cross_entropy and attention, summand of offset, bound
-  /// of at_least, at_most and above, slope of leaky_relu, epsilon of normalize_rows and
-  /// normalize_channels, rate of dropout, positions per sample of summed_variance.
+  /// The factor of scale, squared_error, softmax_cross_entropy and attention; the summand of
+  /// offset; the bound of at_least, at_most and above; the slope of leaky_relu; the epsilon of
+  /// normalize_rows and normalize_channels; the rate of dropout; the positions per sample of
+  /// summed_variance.
   double factor = 1;
-  /// For softmax_cross_entropy and its relatives.
+  /// For softmax_cross_entropy, its gradient and softmax_correct.
   cross_entropy labels;
-  /// For dropout: identifies the mask. For normalization over batches: 1 if the statistics cover
-  /// all workers' batches.
+  /// For dropout: identifies the mask. For batch normalization: 1 if the statistics cover the
+  /// batches of all workers, else 0.
   std::uint64_t key = 0;
   /// For convolutions and pooling.
   troupe::window window;
   /// For transpose: for each dimension of the result, the dimension of the operand. For slice and
-  /// place: axis and first position. For concat, reverse and blend: axis.
+  /// place: the axis and the first position. For concat, reverse and blend: the axis.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
-  /// For attention and its relatives.
+  /// For attention, its statistics and its gradients.
   attention_operands attention;
-  /// Position among the placeholders (placeholder) or in the layout (variable). For
-  /// attention_gradient: the operand of attention.
+  /// For placeholder: the position among the placeholders. For variable: the position in the
+  /// layout. For attention_gradient: the number of the operand of attention to which the gradient
+  /// belongs.
   std::size_t index = 0;
-  /// Elements of a constant, or a single element that is repeated.
+  /// The elements of a constant. If it has only one element, this element is repeated.
   std::vector<double> values;
 };
 
-/// A handle to a node of a graph. Expressions are combined to build further nodes: `auto h =
-/// relu(dense(x, w, b))`. It is two words; pass it by value. The graph must outlive it and must not
-/// move.
+/// A handle to a node of a graph. Functions of expressions build further nodes: `auto h =
+/// relu(dense(x, w, b))`. An expression has the size of two words; pass it by value. The graph must
+/// outlive the expression and must not move.
 class expression {
 public:
   expression() = default;
   expression(graph& owner, std::uint32_t id) noexcept : owner_(&owner), id_(id) {}
 
-  /// False for a default-constructed one.
+  /// False for a default-constructed expression.
   bool valid() const noexcept { return owner_ != nullptr; }
   graph& owner() const noexcept { return *owner_; }
   std::uint32_t id() const noexcept { return id_; }
@@ -270,46 +275,51 @@ private:
   std::uint32_t id_ = 0;
 };
 
-/// A static graph of typed nodes. Shapes are known when it is built. Dimension 0 of per-sample
-/// tensors is the symbolic `shape::batch`.
+/// A static graph of typed nodes. All shapes are known when the graph is built. Dimension 0 of
+/// per-sample tensors is the symbolic `shape::batch`.
 ///
-/// Only one thread at a time may build it. Many threads may read (plan) a finished graph. A copy
-/// has its own nodes, but expressions still refer to the original. If tensors do not fit, functions
-/// throw an input_error with their names and shapes.
+/// Only one thread at a time may add nodes. Many threads may read (plan) a finished graph. A copy
+/// of a graph has its own nodes, but existing expressions still refer to the original graph. If
+/// tensors do not fit, the functions below throw an input_error with the names and shapes of the
+/// tensors.
 class graph {
 public:
-  /// A value that is fed in each run, such as features (batch, 784) or int32 labels (batch).
+  /// A value that the caller passes to each run, such as features (batch, 784) or int32 labels
+  /// (batch).
   expression placeholder(std::string name, shape dims, dtype type = dtype::float32);
-  /// A parameter. It is appended to parameters(). `decay` is for state (parameter_kind).
+  /// A parameter. It is appended to parameters(). `decay` is used only for parameters of kind state
+  /// (layout_entry::decay).
   expression variable(std::string name, shape dims, initializer initial = {},
                       parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
   /// A constant of this shape with equal elements.
   expression constant(double value, shape dims = {});
-  /// A constant with the given elements, row-major. Symbolic shapes are not possible.
+  /// A constant with the given elements, row-major. The shape must not contain the batch.
   expression constant(std::vector<double> values, shape dims);
 
-  /// Registers a batch's statistic for a variable of kind state. `sum` has the variable's shape and
-  /// is the statistic of the batch times the number of samples (for example summed_mean()). A plan
-  /// with gradients writes it to the variable's place in the flat gradient. It then reaches the
-  /// update like a gradient, summed over workers. Throws input_error if the variable is trainable,
-  /// if the shape differs, or if the variable is already registered.
+  /// Registers a statistic of the batch with which training updates a variable of kind state. `sum`
+  /// has the shape of the variable. Its value is the statistic of the batch times the number of
+  /// samples (for example summed_mean()). A plan with gradients writes this value to the variable's
+  /// place in the flat gradient. Like a gradient, it is summed over workers before the update.
+  /// Throws input_error if the variable is not of kind state, if the shapes differ, or if the
+  /// variable is already registered.
   void update_state(expression variable, expression sum);
-  /// (variable, sum) of all calls of update_state.
+  /// The node ids (variable, sum) of all calls of update_state.
   const std::vector<std::pair<std::uint32_t, std::uint32_t>>& state_updates() const noexcept {
     return state_updates_;
   }
 
-  /// The layout of the flat parameter vector: variables in order of creation.
+  /// The layout of the flat parameter vector: the variables in the order of their creation.
   const layout& parameters() const noexcept { return parameters_; }
-  /// Ids of the placeholders in order of creation. The feeds of a run have the same order.
+  /// Ids of the placeholders in the order of their creation. The feeds of a run have the same
+  /// order.
   const std::vector<std::uint32_t>& placeholders() const noexcept { return placeholders_; }
   const std::vector<troupe::node>& nodes() const noexcept { return nodes_; }
   const troupe::node& at(std::uint32_t id) const { return nodes_.at(id); }
-  /// Products and convolutions that are added from now on compute with operands of this type, and
-  /// other operations choose theirs (kernels/graph/precision.hpp). float32, bfloat16 or float16.
+  /// Sets the operand type of the products and convolutions that are added from now on: float32,
+  /// bfloat16 or float16. precision.hpp explains how other operations choose their types.
   void set_precision(dtype type) noexcept { precision_ = type; }
   dtype precision() const noexcept { return precision_; }
-  /// `x` in this type: `x` itself, or the cast that was made before, or a new one.
+  /// `x` in this type: `x` itself if it has the type, an existing cast of `x`, or a new cast.
   expression casted(expression x, dtype type);
 
   /// Renames a node.
@@ -317,8 +327,8 @@ public:
   /// The node with this name. Throws input_error if there is none.
   expression find(std::string_view name);
 
-  /// Appends an operation whose shape is already known; for kernels/graph/operations.cpp. Gives it
-  /// a name if it has none.
+  /// Appends a node whose shape is already known. Only for the functions that build nodes
+  /// (kernels/graph/operations.cpp and others). Gives the node a name if it has none.
   expression append(troupe::node x);
 
 private:
@@ -327,11 +337,12 @@ private:
   std::vector<std::pair<std::uint32_t, std::uint32_t>> state_updates_;
   layout parameters_;
   dtype precision_ = dtype::float32;
-  /// Casts by operand and type.
+  /// The ids of the casts, by operand and type.
   std::map<std::pair<std::uint32_t, dtype>, std::uint32_t> casts_;
 };
 
-/// One line per node: "7 matmul_7 = matmul(x, dense_1.weight^T) : float32 (batch, 256)".
+/// One line per node, for example "7 matmul_7 = matmul(x, dense_1.weight^T) : float32 (batch,
+/// 256)".
 std::string to_string(const graph& x);
 
 } // namespace troupe

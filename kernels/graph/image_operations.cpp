@@ -23,8 +23,8 @@ void check_image(operation op, expression x) {
     refuse(op, describe(x) + " is not of the form (batch, channels, height, width)");
 }
 
-/// The shape of the result if the window slides over an image of shape `image`, with `channels`
-/// channels.
+/// The shape of the result if the window slides over images of shape `image`. The result has
+/// `channels` channels.
 shape slid(operation op, const shape& image, const window& how, std::int64_t channels) {
   const bool sane = how.height >= 1 && how.width >= 1 && how.stride_y >= 1 && how.stride_x >= 1
     && how.dilation_y >= 1 && how.dilation_x >= 1 && how.pad_y >= 0 && how.pad_x >= 0
@@ -44,14 +44,14 @@ shape slid(operation op, const shape& image, const window& how, std::int64_t cha
   return {shape::batch, channels, how.rows(image[2]), how.columns(image[3])};
 }
 
-/// The same for a convolution.
+/// The shape of the result of a convolution.
 shape convolved(operation op, const shape& image, const window& how, std::int64_t filters) {
   if (how.ceil_mode)
     refuse(op, "ceil_mode is only for pooling");
   return slid(op, image, how, filters);
 }
 
-/// The same for pooling.
+/// The shape of the result of pooling.
 shape pooled(operation op, const shape& image, const window& how) {
   if (how.dilation_y != 1 || how.dilation_x != 1)
     refuse(op, "a window with dilation; only convolutions can have it");

@@ -26,7 +26,8 @@ fans fans_of(const shape& dims) {
           std::max(n / std::max(static_cast<double>(dims[1]), 1.0), 1.0)};
 }
 
-/// Each element has its own random stream, so the cost of a slice depends only on its size.
+/// Sets out[i] to draw(stream of element part.begin + i). Each element has its own random stream,
+/// so the cost of a slice depends only on its size.
 template <class Draw>
 void fill(std::uint64_t key, range part, std::span<float> out, Draw draw) {
   for (std::size_t i = 0; i < part.size(); ++i) {
@@ -35,7 +36,7 @@ void fill(std::uint64_t key, range part, std::span<float> out, Draw draw) {
   }
 }
 
-/// Elements `part` of an orthogonal (rows, columns) matrix.
+/// Writes elements `part` of an orthogonal matrix (dimension 0, all other dimensions).
 void fill_orthogonal(std::uint64_t key, double gain, const shape& dims, range part,
                      std::span<float> out, orthogonal_matrices* made) {
   if (part.empty())

@@ -13,9 +13,10 @@ namespace troupe {
 class layout;
 class orthogonal_matrices;
 
-/// The initial values of a tensor. fan_in and fan_out follow PyTorch: weights are stored as (units,
-/// inputs...), fan_in = elements / dimension 0, fan_out = elements / dimension 1. With
-/// `inputs_first`, weights are stored as (inputs, units), as for sparse features, and fan_in and
+/// How the initial values of a tensor are computed. fan_in and fan_out follow PyTorch, where
+/// weights have the shape (units, inputs...): fan_in = elements / dimension 0, fan_out = elements /
+/// dimension 1. For a tensor with fewer than two dimensions, both are its number of elements. With
+/// `inputs_first`, weights have the shape (inputs, units), as for sparse features, and fan_in and
 /// fan_out are swapped.
 ///
 /// | kind           | values                                                                    |
@@ -27,9 +28,10 @@ class orthogonal_matrices;
 /// | glorot_normal  | N(0, 2 / (fan_in + fan_out))                                              |
 /// | normal         | N(0, value^2)                                                             |
 /// | uniform        | U(-value, value)                                                          |
-/// | orthogonal     | `value` times a matrix (dimension 0, all others) whose rows, or columns   |
-/// |                | if these are fewer, are orthonormal (Saxe et al., 2014): that of the QR   |
-/// |                | decomposition of a matrix of N(0, 1) where R has a positive diagonal      |
+/// | orthogonal     | `value` times a matrix (dimension 0, all other dimensions) whose rows are |
+/// |                | orthonormal, or whose columns are, if there are fewer columns than rows   |
+/// |                | (Saxe et al., 2014). It is Q of the QR decomposition of a matrix of       |
+/// |                | numbers from N(0, 1); the diagonal of R is positive.                      |
 struct initializer {
   enum class kind : std::uint8_t {
     constant,
@@ -59,19 +61,19 @@ struct initializer {
   bool operator==(const initializer&) const = default;
 };
 
-/// "zeros", "constant(0.5)", "glorot_uniform", ...
+/// For example "zeros", "constant(0.500000)", "glorot_uniform".
 std::string to_string(const initializer& x);
 
 /// Writes the initial values of elements `part` of the tensor `name`. Element i depends only on
-/// (seed, name, shape, i). The cost is proportional to `part`, except for orthogonal tensors, which
-/// are computed as a whole. Requires out.size() == part.size().
-/// @param made keeps orthogonal tensors for the next call; if null, they are not kept
+/// (how, seed, name, shape, i). The cost is proportional to the size of `part`. Exception: an
+/// orthogonal tensor is computed as a whole. Requires out.size() == part.size().
+/// @param made keeps orthogonal tensors for later calls. If it is null, they are not kept.
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
                 const shape& dims, range part, std::span<float> out,
                 orthogonal_matrices* made = nullptr);
 
 /// Writes the initial values of elements `part` of the flat parameter vector. The result equals
-/// that slice of the whole vector, bit for bit, and a tensor's values do not depend on the other
+/// this slice of the whole vector, bit for bit. The values of a tensor do not depend on the other
 /// tensors of the layout. Throws std::invalid_argument if `part` is not within the layout or
 /// out.size() != part.size().
 void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out,

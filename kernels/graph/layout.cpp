@@ -41,8 +41,8 @@ const layout_entry* layout::find(std::string_view name) const noexcept {
 }
 
 std::size_t layout::entry_at(std::size_t offset) const noexcept {
-  // The last entry that begins at or before `offset`. Empty entries come before the entry that
-  // contains it.
+  // The entry that contains `offset` is the last one that begins at or before `offset`. Empty
+  // entries that begin at the same element come before it.
   auto i = std::ranges::upper_bound(entries_, offset, {}, &layout_entry::offset);
   return static_cast<std::size_t>(i - entries_.begin()) - 1;
 }

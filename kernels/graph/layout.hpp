@@ -14,20 +14,24 @@
 
 namespace troupe {
 
-/// How training treats a parameter. Trainable parameters have gradients and are optimized. State,
-/// such as the running statistics of batch normalization, follows the statistics of batches. Frozen
-/// parameters keep their values, bit for bit: they have no gradient (their part of the flat
-/// gradient is zero), and neither the optimizer nor its weight decay changes them.
+/// How training treats a parameter.
 ///
-/// In the flat gradient of a batch, the range of a state tensor contains samples * statistic.
-/// Adding up the gradients of workers then weights each statistic by its samples. An update with
-/// such a sum makes w' = w + decay * (sum / samples - w): a running mean of the mean over workers,
-/// weighted by samples. The optimizer, learning rate, weight decay and clipping do not apply to it.
+/// - Trainable: the parameter has a gradient, and the optimizer updates it.
+/// - State, such as the running statistics of batch normalization: each update moves the parameter
+///   towards a statistic of the batch.
+/// - Frozen: the parameter keeps its value, bit for bit. It has no gradient (its part of the flat
+///   gradient is zero), and neither the optimizer nor its weight decay changes it.
 ///
-/// For a variance, this is the mean of the variances *within* the workers' batches. It does not
-/// include the differences between the means of these batches, so it is smaller than the variance
-/// of the joint batch by the variance of these means. It matches the variances with which the
-/// workers normalized.
+/// In the flat gradient of a batch, the range of a state tensor contains the statistic times the
+/// number of samples. The sum of the gradients of all workers, divided by the total number of
+/// samples, is therefore the weighted mean of the workers' statistics. An update computes w' = w +
+/// decay * (sum / samples - w), a running mean of these means. The optimizer, learning rate, weight
+/// decay and clipping do not apply to state.
+///
+/// If each worker normalizes its own batch (channel_moments without `all_workers`), the state of a
+/// variance follows the mean of the variances *within* the workers' batches. This mean is smaller
+/// than the variance of the joint batch, by the variance of the means of the workers' batches. It
+/// matches the variances with which the workers normalized.
 enum class parameter_kind : std::uint8_t { trainable, state, frozen };
 
 /// "trainable", "state", "frozen".
@@ -44,7 +48,7 @@ struct layout_entry {
   std::size_t offset = 0;
   std::size_t size = 0;
 
-  /// For state: the weight of the new value in an update.
+  /// For state: the weight of the new statistic in an update.
   double decay = 0.1;
 
   range elements() const noexcept { return {offset, offset + size}; }
@@ -56,15 +60,15 @@ struct layout_entry {
 /// the output of the model). Shards, buckets, segments and codecs are ranges of this vector.
 class layout {
 public:
-  /// Appends a tensor. Throws input_error if the name is empty or taken, or if the shape is
-  /// symbolic.
+  /// Appends a tensor. Throws input_error if the name is empty or already taken, or if the shape
+  /// has a batch. The result is valid until the next call.
   const layout_entry& add(std::string name, shape dims, initializer initial = {},
                           parameter_kind kind = parameter_kind::trainable, double decay = 0.1);
 
   /// Number of elements in the flat vector.
   std::size_t size() const noexcept { return size_; }
   const std::vector<layout_entry>& entries() const noexcept { return entries_; }
-  /// The entry with this name, or nullptr.
+  /// The entry with this name; null if there is none.
   const layout_entry* find(std::string_view name) const noexcept;
   /// Position in entries() of the tensor that contains element `offset`. Requires offset < size().
   std::size_t entry_at(std::size_t offset) const noexcept;
@@ -76,11 +80,12 @@ private:
   std::size_t size_ = 0;
 };
 
-/// One line per tensor: name, shape, dtype, kind, offset.
+/// One line per tensor: name, shape, dtype, kind, offset, initializer.
 std::string to_string(const layout& x);
 
-/// The first difference between two layouts in words ("tensor 2: dense_2.weight (10, 128) here,
-/// (10, 64) there"), or nothing.
+/// Describes the first tensor whose name, shape, dtype or kind differs between two layouts: "tensor
+/// 2: dense_2.weight (10, 128) float32 trainable here, dense_2.weight (10, 64) float32 trainable
+/// there". Nothing if there is none.
 std::optional<std::string> first_difference(const layout& here, const layout& there);
 
 } // namespace troupe

@@ -9,17 +9,18 @@
 #include <utility>
 #include <vector>
 
-// Shared by the functions that build nodes, in kernels/graph/operations.cpp and its siblings.
-// Internal to kernels.
+// Helpers of the functions that build nodes: kernels/graph/operations.cpp and the other
+// *_operations.cpp. Internal to kernels.
 
 namespace troupe {
 
-/// "\"x\" (batch, 784)".
+/// The name and shape of a tensor, for messages: "x" (batch, 784).
 inline std::string describe(expression x) {
   return "\"" + x.name() + "\" " + to_string(x.shape());
 }
 
-/// Throws input_error: "matmul: ", followed by `what`.
+/// Throws input_error. The text is the name of the operation, a colon and `what`, such as "matmul:
+/// ...".
 [[noreturn]] inline void refuse(operation op, const std::string& what) {
   throw input_error(std::string(to_string(op)) + ": " + what);
 }
@@ -29,13 +30,14 @@ inline void check_float(operation op, expression x) {
     refuse(op, describe(x) + " is int32; expected a tensor of floating-point numbers");
 }
 
-/// Only products with sparse matrices accept a sparse input.
+/// Throws input_error if x is sparse and the operation does not accept sparse inputs. Only products
+/// with sparse matrices do.
 inline void check_not_sparse(operation op, expression x) {
   if (x.node().type == dtype::sparse && !traits_of(op).takes_sparse)
     refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");
 }
 
-/// A node that has no inputs and attributes yet.
+/// A node with this operation and shape, and without inputs and attributes.
 inline node make_node(operation op, shape dims) {
   node x;
   x.op = op;
@@ -43,7 +45,8 @@ inline node make_node(operation op, shape dims) {
   return x;
 }
 
-/// Appends a node to the graph of its inputs, which must be the same for all.
+/// Appends a node to the graph of its inputs, and chooses its type (choose_type). Throws
+/// input_error if the inputs belong to different graphs. Requires at least one input.
 inline expression append(node x, std::span<const expression> inputs) {
   auto& owner = inputs.front().owner();
   for (auto input : inputs) {

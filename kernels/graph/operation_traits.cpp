@@ -17,7 +17,8 @@ namespace {
 using traits = operation_traits;
 using step = const gradient_step&;
 
-/// A number of 16 bits as float32, before many of them are multiplied and added up.
+/// Casts a tensor of 16 bits to float32. Used if many of its elements are multiplied and then added
+/// up.
 expression in_full(expression x) {
   return is_narrow(x.node().type) ? x.owner().casted(x, dtype::float32) : x;
 }
@@ -28,7 +29,7 @@ namespace rules = gradient_rules;
 
 // -- FLOPs
 
-/// n operations for each element of the first input.
+/// n FLOPs for each element of the first input.
 template <std::uint64_t n>
 std::uint64_t each(sizes s) {
   return n * s.of(*s.inputs[0]);
@@ -38,13 +39,15 @@ std::uint64_t window_size(sizes s) {
   return static_cast<std::uint64_t>(s.window.height * s.window.width);
 }
 
-/// The second input is a table (n, taps, 2).
+/// The second input is the table, a constant (n, taps, 2): each element of the result has `taps`
+/// terms.
 std::uint64_t blend(sizes s) {
   return 2 * static_cast<std::uint64_t>((*s.inputs[1])[1]) * s.of(*s.output);
 }
 
-/// For each element of `result`, the sum of the products with a kernel (filters, C / groups,
-/// height, width).
+/// Each element of `result` is a sum of products with the kernel (filters, C / groups, height,
+/// width). (For the gradients of a convolution, `result` and `kernel` are those of the
+/// convolution.)
 std::uint64_t convolution(sizes s, const shape& result, const shape& kernel) {
   return 2 * s.of(result) * static_cast<std::uint64_t>(kernel[1] * kernel[2] * kernel[3]);
 }
@@ -60,15 +63,15 @@ std::uint64_t batched_matmul(sizes s) {
   return 2 * static_cast<std::uint64_t>(a[a.rank() - (s.transpose_a ? 2 : 1)]) * s.of(*s.output);
 }
 
-/// `products` products of all queries with all keys, counted as if none were hidden. `y` has the
-/// shape of the result.
+/// Counts `products` matrix products between all queries and all keys, as if no key were masked.
+/// `y` is the shape of the result of attention.
 std::uint64_t attention(sizes s, const shape& y, std::uint64_t products) {
   const auto& keys = *s.inputs.back();
   return 2 * products * s.of(y) * static_cast<std::uint64_t>(keys[keys.rank() - 2]);
 }
 
-/// Each time step of each sample multiplies the states by the matrix w, and takes three operations
-/// per gate.
+/// In each time step, each sample multiplies the state by the matrix w, and needs three more FLOPs
+/// per gate and hidden unit.
 std::uint64_t recurrent(sizes s, const shape& w) {
   const auto hidden = static_cast<std::uint64_t>(w.last());
   const auto gates = s.of(w) / std::max<std::uint64_t>(hidden, 1);
@@ -77,11 +80,12 @@ std::uint64_t recurrent(sizes s, const shape& w) {
 
 // -- gradients
 
-/// For leaves, step functions and counts, and for values that are never part of a loss: their
-/// derivative is 0.
+/// The rule of leaves, and of operations whose derivative is 0 (step functions, counts) or whose
+/// results are never part of a loss.
 void nothing(step) {}
 
-/// d (x + bias): dy, and the sum of dy over all dimensions except that of the bias.
+/// The gradients of x + bias: dy for x, and for the bias the sum of dy over all dimensions except
+/// the dimension of the bias.
 template <auto sum>
 void biased(step s) {
   if (s.wants(1))
@@ -93,7 +97,8 @@ void softmax(step s) {
   s.give(0, softmax_gradient(s.g, s.y));
 }
 
-/// d erf(x) = 2 / sqrt(pi) exp(-x^2), and the opposite for erfc.
+/// The derivative of erf(x) is 2 / sqrt(pi) exp(-x^2). The derivative of erfc has the opposite
+/// sign.
 void error_function(step s, double sign) {
   const auto density = exp(scale(multiply(s.x(0), s.x(0)), -1));
   s.give(0, multiply(s.g, scale(density, sign * 2 * std::numbers::inv_sqrtpi)));
@@ -182,7 +187,8 @@ constexpr traits elements[] = {
           [](step s) { s.give(0, leaky_relu_gradient(s.g, s.y, s.node.factor)); }),
   element(op::tanh, "tanh", [](step s) { s.give(0, tanh_gradient(s.g, s.y)); }),
   element(op::sigmoid, "sigmoid", [](step s) { s.give(0, sigmoid_gradient(s.g, s.y)); }),
-  // Linear in dy; a step function of y.
+  // relu_gradient and leaky_relu_gradient are linear in dy. They are step functions of y, so y gets
+  // no gradient.
   element(op::relu_gradient, "relu_gradient",
           [](step s) {
             if (s.wants(0))
@@ -193,7 +199,7 @@ constexpr traits elements[] = {
             if (s.wants(0))
               s.give(0, leaky_relu_gradient(s.g, s.x(1), s.node.factor));
           }),
-  // dy (1 - y^2).
+  // Derivatives of dy (1 - y^2).
   element(op::tanh_gradient, "tanh_gradient",
           [](step s) {
             if (s.wants(0))
@@ -201,7 +207,7 @@ constexpr traits elements[] = {
             if (s.wants(1))
               s.give(1, scale(multiply(multiply(s.g, s.x(0)), s.x(1)), -2));
           }),
-  // dy (y - y^2).
+  // Derivatives of dy (y - y^2).
   element(op::sigmoid_gradient, "sigmoid_gradient",
           [](step s) {
             if (s.wants(0))
@@ -216,13 +222,14 @@ constexpr traits elements[] = {
   element(op::minimum, "minimum", [](step s) { rules::by_mask(s, greater(s.x(1), s.x(0)), 0, 1); }),
   element(op::at_least, "at_least",
           [](step s) { s.give(0, relu_gradient(s.g, above(s.x(0), s.node.factor))); }),
-  // x < bound where -x > -bound.
+  // x < bound is written as -x > -bound.
   element(op::at_most, "at_most",
           [](step s) { s.give(0, relu_gradient(s.g, above(scale(s.x(0), -1), -s.node.factor))); }),
   element(op::greater, "greater", nothing),
   element(op::above, "above", nothing),
   element(op::select, "select", [](step s) { rules::by_mask(s, above(s.x(0), 0), 1, 2); }),
-  // Any mix of types meets in a gradient.
+  // The gradient may have another type than x. That is allowed, because operations accept any mix
+  // of types.
   wide_element(op::cast, "cast", [](step s) { s.give(0, s.g); }),
   in_place(row(op::elementwise, "elementwise", nothing)),
 };
@@ -244,7 +251,7 @@ constexpr traits general[] = {
   row(op::broadcast, "broadcast", [](step s) { s.give(0, sum(s.g)); }),
   row(op::broadcast_leading, "broadcast_leading", [](step s) { s.give(0, sum_leading(s.g)); }),
   row(op::broadcast_last, "broadcast_last", [](step s) { s.give(0, sum_last(s.g)); }),
-  // Subtract the maximum, exp, sum, divide.
+  // 4 FLOPs: subtract the maximum, exp, sum, divide.
   in_place(row(op::softmax, "softmax", each<4>, softmax)),
   of_kind<kind::softmax_loss>(in_place(
     row(op::softmax_cross_entropy, "softmax_cross_entropy", each<3>,
@@ -257,7 +264,7 @@ constexpr traits general[] = {
   of_kind<kind::softmax_loss>(
     counting(row(op::softmax_correct, "softmax_correct", each<1>, nothing))),
   counting(row(op::binary_correct, "binary_correct", each<1>, nothing)),
-  // Difference, square, sum.
+  // 3 FLOPs: difference, square, sum.
   row(op::squared_error, "squared_error", each<3>, rules::squared_error),
   row(op::to_float, "to_float", nothing),
   in_place(narrow(row(op::dropout, "dropout", each<1>,
@@ -291,7 +298,7 @@ constexpr traits images[] = {
                           if (s.wants(0))
                             s.give(0, multiply_channels(s.g, s.x(1)));
                         }))),
-  // Sum; then difference, square and their sum.
+  // 4 FLOPs: a sum for the mean; then difference, square and sum for the variance.
   row(op::channel_moments, "channel_moments", each<4>, nothing),
   in_place(as_first(row(op::normalize_channels, "normalize_channels", each<2>,
                         [](step s) {
@@ -299,13 +306,13 @@ constexpr traits images[] = {
                             s.give(0,
                                    normalize_channels_gradient(s.g, s.x(0), s.x(1), s.node.factor));
                         }))),
-  // Two sums, three products, three sums.
+  // 8 FLOPs: two sums over the batch; then three products and three additions.
   in_place(as_first(
     row(op::normalize_channels_gradient, "normalize_channels_gradient", each<8>,
         [](step s) { s.refuse("is the gradient of a normalization over the batch, which"); }))),
   row(op::summed_mean, "summed_mean", nothing),
   row(op::summed_variance, "summed_variance", nothing),
-  // Linear in v; a step function of x.
+  // max_pool_select is linear in v. It is a step function of x, so x gets no gradient.
   narrow(row(
     op::max_pool_select, "max_pool_select",
     [](sizes s) { return s.of(*s.output) * window_size(s); },
@@ -313,7 +320,7 @@ constexpr traits images[] = {
       if (s.wants(0))
         s.give(0, max_pool_gradient(s.g, s.x(1), s.node.window));
     })),
-  // Linear in dy.
+  // max_pool_gradient is linear in dy, and a step function of x.
   narrow(row(op::max_pool_gradient, "max_pool_gradient", each<1>,
              [](step s) {
                if (s.wants(0))
@@ -356,11 +363,11 @@ constexpr traits sequences[] = {
         [](step s) { s.give(0, embedding_gradient(s.g, s.x(1), s.x(0).shape()[0])); }))),
   writes_rows<1>(row(op::embedding_gradient, "embedding_gradient", each<1>,
                      [](step s) { s.give(0, embedding(s.g, s.x(1))); })),
-  // The moments, the difference, the product.
+  // 6 FLOPs: 4 for the moments, then a difference and a product.
   in_place(
     as_first(row(op::normalize_rows, "normalize_rows", each<6>,
                  [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); }))),
-  // As for channels, plus the moments.
+  // 14 FLOPs: those of normalize_channels_gradient, and the moments.
   in_place(as_first(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
                         rules::normalize_rows_gradient))),
   in_place(as_first(row(op::multiply_rows, "multiply_rows", each<1>,
@@ -370,7 +377,7 @@ constexpr traits sequences[] = {
                           if (s.wants(1))
                             s.give(1, sum_leading(multiply(in_full(s.g), s.x(0))));
                         }))),
-  // Counted as if the matrix were full.
+  // The FLOPs are counted as if the matrix were full.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),
   of_kind<kind::attention>(product(row(
     op::attention, "attention", [](sizes s) { return attention(s, *s.output, 2); },

@@ -12,7 +12,8 @@ namespace troupe {
 
 struct gradient_step;
 
-/// The shapes of an operation in a run of `rows` samples, for counting its FLOPs.
+/// The shapes of an operation, and the number of samples of a run (`rows`). With these, the FLOPs
+/// of the operation are counted.
 struct operation_sizes {
   std::size_t rows = 0;
   std::vector<const shape*> inputs;
@@ -26,49 +27,55 @@ struct operation_sizes {
 /// The kind of value that an operation produces.
 enum class operation_kind : std::uint8_t {
   ordinary,
-  /// No inputs: no step of a plan computes it.
+  /// The operation has no inputs. No step of a plan computes it.
   leaf,
-  /// The elements of its input, in the same memory: no step of a plan computes it.
+  /// The result has the elements of the input, in the same memory. No step of a plan computes it.
   view,
-  /// Element i of the result depends only on element i of each operand. All have the same shape.
+  /// Element i of the result depends only on element i of each operand. The operands and the result
+  /// have the same shape.
   elementwise,
-  /// Loss, gradient or number of correct samples of a softmax over logits. A single step of a plan,
-  /// named after the loss, computes all of them.
+  /// The loss, the gradient or the number of correct samples of a softmax over logits. If several
+  /// of these operations have the same inputs and options, a single step of a plan computes them.
+  /// This step is named after the loss.
   softmax_loss,
-  /// Attention, its statistics, and its gradients. A single step of a plan computes all of those
-  /// that have the same inputs.
+  /// Attention, its statistics, or a gradient of it. One step of a plan computes an attention and
+  /// its statistics. Another step computes the gradients of all its operands.
   attention,
 };
 
-/// The properties that an operation has on every device. How a device computes it is in a table of
-/// that device: kernels/cpu/operation_table.hpp.
+/// The properties of an operation that are the same on every device. Each device has a table of its
+/// own, which says how the device computes the operation (kernels/cpu/operation_table.hpp).
 struct operation_traits {
   static constexpr std::size_t none = ~std::size_t{0};
 
   operation op = operation::placeholder;
-  /// The same as the enumerator.
+  /// The same text as the enumerator.
   std::string_view name;
   operation_kind kind = operation_kind::ordinary;
-  /// Computes the gradients of a node's inputs (kernels/graph/reverse_mode.hpp). Never null.
+  /// The gradient rule: it appends nodes for the gradients of a node's inputs
+  /// (kernels/graph/reverse_mode.hpp). Never null.
   void (*gradient)(const gradient_step&) = nullptr;
-  /// A multiplication and an addition are two FLOPs; exp, a comparison and the like are one. Null
-  /// if the operation only moves elements.
+  /// Counts the FLOPs. A multiplication and an addition are two FLOPs. Functions such as exp, and
+  /// comparisons, are one. Null counts as 0 FLOPs, for example for operations that only move
+  /// elements. (For `elementwise`, which is null too, the program of the step gives the number.)
   std::uint64_t (*flops)(const operation_sizes&) = nullptr;
-  /// The output may overwrite an input of the same size: element i is read before it is written,
-  /// and not again.
+  /// The output may overwrite an input of the same size: the operation reads element i of the input
+  /// before it writes element i of the output, and not afterwards.
   bool in_place = false;
   /// The result is the number of samples that are classified correctly.
   bool counts_correct = false;
   /// The operation accepts a sparse input.
   bool takes_sparse = false;
-  /// The operation reads only as many elements of the first input as the output has.
+  /// The number of elements of the first input that the operation reads is the number of elements
+  /// of the output.
   bool reads_part = false;
   operation_precision precision = operation_precision::wide;
-  /// For products: the input that keeps its type.
+  /// For products: the number of the input that keeps its type instead of being cast; or `none`.
   std::size_t keeps_type = none;
-  /// The input that selects which rows of the other input are read; no other rows are.
+  /// The number of the input that selects which rows of the other input are read. The operation
+  /// reads no other rows. `none`: it may read all rows.
   std::size_t names_read_rows = none;
-  /// The input that selects which rows of the result may differ from 0.
+  /// The number of the input that selects which rows of the result may differ from 0; or `none`.
   std::size_t names_written_rows = none;
 };
 

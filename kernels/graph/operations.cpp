@@ -52,7 +52,8 @@ shape leading(const shape& x) {
   return shape(std::move(extents));
 }
 
-/// The number of rows of a matrix of this shape, or `batch` if it depends on the run.
+/// The number of rows of a matrix (R, n) of this shape, or `batch` if it depends on the number of
+/// samples.
 std::int64_t rows_of(const shape& x) {
   if (x.rank() < 2)
     return x.has_batch() ? shape::batch : 1;
@@ -315,8 +316,7 @@ expression softmax(expression logits) {
 
 namespace {
 
-/// The factor that turns a sum over all elements into a sum over samples, of means over the outputs
-/// of a sample.
+/// sum(x) times this factor is the sum over samples of the mean over the outputs of a sample.
 double mean_factor(const shape& x) {
   const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
   const auto samples =
@@ -365,7 +365,7 @@ expression mean_absolute_error(expression outputs, expression targets) {
   return scale(sum(absolute(outputs - targets)), mean_factor(outputs.shape()));
 }
 
-// (1 - t) z + log(1 + exp(-z)): accurate for samples that are clearly separated.
+// Computes (1 - t) z + log(1 + exp(-z)), which is equal and accurate for large |z|, too.
 expression binary_cross_entropy(expression logits, expression targets) {
   const auto opposite = scale(logits, -1);
   const auto losses = softplus(opposite) + offset(scale(targets, -1), 1) * logits;
@@ -394,7 +394,8 @@ expression to_float(expression labels, shape dims) {
   if (!same)
     refuse(op,
            describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
-  // Integers are not computed: the floats are sliced and reshaped instead.
+  // No operation slices or reshapes integers. Therefore, the whole tensor is converted, and the
+  // floats are sliced or reshaped.
   if (const auto n = labels.node(); n.op == operation::slice) {
     const expression all{labels.owner(), n.inputs[0]};
     const auto begin = static_cast<std::int64_t>(n.axes[1]);

@@ -14,15 +14,16 @@ using matrix = Eigen::MatrixXd;
 using index = Eigen::Index;
 
 /// Eigen divides products into blocks that fit the processor's caches. With a fixed block size,
-/// sums have the same bits on every processor. This is set before main(), because no other thread
-/// reads it then.
+/// sums have the same bits on every processor. The block size is set before main(), when no other
+/// thread can read it.
 [[maybe_unused]] const bool blocks_are_fixed = [] {
   Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 8 << 20);
   return true;
 }();
 
-/// The vectors, made orthonormal, as columns. R of the decomposition gets a positive diagonal, so Q
-/// depends only on the normal numbers, not on signs that the algorithm chooses.
+/// Makes the columns of `vectors` orthonormal: returns Q of the QR decomposition. Signs are changed
+/// so that the diagonal of R is positive. Q then depends only on the normal numbers, and not on
+/// signs that the algorithm chooses.
 matrix orthonormal(matrix vectors) {
   const Eigen::HouseholderQR<Eigen::Ref<matrix>> decomposition(vectors);
   matrix q;
@@ -36,9 +37,9 @@ matrix orthonormal(matrix vectors) {
   return q;
 }
 
-/// Element i of the normal numbers is element i of the row-major result.
+/// Element i of the row-major matrix of normal numbers comes from its own random stream, (key, i).
 std::vector<float> compute(std::uint64_t key, double gain, std::size_t rows, std::size_t columns) {
-  const bool wide = rows <= columns; // vectors are rows
+  const bool wide = rows <= columns; // The rows of the result are the vectors.
   matrix vectors(static_cast<index>(std::max(rows, columns)),
                  static_cast<index>(std::min(rows, columns)));
   const auto at = [&](matrix& x, std::size_t i) -> double& {

@@ -11,18 +11,23 @@
 
 namespace troupe {
 
-/// Keeps orthogonal initial values. The shards of a job in one process read different parts of the
-/// same matrix, which is computed only once, for the first of them. Thread-safe: if another thread
-/// is computing the same matrix, a thread waits for it.
+/// Computes orthogonal initial values and keeps them. The shards of a job in one process read
+/// different parts of the same matrix. The matrix is computed only once, in the first call that
+/// needs it. Thread-safe: while one thread computes a matrix, other threads that need the same
+/// matrix wait.
 class orthogonal_matrices {
 public:
-  /// A matrix (rows, columns), row-major, as initializer::kind::orthogonal describes it: `gain`
-  /// times Q of the Householder QR decomposition of normal numbers from the stream `key`. With n
-  /// the smaller extent and m the larger, it takes about 4 m n^2 operations and 20 m n bytes of
-  /// memory, and keeps 4 m n bytes. The result is valid as long as this object.
+  /// The matrix (rows, columns), row-major, that initializer::kind::orthogonal describes: `gain`
+  /// times Q of the Householder QR decomposition of a matrix of normal numbers. Each of these
+  /// numbers comes from its own random stream: element i of the row-major matrix from
+  /// random_stream(key, {i}).
+  ///
+  /// Let n be the smaller extent and m the larger one. The computation takes about 4 m n^2
+  /// operations and 20 m n bytes of memory. 4 m n bytes of these are kept. The result is valid as
+  /// long as this object exists.
   std::span<const float> get(std::uint64_t key, double gain, std::size_t rows, std::size_t columns);
 
-  /// Number of matrices computed so far.
+  /// Number of matrices so far, including those that are being computed.
   std::size_t computed() const;
 
 private:

@@ -6,7 +6,8 @@ namespace troupe {
 
 namespace {
 
-/// A cut moves to the end of a row only if this is at most 1/8 of an even part away.
+/// A cut moves to the end of a row only if the distance is at most 1/8 of the size of an equal
+/// part.
 constexpr std::size_t least_part_of_share = 8;
 
 std::size_t nearest(std::size_t to, std::size_t below, std::size_t above) {
@@ -26,8 +27,8 @@ std::size_t last_end(const std::vector<std::size_t>& ends, std::size_t limit) {
   return *(std::ranges::upper_bound(ends, limit) - 1);
 }
 
-/// True if this number of parts, none larger than `most`, reaches from the beginning to the last
-/// end.
+/// True if this number of parts, none of them larger than `most`, can cover everything up to the
+/// last of the ends.
 bool fits(const std::vector<std::size_t>& ends, std::size_t parts, std::size_t most) {
   std::size_t begin = 0;
   for (std::size_t i = 0; i < parts && begin < ends.back(); ++i)
@@ -75,8 +76,8 @@ std::vector<range> cut_at_tensors(const layout& x, std::size_t parts) {
   for (const auto& tensor : x.entries())
     ends.push_back(tensor.elements().end);
   const auto most = least_most(ends, parts);
-  // From right to left: the earliest position at which each part may begin so that the remaining
-  // parts still fit.
+  // earliest[i]: the earliest position at which part i may begin such that parts i, i + 1, ... can
+  // reach the end without exceeding `most`. Computed from the last part to the first.
   std::vector<std::size_t> earliest(parts + 1, x.size());
   for (std::size_t i = parts; i-- > 0;) {
     const auto least = earliest[i + 1] - std::min(most, earliest[i + 1]);
@@ -87,7 +88,7 @@ std::vector<range> cut_at_tensors(const layout& x, std::size_t parts) {
     const auto begin = cuts.back();
     const auto even = begin + (x.size() - begin) / (parts - i);
     const auto end = nearest(even, last_end(ends, even), *std::ranges::lower_bound(ends, even));
-    // This part and each of the remaining parts get at least one tensor, if there are enough.
+    // If there are enough tensors, this part and each of the remaining parts get at least one.
     const auto next = std::ranges::upper_bound(ends, begin);
     const auto least = std::max(earliest[i + 1], next == ends.end() ? begin : *next);
     const auto rest = std::min(parts - i, ends.size());

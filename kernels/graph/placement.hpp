@@ -6,17 +6,19 @@
 #include <cstddef>
 #include <vector>
 
-// Two ways to cut the flat parameter vector into `parts` parts. Both return the parts in order. The
-// parts cover each element once. For 0 parts, the result is empty.
+// Two functions that cut the flat parameter vector into `parts` contiguous parts. They return the
+// parts in order. Each element belongs to exactly one part. For 0 parts, the result is empty.
 
 namespace troupe {
 
-/// Even parts. A cut within a row of a tensor (a slice of its first dimension) moves to the nearest
-/// end of that row, unless this is farther than an eighth of an even part.
+/// Parts of nearly equal size. A row is a slice of the first dimension of a tensor. If a cut is
+/// within a row, it moves to the nearer end of this row. It does not move if the distance is more
+/// than an eighth of the size of an equal part.
 std::vector<range> cut_at_rows(const layout& x, std::size_t parts);
 
-/// Parts of whole tensors. The largest part is as small as possible; otherwise, parts are nearly
-/// even. If there are more parts than tensors, some are empty.
+/// Parts that consist of whole tensors. The largest part is as small as possible. Within this
+/// limit, the sizes of the parts are nearly equal. If there are more parts than tensors, some parts
+/// are empty.
 std::vector<range> cut_at_tensors(const layout& x, std::size_t parts);
 
 } // namespace troupe

@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// The common type of the floating-point operands, except for input number `ignored`; float32 if
-/// they differ or if there are none.
+/// The common type of the floating-point inputs, without input number `ignored`. float32 if the
+/// types differ or if there are no such inputs.
 dtype common_type(std::span<const expression> inputs,
                   std::size_t ignored = operation_traits::none) {
   std::optional<dtype> result;
@@ -34,7 +34,8 @@ void choose_product(node& x, std::vector<expression>& inputs, std::size_t kept) 
   x.type = x.shape.has_batch() ? type : dtype::float32;
 }
 
-/// Casts the parameters that products read.
+/// Appends casts of the parameters that products read. `ids` are the ids in `to` of the nodes of
+/// `source`.
 void cast_parameters(const graph& source, graph& to, const std::vector<std::uint32_t>& ids) {
   for (const auto& x : source.nodes()) {
     if (traits_of(x.op).precision != operation_precision::product)

@@ -11,23 +11,25 @@
 #include <string>
 #include <vector>
 
-// Internal to gradients(). The rules are in operation_traits.cpp, and the longer ones in
-// gradients.cpp, gradients_images.cpp and gradients_sequences.cpp.
+// Internal to gradients(). The gradient rules of the operations are in operation_traits.cpp. Longer
+// rules are in gradients.cpp, gradients_images.cpp and gradients_sequences.cpp.
 
 namespace troupe {
 
-/// Reverse mode: walks the nodes from y backwards and asks each for its contribution to the
-/// gradients of its inputs.
+/// Reverse mode. Visits the nodes from y backwards. At each node, the gradient rule of its
+/// operation adds to the gradients of the inputs of the node.
 class reverse_mode {
 public:
   reverse_mode(expression y, std::span<const expression> xs, expression seed);
 
-  /// The gradient with respect to x. Zeros if y does not depend on it.
+  /// The gradient with respect to x. It is a constant 0 if y does not depend on x.
   expression of(expression x);
 
 private:
   friend struct gradient_step;
-  /// An attention that reads columns of a tensor itself, instead of this slice of the tensor.
+  /// An attention node that could read `slice`, but reads the same columns directly from `source`,
+  /// the tensor that was sliced. If the gradient with respect to the slice is wanted, it must
+  /// include this attention. All three are node ids.
   struct bypass {
     std::uint32_t slice;
     std::uint32_t attention;
@@ -38,18 +40,21 @@ private:
   void visit_bypassing(std::uint32_t id);
 
   graph& graph_;
-  /// The nodes that depend on some x. Only these get a gradient.
+  /// By node id: true if the node depends on some x. Only these nodes get a gradient.
   std::vector<bool> wanted_;
   std::vector<std::optional<expression>> gradient_;
   std::vector<bypass> bypasses_;
-  /// By slice: the part of its gradient from attentions that bypass it. It is part of the gradient
-  /// of the source, too, so it does not pass through the slice.
+  /// By the id of a slice: the part of its gradient that comes from attentions that bypass the
+  /// slice. This part is kept apart from `gradient_`: the gradient of the source already contains
+  /// it, so it must not be added there a second time by the gradient rule of the slice.
   std::map<std::uint32_t, expression> bypassed_;
 };
 
 /// The arguments of a gradient rule: a node, its value y, and g, the gradient with respect to y. A
-/// rule adds its part to the gradient of each wanted input, and creates no nodes for other inputs.
-/// It handles inputs before weights, so that no weight is read after its gradient is final.
+/// rule calls give() for each input that wants() accepts, and creates no nodes for other inputs.
+/// Rules handle the data input, whose gradient reads the weight, before the weight (except
+/// multiply_channels). The weight is then not read after its gradient is final, so its bucket is
+/// ready earlier.
 struct gradient_step {
   reverse_mode& mode;
   const troupe::node& node;
@@ -65,12 +70,12 @@ struct gradient_step {
     if (wants(input))
       total = total ? add(*total, part) : part;
   }
-  /// Throws input_error if the node cannot be differentiated again; `what` is the reason, such as
-  /// "ignores a label and".
+  /// Throws input_error: the node cannot be differentiated again. `what` is the reason as a part of
+  /// the sentence, such as "ignores a label and".
   [[noreturn]] void refuse(const std::string& what) const;
 };
 
-/// Gradient of softmax: y (g - sum_j g_j y_j); y is the result of softmax.
+/// The gradient of softmax, y (g - sum_j g_j y_j), where y is the result of softmax.
 expression softmax_gradient(expression g, expression y);
 
 /// x times the scalar g.
@@ -78,14 +83,14 @@ expression times(expression x, expression g);
 
 namespace gradient_rules {
 
-// Named after the operation that they differentiate.
+// Each rule has the name of the operation that it differentiates.
 using rule = void(const gradient_step&);
 rule matmul, batched_matmul, blend, concat, gelu_gradient, softmax_cross_entropy_gradient,
   squared_error, sparse_matmul, sparse_matmul_gradient, conv2d, conv2d_input_gradient,
   conv2d_weight_gradient, normalize_rows_gradient, recurrent, attention, attention_gradient;
 
-/// The gradients of two operands: operand `taken` gets it where `mask` is 1, operand `other` where
-/// it is 0.
+/// The gradients of two operands of which the operation selects one per element: operand number
+/// `taken` gets g where `mask` is 1, operand number `other` gets g where `mask` is 0.
 void by_mask(const gradient_step& s, expression mask, std::size_t taken, std::size_t other);
 
 } // namespace gradient_rules

@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// x with another extent along `axis`.
+/// The shape x with another extent along `axis`.
 shape with_extent(const shape& x, std::size_t axis, std::int64_t extent) {
   auto extents = x.extents();
   extents.at(axis) = extent;
@@ -27,7 +27,8 @@ void check_axis(operation op, expression x, std::size_t axis) {
              + (axis == 0 ? "the batch" : "out of range"));
 }
 
-/// The number of hidden units, from gates of shape `z`.
+/// The number of hidden units, from the shape of the projections z. Throws input_error if z and w
+/// do not fit.
 std::int64_t hidden_of(expression z, expression w, cell how) {
   const std::int64_t gates = how == cell::rnn ? 1 : how == cell::lstm ? 4 : 3;
   const auto& dims = z.shape();
@@ -41,7 +42,8 @@ std::int64_t hidden_of(expression z, expression w, cell how) {
   return hidden;
 }
 
-/// Runs over time. The states of all steps are the last `hidden` elements of the result.
+/// Appends a recurrent node, which computes all time steps. For each step, it stores `stored`
+/// vectors of `hidden` elements. The last one is the state h, which is returned as a slice.
 expression run(const std::vector<expression>& inputs, cell how, std::int64_t stored) {
   const auto hidden = hidden_of(inputs[0], inputs[1], how);
   auto x = make_node(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
@@ -80,7 +82,8 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
     refuse(op,
            "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
              + std::to_string(axis) + " of " + describe(x) + " are out of range");
-  // A slice of exactly the part that was placed, as in the gradient of a slice.
+  // If x is a place() and the slice is exactly the tensor that was placed (as in the gradient of a
+  // slice), returns that tensor.
   const auto& n = x.node();
   if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)
       && x.owner().at(n.inputs[0]).shape[axis] == end - begin)
@@ -136,11 +139,11 @@ expression concat(const std::vector<expression>& xs, std::size_t axis) {
   return append(std::move(result), xs);
 }
 
-// The table is a constant (n, taps, 2) of positions and weights. Shorter entries are filled with
-// the position -1.
+// The node holds the table as a constant (n, taps, 2) of positions and weights. `taps` is the
+// largest number of terms of an entry. Entries with fewer terms are filled with the position -1.
 expression blend(expression x, std::size_t axis, const blend_table& table) {
   constexpr auto op = operation::blend;
-  constexpr std::int64_t most = std::int64_t{1} << 24; // floats represent all smaller numbers
+  constexpr std::int64_t most = std::int64_t{1} << 24; // exact in float32, as all smaller ones
   check_float(op, x);
   check_axis(op, x, axis);
   const auto extent = x.shape()[axis];
@@ -249,7 +252,8 @@ expression embedding(expression table, expression ids) {
              + ": expected a table (entries, n) and int32 ids");
   auto dims = ids.shape().extents();
   dims.push_back(table.shape().last());
-  // Integers are not computed: the rows are sliced and reshaped instead.
+  // No operation slices or reshapes integers. Therefore, the rows for all ids are looked up, and
+  // then sliced or reshaped.
   if (const auto& n = ids.node(); n.op == operation::slice) {
     const auto axis = n.axes[0];
     const auto begin = static_cast<std::int64_t>(n.axes[1]);
@@ -343,7 +347,7 @@ expression gru(expression z, expression w, expression b) {
 
 expression gru_reset_before(expression z, expression w) {
   const auto hidden = w.shape().last();
-  constexpr std::int64_t most_steps = 4096; // of several nodes each
+  constexpr std::int64_t most_steps = 4096; // each step has several nodes
   if (z.shape().rank() != 3 || z.shape()[1] < 1 || z.shape()[1] > most_steps
       || z.shape().last() != 3 * hidden || w.shape() != shape{3 * hidden, hidden})
     throw input_error("gru_reset_before: " + describe(z) + " and " + describe(w)

@@ -19,8 +19,8 @@ public:
   static constexpr std::int64_t batch = -1;
 
   shape() = default;
-  /// Throws input_error if an extent is negative (except `batch` in front), or if there are more
-  /// than 2^48 elements.
+  /// Throws input_error if an extent is negative (except `batch` as the first extent), or if there
+  /// are more than 2^48 elements.
   shape(std::initializer_list<std::int64_t> extents);
   explicit shape(std::vector<std::int64_t> extents);
 
@@ -41,7 +41,7 @@ private:
   std::vector<std::int64_t> extents_;
 };
 
-/// "(batch, 784)", "()" for a scalar.
+/// For example "(batch, 784)"; "()" for a scalar.
 std::string to_string(const shape& x);
 
 } // namespace troupe

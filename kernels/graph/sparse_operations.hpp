@@ -4,24 +4,28 @@
 
 namespace troupe {
 
-// Products with a sparse matrix x (batch, n): a placeholder of type dtype::sparse, fed as
-// compressed rows (kernels/cpu/executor.hpp, sparse_rows). Only these operations accept one.
+// Products with a sparse matrix x (batch, n). x is a placeholder of type dtype::sparse, and is fed
+// as compressed rows (kernels/cpu/executor.hpp, sparse_rows). Only the operations in this file
+// accept a sparse input.
 //
-// The weight is (n, units): each feature has a row. In a dense layer, each feature has a column. If
-// a feature does not occur in a batch, its row is not read, and only zeros are written for it. The
-// gradient is *row-sparse*: plan::row_sparse_gradients() lists these parameters, and the feeds that
-// name their rows. Work: entries of the batch times units.
+// The weight has the shape (n, units), with one row per feature. (The weight of a dense layer has
+// one column per feature.) If a feature does not occur in a batch, its row of the weight is not
+// read, and its row of the gradient is 0. Such a gradient is called row-sparse:
+// plan::row_sparse_gradients() lists these parameters, and the feeds that select their rows. The
+// work is proportional to the number of entries in the batch times `units`.
 
-/// x W: x sparse (batch, n), W (n, units). Result (batch, units). A column of x outside 0 .. n - 1
-/// makes its row of the result NaN. A column that occurs twice in a row counts twice.
+/// The product x W of a sparse x (batch, n) and the weight W (n, units). Result: (batch, units). If
+/// a row of x has a column outside 0 .. n - 1, the same row of the result is NaN. If a column
+/// occurs twice in a row, both entries count.
 expression sparse_matmul(expression x, expression weight);
 
-/// x^T g: x sparse (batch, n), g (batch, units). Result (n, units): the gradient of sparse_matmul
-/// with respect to W. A row is 0 if its column does not occur in x.
+/// The gradient of sparse_matmul with respect to W: x^T g of a sparse x (batch, n) and g (batch,
+/// units). Result: (n, units). Row i is 0 if column i does not occur in x.
 expression sparse_matmul_gradient(expression x, expression g);
 
-/// Like dense_layer, but for sparse features: activation(x W + b) with "NAME.weight" (n, units),
-/// the transpose of a dense layer's weight, and "NAME.bias" (units). Weights start Glorot-uniform.
+/// Like dense_layer, but for sparse features: activation(x W + b) with the variables "NAME.weight"
+/// (n, units), which is the transpose of a dense layer's weight, and, with `bias`, "NAME.bias"
+/// (units). Weights start with Glorot-uniform values, biases with zeros.
 expression sparse_dense_layer(expression x, const std::string& name, std::int64_t units,
                               activation how = activation::none, bool bias = true);
 
