@@ -12,19 +12,22 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-// Capacities are rounded up to whole pages only. A training run uses the same sizes again and
-// again: a page is enough for nearly equal slices to share a buffer, and wastes almost nothing.
+// Capacities of small buffers are multiples of a page. A training run needs the same sizes again
+// and again. Rounding to pages is enough to give nearly equal sizes the same capacity, and wastes
+// almost no memory.
 constexpr std::size_t granule = 4096;
 
 // Each shared buffer takes a file descriptor, and a process may have 1,024 of them unless its limit
 // is raised.
 constexpr std::size_t max_shared = 512;
 
-// A use is recent for at least this number of calls of take(). A step makes a few such calls.
+// A period, in calls of take(), for counting how many buffers are in use at the same time. A use is
+// recent in its own period and in the next one. A training step makes a few calls.
 constexpr std::uint64_t recent_takes = 512;
 
-// Large buffers have at most 16 sizes per power of 2. Otherwise, payloads whose size differs from
-// step to step would leave a buffer of each size behind.
+// Rounds a size up to a capacity. From 64 KiB on, there are at most 16 capacities between two
+// powers of 2. Otherwise, payloads whose sizes differ from step to step would leave one unused
+// buffer of each size in the pool.
 std::size_t rounded(std::size_t bytes) {
   const auto step = std::max(granule, std::bit_floor(bytes) / 16);
   return (bytes + step - 1) / step * step;
@@ -105,7 +108,7 @@ public:
 
   void revive() noexcept { buffer::revive(); }
 
-  /// The pool numbers all releases: the smaller this number, the longer the buffer was unused.
+  /// The pool numbers all releases. The smaller this number, the longer the buffer has been unused.
   std::uint64_t released = 0;
 
 protected:
@@ -192,7 +195,7 @@ std::vector<std::uint64_t> buffer_pool::freed(std::span<const std::uint64_t> num
 }
 
 void buffer_pool::give_back(pooled* x) noexcept {
-  // Freed while the mutex is not locked.
+  // A buffer to free. Its memory is freed only after the mutex is unlocked.
   std::unique_ptr<pooled> freed;
   {
     std::unique_ptr<pooled> owned{x};

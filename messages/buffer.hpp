@@ -26,7 +26,7 @@ struct shared_file {
   int descriptor = -1;
 };
 
-/// Reference-counted bytes, 64-byte aligned. Used through `payload`.
+/// Reference-counted bytes, aligned to 64 bytes. Other code uses a buffer through `payload`.
 class buffer {
 public:
   virtual ~buffer();
@@ -68,9 +68,9 @@ private:
 /// A range of a buffer: the tensor bytes of a message. Copies and slices share the bytes; nothing
 /// is ever copied within a process.
 ///
-/// The owner of a new payload may write to it until it is first sent. After that, it may be written
-/// only while nobody else holds it (see `unique()`). Passing it between threads is as safe as for a
-/// `shared_ptr`.
+/// The owner of a new payload may write to its bytes until the payload is first sent. After that,
+/// the owner may write only while no other payload refers to the same buffer (see `unique()`).
+/// Threads may pass payloads to each other under the same rules as a `shared_ptr`.
 class payload {
 public:
   payload() noexcept = default;
@@ -79,8 +79,8 @@ public:
   payload& operator=(payload other) noexcept;
   ~payload();
 
-  /// New bytes with unspecified contents, from the process's pool. A training step in steady state
-  /// allocates nothing.
+  /// New bytes with unspecified contents, from the pool of the process (buffer_pool). Once the pool
+  /// has buffers of all sizes that a training step needs, a step allocates no memory.
   static payload allocate(std::size_t bytes);
 
   /// The bytes [offset, offset + bytes) of a buffer. Takes over the caller's reference.
@@ -113,7 +113,8 @@ public:
     return slice(begin * sizeof(float), count * sizeof(float));
   }
 
-  /// True if nobody else holds these bytes, so that they may be written.
+  /// True if no other payload refers to the same buffer, and the buffer is writable. The holder may
+  /// then write to the bytes.
   bool unique() const noexcept { return buffer_ && buffer_->refs() == 1 && buffer_->writable(); }
 
   /// Null if empty.
@@ -127,12 +128,13 @@ private:
   std::size_t size_ = 0;
 };
 
-/// Keeps released buffers for reuse at the same size, so that a training step neither allocates nor
-/// faults in fresh pages. Thread-safe.
+/// Keeps released buffers, and reuses them for requests of the same size. So a training step does
+/// not wait for new memory, or for the system to map its pages. Thread-safe.
 ///
-/// If there are more than `retain_bytes` of unused memory, the pool keeps only as many buffers of
-/// each size as were recently in use at once. The next step needs these again, however large the
-/// model is. The buffers that have been unused for longest are freed first.
+/// If more than `retain_bytes` of memory are unused, the pool frees buffers, first those that have
+/// been unused for longest. But of each size, it keeps as many buffers as were in use at the same
+/// time recently, because the next step needs them again. So the unused memory can exceed
+/// `retain_bytes` if the model is large.
 class buffer_pool {
 public:
   explicit buffer_pool(std::size_t retain_bytes) noexcept;
@@ -143,18 +145,18 @@ public:
   /// The pool behind `payload::allocate`.
   static buffer_pool& process();
 
-  /// New buffers of at least `bytes` use memory that other processes on this host can read, if the
-  /// system provides it.
+  /// From now on, new buffers of at least `bytes` bytes use memory that other processes on this
+  /// host can read, if the system has such memory.
   void share_from(std::size_t bytes) noexcept { share_from_ = bytes; }
 
-  /// A buffer with one reference and a capacity of at least `bytes`. New memory is zeroed once, so
-  /// that its pages are present from then on.
+  /// Returns a buffer with one reference and a capacity of at least `bytes`. New memory is set to
+  /// zero once, so that the system maps its pages now, and not at the first use.
   buffer* take(std::size_t bytes);
 
-  /// Bytes of unused memory held.
+  /// Number of bytes in unused buffers.
   std::size_t retained() const;
 
-  /// The members of `numbers` whose buffers this pool has freed.
+  /// Returns those of `numbers` (shared_file::number) whose buffers this pool has freed.
   std::vector<std::uint64_t> freed(std::span<const std::uint64_t> numbers) const;
 
 private:
@@ -165,8 +167,8 @@ private:
     /// In the order in which they were released.
     std::deque<std::unique_ptr<pooled>> unused;
     std::size_t in_use = 0;
-    /// Largest number in use at once during the last calls of take(), and during the calls before
-    /// those.
+    /// The largest number of buffers in use at the same time: in the current period of 512 calls of
+    /// take(), and in the period before.
     std::size_t most = 0;
     std::size_t most_before = 0;
 

@@ -6,8 +6,8 @@ namespace troupe {
 
 namespace {
 
-// A buffer for headers, which are small. It is kept, so that a training step in steady state does
-// not allocate.
+// A buffer for encoded headers, which are small. Each thread keeps its buffer, so that a training
+// step allocates no memory.
 std::string& scratch() {
   thread_local std::string result;
   return result;

@@ -14,8 +14,8 @@
 
 namespace troupe {
 
-/// The largest payload that a message carries in one piece. Larger payloads travel in chunks
-/// (transfer.hpp).
+/// The largest payload, in bytes, that a message over the framework's network protocol can contain.
+/// Larger payloads travel in chunks (transfer.hpp).
 inline constexpr std::size_t max_inline_bytes = std::size_t{16} << 20;
 
 template <class T>
@@ -26,7 +26,7 @@ template <class T>
 struct is_local_message : std::false_type {};
 
 /// Types that a message may contain: Protobuf headers, payloads and local structs. Plain numbers
-/// are excluded because the framework's packing alters NaN, infinity, -0 and denormals.
+/// are excluded, because the framework's serialization changes NaN, infinity, -0 and denormals.
 template <class T>
 concept message_type = header<T> || std::same_as<T, payload> || is_local_message<T>::value;
 
@@ -62,8 +62,9 @@ caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite&
 
 } // namespace detail
 
-/// A typed signature: `rpc<Out, In...>` takes the messages In and answers Out. The answer of
-/// `rpc<reply<Weights, payload>, Pull>` has two values. `rpc<void, Heartbeat>` has no answer.
+/// A typed signature. `rpc<Out, In...>` is a message with the values In, whose answer has the value
+/// Out. The answer of `rpc<reply<Weights, payload>, Pull>` has two values. `rpc<void, Heartbeat>`
+/// has no answer.
 template <class Out, message_type... In>
 requires(detail::is_output<Out>) using rpc = typename detail::rpc_signature<Out, In...>::type;
 

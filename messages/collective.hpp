@@ -5,7 +5,8 @@
 #include "messages/proto/collective.pb.h"
 
 // The messages between the members of a collective, and the interface that a member offers to the
-// others. The block of type IDs leaves room for more types in types.hpp.
+// others. The type IDs start 2200 above the first custom one. The IDs from 2000 to 2199 are for
+// types.hpp.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_collective, caf::first_custom_type_id + 2200)
 

@@ -46,8 +46,8 @@ void limit_framework_messages(std::uint32_t bytes) noexcept {
 void tune(caf::actor_system_config& cfg) {
   load_scheduler(cfg);
   cfg.set("scheduler.max-throughput", std::size_t{100});
-  // A peer is given up if nothing arrives from it before the timeout. Heartbeats keep idle
-  // connections alive.
+  // If nothing arrives from a peer before the timeout, the peer counts as lost. Heartbeats keep
+  // idle connections alive.
   cfg.set("middleman.heartbeat-interval", caf::timespan{std::chrono::seconds{1}});
   cfg.set("middleman.connection-timeout", caf::timespan{std::chrono::seconds{10}});
   cfg.set("middleman.enable-automatic-connections", false);
@@ -55,9 +55,10 @@ void tune(caf::actor_system_config& cfg) {
 
 } // namespace troupe
 
-// These two replace functions of the framework: the dynamic linker takes them. The framework makes
-// the name of a process from the result of the first one. The framework's version returns the
-// host's id, so containers that start as process 1 on hosts with equal ids would have equal names.
+// The next two functions replace functions of the framework with the same names, because the
+// dynamic linker finds them first. From the result of get_root_uuid(), the framework makes the name
+// of a process. The framework's version returns the ID of the host, and the name also has the
+// process ID. So containers that run as process 1 on hosts with equal IDs would have equal names.
 namespace caf::detail {
 
 std::string get_root_uuid() {
@@ -70,8 +71,8 @@ std::string get_root_uuid() {
 
 } // namespace caf::detail
 
-// The framework calls it for each header, before it allocates the announced memory, and closes the
-// connection if the result is false.
+// The framework calls this function for the header of each message, before it allocates the memory
+// that the header announces. If the result is false, the framework closes the connection.
 namespace caf::io::basp {
 
 bool valid(const header& hdr) {

@@ -21,15 +21,16 @@ const char* version() noexcept;
 /// module and changes no setting. A run within one actor system does not need `caf::io::middleman`.
 void configure(caf::actor_system_config& cfg);
 
-/// The longest message that this process accepts over the framework's network protocol (BASP),
-/// unless limit_framework_messages() changes it. Those of troupe are shorter.
+/// The length, in bytes, of the longest message that this process accepts over the framework's
+/// network protocol (BASP), unless limit_framework_messages() changes it. troupe's own messages are
+/// shorter.
 inline constexpr std::uint32_t longest_framework_message = std::uint32_t{64} << 20;
 
 /// Sets the longest message, in bytes, that this process accepts over the framework's network
-/// protocol. The framework allocates the memory for a message as soon as its header announces it,
-/// so without a limit, 36 bytes of any program could take 4 GiB. A connection that announces more
-/// is closed. Programs that send longer messages of their own need a higher limit at all receivers.
-/// Thread-safe.
+/// protocol. The header of a message announces its length, and the framework allocates the memory
+/// at once. Without a limit, any program could make this process allocate 4 GiB with a header of 36
+/// bytes. If a peer announces a longer message, its connection is closed. If your program sends
+/// longer messages itself, all receivers need a higher limit. Thread-safe.
 void limit_framework_messages(std::uint32_t bytes) noexcept;
 
 /// Settings for a process that runs only troupe: scheduling for low latency, and liveness checks

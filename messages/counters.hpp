@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// A count that only grows. Each kind is its own type, so that a step is never compared with a
-/// version.
+/// A count that only grows. Each kind of count is a separate type, so the compiler refuses to
+/// compare a step with a version.
 template <class Tag>
 struct counter {
   std::uint64_t value = 0;

@@ -13,12 +13,13 @@ enum class errc : std::uint8_t {
   none = 0,
   /// A message from a view that is not the current one.
   old_view,
-  /// The gradient's worker was fenced off: other workers train its leases.
+  /// The worker of the gradient counts as lost (it was fenced off), so its gradients are refused.
+  /// Other workers train its leases.
   fenced,
   /// A node that wants to join has another version, another job, or a task that is not in the
   /// cluster.
   join_refused,
-  /// The node has no actor of that name.
+  /// The node has no actor with this name.
   no_such_endpoint,
   /// The connection to a peer broke, or it could not be reached in time.
   link_lost,
@@ -42,7 +43,7 @@ const char* to_string(errc x) noexcept;
 caf::error make_error(errc code, std::string text);
 caf::error make_error(errc code);
 
-/// The code of an error of our category; `errc::none` for other errors.
+/// The code of an error of category "troupe"; `errc::none` for any other error.
 errc code_of(const caf::error& x) noexcept;
 
 /// A readable text for any error.

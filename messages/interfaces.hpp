@@ -8,13 +8,14 @@
 
 namespace troupe {
 
-/// A process of the cluster. Starts the actors of its tasks when a view opens; quits with them at
-/// the end.
+/// A process of the cluster. It starts the actors of its tasks when a view opens (the set of tasks
+/// that train together), and quits with them at the end.
 using node_actor =
   caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
                    rpc<proto::Ack, proto::Shutdown>, rpc<proto::Probed, proto::Probe>>;
 
-/// Membership, leases, evaluation and life cycle of a job.
+/// Controls a job: which tasks take part, which worker trains which samples (leases), when the
+/// model is evaluated, and when the run ends.
 using coordinator_actor =
   caf::typed_actor<rpc<proto::Joined, proto::Join>, rpc<proto::Ack, proto::LeaseRequest>,
                    rpc<proto::Ack, proto::LeaseDone>, rpc<void, proto::Heartbeat>,
@@ -22,8 +23,8 @@ using coordinator_actor =
                    rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>,
                    rpc<proto::Ack, proto::CheckpointPart, payload>>;
 
-/// Writer of a slice of the parameters. A gradient of zero samples is committed without a push. A
-/// Commit with a payload also pushes it, as a Push without rows would.
+/// A parameter server: it updates a range of the parameters. A worker commits a gradient of zero
+/// samples without a Push. A Commit with a payload also replaces a Push without rows.
 using shard_actor =
   caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Commit>,
                    rpc<proto::Pushed, proto::Commit, payload>, rpc<proto::Pushed, proto::Admit>,
@@ -32,10 +33,11 @@ using shard_actor =
                    rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>,
                    rpc<void, proto::Damping>>;
 
-/// Serves published versions of a slice. Readers do not wait in the writer's mailbox.
+/// Serves the published versions of a range of the parameters. It is separate from the actor that
+/// updates them, so a pull does not wait for an update.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;
 
-/// Leases data, drives the trainer, and talks to one synchronizer.
+/// Requests leases, computes gradients, and exchanges them and weights through one synchronizer.
 using worker_actor = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquired>,
                                       rpc<void, committed>, rpc<void, broken>>;
 

@@ -8,12 +8,14 @@
 
 namespace troupe {
 
-/// The jobs of a cluster. Of two nodes, the one with the lower (job, task) dials. So no pair of
-/// nodes connects twice, and only tasks that are dialled need a known address. A node that hosts
-/// several tasks counts as the highest of them.
+/// The jobs of a cluster. They are in the order in which nodes dial: of two nodes, the one with the
+/// lower task_name (job, then index) opens the connection. So two nodes never connect twice, and
+/// only the addresses of dialled tasks must be known. For a node with several tasks, the highest
+/// task_name counts.
 enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
-/// A task of a ClusterSpec. Messages refer to tasks by name, never by handle.
+/// A task of a cluster file (TensorFlow's ClusterSpec). Messages refer to tasks by name, never by
+/// the handle of an actor.
 struct task_name {
   job_kind job = job_kind::worker;
   std::uint32_t index = 0;

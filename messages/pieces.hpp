@@ -4,8 +4,8 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/pieces.pb.h"
 
-// Gradients and weights in pieces, between workers and parameter servers. The block of type IDs
-// follows that of store.hpp, and leaves room for more types there.
+// The messages for gradients and weights in pieces, between workers and parameter servers. The type
+// IDs start 2400 above the first custom one. The IDs from 2300 to 2399 are for store.hpp.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_pieces, caf::first_custom_type_id + 2400)
 

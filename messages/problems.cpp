@@ -13,9 +13,9 @@ namespace troupe {
 
 namespace {
 
-/// Longer than any run. Times up to this limit fit every clock.
+/// Longer than any run. Times up to this limit fit in the types of all clocks.
 constexpr double most_seconds = 1e9;
-/// A limit on positions of an epoch. The sum of a few of them fits 64 bits.
+/// A limit for positions of an epoch. The sum of a few positions fits in 64 bits.
 constexpr std::uint64_t most_positions = std::uint64_t{1} << 62;
 
 /// Larger than any sum of float32 values in a run. Sums of numbers up to this limit stay finite.
@@ -41,7 +41,7 @@ std::string seconds_problem(double x) {
   return not_negative(x) && x <= most_seconds ? "" : numbered("a time", x) + " s";
 }
 
-/// A problem with the first of these counts that is too large for any run; empty if there is none.
+/// Describes the first of these counts that is too large for any run. Empty if there is none.
 std::string counts_problem(std::initializer_list<std::pair<const char*, std::uint64_t>> counts) {
   for (auto& [what, x] : counts)
     if (x > most_counted)
@@ -228,7 +228,7 @@ std::string measures_problem(const proto::Measured& x, double loss) {
   for (const double y : {x.top_5(), x.auc(), x.f1()})
     if (!share(y))
       return "a measure outside 0 .. 1";
-  // It is computed from the loss, which may be no number.
+  // The perplexity is computed from the loss, which may be NaN.
   if (!(x.perplexity() >= 0) && !(std::isnan(x.perplexity()) && std::isnan(loss)))
     return numbered("a perplexity", x.perplexity());
   const auto size = static_cast<std::uint64_t>(x.confusion_size());

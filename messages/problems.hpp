@@ -5,21 +5,22 @@
 #include <cstdint>
 #include <string>
 
-// Checks of peers' messages that need only the message. Each function returns the problem, such as
-// "a loss of nan", or an empty text. If there is a problem, the receiver answers with
-// errc::malformed or ignores the message, and continues. The receiver itself makes the checks that
-// need its state.
+// Checks of messages from peers, as far as the message alone is enough. Each function returns the
+// problem, such as "a loss of nan", or an empty text. If there is a problem, the receiver answers
+// with errc::malformed or ignores the message, and continues. The receiver makes all checks that
+// need its own state.
 
 namespace troupe {
 
-/// No run counts further than this. The sum of 65,536 such counts fits 64 bits.
+/// Larger than any count in a run. The sum of 65,536 counts up to this limit fits in 64 bits.
 inline constexpr std::uint64_t most_counted = std::uint64_t{1} << 48;
 
 /// Sequences start at 1.
 std::string problem_of(const proto::GradientId& x);
 
-/// Finds values that would damage a shard's weights: values that are not finite, and factors out of
-/// their range. These checks are skipped for a quarantined gradient.
+/// Finds values that would damage a shard's weights: values that are not finite, and factors
+/// outside of their range. For a quarantined gradient, which is not applied, only the ID, the
+/// samples and the loss scale are checked.
 /// @param most_samples the largest number of samples in a worker's batch
 std::string problem_of(const proto::Commit& x, std::uint64_t most_samples);
 
@@ -30,10 +31,10 @@ std::string problem_of(const proto::Damping& x);
 /// The norm must be finite and not negative.
 std::string problem_of(const proto::Advanced& x);
 
-/// The lease's batches must be countable and lie within it.
+/// The positions must be below 2^62, and each batch must lie within its stride.
 std::string problem_of(const proto::Lease& x);
 
-/// Durations must be finite and not negative, norms finite, counts at most most_counted.
+/// Durations and norms must be finite and not negative, and counts at most most_counted.
 std::string problem_of(const proto::Progress& x);
 
 /// Like Progress. The loss must not cover more samples than there are.
@@ -48,15 +49,16 @@ std::string problem_of(const proto::Restore& x);
 /// The text of the error for a restore that does not fit and has a payload of `bytes` bytes.
 std::string describe(const proto::Restore& x, std::size_t bytes);
 
-/// The activity must be known, the durations finite and not negative.
+/// The activity must be known. Durations and statistics must be finite and not negative.
 std::string problem_of(const proto::TaskStatus& x);
 
 /// Members must have different names. `task` must be one of them, with this incarnation. An
 /// evaluator need not be a member.
 std::string problem_of(const proto::OpenView& x, std::uint64_t incarnation);
 
-/// The accuracy must be from 0 to 1, the hash a SHA-256, and the number of coefficients 0 or
-/// `coefficients`. The perplexity is not a number only if the loss is none.
+/// Accuracies and measures (except the perplexity) must be from 0 to 1, the hash must be a SHA-256,
+/// the confusion matrix square, and the number of coefficients 0 or `coefficients`. The perplexity
+/// may be NaN only if the loss is NaN.
 std::string problem_of(const proto::Evaluated& x, std::uint64_t coefficients);
 
 } // namespace troupe

@@ -4,13 +4,14 @@
 
 namespace troupe {
 
-/// Where a worker's replica of the weights lives between steps.
+/// The memory that holds a worker's replica of the weights, and its gradients, between steps.
 enum class residence : std::uint8_t {
-  /// Weights and gradients travel in messages, in the host's memory.
+  /// Weights and gradients are in the host's memory, and travel in messages.
   host,
-  /// The weights and the optimizer's state stay in the memory of the worker's GPU.
+  /// The weights and the optimizer's state stay in the memory of the worker's GPU. Gradients travel
+  /// in messages.
   weights_on_gpu,
-  /// The gradients stay there, too.
+  /// The weights, the optimizer's state and the gradients stay in the memory of the worker's GPU.
   gradients_on_gpu,
 };
 

@@ -21,19 +21,20 @@ namespace troupe {
 
 namespace {
 
-/// After this time, actors that a thread wakes run on other threads, because the current ones may
-/// be computing.
+/// If actors have run on a thread for longer than this, the actors that they wake run on other
+/// threads, because the current actor may be computing.
 constexpr std::chrono::microseconds long_turn{50};
 
 /// Actors to run on this thread.
 struct own_jobs {
   std::deque<caf::resumable*> waiting;
-  /// When the first of them began to run.
+  /// The time at which the thread's turn began. A turn is a sequence of actors that run one after
+  /// the other on this thread.
   std::chrono::steady_clock::time_point since;
   /// See receivers_run_here.
   bool wanted = false;
   bool running = false;
-  /// A thread of a scheduler.
+  /// True for a thread of a scheduler.
   bool is_worker = false;
 
   void begin() { since = std::chrono::steady_clock::now(); }
@@ -48,8 +49,8 @@ struct own_jobs {
 
 thread_local own_jobs here;
 
-/// The floating-point mode of a new thread. Otherwise, an actor's results could depend on the
-/// thread that runs it.
+/// Sets the floating-point mode that a new thread has, and restores the previous mode at the end.
+/// Without this, the results of an actor could depend on the thread that runs the actor.
 class usual_arithmetic {
 public:
   usual_arithmetic() noexcept {
@@ -118,8 +119,9 @@ public:
   }
 };
 
-/// The framework's clock wakes its thread whenever a timeout is set or cancelled, so at least twice
-/// for each request. This one wakes its thread only for a time earlier than all others.
+/// The framework's clock wakes its thread each time that a timeout is set or cancelled, so at least
+/// twice for each request. This clock wakes its thread only if the new timeout is earlier than all
+/// others.
 class quiet_clock final : public caf::detail::thread_safe_actor_clock {
   using base = caf::detail::simple_actor_clock;
 
@@ -233,7 +235,7 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stops_ = false;
-  /// The earliest time, while the thread waits for it.
+  /// While the thread waits: the time at which it wakes up. Otherwise the smallest time.
   time_point waits_until_ = time_point::min();
   std::thread thread_;
 };
@@ -257,7 +259,7 @@ protected:
     clock_.stop();
   }
 
-  // Called on the thread of the sender, unless that is one of the scheduler's.
+  // Called on the thread of the sender, unless this is a thread of the scheduler.
   void enqueue(caf::resumable* job) override {
     if (!here.wanted || (here.running && here.turn_is_over())) {
       super::enqueue(job);
@@ -276,7 +278,7 @@ protected:
   }
 
 private:
-  // If an actor threw, the actors behind it would wait for ever.
+  // noexcept, because if an actor threw, the actors that wait behind it would never run.
   void run(caf::resumable* job) noexcept {
     switch (job->resume(system().dummy_execution_unit(), max_throughput())) {
     case caf::resumable::resume_later:

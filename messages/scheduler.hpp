@@ -4,19 +4,21 @@
 
 namespace troupe {
 
-/// Makes the system use a scheduler that wakes fewer threads. If an actor on a thread of the
-/// scheduler wakes another actor, that actor runs on the same thread, as soon as the first one has
-/// handled its messages. The reason: waking a thread takes longer than most actors need for a
-/// message. If the first actor takes long because it computes, another thread is woken. Requests do
-/// not wake the thread of the clock.
+/// Makes the system use a scheduler that wakes fewer threads, because waking a thread takes longer
+/// than most actors need for a message. If an actor on a thread of the scheduler wakes another
+/// actor, the other actor runs on the same thread, as soon as the first one has handled its
+/// messages. Only if actors have run on this thread for longer than 50 microseconds, another thread
+/// is woken. A request does not wake the thread of the clock, unless its deadline is earlier than
+/// all others.
 void load_scheduler(caf::actor_system_config& cfg);
 
-/// While it exists, actors that this thread wakes run at once on this thread, not on a thread of
-/// the scheduler. The same holds for actors that those actors wake. Actors with their own thread
-/// are not affected. Has an effect only with the scheduler of load_scheduler().
+/// While an object of this class exists, actors that this thread wakes run at once on this thread,
+/// not on a thread of the scheduler. The same holds for actors that those actors wake. Actors with
+/// their own thread are not affected. The class has an effect only with the scheduler of
+/// load_scheduler().
 ///
-/// They compute in the usual floating-point mode, even if this thread has changed it. The thread
-/// must not hold a mutex that any of these actors could lock.
+/// The actors compute in the usual floating-point mode, even if this thread has changed its mode.
+/// The thread must not hold a mutex that any of these actors could lock.
 class receivers_run_here {
 public:
   receivers_run_here() noexcept;
@@ -28,12 +30,12 @@ private:
   bool before_;
 };
 
-/// Forgets how long actors have computed on this thread. An actor calls this after a computation,
-/// before it sends its results: the actors that it wakes then run on this thread, too.
+/// Forgets for how long actors have already run on this thread. An actor calls this after a
+/// computation, before it sends its results. The actors that it wakes then run on this thread, too.
 void renew_turn() noexcept;
 
-/// Moves actors that wait for this thread to threads of the scheduler. An actor calls this before
-/// it computes for long.
+/// Gives the actors that wait to run on this thread to the threads of the scheduler. An actor calls
+/// this before a long computation.
 void hand_over_receivers(caf::actor_system& sys);
 
 } // namespace troupe

@@ -7,13 +7,14 @@ namespace troupe {
 
 namespace {
 
-/// The first selected row of a tensor that contains `element` or lies after it.
+/// The first selected row of a tensor that contains `element`, or that lies behind it.
 auto first_row(const proto::Selection::Tensor& x, std::uint64_t element) {
   const auto row = element > x.begin() ? (element - x.begin()) / x.width() : 0;
   return std::ranges::lower_bound(x.row(), row);
 }
 
-/// Calls f(first, last) for each stretch of selected elements in [begin, end), in order.
+/// Calls f(first, last) for each range [first, last) of selected elements in [begin, end), in
+/// order.
 template <class F>
 void for_each_stretch(const proto::Selection& x, std::uint64_t begin, std::uint64_t end, F f) {
   auto at = begin;

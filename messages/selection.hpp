@@ -6,26 +6,27 @@
 #include <span>
 #include <string>
 
-// Parts of a range of the flat parameter vector. A batch of sparse features or token ids reads only
-// a few rows of a large table, and its gradient is 0 in all other rows. So only the rows that it
-// reads travel.
+// A proto::Selection selects elements of the flat parameter vector. A batch of sparse features or
+// of token IDs reads only a few rows of a large table, and its gradient is 0 in all other rows. So
+// only the rows that the batch reads travel between nodes.
 
 namespace troupe {
 
 /// The number of selected elements in [begin, end).
 std::uint64_t selected(const proto::Selection& x, std::uint64_t begin, std::uint64_t end);
 
-/// The part of a selection within [begin, end): the tensors and rows that lie there at least in
-/// part.
+/// The part of a selection within [begin, end): the tensors and rows that have at least one element
+/// there.
 proto::Selection cut(const proto::Selection& x, std::uint64_t begin, std::uint64_t end);
 
 /// Copies the selected elements of `all`, in order.
-/// @param begin where `all` begins in the flat vector
+/// @param begin position of all[0] in the flat vector
 /// @param out selected(x, begin, begin + all.size()) elements
 void gather(const proto::Selection& x, std::uint64_t begin, std::span<const float> all,
             std::span<float> out);
 
-/// The inverse of `gather`. Other elements of `all` keep their values.
+/// The inverse of `gather`: copies `values` to the selected elements of `all`, in order. Other
+/// elements of `all` keep their values.
 void scatter(const proto::Selection& x, std::uint64_t begin, std::span<const float> values,
              std::span<float> all);
 

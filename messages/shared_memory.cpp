@@ -13,13 +13,14 @@ namespace troupe {
 
 namespace {
 
-/// From now on, the file can neither be mapped for writing nor be written to, and no part of it can
-/// be freed. Mappings that exist stay writable. Returns false before Linux 5.1.
+/// After this call, nobody can map the file for writing, write to it, or free a part of it.
+/// Existing mappings stay writable. Returns false on Linux before 5.1.
 bool keep_others_from_writing(int file) noexcept {
   return ::fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
 }
 
-/// The seals that open() requires. Every file that troupe creates on this system has them.
+/// The seals that open() requires. Each file that troupe creates on this system has them. A seal of
+/// a file forbids an operation on it.
 int usual_seals() noexcept {
   static const bool future_write = [] {
     const int file = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -50,7 +51,8 @@ shared_memory::~shared_memory() {
 shared_memory shared_memory::create(std::size_t bytes) noexcept {
   shared_memory result;
   result.file_ = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // If memory is short, fallocate() fails. Without this call, a later write would kill the process.
+  // fallocate() fails if there is too little memory. Without this call, a later write to the memory
+  // would kill the process.
   if (result.file_ < 0 || ::fallocate(result.file_, 0, 0, static_cast<off_t>(bytes)) != 0)
     return {};
   auto* data =
@@ -59,7 +61,7 @@ shared_memory shared_memory::create(std::size_t bytes) noexcept {
     return {};
   result.data_ = static_cast<std::byte*>(data);
   result.size_ = bytes;
-  // Not before: a sealed file cannot be mapped for writing.
+  // Seal the file only after it is mapped, because a sealed file cannot be mapped for writing.
   keep_others_from_writing(result.file_);
   if (::fcntl(result.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return {};
@@ -75,7 +77,8 @@ shared_memory shared_memory::open(int file, std::size_t bytes) noexcept {
   if (bytes == 0 || seals < 0 || (seals & wanted) != wanted || ::fstat(file, &status) != 0
       || static_cast<std::size_t>(status.st_size) < bytes)
     return {};
-  // A file may lack pages. Mapping it would allocate them, at the cost of this process.
+  // A file may have pages that are not allocated. Mapping the file would allocate them, and this
+  // process would pay for this memory.
   constexpr std::size_t block_bytes = 512;
   if (static_cast<std::size_t>(status.st_blocks) * block_bytes < bytes)
     return {};

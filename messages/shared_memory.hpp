@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// Memory that another process on this host can map: an anonymous file (memfd_create) that cannot
-/// shrink. The system frees it when no process maps it or holds its descriptor any longer.
+/// shrink. The system frees it once no process maps it, and no process holds its descriptor.
 class shared_memory {
 public:
   shared_memory() noexcept = default;
@@ -16,12 +16,14 @@ public:
   shared_memory& operator=(shared_memory other) noexcept;
   ~shared_memory();
 
-  /// New zeroed memory, fully allocated. Empty if the system has too little.
+  /// New memory, set to zero. All of it is allocated now. Empty if the system has too little
+  /// memory.
   static shared_memory create(std::size_t bytes) noexcept;
 
-  /// Maps memory of another process for reading. Takes ownership of the descriptor. Empty if the
-  /// file has fewer than `bytes` bytes or lacks pages, if others than its owner can write to it, or
-  /// if it can shrink: reading a shrunk file would kill this process.
+  /// Maps memory of another process for reading. Takes ownership of the descriptor. The result is
+  /// empty in these cases: the file has fewer than `bytes` bytes; some of its pages are not
+  /// allocated; processes other than its owner can write to it (where the system can prevent this);
+  /// or it can shrink, because reading behind the end of the file would kill this process.
   static shared_memory open(int file, std::size_t bytes) noexcept;
 
   explicit operator bool() const noexcept { return data_ != nullptr; }

@@ -27,17 +27,19 @@
 //     |-- commit(step, loss, norm, finite) --->|   nothing takes effect before this
 //     |<-------- committed(outcome, samples) --|
 //
-// All are one-way messages within one process, so a worker that waits for others never has a
-// pending request. If the synchronizer cannot continue, it sends `broken` instead.
+// These are one-way messages within one process, so a worker that waits for other workers has no
+// pending request, which could time out. If the synchronizer cannot continue, it sends `broken`
+// instead of its next message.
 
 namespace troupe {
 
-/// The weights that a batch reads. Its gradient is 0 for all other weights. Null: all weights.
+/// The weights that a batch reads. The batch's gradient is 0 for all other weights. Null: the batch
+/// reads all weights.
 using batch_rows = std::shared_ptr<const proto::Selection>;
 
 /// The worker has read its next batch and requests weights for it. `lease` and `batch` identify the
-/// samples and become attributes of the gradient. If this worker is lost, other workers continue
-/// after these samples.
+/// samples, and are sent with the gradient. If this worker is lost, the coordinator learns from
+/// them which samples are trained, and other workers train the rest.
 struct acquire {
   worker_clock clock;
   std::uint64_t lease = 0;
@@ -46,8 +48,8 @@ struct acquire {
   batch_rows rows;
 };
 
-/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. They stay the
-/// same until the step is over, and while the payload is held.
+/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. Their values do
+/// not change until the step is over, and while any reader holds the payload.
 struct weight_range {
   std::uint64_t begin = 0;
   weights_version version;
@@ -55,23 +57,24 @@ struct weight_range {
 };
 
 /// Some ranges of the weights, in ascending order. A step has one or more of these messages, in any
-/// order; together they cover the parameter vector. The synchronizer numbers the steps: after a
-/// rejection it may skip numbers.
+/// order; together they cover the parameter vector. The synchronizer chooses the number of the
+/// step. It may skip numbers after a rejection.
 struct acquired {
   step_number step;
   std::vector<weight_range> ranges;
-  /// The last of these messages in the step.
+  /// True for the last of these messages in the step.
   bool last = true;
   /// If not `host`, there are no ranges: the worker's GPU holds the newest weights.
   residence where = residence::host;
 };
 
-/// Gradient of parameters [begin, end), summed over the worker's samples. It is final, and the step
-/// reads no weight of this range again. `gradient` is the whole flat gradient vector; only the
-/// ranges contributed so far may be read. It is lent until its last reference is gone. The
-/// contributions of a step cover the vector, each parameter once.
+/// The gradient of the parameters [begin, end), summed over the worker's samples. It does not
+/// change any more, and the step does not read the weights of this range again. `gradient` is the
+/// whole flat gradient vector, of which only the ranges contributed so far may be read. The worker
+/// does not write to this memory until the last reference is gone. Each parameter is in exactly one
+/// contribution of the step.
 ///
-/// Zero samples are legal: the worker had no more data and contributes zeros.
+/// `samples` may be 0: the worker has no more data, and contributes zeros.
 ///
 /// With residence::gradients_on_gpu, `gradient` is empty.
 struct contribute {
@@ -91,17 +94,19 @@ struct commit {
   double loss_sum = 0;
   /// Sum of squares of the contributed gradient (summed over samples), without statistics.
   double squared_norm = 0;
-  /// The worker has no other batch to train yet: its next `acquire` may take long.
+  /// True if the worker has no other batch to train yet, so it may take long until its next
+  /// `acquire`.
   bool pauses = false;
   /// The worker's loss scale after this gradient, if it has one.
   std::optional<loss_scale_state> loss_scale = std::nullopt;
 
-  /// Loss and gradient are finite. If not, no part of the gradient may be applied anywhere.
+  /// True if loss and gradient are finite. If they are not, no task may apply any part of the
+  /// gradient.
   bool finite() const noexcept { return std::isfinite(loss_sum) && std::isfinite(squared_norm); }
 };
 
-/// The worker will not compute the step that it acquired, and has contributed nothing to it. Also
-/// answered by `committed`.
+/// The worker will not compute the step that it acquired, and has contributed nothing to it. The
+/// answer is `committed`, as for a commit.
 struct abandon {
   step_number step;
 };
@@ -116,16 +121,16 @@ struct committed {
   /// If the job clips by norm: the norm of the update's gradient (its mean over the samples) before
   /// clipping.
   std::optional<double> gradient_norm = std::nullopt;
-  /// The gradient was scaled down because it was much larger than others.
+  /// True if the gradient was scaled down, because it was much larger than other gradients.
   bool limited = false;
 };
 
 /// The synchronizer cannot continue; the run fails with this text.
 struct broken {
   std::string reason;
-  /// The cause is a gradient that is not finite.
+  /// True if the cause is a gradient that is not finite.
   bool not_finite = false;
-  /// The cause is the loss of this task.
+  /// Present if the cause is the loss of this task.
   std::optional<task_name> lost = std::nullopt;
 };
 

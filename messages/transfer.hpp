@@ -5,19 +5,20 @@
 #include <cstdint>
 #include <optional>
 
-// The only layer that knows about chunks. If a payload is too large for one frame, the frame
-// announces it, and chunks follow in order. The sender stays at most a window ahead of the bytes
-// that the receiver has taken. These classes are plain state: links pass messages to them.
+// Transfers of large payloads in chunks, over links without a separate connection. If a payload is
+// too large for one message, the Frame announces it, and chunks follow in order. The sender sends
+// at most `window` chunks more than the receiver has confirmed with credits. These classes are
+// plain state; a link sends and receives the messages.
 
 namespace troupe {
 
 struct transfer_limits {
-  /// Bytes per chunk. A chunk delays everything behind it on the same connection.
+  /// Bytes per chunk. Messages behind a chunk on the same connection must wait for it.
   std::size_t chunk_bytes = std::size_t{1} << 20;
-  /// The most chunks in flight. This bounds the queue in the sender's connection if the receiver is
-  /// slow.
+  /// The largest number of chunks that are sent, but not confirmed. It limits the bytes that wait
+  /// in the sender's connection if the receiver is slow.
   std::size_t window = 4;
-  /// The largest payload that is accepted from a peer.
+  /// The largest payload, in bytes, that is accepted from a peer.
   std::size_t max_bytes = std::size_t{1} << 36;
 };
 
@@ -31,11 +32,11 @@ public:
 
   outgoing_transfer(payload data, const transfer_limits& limits);
 
-  /// The next chunk that may be sent now; empty if there is none.
+  /// The next chunk, if it may be sent now. Otherwise nothing.
   std::optional<chunk> next();
 
-  /// Notes that the receiver has taken all bytes before `received`. False if that is impossible:
-  /// more than was sent, or less than an earlier credit.
+  /// Records that the receiver has taken all bytes before `received`. Returns false if this is
+  /// impossible: it is more than was sent, or less than in an earlier credit.
   bool credit(std::uint64_t received);
 
   bool done() const noexcept { return acknowledged_ == data_.size(); }
@@ -53,8 +54,8 @@ class incoming_transfer {
 public:
   explicit incoming_transfer(std::size_t bytes);
 
-  /// Takes a chunk. False if it is empty, does not continue the received bytes, or exceeds the
-  /// announced size.
+  /// Takes a chunk. Returns false if the chunk is empty, does not follow the bytes received so far,
+  /// or exceeds the announced size.
   bool accept(std::uint64_t offset, const payload& data);
 
   std::uint64_t received() const noexcept { return received_; }

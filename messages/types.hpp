@@ -4,8 +4,8 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/wire.pb.h"
 
-// The types of all messages between nodes. The block starts far above the first custom ID, so that
-// an embedding program's types have room.
+// The types of all messages between nodes. Their type IDs start 2000 above the first custom one. An
+// embedding program can use the IDs below for its own types.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
 

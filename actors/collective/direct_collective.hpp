@@ -18,10 +18,11 @@ struct addressed_piece {
 /// the pieces that this class returns. The step of a piece is 1 for a rank's own elements, and 2
 /// for a sum.
 ///
-/// With `direct`, each rank owns a segment. With `one_shot`, there is one segment, and every rank
-/// owns it. An owner adds up a chunk after it has received this chunk from all ranks. It adds in
-/// the order of ranks, not of arrival, so that all ranks get the same bits in every run. It reads
-/// each vector once.
+/// The owner of a segment adds it up. With `direct`, each rank owns one segment. With `one_shot`,
+/// the whole vector is one segment, and every rank owns it. Segments are sent in chunks, one chunk
+/// per piece. An owner adds up a chunk as soon as it has this chunk from all ranks. It adds in the
+/// order of ranks, not of arrival, so that all ranks get the same bits in every run. It reads each
+/// rank's elements once.
 ///
 /// The payloads of this rank and of other ranks are held only until they are added up or copied.
 class direct_collective {

@@ -219,8 +219,8 @@ private:
   /// If the cluster has a secret: the random text of this node, and of the peer.
   std::string nonce_;
   std::string peer_nonce_;
-  /// True if this end has sent its proof and the peer's proof is correct. The second Welcome
-  /// follows.
+  /// Only at the dialling end: true if it has sent its proof, and the peer's proof is correct. It
+  /// then waits for the second Welcome.
   bool proven_ = false;
   std::shared_ptr<link_session> session_;
   /// The offer of a channel that the peer has not taken up yet.

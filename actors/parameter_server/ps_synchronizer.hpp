@@ -356,7 +356,8 @@ private:
   std::uint64_t clock_ = 0;
   /// Only with `bounded`: true if other workers may have stopped waiting for this worker.
   bool paused_ = true;
-  /// Number of shards that have not confirmed a message about a pause yet. Pulls wait for them.
+  /// Only with `bounded`: the worker tells all shards that it pauses. This is the number of shards
+  /// that have not answered yet. The worker pulls no weights until all have answered.
   std::size_t pauses_open_ = 0;
   bool pulls_due_ = false;
   /// The slow workers that the board shows as the reason why this worker waits.

@@ -43,8 +43,8 @@ class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::b
 public:
   using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
 
-  /// `pulled`: records the version that each worker reads. `board`: the shard's activity board.
-  /// `pulled`, `board`, `gate`, `averages` and `live` may be null.
+  /// `versions` must not be null; the five other pointers may be. `pulled` records the version that
+  /// each worker reads. `board` is the shard's activity board.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                std::shared_ptr<const version_pool> versions,
                std::shared_ptr<pulled_versions> pulled = nullptr,

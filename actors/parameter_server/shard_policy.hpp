@@ -127,10 +127,11 @@ public:
 
   /// Advice for a worker's next gradient, if the protocol gives any.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
-  /// On shard 0: the factor by which the other shards must multiply the rate. Nothing if it has not
-  /// changed since the last call.
+  /// On shard 0: the factor by which the other shards must multiply the learning rate. Nothing if
+  /// the factor has hardly changed since this function last returned one.
   virtual std::optional<proto::Damping> new_damping() { return std::nullopt; }
-  /// On other shards: takes the factor from shard 0. The shard has checked the message.
+  /// On other shards: takes the factor from shard 0. The caller has checked that it is above 0 and
+  /// at most 1 (problem_of).
   virtual void set_damping(const proto::Damping& /*x*/) {}
   /// The state for a checkpoint, if the protocol paces training and this shard decides on the pace.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }

@@ -15,8 +15,9 @@ version_pool::version_pool(std::size_t elements, std::size_t slots)
 }
 
 version_pool::snapshot version_pool::newest() const noexcept {
-  // An empty payload cannot hold a slot, so in a pool without elements the writer may reuse slots
-  // at any time. Readers must not access them.
+  // A reader holds a slot by a reference to its bytes. In a pool without elements, the slots have
+  // no bytes, so a reader cannot hold one. The writer may therefore reuse any slot at any time
+  // (begin()), and readers must not access the slots.
   if (elements_ == 0)
     return {version_.load(std::memory_order_acquire), {}};
   auto i = current_.load(std::memory_order_seq_cst);

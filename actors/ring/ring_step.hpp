@@ -41,10 +41,10 @@ struct ring_outcome {
 /// check the weights that they get. The update works element by element, so its bits are those of
 /// an undivided update.
 ///
-/// If the gradients stay on GPUs (replica_home::in_ring), the ranks read each other's memory. The
-/// two collectives of a bucket carry no elements. After the first collective, each rank adds up its
-/// segment. After the second one, each rank copies the other segments. A rank whose gradient is
-/// left out sets the gradient to 0.
+/// If the gradients stay on GPUs (replica_home::in_ring), the ranks read each other's memory. Each
+/// bucket then has two collectives without elements. They only tell the ranks when they may read.
+/// After the first collective, each rank adds up its segment of the bucket. After the second one,
+/// each rank copies the other segments. A rank whose gradient is left out sets the gradient to 0.
 ///
 /// The caller calls replica_store::publish() after a step.
 class ring_step {

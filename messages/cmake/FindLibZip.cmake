@@ -1,4 +1,5 @@
-# Finds libzip (Debian's libzip-dev). The CMake package of Debian 12 fails if the programs of libzip are not installed.
+# Finds libzip (Debian's libzip-dev). This file replaces Debian 12's own CMake package of libzip, which fails if the
+# programs of libzip are not installed.
 #
 # Defines the imported target LibZip::zip.
 

@@ -1,7 +1,7 @@
 # Finds the C++ schema of ONNX models (Debian's libonnx-dev): generated headers and their library.
 #
-# Defines the imported target ONNX::proto; without COMPONENTS it looks for nothing else. The component `checker` adds
-# ONNX::checker, ONNX's own checks of models.
+# Defines the imported target ONNX::proto. With the component `checker`, it also defines ONNX::checker: the checks of
+# models that ONNX itself provides.
 
 find_path(ONNX_INCLUDE_DIR NAMES onnx/onnx_pb.h)
 find_library(ONNX_PROTO_LIBRARY NAMES onnx_proto)

@@ -1,4 +1,4 @@
-# What `cmake --install` installs, so that other projects can use find_package(troupe).
+# Defines what `cmake --install` installs. Other projects can then use find_package(troupe).
 
 include(CMakePackageConfigHelpers)
 
@@ -35,7 +35,7 @@ function(troupe_install folder)
   troupe_install_headers("${PROJECT_SOURCE_DIR}" ${folder})
 endfunction()
 
-# Installs the package description: exported targets, and how to find what they link to.
+# Installs the description of the package: the exported targets, and how to find the libraries that they link to.
 function(troupe_install_package)
   if(NOT TROUPE_INSTALL)
     return()

@@ -212,9 +212,10 @@ onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
 /// v in another shape. The batch stays a separate dimension; the node is refused if that is
 /// impossible.
 /// @param dims the extents in ONNX's order: onnx_constant::batch_size for the batch, and NaN or -1
-/// for an open extent, of which there may be one besides the batch. If no extent is batch_size, the
-/// batch takes the first place where it fits. The wanted extent at this place must be open, at most
-/// 1, or the size of the batch in the exporter's example.
+/// for an open extent, of which there may be one besides the batch. The numbers of elements before
+/// and behind the batch must stay the same. If no extent is batch_size, the batch takes the first
+/// place that can hold it. The extent wanted at this place must be open, 0, 1, or the batch size of
+/// the exporter's example.
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
 /// Like reshaped(), with known extents. onnx_constant::batch stands for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,

@@ -76,8 +76,10 @@ void start_ring_worker(const worker_site& site) {
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
   const auto sums = sums_of_step(site);
-  // The update adds up the two gradients, except in three cases: clipping needs the norm of the sum
-  // before the update, and LAMB and GPUs (in_ring) cannot add up during the update.
+  // If the ring has two workers, the update also adds up their gradients, which saves a pass over
+  // the memory. There are three exceptions. Clipping needs the norm of the sum before the update.
+  // LAMB cannot add up during its update. With in_ring, the GPUs add up the gradients in a separate
+  // step before the update (replica_store::add_up).
   const auto& rule = site.context->rule;
   const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor() && !site.replica.in_ring;
   const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);

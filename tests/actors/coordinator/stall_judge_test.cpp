@@ -203,8 +203,9 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   check(free, kind::link, worker(0), ps(0));
 }
 
-// The shards clip by the norm of the gradient, so they exchange parts of this norm. Either both
-// shards wait, or shard 0 has received the other part in time and is a step ahead.
+// The shards clip by the norm of the gradient, so each needs the other's part of this norm. The
+// link breaks, and shard 1 does not get the part of shard 0. Either shard 0 does not get the part
+// of shard 1 either, or it got this part before the link broke, and is one step ahead.
 BOOST_AUTO_TEST_CASE(a_dead_link_between_shards) {
   for (const bool ahead : {false, true}) {
     auto x = healthy({worker(0), worker(1), ps(0), ps(1)});

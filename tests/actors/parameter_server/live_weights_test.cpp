@@ -30,8 +30,8 @@ BOOST_AUTO_TEST_CASE(words_are_moved_not_overwritten) {
   BOOST_TEST(shared[2] == 3.5F, "another thread has moved it by 1 meanwhile");
 }
 
-// In a block of words, all words change, no word changes, some words change, or another thread has
-// changed some words.
+// Covers four kinds of blocks of words: all words change, none changes, some change, and another
+// thread has changed some.
 BOOST_AUTO_TEST_CASE(blocks_are_moved_like_words) {
   constexpr std::size_t size = 131;
   std::vector<float> shared(size);

@@ -32,9 +32,12 @@ std::vector<float> mean_of(std::size_t n, std::uint64_t round) {
 
 } // namespace
 
-// The formulas, in float64: d = w - m, where m is the mean. SGD: w' = w - rate * d. MOMENTUM: v' =
-// momentum v + d, w' = w - rate * v'. NESTEROV: w' = w - rate * (d + momentum v'). Statistics
-// become m.
+// The test computes these formulas in float64. w are the outer weights, m is the mean of the
+// replicas, d = w - m is the outer gradient, and v is the moment.
+//   all rules:        v' = momentum * v + d, where momentum is 0 for SGD
+//   SGD and MOMENTUM: w' = w - rate * v'
+//   NESTEROV:         w' = w - rate * (d + momentum * v')
+// Statistics of layers become m.
 BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
   struct rule {
     std::string text;
