@@ -147,7 +147,9 @@ template <class T>
 void executor_state<T>::convert(const operand& from, const operand& to) {
   const auto* const first = reinterpret_cast<const std::byte*>(read(from));
   auto* const out = reinterpret_cast<std::byte*>(write(to));
-  const auto size = [](const operand& x) { return is_narrow(x.type) ? size_of(x.type) : sizeof(T); };
+  const auto size = [](const operand& x) {
+    return is_narrow(x.type) ? size_of(x.type) : sizeof(T);
+  };
   split(elements(to), least_elements, [&](range part, std::size_t) {
     const auto* const source = first + part.begin * size(from);
     auto* const target = out + part.begin * size(to);
