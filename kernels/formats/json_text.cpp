@@ -1,6 +1,7 @@
 #include "kernels/formats/json_text.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/printable.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -134,10 +135,7 @@ const char* json_kind(const json& x) {
 }
 
 std::string json_excerpt(const json& x) {
-  auto result = x.dump();
-  if (result.size() > longest_excerpt)
-    result = result.substr(0, longest_excerpt) + "...";
-  return result;
+  return excerpt(x.dump(), longest_excerpt);
 }
 
 } // namespace troupe

@@ -25,7 +25,8 @@ std::string json_element(const std::string& path, std::size_t index);
 /// The kind of a value, for messages: "a number", "a list".
 const char* json_kind(const nlohmann::json& x);
 
-/// A value as text for messages, shortened if necessary.
+/// A value as text for messages: the first 60 bytes or less, in whole characters. If the value is
+/// longer, the text ends with "...".
 std::string json_excerpt(const nlohmann::json& x);
 
 } // namespace troupe

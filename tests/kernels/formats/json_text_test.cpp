@@ -46,6 +46,18 @@ BOOST_AUTO_TEST_CASE(nesting_is_bounded) {
   BOOST_TEST(contains(json_error(std::string(100'000, '[')), "nested more than 64 deep"));
 }
 
+BOOST_AUTO_TEST_CASE(excerpts_are_short_and_valid) {
+  BOOST_TEST(json_excerpt(nlohmann::json{{"a", 1}}) == R"({"a":1})");
+  BOOST_TEST(json_excerpt(std::string(58, 'x')) == '"' + std::string(58, 'x') + '"');
+  BOOST_TEST(json_excerpt(std::string(59, 'x')) == '"' + std::string(56, 'x') + "...");
+  // A cut never divides a character. Here, a character of 2 bytes does not fit.
+  std::string accents;
+  for (int i = 0; i < 40; ++i)
+    accents += "\u00e4";
+  BOOST_TEST(json_excerpt(accents) == '"' + accents.substr(0, 56) + "...");
+  BOOST_TEST(json_excerpt('x' + accents) == "\"x" + accents.substr(0, 54) + "...");
+}
+
 BOOST_AUTO_TEST_CASE(survives_hostile_variants) {
   const auto good = bytes_of(R"({"a": [1, -2.5e3, {"b": "c\u00e4"}], "d": null, "e": true})");
   const auto accepted = survive_hostile_variants(good, [](std::span<const std::byte> x) {
