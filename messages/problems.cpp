@@ -135,8 +135,8 @@ std::string problem_of(const proto::Lease& x) {
 }
 
 std::string problem_of(const proto::Progress& x) {
-  for (const auto seconds : {x.computing(), x.waiting_for_lease(), x.waiting_for_data(),
-                             x.waiting_for_weights(), x.waiting_for_update()})
+  for (const auto seconds : {x.computing(), x.exchanging_while_computing(), x.waiting_for_lease(),
+                             x.waiting_for_data(), x.waiting_for_weights(), x.waiting_for_update()})
     if (auto problem = seconds_problem(seconds); !problem.empty())
       return problem;
   if (x.has_gradient_norm() && !not_negative(x.gradient_norm()))

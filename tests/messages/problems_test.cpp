@@ -101,7 +101,12 @@ BOOST_AUTO_TEST_CASE(what_workers_report) {
   BOOST_TEST(changed(done, [](auto& x) { x.set_loss_samples(5); }) == "losses of 5 of 4 samples");
   BOOST_TEST(changed(done, [](auto& x) { x.set_loss_samples(0); }) != "");
   BOOST_TEST(changed(done, [](auto& x) { x.set_loss_sum(1e300); }) != "");
-  BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_computing(-1); }) != "");
+  for (const auto set :
+       {&proto::Progress::set_computing, &proto::Progress::set_exchanging_while_computing,
+        &proto::Progress::set_waiting_for_lease, &proto::Progress::set_waiting_for_data,
+        &proto::Progress::set_waiting_for_weights, &proto::Progress::set_waiting_for_update})
+    for (const auto bad : {-1.0, nan_value, infinite})
+      BOOST_TEST(changed(done, [&](auto& x) { (x.mutable_progress()->*set)(bad); }) != "");
   BOOST_TEST(changed(done, [](auto& x) { x.mutable_progress()->set_gradient_norm(nan_value); })
              != "");
   BOOST_TEST(changed(proto::Heartbeat{}, [](auto& x) { x.set_loss_sum(infinite); }) != "");
