@@ -149,7 +149,7 @@ void run_softmax_loss(const step<T>& s) {
   s.run.write_scalar(x.output, x.factor * sums.loss);
   if (T* p = s.run.write(x.correct)) {
     *p = static_cast<T>(sums.correct);
-    if (x.correct.index == s.run.what->correct().index) {
+    if (s.run.counts(x.correct)) {
       s.run.correct = sums.correct;
       s.run.counted = sums.counted;
     }
@@ -226,9 +226,13 @@ std::span<const operation_row<T>> dense_rows() {
     {op::softmax_cross_entropy, run_softmax_loss<T>},
     {op::binary_correct,
      [](s i) {
-       i.run.counted = i.run.elements(i.x.inputs[0]);
-       i.run.correct = binary_correct(i.run.counted, i.a, i.run.labels(i.x.inputs[1]));
-       i.run.write_scalar(i.x.output, static_cast<double>(i.run.correct));
+       const auto n = i.run.elements(i.x.inputs[0]);
+       const auto correct = binary_correct(n, i.a, i.run.labels(i.x.inputs[1]));
+       i.run.write_scalar(i.x.output, static_cast<double>(correct));
+       if (i.run.counts(i.x.output)) {
+         i.run.correct = correct;
+         i.run.counted = n;
+       }
      }},
     {op::squared_error,
      [](s i) {

@@ -109,6 +109,11 @@ struct executor_state {
   const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
+  /// True if this result is the number of correct samples that plan_options::correct requested.
+  bool counts(const operand& x) const {
+    const auto& requested = what->correct();
+    return requested.exists() && x.where == requested.where && x.index == requested.index;
+  }
 
   /// The number of the last instruction that writes the loss. ~0 if there is none.
   std::size_t loss_instruction = ~std::size_t{0};

@@ -74,8 +74,7 @@ void run_softmax_loss(const step& s) {
   const auto& x = s.x;
   auto& run = s.run;
   const auto size = s.matrix(x.inputs[0]);
-  const bool counts = x.correct.exists() && run.what->correct().exists()
-    && x.correct.index == run.what->correct().index;
+  const bool counts = run.counts(x.correct);
   double* const slots = run.scalars.data();
   const auto slot = [&](scalar_slot i) { return counts ? slots + i : nullptr; };
   softmax_cross_entropy(s.where(),
@@ -87,9 +86,12 @@ void run_softmax_loss(const step& s) {
 
 void run_binary_correct(const step& s) {
   auto out = s.run.scalar(s.x.output);
-  out.exact = s.run.scalars.data() + correct_slot;
-  s.run.counted = s.run.elements(s.x.inputs[0]);
-  binary_correct(s.where(), *s.run.counted, s.a, s.run.labels_of(s.x.inputs[1]), s.space(), out);
+  const auto n = s.run.elements(s.x.inputs[0]);
+  if (s.run.counts(s.x.output)) {
+    out.exact = s.run.scalars.data() + correct_slot;
+    s.run.counted = n;
+  }
+  binary_correct(s.where(), n, s.a, s.run.labels_of(s.x.inputs[1]), s.space(), out);
 }
 
 } // namespace

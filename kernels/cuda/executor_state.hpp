@@ -154,6 +154,11 @@ struct executor_state {
     return feeds[current_feeds].labels[x.index].data();
   }
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
+  /// True if this result is the number of correct samples that plan_options::correct requested.
+  bool counts(const operand& x) const {
+    const auto& requested = what->correct();
+    return requested.exists() && x.where == requested.where && x.index == requested.index;
+  }
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);
   }

@@ -141,6 +141,26 @@ BOOST_AUTO_TEST_CASE(loss_correct_and_fetches) {
   }
 }
 
+// The plan has no `correct`, but fetches two numbers of correct samples.
+BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
+  graph g;
+  const auto logits = g.placeholder("logits", {shape::batch, 2});
+  const auto logit = g.placeholder("logit", {shape::batch, 1});
+  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  leaves values;
+  values.rows = 3;
+  values.feeds = {{0, 1, 1, 0, 0, 1}, {1, -1, 1}, {1, 0, 0}};
+  for (const auto& fetch : {softmax_correct(logits, labels), binary_correct(logit, labels)}) {
+    const auto fetched = execute<float>(g, values, {}, {fetch}, false);
+    BOOST_TEST(fetched.fetches[0][0] == 2);
+    BOOST_TEST(fetched.correct == 0U);
+    BOOST_TEST(fetched.counted == 0U);
+    const auto counted = execute<float>(g, values, {}, {fetch}, false, fetch);
+    BOOST_TEST(counted.correct == 2U);
+    BOOST_TEST(counted.counted == 3U);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(no_rows_make_a_zero_gradient) {
   classifier c;
   troupe::executor<float> run(c.make_plan());

@@ -74,6 +74,27 @@ BOOST_AUTO_TEST_CASE(regression_and_two_classes) {
   with_all_devices([](simulated_device& gpu) { check_regression(gpu); });
 }
 
+// The plan has no `correct`, but fetches two numbers of correct samples.
+BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
+  graph g;
+  const auto logits = g.placeholder("logits", {shape::batch, 2});
+  const auto logit = g.placeholder("logit", {shape::batch, 1});
+  const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
+  leaves values;
+  values.rows = 3;
+  values.feeds = {{0, 1, 1, 0, 0, 1}, {1, -1, 1}, {1, 0, 0}};
+  simulated_device gpu;
+  for (const auto& fetch : {softmax_correct(logits, labels), binary_correct(logit, labels)}) {
+    const auto fetched = execute_on(gpu, g, values, {}, {fetch}, false);
+    BOOST_TEST(fetched.fetches[0][0] == 2);
+    BOOST_TEST(fetched.correct == 0U);
+    BOOST_TEST(fetched.counted == 0U);
+    const auto counted = execute_on(gpu, g, values, {}, {fetch}, false, fetch);
+    BOOST_TEST(counted.correct == 2U);
+    BOOST_TEST(counted.counted == 3U);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   with_all_devices([](simulated_device& gpu) {
     model m;
