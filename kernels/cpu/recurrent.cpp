@@ -43,6 +43,16 @@ T* row(T* x, const recurrence& size, std::size_t sample, std::size_t t, std::siz
   return x + (sample * size.time + t) * width;
 }
 
+/// The c of lstm, or the h of gru, at the time step before the step with these stored values. Null
+/// at the first time step, and for rnn, which stores only h.
+template <class T>
+const T* before(const recurrence& size, std::size_t t, const T* stored) {
+  if (t == 0 || size.cell == cell::rnn)
+    return nullptr;
+  // For both cells, it is the fifth stored vector.
+  return stored - size.stored() * size.hidden + 4 * size.hidden;
+}
+
 /// Computes space.gates = h_{t-1} w^T, which is 0 at the first time step.
 template <class T>
 void from_last_step(const recurrence& size, std::size_t t, const T* states,
@@ -102,9 +112,7 @@ void recurrent(const recurrence& size, const T* z, const T* w, const T* b, T* st
       const T* const in = row(z, size, n, t, gates);
       const T* const a = space.gates + n * gates;
       T* const out = row(states, size, n, t, width);
-      // The c of lstm, or the h of gru: for both cells, it is the fifth stored vector.
-      const T* const before = t > 0 ? out - width + 4 * h : nullptr;
-      loops.step(h, in, a, b, before, out);
+      loops.step(h, in, a, b, before<T>(size, t, out), out);
     }
   }
 }
@@ -129,9 +137,8 @@ void recurrent_gradient(const recurrence& size, const T* dh, const T* states, co
       for (std::size_t j = 0; j < h; ++j)
         total[j] += given[j];
       const T* const s = row(states, size, n, t, width);
-      const T* const before = t > 0 ? s - width + 4 * h : nullptr;
       T* const to = row(out, size, n, t, parts);
-      loops.back(h, total, s, before, through, space.gates + n * gates, to);
+      loops.back(h, total, s, before<T>(size, t, s), through, space.gates + n * gates, to);
     }
     const bool is_gru = size.cell == cell::gru;
     const matrix<T> d =

@@ -15,8 +15,8 @@ namespace troupe::cpu {
 template <class T>
 struct cell_loops {
   /// The forward step. z and b: as in `recurrent`. a: the product of w and the h of the previous
-  /// step. before: the c (lstm) or h (gru) of the previous step, or null at the first step; rnn
-  /// does not use it. states: receives the stored values of this step.
+  /// step. before: the c (lstm) or h (gru) of the previous step; null at the first step and for
+  /// rnn. states: receives the stored values of this step.
   void (*step)(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states);
   /// The backward step.
   /// - dh: the gradient with respect to the h of this step.
