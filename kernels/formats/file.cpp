@@ -169,9 +169,12 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   std::vector<std::filesystem::path> result;
   std::error_code error;
   for (std::filesystem::directory_iterator i{folder, error}, end; !error && i != end;
-       i.increment(error))
-    if (matches_glob(pattern, i->path().filename().string()))
-      result.push_back(path.parent_path() / i->path().filename());
+       i.increment(error)) {
+    const auto name = i->path().filename().string();
+    const bool hidden = name.starts_with('.') && !pattern.starts_with('.');
+    if (!hidden && matches_glob(pattern, name))
+      result.push_back(path.parent_path() / name);
+  }
   if (error)
     fail(folder, "cannot read the directory", error.value());
   if (result.empty())

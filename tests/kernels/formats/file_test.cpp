@@ -96,6 +96,24 @@ BOOST_AUTO_TEST_CASE(errors_name_the_file) {
                + ": No such file or directory");
 }
 
+// As in a shell, only a pattern that begins with a dot finds hidden files.
+BOOST_AUTO_TEST_CASE(files_of_a_pattern) {
+  const temporary_directory folder;
+  for (const auto* name : {"x-2.npy", "x-1.npy", ".x-1.npy", ".tmp-x-3.npy-1-0", "y-1.npy"})
+    write_file(folder / name, bytes_of("x"));
+  const auto found = [&](const char* pattern) {
+    std::string result;
+    for (const auto& file : files_of(folder / pattern))
+      result += file.filename().string() + ' ';
+    return result;
+  };
+  BOOST_TEST(found("*") == "x-1.npy x-2.npy y-1.npy ");
+  BOOST_TEST(found("*.npy") == "x-1.npy x-2.npy y-1.npy ");
+  BOOST_TEST(contains(error_of([&] { found("?x-*"); }), "no file has such a name"));
+  BOOST_TEST(found(".x-*") == ".x-1.npy ");
+  BOOST_TEST(found("x-2.npy") == "x-2.npy ");
+}
+
 BOOST_AUTO_TEST_CASE(a_failed_write_leaves_the_old_file) {
   const temporary_directory folder;
   std::filesystem::create_directory(folder / "target");
