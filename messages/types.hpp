@@ -4,8 +4,9 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/wire.pb.h"
 
-// The types of all messages between nodes. Their type IDs start 2000 above the first custom one. An
-// embedding program can use the IDs below for its own types.
+// The types of messages between nodes. The types for collectives, parameter stores and pieces are
+// in collective.hpp, store.hpp and pieces.hpp. The type IDs here start 2000 above the first custom
+// one. An embedding program can use the IDs below for its own types.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
 
