@@ -95,6 +95,36 @@ BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   }
 }
 
+// The planner does not make longer chains (planner::longest_chain). The first chain has the most
+// inputs, and the second one has the most temporaries.
+BOOST_AUTO_TEST_CASE(the_longest_chains_fit_in_a_kernel) {
+  for (const bool many_inputs : {true, false}) {
+    model m;
+    int count = 0;
+    const auto leaf = [&] {
+      return m.g.placeholder("x" + std::to_string(count++), {shape::batch, 3});
+    };
+    const auto chain = [&] {
+      auto result = many_inputs ? leaf() : tanh(leaf());
+      for (int i = 0; i < (many_inputs ? 16 : 5); ++i)
+        result =
+          many_inputs ? select(leaf(), leaf(), result) : select(tanh(leaf()), tanh(leaf()), result);
+      return result;
+    };
+    const auto first = chain();
+    const auto second = chain();
+    m.fetches = {select(first, second, chain())};
+    const auto what = m.plan_for(cuda::gpu_plan_options(), 2);
+    BOOST_TEST_REQUIRE(what->instructions().size() == 1U);
+    const auto& x = what->instructions()[0];
+    BOOST_TEST(x.program.size() == 49U);
+    BOOST_TEST(x.inputs.size() == (many_inputs ? 99U : 33U));
+    BOOST_TEST(x.temporaries == (many_inputs ? 3U : 13U));
+    simulated_device gpu;
+    check_against_cpu(gpu, m, 2);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(same_input_same_bits) {
   with_all_devices([](simulated_device& gpu) {
     model m;

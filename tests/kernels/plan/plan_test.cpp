@@ -74,6 +74,33 @@ BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {
   BOOST_TEST(troupe::plan(g, options).instructions().size() == 3U);
 }
 
+// A chain of 16 operations joins the step of its reader, and a longer one does not. The reader
+// joins a chain for each of its operands.
+BOOST_AUTO_TEST_CASE(element_wise_chains_end_at_a_length) {
+  graph g;
+  const auto chain = [&](const std::string& name, int length) {
+    auto result = g.placeholder(name, {shape::batch, 8});
+    for (int i = 0; i < length; ++i)
+      result = tanh(result);
+    return result;
+  };
+  const auto lengths = [&](const expression& y) {
+    auto options = cpu_plan_options();
+    options.fetches = {y};
+    const troupe::plan p(g, options);
+    std::vector<std::size_t> result;
+    for (const auto& x : p.instructions())
+      result.push_back(x.op == operation::elementwise ? x.program.size() : 1);
+    return result;
+  };
+  using sizes = std::vector<std::size_t>;
+  BOOST_TEST(lengths(tanh(select(chain("a", 16), chain("b", 16), chain("c", 16))))
+               == (sizes{49, 1}),
+             boost::test_tools::per_element());
+  BOOST_TEST(lengths(chain("d", 16) + chain("e", 17)) == (sizes{17, 17}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(buckets_are_whole_tensors_last_layers_first) {
   mlp m;
   for (std::size_t bytes : {1U, 2048U, 4096U, 200000U, 1U << 30}) {
