@@ -335,22 +335,35 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   x.copied->record(s.copies);
 }
 
-/// Waits for the results of segment k. The error names the instructions of this segment. If the
-/// host has not waited for the segments before it, the failure may also be in one of these.
-void wait_for_segment(const executor_state& s, std::size_t k) {
-  const auto& x = s.segments[k];
+/// Calls wait(), which waits for work of the run. At this time, the host has submitted work of the
+/// first `parts` segments, up to instruction `end`. A wait also fails if other
+/// work has failed, in an earlier or later segment. Therefore, the error names all segments for
+/// which the host has not waited yet.
+template <class F>
+void wait_for_parts(const executor_state& s, std::size_t parts, std::size_t end, F wait) {
   try {
-    x.copied->wait();
+    wait();
   } catch (const device_error& error) {
-    const auto [first, last] = x.instructions;
-    throw device_error(std::string(error.what()) + ", in part " + std::to_string(k + 1) + " of "
-                       + std::to_string(s.segments.size()) + " of a step with "
-                       + std::to_string(s.rows) + " rows"
-                       + (first == last ? ""
-                                        : ", from " + name_of(s.code.instructions[first]) + " to "
-                              + name_of(s.code.instructions[last - 1]))
-                       + ". runtime { check_kernels: true } finds the operation");
+    const auto& code = s.code.instructions;
+    const auto ended = s.under_way->ended;
+    const auto first = s.segments[ended].instructions.begin;
+    const auto number = std::to_string(ended + 1);
+    throw device_error(
+      std::string(error.what()) + ", in "
+      + (ended + 1 == parts ? "part " + number : "parts " + number + " to " + std::to_string(parts))
+      + " of " + std::to_string(s.segments.size()) + " of a step with " + std::to_string(s.rows)
+      + " rows"
+      + (first == end ? "" : ", from " + name_of(code[first]) + " to " + name_of(code[end - 1]))
+      + ". runtime { check_kernels: true } finds the operation");
   }
+}
+
+/// Waits for the results of segment k.
+void wait_for_segment(executor_state& s, std::size_t k) {
+  auto& here = *s.under_way;
+  const auto end = s.segments[here.submitted - 1].instructions.end;
+  wait_for_parts(s, here.submitted, end, [&] { s.segments[k].copied->wait(); });
+  here.ended = k + 1;
 }
 
 /// Passes the buckets of all submitted segments to the caller, each as soon as it is in pinned
@@ -391,8 +404,8 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
       convert_operands(s, first, true);
       row_of(x.op).sums({s, x}, s.totals.data());
       s.totals.fetch(s.stream, 0, n);
-      s.gpu.synchronize(s.stream); // this may report an error of an earlier instruction
     });
+    wait_for_parts(s, here.submitted + 1, first + 1, [&] { s.gpu.synchronize(s.stream); });
     arguments.on_sums(s.totals.host().first(n));
   }
   return true;

@@ -118,6 +118,8 @@ struct executor_state {
     /// passed to the caller.
     std::size_t submitted = 0;
     std::size_t delivered = 0;
+    /// The number of segments for whose end the host has waited.
+    std::size_t ended = 0;
     /// For the next segment: true if on_sums was called, and true if give_sums() has supplied the
     /// sums.
     bool asked = false;

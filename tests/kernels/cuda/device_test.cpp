@@ -6,6 +6,7 @@
 #include "kernels/cuda/gpu_architecture.hpp"
 #include "kernels/cuda/gpus.hpp"
 #include "kernels/cuda/updater.hpp"
+#include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/operations.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
@@ -329,16 +330,70 @@ BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
   BOOST_TEST(x.gpu.recordings() > 1U);
 }
 
-// The host waits once for each part of a step. A failure of a kernel is noticed at the next wait.
-BOOST_AUTO_TEST_CASE(a_failure_noticed_later_names_the_part_of_the_step) {
-  for (const std::size_t part : {1, 2, 3}) {
+// The host waits once for each part of a step, after it has submitted all parts. A wait that fails
+// does not show which of the submitted parts has failed. Only the parts for which the host has
+// waited before are excluded.
+BOOST_AUTO_TEST_CASE(a_failure_noticed_later_names_the_parts_of_the_step) {
+  for (const std::size_t part : {1, 2, 3, 4}) {
     failing_run x;
     x.gpu.wait.left = part;
     const auto text = x.fault();
-    BOOST_TEST(text.starts_with("a kernel failed, in part " + std::to_string(part) + " of "), text);
-    BOOST_TEST(has(text, " of a step with 33 rows, from \""), text);
-    BOOST_TEST(text.ends_with("runtime { check_kernels: true } finds the operation"), text);
+    const auto first = std::to_string(part);
+    BOOST_TEST(text.starts_with("a kernel failed, in "
+                                + (part < 4 ? "parts " + first + " to 4" : "part 4")
+                                + " of 4 of a step with 33 rows, from \""),
+               text);
+    BOOST_TEST(has(text, ", from \"dense_1\" (matmul) to ") == (part == 1), text);
+    BOOST_TEST(text.ends_with(". runtime { check_kernels: true } finds the operation"), text);
   }
+}
+
+// A gradient that stays on the device is not copied, so the host waits only for the last part.
+BOOST_AUTO_TEST_CASE(a_failure_of_a_run_without_copies_names_all_parts) {
+  failing_run x;
+  const auto feeds = x.m.feeds();
+  const auto pointers = x.m.pointers();
+  run_arguments<float> arguments;
+  arguments.rows = x.m.values.rows;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  x.gpu.wait.left = 1;
+  const auto text = fault_of([&] { x.there->run(arguments); });
+  BOOST_TEST(
+    text.starts_with("a kernel failed, in parts 1 to 4 of 4 of a step with 33 rows, from \""),
+    text);
+  BOOST_TEST(has(text, ", from \"dense_1\" (matmul) to "), text);
+}
+
+// Before the host reads its sums over samples, it waits for all submitted work.
+BOOST_AUTO_TEST_CASE(a_failure_before_sums_over_workers_names_the_parts) {
+  model m;
+  auto& g = m.g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  const auto y = dense_layer(x, "dense", 3);
+  const auto state = parameter_kind::state;
+  m.loss =
+    sum(batch_norm(y,
+                   {g.variable("gain", {3}), g.variable("bias", {3}),
+                    g.variable("mean", {3}, {}, state), g.variable("variance", {3}, {}, state)},
+                   1e-5, true));
+  m.draw(5, 4);
+  failing_device gpu;
+  cuda::executor there(gpu, m.plan_for(cuda::gpu_plan_options(), 5));
+  const auto feeds = m.feeds();
+  const auto pointers = m.pointers();
+  std::vector<float> gradient(m.g.parameters().size());
+  const auto on_sums = [](std::span<const double>) {};
+  run_arguments<float> arguments;
+  arguments.rows = 5;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  arguments.gradient = gradient;
+  arguments.on_sums = on_sums;
+  gpu.wait.left = 1;
+  const auto text = fault_of([&] { there.advance(arguments); });
+  BOOST_TEST(text.starts_with("a kernel failed, in parts 1 to 2 of "), text);
+  BOOST_TEST(has(text, " of a step with 5 rows, from \"dense\" (matmul) to \""), text);
 }
 
 BOOST_AUTO_TEST_CASE(check_kernels_names_the_operation) {
