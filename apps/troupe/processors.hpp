@@ -12,8 +12,10 @@ std::vector<unsigned> allowed_processors();
 /// twice as many. Otherwise, and for a single worker, the result is empty: the system then chooses.
 std::vector<unsigned> processors_of(std::size_t workers, const std::vector<unsigned>& allowed);
 
-/// From now on, the calling thread and the threads that it starts run on this processor only.
-/// Throws std::system_error.
+/// From now on, the calling thread and the threads that it starts run on this processor only. When
+/// they wake, they do not interrupt the thread that runs there (SCHED_BATCH). Otherwise, a worker
+/// would interrupt the parameter server that has just sent it weights, and other workers would have
+/// to wait for that server. Throws std::system_error.
 void bind_to(unsigned processor);
 
 } // namespace troupe
