@@ -21,7 +21,7 @@ namespace troupe {
 class reader_turn {
 public:
   /// @param absence the owner reads again if no other thread has begun to read for this long
-  explicit reader_turn(std::chrono::milliseconds absence = std::chrono::milliseconds{1}) noexcept
+  explicit reader_turn(std::chrono::milliseconds absence = std::chrono::milliseconds{3}) noexcept
     : absence_(absence) {}
 
   // -- for the owner
