@@ -10,6 +10,7 @@
 #include <atomic>
 #include <fstream>
 #include <ranges>
+#include <set>
 #include <system_error>
 
 #include <fcntl.h>
@@ -45,23 +46,6 @@ std::string boot_id() {
 void ring(int bell) {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(bell, &one, sizeof one);
-}
-
-/// The events to wait for at the socket of a channel. EPOLLOUT is left out if nothing waits to be
-/// written: a Unix socket reports it each time the peer has read something, which would wake this
-/// process for nothing.
-enum class awaited : std::uint32_t {
-  data = EPOLLIN | EPOLLET,
-  data_and_room = EPOLLIN | EPOLLOUT | EPOLLET,
-};
-
-/// Does nothing if the socket is not watched yet. serve() later begins to watch it, for both
-/// events.
-void await(int epoll, int socket, awaited what) {
-  epoll_event x{};
-  x.events = static_cast<std::uint32_t>(what);
-  x.data.fd = socket;
-  ::epoll_ctl(epoll, EPOLL_CTL_MOD, socket, &x);
 }
 
 void clear(int bell) {
@@ -117,15 +101,73 @@ private:
   std::atomic<std::chrono::steady_clock::time_point> due_ = never;
 };
 
+/// The files whose events the reading thread awaits. It may outlive the host, because channels use
+/// it.
+class channel_host::watched_sockets {
+public:
+  watched_sockets() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_)
+      fail_with("epoll");
+  }
+
+  int epoll() const noexcept { return epoll_.get(); }
+
+  bool add(int file, std::uint32_t events) { return control(EPOLL_CTL_ADD, file, events); }
+
+  /// A channel whose records wait to be written first. Its data are awaited here, unless another
+  /// thread reads them (`beside`).
+  bool add_channel(int socket, bool beside) {
+    if (beside) {
+      const std::lock_guard guard{mutex_};
+      beside_.insert(socket);
+    }
+    return add(socket, events_of(socket, true));
+  }
+
+  void forget(int file) {
+    const std::lock_guard guard{mutex_};
+    beside_.erase(file);
+    control(EPOLL_CTL_DEL, file, 0);
+  }
+
+  /// Call it with true if records of a channel wait until its socket takes data, and with false if
+  /// no record waits any more: a Unix socket reports each time that the peer has read something,
+  /// which would wake this process for nothing. Does nothing before add_channel().
+  void await_room(int socket, bool waits) {
+    control(EPOLL_CTL_MOD, socket, events_of(socket, waits));
+  }
+
+private:
+  std::uint32_t events_of(int socket, bool room) {
+    const std::lock_guard guard{mutex_};
+    std::uint32_t result = EPOLLET;
+    if (!beside_.contains(socket))
+      result |= EPOLLIN;
+    if (room)
+      result |= EPOLLOUT;
+    return result;
+  }
+
+  bool control(int operation, int file, std::uint32_t events) {
+    epoll_event x{};
+    x.events = events;
+    x.data.fd = file;
+    return ::epoll_ctl(epoll_.get(), operation, file, &x) == 0;
+  }
+
+  file_descriptor epoll_;
+  std::mutex mutex_;
+  std::set<int> beside_;
+};
+
 channel_host::channel_host(caf::actor_system& sys, channel_host_options options,
                            file_descriptor listener)
   : sys_(sys), options_(std::move(options)), remote_(std::move(listener)),
-    epoll_(std::make_shared<file_descriptor>(::epoll_create1(EPOLL_CLOEXEC))),
-    bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+    watched_(std::make_shared<watched_sockets>()), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
     spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)), timer_(std::make_shared<timer>()),
     turn_(std::make_shared<reader_turn>()) {
-  if (!*epoll_ || !bell_)
-    fail_with("epoll");
+  if (!bell_)
+    fail_with("eventfd");
   if (options_.local) {
     offer_.set_host(boot_id());
     offer_.set_socket("troupe-" + random_text());
@@ -166,6 +208,7 @@ void channel_host::stop() {
     changed_.notify_all();
     changed_.wait(guard, [this] { return background_ == 0; });
   }
+  end_readers();
   local_ = {};
   remote_ = {};
   std::vector<std::function<void()>> tasks;
@@ -182,6 +225,17 @@ void channel_host::stop() {
   handlers_.clear();
   channels_.clear();
   routes_.clear();
+}
+
+void channel_host::end_readers() {
+  decltype(readers_) readers;
+  decltype(ended_readers_) ended;
+  {
+    const std::lock_guard guard{handling_};
+    readers.swap(readers_);
+    ended.swap(ended_readers_);
+  }
+  // Here, their destructors wait for the threads, which may need the mutex.
 }
 
 // -- the thread ---------------------------------------------------------------------------------
@@ -208,7 +262,8 @@ void channel_host::run() {
 bool channel_host::handle_events(int timeout) {
   std::array<epoll_event, 32> events;
   const int n =
-    ::epoll_wait(epoll_->get(), events.data(), static_cast<int>(events.size()), timeout);
+    ::epoll_wait(watched_->epoll(), events.data(), static_cast<int>(events.size()), timeout);
+  const std::lock_guard guard{handling_};
   for (int i = 0; i < n; ++i)
     // The handler of an earlier event may have closed the file of this event. Then no handler is
     // left for this file.
@@ -248,7 +303,8 @@ void channel_host::interrupt() {
 }
 
 // A channel whose socket broke is only in routes_.
-bool channel_host::all_idle() const {
+bool channel_host::all_idle() {
+  const std::lock_guard guard{handling_};
   const auto idle = [this](auto& x) { return x->idle(options_.outlived); };
   return std::ranges::all_of(channels_ | std::views::values, idle)
     && std::ranges::all_of(routes_ | std::views::keys, idle);
@@ -278,17 +334,14 @@ void channel_host::run_tasks() {
 
 void channel_host::watch(int file, std::uint32_t events, handler then) {
   handlers_[file] = std::make_shared<handler>(std::move(then));
-  epoll_event x{};
-  x.events = events;
-  x.data.fd = file;
-  if (::epoll_ctl(epoll_->get(), EPOLL_CTL_ADD, file, &x) != 0) {
+  if (!watched_->add(file, events)) {
     handlers_.erase(file);
     fail_with("a connection cannot be watched");
   }
 }
 
 void channel_host::forget(int file) {
-  ::epoll_ctl(epoll_->get(), EPOLL_CTL_DEL, file, nullptr);
+  watched_->forget(file);
   handlers_.erase(file);
 }
 
@@ -352,11 +405,11 @@ channel_host::channel_ptr channel_host::make_channel(file_descriptor socket, boo
   how.limits.grace = options_.grace;
   how.wake = [timer = timer_] { timer->set(tick); };
   how.wake_later = [timer = timer_] { timer->set(long_tick); };
-  how.full = [turn = turn_, epoll = epoll_](int full) {
-    await(epoll->get(), full, awaited::data_and_room);
+  how.full = [turn = turn_, watched = watched_](int full) {
+    watched->await_room(full, true);
     turn->recall();
   };
-  how.empty = [epoll = epoll_](int empty) { await(epoll->get(), empty, awaited::data); };
+  how.empty = [watched = watched_](int empty) { watched->await_room(empty, false); };
   return std::make_shared<stream_channel>(sys_, std::move(socket), std::move(how));
 }
 
@@ -424,9 +477,39 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
 }
 
 void channel_host::serve(const channel_ptr& channel) {
-  channels_[channel->socket()] = channel;
-  watch(channel->socket(), static_cast<std::uint32_t>(awaited::data_and_room),
-        [this, channel](std::uint32_t events) { on_events(channel, events); });
+  const auto socket = channel->socket();
+  channels_[socket] = channel;
+  handlers_[socket] = std::make_shared<handler>(
+    [this, channel](std::uint32_t events) { on_events(channel, events); });
+  if (!watched_->add_channel(socket, read_beside(channel))) {
+    handlers_.erase(socket);
+    fail_with("a connection cannot be watched");
+  }
+}
+
+/// Starts a thread that reads the messages of a peer on the peer's processor. Returns false if the
+/// usual thread must read them.
+bool channel_host::read_beside(const channel_ptr& channel) {
+  std::erase_if(ended_readers_, [](auto& x) { return x->finished(); });
+  if (!options_.reads_beside_peers || !channel->lends())
+    return false;
+  const auto socket = channel->socket();
+  const auto processor = processor_of_peer(socket);
+  if (!processor)
+    return false;
+  const auto on_data = [this, channel, socket] {
+    const std::lock_guard guard{handling_};
+    // While this thread waited for the mutex, the socket may have been closed.
+    if (const auto x = channels_.find(socket); x != channels_.end() && x->second == channel)
+      guarded([&] { on_events(channel, EPOLLIN); });
+  };
+  try {
+    readers_[socket] = std::make_unique<peer_reader>(socket, *processor, on_data);
+    return true;
+  } catch (const std::system_error& error) {
+    spdlog::debug("no thread reads beside a peer: {}", error.what());
+    return false;
+  }
 }
 
 void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
@@ -469,6 +552,10 @@ void channel_host::exchange(const channel_ptr& channel, std::uint32_t events) {
 }
 
 void channel_host::drop(const channel_ptr& channel) {
+  if (auto reader = readers_.extract(channel->socket())) {
+    reader.mapped()->end();
+    ended_readers_.push_back(std::move(reader.mapped()));
+  }
   channels_.erase(channel->socket());
   forget(channel->socket());
   channel->release_socket();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/link/channel_maker.hpp"
+#include "actors/link/peer_reader.hpp"
 #include "actors/link/reader_turn.hpp"
 #include "actors/spawner.hpp"
 #include "kernels/function_ref.hpp"
@@ -38,10 +39,16 @@ struct channel_host_options {
   /// until the peers have acknowledged all messages and released the shared memory that this
   /// process lent them. Memory that a peer still holds after that time is never used again.
   bool outlived = false;
+  /// For a process that only serves requests of peers, as a parameter server does. If a peer on
+  /// this host is bound to one processor, a thread on the same processor reads its messages. This
+  /// is faster if the peer waits for the answer: its processor is idle meanwhile, and what it has
+  /// sent is in the caches of this processor.
+  bool reads_beside_peers = false;
 };
 
 /// Owns the connections that carry the messages of all links of a process. One thread of this
-/// object waits for data on all connections. Another thread that waits for a message can do so in
+/// object waits for data on all connections, except for those of peers beside which it reads
+/// (channel_host_options::reads_beside_peers). Another thread that waits for a message can do so in
 /// its place (read_until, run_until). Peers on this host connect through an abstract Unix socket,
 /// which a container shares only with containers in its network namespace. Other peers use TCP.
 ///
@@ -72,7 +79,7 @@ public:
 
   /// Like read_until(), but it sleeps until a message arrives, and does not give up. Use it only on
   /// a thread that calls it often, because between two calls this object's own thread begins to
-  /// read only after a millisecond without a reader.
+  /// read only after some milliseconds without a reader (reader_turn).
   void run_until(function_ref<bool()> done) override;
 
   void interrupt() override;
@@ -88,6 +95,7 @@ private:
   using time_point = std::chrono::steady_clock::time_point;
 
   class timer;
+  class watched_sockets;
 
   /// How to connect again to the peer of a channel between hosts.
   struct route {
@@ -106,7 +114,8 @@ private:
   /// Waits for events for this many milliseconds (-1: without a limit) and handles them. Returns
   /// false if there were none.
   bool handle_events(int timeout);
-  bool all_idle() const;
+  bool all_idle();
+  void end_readers();
   void post(std::function<void()> task);
   void run_tasks();
   void watch(int file, std::uint32_t events, handler then);
@@ -114,6 +123,7 @@ private:
   void on_connection(int listener, bool same_host);
   void on_greeting(const channel_ptr& stranger, const std::string& address);
   void serve(const channel_ptr& channel);
+  bool read_beside(const channel_ptr& channel);
   void on_events(const channel_ptr& channel, std::uint32_t events);
   void exchange(const channel_ptr& channel, std::uint32_t events);
   void attend(const channel_ptr& channel, const std::function<void()>& task);
@@ -137,7 +147,7 @@ private:
   file_descriptor local_;
   file_descriptor remote_;
   /// Shared with the channels, which may outlive this object.
-  std::shared_ptr<file_descriptor> epoll_;
+  std::shared_ptr<watched_sockets> watched_;
   file_descriptor bell_;
   /// A spare descriptor. If no descriptor is free, it is closed for a moment, so that a waiting
   /// connection can be accepted and refused.
@@ -155,14 +165,22 @@ private:
   /// Number of background threads. They connect and resolve names, which takes time.
   int background_ = 0;
 
-  /// Decides which thread may use the members below. Shared with the channels, which may outlive
-  /// this object.
+  /// Decides which thread waits for events of all connections. Shared with the channels, which may
+  /// outlive this object.
   std::shared_ptr<reader_turn> turn_;
+
+  /// Locked while a thread handles events; protects the members below. No thread locks it while it
+  /// holds another mutex.
+  std::mutex handling_;
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;
   /// Connections whose greeting has not arrived, in the order of their arrival.
   std::deque<channel_ptr> strangers_;
+  /// By socket.
+  std::map<int, std::unique_ptr<peer_reader>> readers_;
+  /// Readers whose socket is closed. Their threads may still run.
+  std::vector<std::unique_ptr<peer_reader>> ended_readers_;
 
   std::thread thread_;
 };

@@ -12,6 +12,7 @@
 #include <caf/io/all.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
 #include <csignal>
@@ -141,6 +142,8 @@ channel_plan plan_channels(const session_options& options) {
   how.port = options.channel_port;
   how.local = options.transport == "auto";
   how.max_bytes = options.node.links.transfer.max_bytes;
+  how.reads_beside_peers =
+    std::ranges::all_of(options.node.tasks, [](auto& task) { return task.job == job_kind::ps; });
   try {
     result.listener = listen_on(how.address, how.port);
   } catch (const std::system_error& error) {

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "kernels/file_descriptor.hpp"
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+namespace troupe {
+
+/// The processor to which the process at the other end of a Unix socket is bound. Nothing if that
+/// process may run on several processors, if this process may not use that processor or has no
+/// other, or if the system does not tell (another process namespace).
+std::optional<unsigned> processor_of_peer(int socket);
+
+/// A thread that runs on one processor and waits for data of one socket.
+class peer_reader {
+public:
+  /// Throws std::system_error if no thread or descriptor is left. If the thread cannot be bound to
+  /// the processor, it runs on any.
+  /// @param socket must stay open until end()
+  /// @param on_data called on the thread each time that the socket has new data, or when the peer
+  /// closes it
+  peer_reader(int socket, unsigned processor, std::function<void()> on_data);
+
+  /// Calls end() and waits for the thread. Do not destroy the object on its own thread.
+  ~peer_reader();
+
+  peer_reader(const peer_reader&) = delete;
+  peer_reader& operator=(const peer_reader&) = delete;
+
+  /// The thread soon ends. A call of on_data may still begin. Thread-safe.
+  void end();
+
+  /// True after end(). Thread-safe.
+  bool ended() const noexcept { return ended_; }
+
+  /// True if the thread has ended. Thread-safe.
+  bool finished() const noexcept { return finished_; }
+
+private:
+  void run(unsigned processor);
+
+  std::function<void()> on_data_;
+  file_descriptor bell_;
+  file_descriptor epoll_;
+  std::atomic<bool> ended_ = false;
+  std::atomic<bool> finished_ = false;
+  std::thread thread_;
+};
+
+} // namespace troupe

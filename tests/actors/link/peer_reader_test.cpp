@@ -1,0 +1,220 @@
+// A channel_host that reads the messages of a peer on the peer's processor.
+
+#include "actors/link/channel_host.hpp"
+#include "messages/types.hpp"
+#include "tests/messages/codec.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+BOOST_AUTO_TEST_SUITE(reading_beside_peers)
+
+namespace {
+
+constexpr auto patience = 20s;
+
+template <class T>
+T get(std::promise<T>& x) {
+  auto future = x.get_future();
+  BOOST_REQUIRE((future.wait_for(patience) == std::future_status::ready));
+  return future.get();
+}
+
+/// Binds the calling thread to one processor while it exists.
+class bound_to {
+public:
+  explicit bound_to(int processor) {
+    ::sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(processor, &only);
+    ::sched_setaffinity(0, sizeof only, &only);
+  }
+  ~bound_to() { ::sched_setaffinity(0, sizeof before_, &before_); }
+
+private:
+  cpu_set_t before_;
+};
+
+std::vector<int> processors() {
+  cpu_set_t set;
+  std::vector<int> result;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int i = 0; i < CPU_SETSIZE; ++i)
+      if (CPU_ISSET(i, &set))
+        result.push_back(i);
+  return result;
+}
+
+void send(stream_channel& x, std::size_t bytes) {
+  x.send({}, caf::make_message(proto::Segment{}, payload::allocate(bytes)));
+}
+
+channel_host_options beside(bool peers) {
+  channel_host_options result;
+  result.reads_beside_peers = peers;
+  return result;
+}
+
+/// Two hosts of this process, of which the second reads beside its peer. The peer counts as bound
+/// if the first thread of its process is, which is the thread of the tests.
+struct two_hosts {
+  codec system;
+  std::shared_ptr<stream_channel> here;
+  std::shared_ptr<stream_channel> there;
+  std::promise<std::thread::id> accepted;
+  /// The thread that reads the messages of peers beside which no other thread reads.
+  std::thread::id usual_thread;
+  std::promise<void> connected;
+  std::promise<std::string> closed_here;
+  std::promise<std::string> closed_there;
+  std::atomic<int> received_here = 0;
+  std::atomic<int> received_there = 0;
+  std::atomic<bool> slow = false;
+  std::mutex mutex;
+  std::vector<int> processors;
+  std::vector<std::thread::id> threads;
+  // Their threads use the members above.
+  channel_host dialling{system.system(), {}};
+  channel_host dialled;
+
+  explicit two_hosts(bool beside_peers) : dialled(system.system(), beside(beside_peers)) {}
+
+  void connect() {
+    const auto offer = dialled.offer([this](const auto& x, const std::string&) {
+      there = x;
+      x->listen({[this](const proto::Frame&, const caf::message&) {
+                   if (slow.exchange(false))
+                     std::this_thread::sleep_for(100ms);
+                   const std::lock_guard guard{mutex};
+                   processors.push_back(::sched_getcpu());
+                   threads.push_back(std::this_thread::get_id());
+                   ++received_there;
+                 },
+                 [this](const std::string& reason) { closed_there.set_value(reason); }});
+      accepted.set_value(std::this_thread::get_id());
+    });
+    dialling.connect(offer, "", [this](const auto& x, const std::string&) {
+      here = x;
+      x->listen({[this](const proto::Frame&, const caf::message&) { ++received_here; },
+                 [this](const std::string& reason) { closed_here.set_value(reason); }});
+      connected.set_value();
+    });
+    get(connected);
+    usual_thread = get(accepted);
+  }
+
+  static bool reaches(const std::atomic<int>& x, int expected) {
+    const auto last = std::chrono::steady_clock::now() + patience;
+    while (x < expected && std::chrono::steady_clock::now() < last)
+      std::this_thread::sleep_for(1ms);
+    return x == expected;
+  }
+
+  void stop() {
+    dialling.stop();
+    dialled.stop();
+  }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(on_the_processor_of_the_peer) {
+  const auto all = processors();
+  if (all.size() < 2) {
+    BOOST_TEST_MESSAGE("skipped: there is only one processor");
+    return;
+  }
+  for (const auto processor : {all[0], all[1]}) {
+    two_hosts hosts{true};
+    const bound_to one{processor};
+    hosts.connect();
+    for (int i = 1; i <= 20; ++i) {
+      send(*hosts.here, i % 2 == 0 ? 10 : 100'000);
+      BOOST_TEST_REQUIRE(hosts.reaches(hosts.received_there, i));
+    }
+    // The usual thread may have read what arrived before the reader began.
+    BOOST_TEST(hosts.processors.back() == processor);
+    BOOST_TEST(std::ranges::count(hosts.threads, hosts.usual_thread) < 2);
+    hosts.here->end();
+    BOOST_TEST(get(hosts.closed_there).find("ended") != std::string::npos);
+    hosts.stop();
+  }
+}
+
+BOOST_AUTO_TEST_CASE(not_without_the_option) {
+  const auto all = processors();
+  two_hosts hosts{false};
+  const bound_to one{all[0]};
+  hosts.connect();
+  send(*hosts.here, 10);
+  BOOST_TEST(hosts.reaches(hosts.received_there, 1));
+  BOOST_TEST((hosts.threads.back() == hosts.usual_thread));
+  hosts.stop();
+}
+
+BOOST_AUTO_TEST_CASE(not_beside_a_peer_on_several_processors) {
+  if (processors().size() < 2) {
+    BOOST_TEST_MESSAGE("skipped: there is only one processor");
+    return;
+  }
+  two_hosts hosts{true};
+  hosts.connect();
+  send(*hosts.here, 10);
+  BOOST_TEST(hosts.reaches(hosts.received_there, 1));
+  BOOST_TEST((hosts.threads.back() == hosts.usual_thread));
+  hosts.stop();
+}
+
+// Both sides send more than a socket holds, while the reader is busy.
+BOOST_AUTO_TEST_CASE(full_sockets) {
+  constexpr int count = 300;
+  two_hosts hosts{true};
+  const bound_to one{processors()[0]};
+  hosts.connect();
+  hosts.slow = true;
+  for (int i = 0; i < count; ++i) {
+    send(*hosts.here, 60'000);
+    send(*hosts.there, 60'000);
+  }
+  BOOST_TEST(hosts.reaches(hosts.received_there, count));
+  BOOST_TEST(hosts.reaches(hosts.received_here, count));
+  hosts.stop();
+}
+
+// The readers of channels that have ended end, too; their sockets' numbers are used again.
+BOOST_AUTO_TEST_CASE(one_peer_after_the_other) {
+  codec system;
+  channel_host dialled{system.system(), beside(true)};
+  const bound_to one{processors()[0]};
+  for (int i = 0; i < 50; ++i) {
+    channel_host dialling{system.system(), {}};
+    std::promise<void> received;
+    std::promise<void> closed;
+    std::promise<channel_host::channel_ptr> connected;
+    const auto offer = dialled.offer([&](const auto& x, const std::string&) {
+      x->listen({[&](const proto::Frame&, const caf::message&) { received.set_value(); },
+                 [&](const std::string&) { closed.set_value(); }});
+    });
+    dialling.connect(offer, "", [&](const auto& x, const std::string&) { connected.set_value(x); });
+    send(*get(connected), 10);
+    get(received);
+    dialling.stop();
+    get(closed);
+  }
+  dialled.stop();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
