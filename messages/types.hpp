@@ -4,9 +4,9 @@
 #include "messages/caf_shim.hpp"
 #include "messages/proto/wire.pb.h"
 
-// The types of messages between nodes. The types for collectives, parameter stores and pieces are
-// in collective.hpp, store.hpp and pieces.hpp. The type IDs here start 2000 above the first custom
-// one. An embedding program can use the IDs below for its own types.
+// The types of messages between nodes, except for messages of collectives (collective.hpp), of
+// parameter stores (store.hpp) and of pieces (pieces.hpp). Their type IDs start at the first custom
+// ID plus 2000. An embedding program can use the first 2000 custom IDs for its own types.
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe, caf::first_custom_type_id + 2000)
 

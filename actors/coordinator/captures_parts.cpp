@@ -8,8 +8,11 @@
 
 #include <utility>
 
-// Versions of the weights that shards and ranks send by themselves, in parts. Such a version is
-// evaluated, or it becomes a checkpoint together with the run's accounts.
+// Captures: shards and ranks send their parts of a version of the weights. During an epoch, they
+// send them without being asked; at the end of a run, they are asked for the last version. A
+// complete version is evaluated, or it is written as a checkpoint. The coordinator adds its state
+// of the run (`capture_context`): for an evaluation the epoch's totals, and for a checkpoint the
+// samples that remain to be trained.
 
 namespace troupe {
 

@@ -228,7 +228,7 @@ void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoc
   else
     text += "No checkpoint was written; to get some, set checkpoint.every_steps. ";
   if (!options_.output.empty())
-    text += options_.output + "/weights.safetensors, if it exists, is older. ";
+    text += options_.output + "/weights.safetensors, if it exists, holds older weights. ";
   text +=
     "Lower learning_rate.base, set optimizer.clip_norm, or look for extreme values in the data";
   summary_.not_finite = true;

@@ -101,8 +101,8 @@ private:
   std::atomic<std::chrono::steady_clock::time_point> due_ = never;
 };
 
-/// The files whose events the reading thread awaits. It may outlive the host, because channels use
-/// it.
+/// The sockets and other files for whose events the reading thread waits. It may outlive the host,
+/// because channels use it.
 class channel_host::watched_sockets {
 public:
   watched_sockets() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -114,8 +114,8 @@ public:
 
   bool add(int file, std::uint32_t events) { return control(EPOLL_CTL_ADD, file, events); }
 
-  /// A channel whose records wait to be written first. Its data are awaited here, unless another
-  /// thread reads them (`beside`).
+  /// Begins to watch the socket of a channel. Waits for data, unless another thread reads them
+  /// (`beside`), and for room, because records may already wait to be written.
   bool add_channel(int socket, bool beside) {
     if (beside) {
       const std::lock_guard guard{mutex_};
@@ -130,9 +130,9 @@ public:
     control(EPOLL_CTL_DEL, file, 0);
   }
 
-  /// Call it with true if records of a channel wait until its socket takes data, and with false if
-  /// no record waits any more: a Unix socket reports each time that the peer has read something,
-  /// which would wake this process for nothing. Does nothing before add_channel().
+  /// Call it with true if records of a channel wait until its socket takes data. Call it with false
+  /// if no record waits any more. Otherwise, a Unix socket would wake this process for nothing each
+  /// time that the peer has read something. Does nothing before add_channel().
   void await_room(int socket, bool waits) {
     control(EPOLL_CTL_MOD, socket, events_of(socket, waits));
   }
@@ -235,7 +235,8 @@ void channel_host::end_readers() {
     readers.swap(readers_);
     ended.swap(ended_readers_);
   }
-  // Here, their destructors wait for the threads, which may need the mutex.
+  // The destructors of the readers run here, without the mutex: they wait for threads that may need
+  // it.
 }
 
 // -- the thread ---------------------------------------------------------------------------------
@@ -457,8 +458,9 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   });
   if (then) {
     if (!where.empty()) {
-      // The peer may have lost this connection before this side noticed it. After it has connected
-      // again, the peer waits for an answer to its greeting.
+      // This may already be the peer's second connection: the first one may have broken before this
+      // side read its greeting. A peer that connects again waits for an answer to its greeting.
+      // This side does not know which connection this is, so it always sends one.
       channel->greet(greeting.token(), 0);
       ask_whether_it_is_reachable(
         channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});

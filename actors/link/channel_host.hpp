@@ -39,15 +39,15 @@ struct channel_host_options {
   /// until the peers have acknowledged all messages and released the shared memory that this
   /// process lent them. Memory that a peer still holds after that time is never used again.
   bool outlived = false;
-  /// For a process that only serves requests of peers, as a parameter server does. If a peer on
-  /// this host is bound to one processor, a thread on the same processor reads its messages. This
-  /// is faster if the peer waits for the answer: its processor is idle meanwhile, and what it has
-  /// sent is in the caches of this processor.
+  /// If true, and if a peer on this host is bound to one processor, a thread on the same processor
+  /// reads its messages. Set it if this process only answers requests, as a parameter server does.
+  /// This is faster if the peer waits for the answer: its processor is idle meanwhile, and its
+  /// caches hold the data that the peer has sent.
   bool reads_beside_peers = false;
 };
 
 /// Owns the connections that carry the messages of all links of a process. One thread of this
-/// object waits for data on all connections, except for those of peers beside which it reads
+/// object waits for data on all connections, except for connections that have a reader of their own
 /// (channel_host_options::reads_beside_peers). Another thread that waits for a message can do so in
 /// its place (read_until, run_until). Peers on this host connect through an abstract Unix socket,
 /// which a container shares only with containers in its network namespace. Other peers use TCP.
@@ -165,7 +165,7 @@ private:
   /// Number of background threads. They connect and resolve names, which takes time.
   int background_ = 0;
 
-  /// Decides which thread waits for events of all connections. Shared with the channels, which may
+  /// Decides which thread waits for events of the connections. Shared with the channels, which may
   /// outlive this object.
   std::shared_ptr<reader_turn> turn_;
 
@@ -177,7 +177,7 @@ private:
   std::map<channel_ptr, route> routes_;
   /// Connections whose greeting has not arrived, in the order of their arrival.
   std::deque<channel_ptr> strangers_;
-  /// By socket.
+  /// The readers of bound peers, by socket.
   std::map<int, std::unique_ptr<peer_reader>> readers_;
   /// Readers whose socket is closed. Their threads may still run.
   std::vector<std::unique_ptr<peer_reader>> ended_readers_;

@@ -16,7 +16,7 @@ namespace troupe {
 std::optional<unsigned> processor_of_peer(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  // A process of another namespace has the number 0 here.
+  // A process of another namespace has the process id 0 here.
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
     return std::nullopt;
   cpu_set_t theirs;

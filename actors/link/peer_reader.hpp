@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// The processor to which the process at the other end of a Unix socket is bound. Nothing if that
-/// process may run on several processors, if this process may not use that processor or has no
-/// other, or if the system does not tell (another process namespace).
+/// The processor to which the process at the other end of a Unix socket is bound. Empty if that
+/// process may run on several processors, if this process may not use its processor or may use only
+/// this one, or if the system does not name that process (it is in another process namespace).
 std::optional<unsigned> processor_of_peer(int socket);
 
 /// A thread that runs on one processor and waits for data of one socket.
@@ -30,7 +30,8 @@ public:
   peer_reader(const peer_reader&) = delete;
   peer_reader& operator=(const peer_reader&) = delete;
 
-  /// The thread soon ends. A call of on_data may still begin. Thread-safe.
+  /// Makes the thread end soon. Does not wait for it, so on_data may still be called once.
+  /// Thread-safe.
   void end();
 
   /// True after end(). Thread-safe.

@@ -161,8 +161,10 @@ public:
   /// Ends the channel, because the owner cannot get another socket.
   void give_up(const std::string& reason);
 
-  /// True if no record waits to be written that the peer still needs. If `settled` is true, the
-  /// peer must also have acknowledged every message and released all memory that was lent to it.
+  /// True if no record waits to be written. If `settled` is true, the peer must also have
+  /// acknowledged every message and released all memory lent to it. While the socket is broken
+  /// (cut), this is true only if over(): the peer then needs no more records. `settled` changes
+  /// nothing in this case. After give_up(), this is always true.
   bool idle(bool settled) const;
 
   /// Makes sure that this process never uses the lent memory again, because a peer that is stopped

@@ -234,8 +234,9 @@ private:
     out[k] = static_cast<float>(value);
   }
 
-  /// Replaces a missing value as in training. Throws if the job or the trained weights do not allow
-  /// missing values.
+  /// Replaces a missing value as in training: a number by the mean or median of the training data.
+  /// If a category is missing, all features of its column stay 0, as they are in `out`. Throws if
+  /// the job or the trained weights do not allow missing values.
   void replace(std::uint64_t record, std::size_t column, std::span<float> out) const {
     const bool refused = csv_.missing() == proto::REFUSE;
     const auto known = facts_.replacements.find(columns_[column].name);

@@ -34,7 +34,7 @@ void bind_to(unsigned processor) {
   if (::sched_setaffinity(0, sizeof set, &set) != 0)
     throw std::system_error{errno, std::generic_category(),
                             "cannot run on processor " + std::to_string(processor) + " only"};
-  // If the system does not permit it, the threads only compute a little slower.
+  // An error is ignored, because SCHED_BATCH only makes training a little faster.
   const sched_param none{};
   ::sched_setscheduler(0, SCHED_BATCH, &none);
 }

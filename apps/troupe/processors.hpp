@@ -13,9 +13,9 @@ std::vector<unsigned> allowed_processors();
 std::vector<unsigned> processors_of(std::size_t workers, const std::vector<unsigned>& allowed);
 
 /// From now on, the calling thread and the threads that it starts run on this processor only. When
-/// they wake, they do not interrupt the thread that runs there (SCHED_BATCH). Otherwise, a worker
-/// would interrupt the parameter server that has just sent it weights, and other workers would have
-/// to wait for that server. Throws std::system_error.
+/// they wake, they do not interrupt another thread that is running on it (SCHED_BATCH). Otherwise,
+/// a worker would interrupt the parameter server that has just sent it weights, and other workers
+/// would have to wait for that server. Throws std::system_error.
 void bind_to(unsigned processor);
 
 } // namespace troupe

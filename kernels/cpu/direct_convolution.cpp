@@ -29,8 +29,9 @@ struct correlation {
   /// Length of a line, and size of a channel, of the padded image.
   std::size_t line() const { return columns + kernel_width - 1; }
   std::size_t plane() const { return (rows + kernel_height - 1) * line(); }
-  /// Number of results per filter, including the additional results at the ends of lines. It is
-  /// rounded up to the multiple that gemm_at() needs.
+  /// Number of results per filter before narrow(). Each line of results, except the last, ends with
+  /// kernel_width - 1 useless results, where the window crosses the right edge
+  /// (direct_convolution.hpp). The number is rounded up to the multiple that gemm_at() needs.
   std::size_t wide_positions() const {
     return round_up(rows * line() - (kernel_width - 1), gemm_columns);
   }

@@ -43,13 +43,13 @@ T* row(T* x, const recurrence& size, std::size_t sample, std::size_t t, std::siz
   return x + (sample * size.time + t) * width;
 }
 
-/// The c of lstm, or the h of gru, at the time step before the step with these stored values. Null
-/// at the first time step, and for rnn, which stores only h.
+/// The c of lstm, or the h of gru, at time step t - 1. Null if t is 0, and for rnn, which stores
+/// only h. `stored` points to the stored values of step t.
 template <class T>
 const T* before(const recurrence& size, std::size_t t, const T* stored) {
   if (t == 0 || size.cell == cell::rnn)
     return nullptr;
-  // For both cells, it is the fifth stored vector.
+  // In both cells, it is the fifth of the stored vectors of a step.
   return stored - size.stored() * size.hidden + 4 * size.hidden;
 }
 

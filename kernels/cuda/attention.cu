@@ -45,7 +45,9 @@ template <unsigned columns>
 constexpr unsigned shared_elements = tile_rows* padded
   + std::max((tile_rows + tile_columns) * padded, tile_columns* along* columns);
 
-/// A block of threads that works on tiles. Each thread computes `columns` columns of the result.
+/// One thread's share of the work of its block. Of the final product (the tile times the third
+/// matrix), the thread computes `own_rows` rows and `columns` columns: columns tx, tx + along and
+/// so on.
 template <unsigned columns>
 struct tile_work {
   const thread& t;

@@ -335,10 +335,10 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   x.copied->record(s.copies);
 }
 
-/// Calls wait(), which waits for work of the run. At this time, the host has submitted work of the
-/// first `parts` segments, up to instruction `end`. A wait also fails if other
-/// work has failed, in an earlier or later segment. Therefore, the error names all segments for
-/// which the host has not waited yet.
+/// Calls wait(), which waits for work of the run. The host has submitted the instructions before
+/// `end`, which belong to the first `parts` segments. A wait also fails if work of another
+/// submitted segment has failed. Therefore, the error names all submitted segments for which the
+/// host has not waited yet.
 template <class F>
 void wait_for_parts(const executor_state& s, std::size_t parts, std::size_t end, F wait) {
   try {

@@ -54,8 +54,8 @@ void expect_random_access(const shared_bytes& x) noexcept;
 /// The files that a path stands for. If the last part of the path has no `*` or `?`, this is the
 /// path itself. Otherwise, these are the entries of its directory whose names match (matches_glob),
 /// in the byte order of their names. As in a shell, `*` and `?` do not match a dot at the start of
-/// a name, so hidden and unfinished files do not match. A directory may match; to read it is an
-/// error.
+/// a name, so they find no hidden or unfinished files. The result may contain directories, which
+/// cannot be read as files.
 /// @throws input_error that names `path`, if no file matches or its directory cannot be read.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 

@@ -25,8 +25,8 @@ std::string json_element(const std::string& path, std::size_t index);
 /// The kind of a value, for messages: "a number", "a list".
 const char* json_kind(const nlohmann::json& x);
 
-/// A value as text for messages: the first 60 bytes or less, in whole characters. If the value is
-/// longer, the text ends with "...".
+/// A value as text for messages. If the text is longer than 60 bytes, it is cut after a whole
+/// character and ends with "...".
 std::string json_excerpt(const nlohmann::json& x);
 
 } // namespace troupe

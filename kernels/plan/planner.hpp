@@ -71,9 +71,9 @@ private:
     std::uint32_t operand_of(std::uint32_t input);
   };
   static constexpr std::uint32_t first_temporary = 1U << 16;
-  /// Largest number of nodes of a chain that the step of its reader also computes. A reader has at
-  /// most 3 operands, and each may be such a chain. So a step has at most 3 * 16 + 1 nodes. This
-  /// limits the number of values that a step reads. A GPU kernel has space for all of these steps
+  /// A chain with at most this many nodes joins the step of the node that reads it. Such a node has
+  /// at most 3 operands, and each may be a chain. So a step has at most 3 * 16 + 1 nodes. This
+  /// limits the number of values that a step reads. A GPU kernel has space for so many nodes
   /// (most_chain_steps in kernels/cuda/elementwise.hpp).
   static constexpr std::size_t longest_chain = 16;
 

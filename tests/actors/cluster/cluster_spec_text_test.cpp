@@ -25,8 +25,9 @@ std::string jobs_error(const std::string& jobs) {
   return parse_error("{\"cluster\": {" + jobs + "}}");
 }
 
-/// For example "chief/0 a:1 = coordinator/0 worker/0; ...". The order does not depend on the order
-/// in the text.
+/// The processes of a cluster file with these jobs, each as "name address = its tasks". For
+/// example: "chief/0 a:1 = coordinator/0 worker/0; ...". The order of the processes does not depend
+/// on the order of the jobs in the file.
 std::string described(const std::string& jobs) {
   const auto cluster = parse_cluster("{\"cluster\": {" + jobs + "}}", "x.json");
   std::string result;

@@ -68,14 +68,16 @@ channel_host_options beside(bool peers) {
   return result;
 }
 
-/// Two hosts of this process, of which the second reads beside its peer. The peer counts as bound
-/// if the first thread of its process is, which is the thread of the tests.
+/// Two hosts in this process. The host `dialled` reads beside its peer if `beside_peers` is true.
+/// The peer counts as bound if the main thread of its process is bound. Here, this is the thread
+/// that runs the tests.
 struct two_hosts {
   codec system;
   std::shared_ptr<stream_channel> here;
   std::shared_ptr<stream_channel> there;
   std::promise<std::thread::id> accepted;
-  /// The thread that reads the messages of peers beside which no other thread reads.
+  /// The thread of `dialled` that reads the messages of a peer if the peer has no reader of its
+  /// own.
   std::thread::id usual_thread;
   std::promise<void> connected;
   std::promise<std::string> closed_here;
@@ -86,7 +88,7 @@ struct two_hosts {
   std::mutex mutex;
   std::vector<int> processors;
   std::vector<std::thread::id> threads;
-  // Their threads use the members above.
+  // Declared last, because the threads of the hosts use the members above.
   channel_host dialling{system.system(), {}};
   channel_host dialled;
 
@@ -194,7 +196,7 @@ BOOST_AUTO_TEST_CASE(full_sockets) {
   hosts.stop();
 }
 
-// The readers of channels that have ended end, too; their sockets' numbers are used again.
+// When a channel ends, its reader ends, too. Later sockets have the same numbers as earlier ones.
 BOOST_AUTO_TEST_CASE(one_peer_after_the_other) {
   codec system;
   channel_host dialled{system.system(), beside(true)};

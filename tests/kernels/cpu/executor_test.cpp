@@ -141,7 +141,8 @@ BOOST_AUTO_TEST_CASE(loss_correct_and_fetches) {
   }
 }
 
-// The plan has no `correct`, but fetches two numbers of correct samples.
+// A fetched number of correct samples is reported as such only if the plan requests it
+// (plan_options::correct).
 BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   graph g;
   const auto logits = g.placeholder("logits", {shape::batch, 2});

@@ -331,8 +331,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
 }
 
 // The host waits once for each part of a step, after it has submitted all parts. A wait that fails
-// does not show which of the submitted parts has failed. Only the parts for which the host has
-// waited before are excluded.
+// does not show which of the submitted parts has failed. It cannot be a part for which the host has
+// already waited.
 BOOST_AUTO_TEST_CASE(a_failure_noticed_later_names_the_parts_of_the_step) {
   for (const std::size_t part : {1, 2, 3, 4}) {
     failing_run x;

@@ -35,8 +35,9 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   });
 }
 
-// All biases are aligned, so all four layers are fused. The third layer is fused without its GELU.
-// Derivatives are not fused.
+// All biases are aligned (see has_epilogue), so the products of all four layers get an epilogue. It
+// adds the bias. In the first two layers, it also computes the ReLU. The third layer's GELU is not
+// an epilogue. Products of derivatives have no bias, so they get no epilogue.
 BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     for (const bool epilogues : {true, false}) {
@@ -74,7 +75,8 @@ BOOST_AUTO_TEST_CASE(regression_and_two_classes) {
   with_all_devices([](simulated_device& gpu) { check_regression(gpu); });
 }
 
-// The plan has no `correct`, but fetches two numbers of correct samples.
+// A fetched number of correct samples is reported as such only if the plan requests it
+// (plan_options::correct).
 BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   graph g;
   const auto logits = g.placeholder("logits", {shape::batch, 2});
@@ -95,8 +97,8 @@ BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   }
 }
 
-// The planner does not make longer chains (planner::longest_chain). The first chain has the most
-// inputs, and the second one has the most temporaries.
+// The planner makes no longer steps than these (planner::longest_chain). The first step has the
+// most inputs, and the second one has the most temporaries.
 BOOST_AUTO_TEST_CASE(the_longest_chains_fit_in_a_kernel) {
   for (const bool many_inputs : {true, false}) {
     model m;
