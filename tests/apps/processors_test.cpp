@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include <sched.h>
+
 using namespace troupe;
 
 BOOST_AUTO_TEST_SUITE(processors)
@@ -26,13 +28,19 @@ BOOST_AUTO_TEST_CASE(a_bound_thread_and_its_children) {
   BOOST_TEST_REQUIRE(!before.empty());
   std::vector<unsigned> bound;
   std::vector<unsigned> child;
+  int policy = -1;
   std::thread{[&] {
     bind_to(before.back());
     bound = allowed_processors();
-    std::thread{[&] { child = allowed_processors(); }}.join();
+    std::thread{[&] {
+      child = allowed_processors();
+      policy = ::sched_getscheduler(0);
+    }}.join();
   }}.join();
   BOOST_TEST((bound == std::vector<unsigned>{before.back()}));
   BOOST_TEST((child == bound));
+  BOOST_TEST(policy == SCHED_BATCH);
+  BOOST_TEST(::sched_getscheduler(0) == SCHED_OTHER);
   BOOST_TEST((allowed_processors() == before));
 }
 
