@@ -8,6 +8,7 @@
 #include "messages/types.hpp"
 
 #include <caf/io/basp/header.hpp>
+#include <caf/thread_hook.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -15,12 +16,34 @@
 #include <string>
 
 #include <dlfcn.h>
+#include <sched.h>
 
 namespace troupe {
 
 namespace {
 
 std::atomic<std::uint32_t> longest_message = longest_framework_message;
+
+/// A new thread may use only the processors of the thread that starts it. With this hook, the
+/// threads of actors may use all processors of the process, even if a thread that is bound to one
+/// processor (peer_reader) starts them.
+class all_processors final : public caf::thread_hook {
+public:
+  void init(caf::actor_system&) override {
+    known_ = ::sched_getaffinity(0, sizeof processors_, &processors_) == 0;
+  }
+
+  void thread_started() override {
+    if (known_)
+      ::sched_setaffinity(0, sizeof processors_, &processors_);
+  }
+
+  void thread_terminates() override {}
+
+private:
+  cpu_set_t processors_{};
+  bool known_ = false;
+};
 
 } // namespace
 
@@ -45,6 +68,7 @@ void limit_framework_messages(std::uint32_t bytes) noexcept {
 
 void tune(caf::actor_system_config& cfg) {
   load_scheduler(cfg);
+  cfg.add_thread_hook<all_processors>();
   cfg.set("scheduler.max-throughput", std::size_t{100});
   // If nothing arrives from a peer before the timeout, the peer counts as lost. Heartbeats keep
   // idle connections alive.

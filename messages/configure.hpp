@@ -33,8 +33,8 @@ inline constexpr std::uint32_t longest_framework_message = std::uint32_t{64} << 
 /// longer messages itself, all receivers need a higher limit. Thread-safe.
 void limit_framework_messages(std::uint32_t bytes) noexcept;
 
-/// Settings for a process that runs only troupe: scheduling for low latency, and liveness checks
-/// between nodes. An embedding program chooses its own settings.
+/// Settings for a process that runs only troupe: scheduling for low latency, liveness checks
+/// between nodes, and the processors of threads. An embedding program chooses its own settings.
 void tune(caf::actor_system_config& cfg);
 
 } // namespace troupe

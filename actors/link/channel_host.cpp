@@ -484,7 +484,9 @@ void channel_host::serve(const channel_ptr& channel) {
   handlers_[socket] = std::make_shared<handler>(
     [this, channel](std::uint32_t events) { on_events(channel, events); });
   if (!watched_->add_channel(socket, read_beside(channel))) {
-    handlers_.erase(socket);
+    const auto error = errno;
+    drop(channel);
+    errno = error;
     fail_with("a connection cannot be watched");
   }
 }
@@ -492,8 +494,8 @@ void channel_host::serve(const channel_ptr& channel) {
 /// Starts a thread that reads the messages of a peer on the peer's processor. Returns false if the
 /// usual thread must read them.
 bool channel_host::read_beside(const channel_ptr& channel) {
-  std::erase_if(ended_readers_, [](auto& x) { return x->finished(); });
-  if (!options_.reads_beside_peers || !channel->lends())
+  if (!options_.reads_beside_peers || !channel->lends()
+      || readers_.size() >= std::thread::hardware_concurrency())
     return false;
   const auto socket = channel->socket();
   const auto processor = processor_of_peer(socket);
@@ -505,10 +507,13 @@ bool channel_host::read_beside(const channel_ptr& channel) {
     if (const auto x = channels_.find(socket); x != channels_.end() && x->second == channel)
       guarded([&] { on_events(channel, EPOLLIN); });
   };
+  ended_readers_.reserve(ended_readers_.size() + readers_.size() + 1); // drop() must not fail.
+  auto& reader = readers_[socket];
   try {
-    readers_[socket] = std::make_unique<peer_reader>(socket, *processor, on_data);
+    reader = std::make_unique<peer_reader>(socket, *processor, on_data);
     return true;
   } catch (const std::system_error& error) {
+    readers_.erase(socket);
     spdlog::debug("no thread reads beside a peer: {}", error.what());
     return false;
   }
@@ -565,6 +570,7 @@ void channel_host::drop(const channel_ptr& channel) {
 
 void channel_host::on_tick() {
   timer_->went_off();
+  std::erase_if(ended_readers_, [](auto& x) { return x->finished(); });
   std::vector<channel_ptr> finished;
   for (auto& [file, x] : channels_) {
     x->on_tick();

@@ -169,9 +169,25 @@ private:
   /// outlive this object.
   std::shared_ptr<reader_turn> turn_;
 
+  /// Lets threads handle events one after the other. A mutex alone is not fair: a thread that
+  /// always has events would lock it again before a waiting thread wakes.
+  class one_at_a_time {
+  public:
+    void lock() {
+      const std::lock_guard guard{next_};
+      mutex_.lock();
+    }
+    void unlock() { mutex_.unlock(); }
+
+  private:
+    /// Locked by the thread that waits next.
+    std::mutex next_;
+    std::mutex mutex_;
+  };
+
   /// Locked while a thread handles events; protects the members below. No thread locks it while it
   /// holds another mutex.
-  std::mutex handling_;
+  one_at_a_time handling_;
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;

@@ -64,6 +64,7 @@ void peer_reader::run(unsigned processor) {
     if (::epoll_wait(epoll_.get(), &x, 1, -1) == 1 && x.data.fd != bell_.get())
       on_data_();
   }
+  on_data_ = nullptr; // Releases what it holds, although this object may exist longer.
   finished_ = true;
 }
 

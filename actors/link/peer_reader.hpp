@@ -34,9 +34,6 @@ public:
   /// Thread-safe.
   void end();
 
-  /// True after end(). Thread-safe.
-  bool ended() const noexcept { return ended_; }
-
   /// True if the thread has ended. Thread-safe.
   bool finished() const noexcept { return finished_; }
 

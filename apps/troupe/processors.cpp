@@ -36,7 +36,8 @@ void bind_to(unsigned processor) {
                             "cannot run on processor " + std::to_string(processor) + " only"};
   // An error is ignored, because SCHED_BATCH only makes training a little faster.
   const sched_param none{};
-  ::sched_setscheduler(0, SCHED_BATCH, &none);
+  if (::sched_getscheduler(0) == SCHED_OTHER)
+    ::sched_setscheduler(0, SCHED_BATCH, &none);
 }
 
 } // namespace troupe

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include <sched.h>
+
 namespace troupe {
 
 namespace {
@@ -183,6 +185,33 @@ BOOST_AUTO_TEST_CASE(receivers_do_not_see_the_floating_point_mode_of_the_thread)
   BOOST_TEST(std::ranges::all_of(*visited.threads, is_this));
   BOOST_TEST(std::ranges::all_of(*visited.rounding, [](int y) { return y == FE_TONEAREST; }));
   BOOST_TEST(after == FE_UPWARD);
+}
+
+// A thread that is bound to one processor starts an actor with its own thread.
+BOOST_AUTO_TEST_CASE(actors_may_use_all_processors) {
+  caf::actor_system_config cfg;
+  configure(cfg);
+  tune(cfg);
+  caf::actor_system sys{cfg};
+  cpu_set_t all;
+  BOOST_TEST_REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
+  std::promise<cpu_set_t> of_actor;
+  std::thread{[&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    int first = 0;
+    while (!CPU_ISSET(first, &all))
+      ++first;
+    CPU_SET(first, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    sys.spawn<caf::detached>([&](caf::event_based_actor*) {
+      cpu_set_t own;
+      ::sched_getaffinity(0, sizeof own, &own);
+      of_actor.set_value(own);
+    });
+  }}.join();
+  const auto own = of_actor.get_future().get();
+  BOOST_TEST(CPU_EQUAL(&own, &all));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

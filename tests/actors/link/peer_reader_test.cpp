@@ -7,8 +7,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <filesystem>
 #include <future>
+#include <iterator>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -193,20 +197,90 @@ BOOST_AUTO_TEST_CASE(full_sockets) {
   }
   BOOST_TEST(hosts.reaches(hosts.received_there, count));
   BOOST_TEST(hosts.reaches(hosts.received_here, count));
+  if (std::thread::hardware_concurrency() > 1)
+    BOOST_TEST((hosts.threads.back() != hosts.usual_thread));
   hosts.stop();
 }
 
-// When a channel ends, its reader ends, too. Later sockets have the same numbers as earlier ones.
+// Two readers, and the usual thread, which reads what the third peer sends by TCP.
+BOOST_AUTO_TEST_CASE(several_peers_at_once) {
+  constexpr int count = 500;
+  codec system;
+  auto how = beside(true);
+  how.address = "127.0.0.1";
+  channel_host_options by_tcp;
+  by_tcp.address = how.address;
+  by_tcp.local = false;
+  std::atomic<int> received = 0;
+  std::atomic<int> at_once = 0;
+  std::atomic<bool> alone = true;
+  std::array<std::promise<channel_host::channel_ptr>, 3> connected;
+  channel_host dialled{system.system(), how};
+  std::array<std::unique_ptr<channel_host>, 3> dialling;
+  const bound_to one{processors()[0]};
+  for (std::size_t i = 0; i < dialling.size(); ++i) {
+    dialling[i] =
+      std::make_unique<channel_host>(system.system(), i == 2 ? by_tcp : channel_host_options{});
+    const auto offer = dialled.offer([&](const auto& x, const std::string&) {
+      x->listen({[&](const proto::Frame&, const caf::message&) {
+                   if (at_once++ != 0)
+                     alone = false;
+                   ++received;
+                   --at_once;
+                 },
+                 [](const std::string&) {}});
+    });
+    dialling[i]->connect(offer, how.address, [&connected, i](const auto& x, const std::string&) {
+      connected[i].set_value(x);
+    });
+  }
+  std::vector<std::thread> senders;
+  for (auto& x : connected)
+    senders.emplace_back([channel = get(x)] {
+      for (int i = 0; i < count; ++i)
+        send(*channel, i % 10 == 0 ? 100'000 : 10);
+    });
+  for (auto& x : senders)
+    x.join();
+  BOOST_TEST(two_hosts::reaches(received, 3 * count));
+  BOOST_TEST(alone, "two threads have handled messages at the same time");
+  for (auto& x : dialling)
+    x->stop();
+  dialled.stop();
+}
+
+// stop() waits for a reader that handles a message.
+BOOST_AUTO_TEST_CASE(an_end_while_a_message_is_handled) {
+  two_hosts hosts{true};
+  const bound_to one{processors()[0]};
+  hosts.connect();
+  hosts.slow = true;
+  send(*hosts.here, 10);
+  while (hosts.slow)
+    std::this_thread::sleep_for(1ms);
+  hosts.dialled.stop();
+  BOOST_TEST(hosts.received_there == 1);
+  hosts.dialling.stop();
+}
+
+// When a peer has ended, its channel and the thread that read its messages end, too.
 BOOST_AUTO_TEST_CASE(one_peer_after_the_other) {
+  const auto threads = [] {
+    namespace fs = std::filesystem;
+    return std::distance(fs::directory_iterator{"/proc/self/task"}, fs::directory_iterator{});
+  };
   codec system;
   channel_host dialled{system.system(), beside(true)};
   const bound_to one{processors()[0]};
+  const auto before = threads();
+  std::vector<std::weak_ptr<stream_channel>> channels;
   for (int i = 0; i < 50; ++i) {
     channel_host dialling{system.system(), {}};
     std::promise<void> received;
     std::promise<void> closed;
     std::promise<channel_host::channel_ptr> connected;
     const auto offer = dialled.offer([&](const auto& x, const std::string&) {
+      channels.push_back(x);
       x->listen({[&](const proto::Frame&, const caf::message&) { received.set_value(); },
                  [&](const std::string&) { closed.set_value(); }});
     });
@@ -216,6 +290,15 @@ BOOST_AUTO_TEST_CASE(one_peer_after_the_other) {
     dialling.stop();
     get(closed);
   }
+  const auto last = std::chrono::steady_clock::now() + patience;
+  const auto remains = [&] {
+    return threads() > before
+      || !std::ranges::all_of(channels, [](auto& x) { return x.expired(); });
+  };
+  while (remains() && std::chrono::steady_clock::now() < last)
+    std::this_thread::sleep_for(1ms);
+  BOOST_TEST(threads() <= before);
+  BOOST_TEST(std::ranges::all_of(channels, [](auto& x) { return x.expired(); }));
   dialled.stop();
 }
 
