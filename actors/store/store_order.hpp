@@ -19,8 +19,9 @@ struct store_window {
 };
 
 /// Decides which operations of a client a server may execute now, so that they take effect in
-/// order. Plain state. On some connections, messages of a client can overtake each other. After a
-/// connection broke, messages are repeated. Each operation is executed exactly once.
+/// order. It is a plain object: no actor, no messages. On some connections, messages of a client
+/// can overtake each other. After a connection broke, messages are repeated. Each push and each
+/// assignment takes effect only once. A repeated pull reads the values again.
 ///
 /// Its memory is bounded, because it remembers only the `most_clients` clients that were active
 /// last.

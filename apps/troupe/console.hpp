@@ -23,9 +23,9 @@ namespace troupe {
 using console_actor = run_observer::extend<rpc<void, close_console>>;
 
 /// Shows a run to a person. On a terminal, it redraws a bar and a line per task in place.
-/// Elsewhere, it prints one line per second. In both cases, it prints a line per epoch, and a table
-/// at the end. Results go to standard output, notices to the log. Writes may block, so this actor
-/// needs its own thread.
+/// Elsewhere, it prints at most one progress line per second. In both cases, it prints a line per
+/// epoch, and a table at the end. Results go to standard output, notices to the log. Writes may
+/// block, so this actor needs its own thread.
 ///
 /// The cursor stays at the beginning of the line below the bar and is never hidden, so that the
 /// terminal is usable however the process ends.

@@ -43,8 +43,8 @@ struct product_task {
   }
 };
 
-/// The elements that a thread loads of a tile of a (rows, depth) and of a tile of b (depth,
-/// columns). Neighbouring threads load elements that are neighbours in memory.
+/// The elements that a thread loads: of a tile of `a`, shape (rows, depth), and of a tile of `b`,
+/// shape (depth, columns). Neighbouring threads load elements that are neighbours in memory.
 template <class Problem, unsigned rows, unsigned columns, unsigned depth>
 struct loaded_elements {
   using type = typename Problem::type;
@@ -53,8 +53,8 @@ struct loaded_elements {
   type a[a_count];
   type b[b_count];
 
-  // The row and the column of element r in its tile. One of these two numbers is the same for all
-  // r.
+  // Row and column, in the tile, of the r-th element that thread t loads. For one thread, either
+  // the row or the column is the same for all r.
   static TROUPE_DEVICE unsigned a_row(const thread& t, unsigned r) {
     return (t.index() + r * block_threads) / depth;
   }

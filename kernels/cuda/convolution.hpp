@@ -21,12 +21,12 @@ using cpu::images;
 // has fewer than 2^32 elements. The number of samples times the number of positions (pixels of the
 // result) is also less than 2^32.
 
-/// y (count, filters, positions) = conv2d(x, w), plus a bias per filter. Then the function `last`,
-/// if there is one, is applied.
+/// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, if `bias` is not null.
+/// Then the function `last`, if there is one, is applied.
 void conv2d(stream where, const images& in, const images& out, const window& how, mixed_input x,
             mixed_input w, const float* bias, ending last, mixed_output y);
-/// dx = conv2d_input_gradient(dy, w), plus a bias per channel. Then the function `last`, if there
-/// is one, is applied.
+/// dx = conv2d_input_gradient(dy, w), plus a bias per channel, if `bias` is not null. Then the
+/// function `last`, if there is one, is applied.
 void conv2d_input_gradient(stream where, const images& in, const images& out, const window& how,
                            mixed_input dy, mixed_input w, const float* bias, ending last,
                            mixed_output dx);

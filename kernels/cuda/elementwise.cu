@@ -23,8 +23,8 @@ struct chain_step {
 /// Number of elements that a thread computes at once. A step is decoded once for all of them.
 constexpr unsigned chain_width = 2;
 
-/// Runs a program (instruction::program). The program is the same for all threads, so the threads
-/// of a warp always take the same branch. Temporaries are in shared memory, (temporaries,
+/// Runs a chain (instruction::program). The chain is the same for all threads, so the threads of a
+/// warp always take the same branch. Temporaries are in shared memory, (temporaries,
 /// chain_width, block_threads), because registers cannot be indexed at run time.
 template <bool Mixed>
 struct chain_kernel {

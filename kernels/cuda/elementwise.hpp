@@ -14,13 +14,13 @@ namespace troupe::cuda {
 // All pointers that the launchers of this folder take point to device memory. A launcher returns
 // before its kernels end. It throws device_error if a kernel cannot be launched.
 
-/// Limits of a program (a sequence of element-wise operations, instruction::program).
+/// Limits of a chain: a sequence of element-wise operations (instruction::program).
 inline constexpr std::size_t most_chain_steps = 64;
 inline constexpr std::size_t most_chain_inputs = 128;
 inline constexpr std::size_t most_chain_temporaries = 24;
 
-/// Runs a program (instruction::program) on n elements in one pass, in float32. `out` may be an
-/// input. Throws std::invalid_argument if the program exceeds the limits above.
+/// Runs the chain `program` on n elements in one pass, in float32. `out` may be an input. Throws
+/// std::invalid_argument if the chain exceeds the limits above.
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,
                  std::span<const mixed_input> inputs, std::size_t temporaries, mixed_output out);
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,

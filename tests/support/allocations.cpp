@@ -1,5 +1,5 @@
-// Counts allocations. With glibc, it replaces malloc. Sanitizers replace malloc themselves, so it
-// uses their hook.
+// Counts allocations. With glibc, it replaces malloc, calloc, realloc, and the functions for
+// aligned memory. Sanitizers replace these functions themselves, so it uses their hook.
 
 #include "tests/support/allocations.hpp"
 

@@ -4,8 +4,8 @@
 
 namespace troupe::test {
 
-/// The number of allocations by this thread so far: malloc and all functions that use it, in any
-/// library.
+/// The number of allocations by this thread so far, in any library: calls of malloc, calloc,
+/// realloc and the functions for aligned memory. `operator new` calls one of these.
 std::size_t allocations() noexcept;
 
 /// The smallest size of a large allocation. Tensors are larger, and headers or nodes of containers
