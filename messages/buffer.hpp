@@ -43,8 +43,8 @@ public:
   }
   std::size_t refs() const noexcept { return refs_.load(std::memory_order_seq_cst); }
 
-  /// True if the holder of the only reference may write to the bytes. False for memory of another
-  /// process.
+  /// False for memory of another process, which this process may not write to. Otherwise true: a
+  /// holder may then write while it has the only reference (payload::unique() checks both).
   bool writable() const noexcept { return writable_; }
 
   /// The memory in a form that other processes on this host can open; empty if they cannot read it.

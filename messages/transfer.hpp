@@ -8,7 +8,7 @@
 // Transfers of large payloads in chunks, over links without a separate connection. If a payload is
 // too large for one message, the Frame announces it, and chunks follow in order. The sender sends
 // at most `window` chunks more than the receiver has confirmed with credits. These classes are
-// plain state; a link sends and receives the messages.
+// plain objects, not actors; a link sends and receives the messages.
 
 namespace troupe {
 

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// The part of one rank in one all-reduce, with any schedule. Plain state.
+/// The part of one rank in one all-reduce, with any schedule. This is a plain object, not an actor:
+/// the owner sends the pieces.
 class all_reduce_part {
 public:
   /// @param own this rank's vector, held until the all-reduce ends; its elements have the type

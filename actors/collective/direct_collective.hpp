@@ -14,9 +14,9 @@ struct addressed_piece {
 };
 
 /// The part of one rank in one all-reduce with the schedule `direct` or `one_shot`
-/// (all_reduce_schedule). Plain state: the owner passes in pieces from the other ranks, and sends
-/// the pieces that this class returns. The step of a piece is 1 for a rank's own elements, and 2
-/// for a sum.
+/// (all_reduce_schedule). This is a plain object, not an actor: the owner passes in pieces from the
+/// other ranks, and sends the pieces that this class returns. The step of a piece is 1 for a rank's
+/// own elements, and 2 for a sum.
 ///
 /// The owner of a segment adds it up. With `direct`, each rank owns one segment. With `one_shot`,
 /// the whole vector is one segment, and every rank owns it. Segments are sent in chunks, one chunk

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// Detects that a run does not learn. This is the case if, at the end of an epoch, the training
 /// loss is not below the loss of a constant guess, or if it exceeds the previous epoch's loss by
-/// more than a twentieth of the first epoch's loss. Plain state.
+/// more than a twentieth of the first epoch's loss. This is a plain object, not an actor.
 class loss_watch {
 public:
   /// `guess`: constant_guess_loss(), if known. `workers`: number of training workers.

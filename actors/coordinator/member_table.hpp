@@ -26,7 +26,7 @@ struct joined_task {
   std::string address;
 };
 
-/// The tasks that a run expects, and those that have joined. Plain state.
+/// The tasks that a run expects, and those that have joined. This is a plain object, not an actor.
 class member_table {
 public:
   /// `version` is the coordinator's version of troupe. Every node must have the same version.

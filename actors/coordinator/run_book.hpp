@@ -29,7 +29,7 @@ struct epoch_totals {
 };
 
 /// The accounts of a run: its workers, their leases (ranges of samples to train, lease_book.hpp),
-/// and the results. Plain state. The owner of this object sends the leases.
+/// and the results. This is a plain object, not an actor: the owner sends the leases.
 class run_book {
 public:
   using time_point = std::chrono::steady_clock::time_point;

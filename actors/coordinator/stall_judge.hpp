@@ -56,7 +56,8 @@ struct stall_root {
 ///
 /// A run stalls if no worker finishes a gradient and no shard finishes an update for longer than a
 /// few steps usually take, and for at least a second. A slow worker is not a stall while other
-/// workers make progress. Plain state. It receives messages and times of one clock.
+/// workers make progress. This is a plain object, not an actor: the owner passes in the messages
+/// and the times, which must be of one clock.
 class stall_judge {
 public:
   using time_point = std::chrono::steady_clock::time_point;

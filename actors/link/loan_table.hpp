@@ -14,7 +14,8 @@ namespace troupe {
 
 /// The files of shared memory that this process has opened to read a peer's payloads. A *loan* is a
 /// payload in such a file: the peer announces it instead of sending the bytes (proto::Loan). This
-/// class checks everything that the peer says about its files. It is plain state, without a thread.
+/// class checks everything that the peer says about its files. It is a plain object, without a
+/// thread.
 class loan_table {
 public:
   using memory = std::shared_ptr<const shared_memory>;

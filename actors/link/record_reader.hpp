@@ -20,12 +20,12 @@ struct record_limits {
   std::uint64_t max_body = 0;
 };
 
-/// Cuts the bytes of a connection into records (stream_records.hpp). Plain state without a socket:
-/// the owner reads bytes into room(), and takes records. The result does not depend on how many
-/// bytes arrive at once. Memory is bounded. The buffer grows only for a head that does not fit, and
-/// only when it is full of bytes that have arrived. It then grows to at most twice its size, and
-/// never beyond the size of this head and its header. So a peer that announces a large head, but
-/// does not send it, cannot make the buffer large.
+/// Cuts the bytes of a connection into records (stream_records.hpp). This is a plain object,
+/// without a socket: the owner reads bytes into room(), and takes records. The result does not
+/// depend on how many bytes arrive at once. Memory is bounded. The buffer grows only for a head
+/// that does not fit, and only when it is full of bytes that have arrived. It then grows to at most
+/// twice its size, and never beyond the size of this head and its header. So a peer that announces
+/// a large head, but does not send it, cannot make the buffer large.
 class record_reader {
 public:
   static constexpr std::size_t max_greeting_bytes = 256;

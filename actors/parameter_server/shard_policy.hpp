@@ -33,7 +33,8 @@ struct planned_update {
 };
 
 /// How a protocol treats the gradients that workers commit at a shard: which ones it takes, which
-/// ones form an update, and when. Plain state of one shard, called only by that shard.
+/// ones form an update, and when. This is a plain object, not an actor. It belongs to one shard,
+/// and only this shard calls it.
 ///
 /// The shard has checked that a gradient is new, has the right size and is finite.
 class shard_policy {

@@ -84,9 +84,10 @@ constexpr bool refused(piece_fate x) noexcept {
 /// The text for error messages, such as "its size is wrong".
 const char* describe(piece_fate x) noexcept;
 
-/// One rank's part in one ring all-reduce (all_reduce_schedule::ring). Plain state: the owner
-/// passes in the pieces that the left neighbour (the previous rank) sends. It sends the pieces that
-/// this class returns to the right neighbour (the next rank). A hop is a step of the schedule.
+/// One rank's part in one ring all-reduce (all_reduce_schedule::ring). This is a plain object, not
+/// an actor: the owner passes in the pieces that the left neighbour (the previous rank) sends. It
+/// sends the pieces that this class returns to the right neighbour (the next rank). A hop is a step
+/// of the schedule.
 ///
 /// The order of addition never depends on timing, so all ranks get the same bits in every run.
 ///

@@ -41,7 +41,8 @@ struct reduction {
   payload addend = {};
 };
 
-/// All current collectives of one rank. Plain state, used like a ring_collective.
+/// All current collectives of one rank. This is a plain object, not an actor. Its owner uses it
+/// like a ring_collective.
 ///
 /// A step has one collective per bucket, or two, with the numbers i and `buckets` + i for bucket i:
 /// - If collectives run in halves (ring_place::in_halves), i is the reduce-scatter and `buckets` +

@@ -24,9 +24,10 @@ struct ring_outcome {
   std::optional<double> gradient_norm;
 };
 
-/// The steps of one rank of a ring. Plain state without actors: the owner passes in the worker's
-/// gradients and the reduced buckets, and sends out the buckets that must be reduced. As soon as
-/// the sum of a bucket arrives, the bucket's update is staged in a replica (replica_store::stage).
+/// The steps of one rank of a ring. This is a plain object, not an actor: the owner passes in the
+/// worker's gradients and the reduced buckets, and sends out the buckets that must be reduced. As
+/// soon as the sum of a bucket arrives, the bucket's update is staged in a replica
+/// (replica_store::stage).
 ///
 /// If a gradient is not finite, all ranks see this in the sums, because the sums have the same bits
 /// on all ranks. They then discard the staged updates and reduce the buckets a second time. A rank

@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// The division of a vector for an all-reduce. The vector is cut into one segment per rank
-/// (split_evenly), and each segment into chunks that travel one after the other. Plain state, the
+/// (split_evenly), and each segment into chunks that travel one after the other. The layout is the
 /// same on all ranks.
 class chunk_layout {
 public:

@@ -10,9 +10,9 @@
 
 namespace troupe {
 
-// Plain loops. The compiler vectorizes them for AVX2, and they are as fast as the memory. Functions
-// that run under flush_denormals are not inlined. Otherwise, the compiler might move some of their
-// arithmetic out of its scope.
+// These functions are plain loops. The compiler vectorizes them for AVX2, and they are as fast as
+// the memory. Functions that run under flush_denormals are not inlined. Otherwise, the compiler
+// might move some of their arithmetic out of its scope.
 
 namespace {
 

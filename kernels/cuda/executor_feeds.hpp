@@ -18,9 +18,11 @@ void allocate_feeds(executor_state& s);
 /// been copied.
 void copy_feeds(executor_state& s, const run_arguments<float>& arguments);
 
-/// Copies the feeds of the next run to the device, while the submitted run computes. The device has
-/// two sets of feeds. This function writes to the set that the submitted run does not read. The
-/// host must have waited for all earlier runs.
+/// Copies the announced dense feeds of the next run to the device, while the submitted run
+/// computes. They go to the set of feeds that the submitted run does not read. Does nothing if no
+/// batch is announced, if its feeds have already been copied, if it has more rows than the plan
+/// allows, or if the plan has no gradients (there is then only one set). The host must have waited
+/// for all runs before the submitted one.
 void copy_announced(executor_state& s, const announced_feeds<float>& next);
 
 /// Bytes that feeds take in device memory. They take the same number of bytes of pinned memory.

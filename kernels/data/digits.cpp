@@ -127,8 +127,9 @@ void draw_stroke(canvas& image, const stroke& pen, const affine& place, float ha
   }
 }
 
-/// Adds ink and noise: turns coverage into grey levels. The noise is the scaled sum of four uniform
-/// bytes, whose standard deviation is 148. One random number gives two pixels.
+/// Adds ink and noise: turns coverage into grey levels. The noise of a pixel is a sum of four
+/// uniform bytes, minus its mean (510), times a factor. The sum has the standard deviation 148. A
+/// random number has 8 bytes, enough for two pixels.
 void develop(const canvas& image, std::span<std::uint8_t> out, random_stream& random) noexcept {
   const float ink = static_cast<float>(between(random, amount.faint, 255.0));
   const float noise = static_cast<float>(between(random, 0.0, amount.noise)) / 148.0F;

@@ -24,7 +24,9 @@ struct onnx_constant {
   static constexpr std::int64_t batch = -1;
   /// Stands for the number of samples where an integer tensor, such as a shape, contains it. This
   /// value is larger than all 64-bit integers. k times this value stands for k times the number of
-  /// samples. Any other result computed from it is NaN, which means unknown.
+  /// samples. If the number of samples cancels out, as in batch_size / batch_size = 1, the result
+  /// is an ordinary number. Other results of arithmetic, for example batch_size + 1, are NaN, which
+  /// means unknown.
   static constexpr double batch_size = 0x1p80;
 
   /// k if x is k times the number of samples, otherwise 0.

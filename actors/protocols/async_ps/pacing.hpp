@@ -18,8 +18,8 @@ namespace troupe {
 double limit_factor(double norm, const proto::Pacing& known) noexcept;
 
 /// The statistics that shard 0 of an asynchronous protocol collects from all gradients: their norm,
-/// their staleness, whether updates overshoot, and whether the loss grows. Plain state; no task
-/// waits for it.
+/// their staleness, whether updates overshoot, and whether the loss grows. This is a plain object,
+/// not an actor. No task waits for it.
 ///
 /// The rate is damped while updates overshoot. Between two gradients of a worker, the weights move
 /// along a path, mostly through updates by other workers. If the gradient at the end of the path

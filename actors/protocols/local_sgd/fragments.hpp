@@ -21,7 +21,7 @@ namespace troupe {
 /// that all replicas are equal.
 ///
 /// An average adds up one vector per piece. A piece is a part of a fragment, cut at the boundaries
-/// of buckets. Plain state.
+/// of buckets. This is a plain object, not an actor.
 class weight_fragments {
 public:
   explicit weight_fragments(const job_context& context);

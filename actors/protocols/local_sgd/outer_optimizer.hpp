@@ -16,7 +16,7 @@ namespace troupe {
 /// gradient turns w into the next outer weights.
 ///
 /// Statistics of layers are replaced by their mean, without a step. All replicas hold the same
-/// state, since they see the same means. Plain state, used by one actor.
+/// state, since they see the same means. This is a plain object. One actor uses it.
 class outer_optimizer {
 public:
   /// The job must have local_sgd.outer. Starts from the initial weights, with a momentum of 0.

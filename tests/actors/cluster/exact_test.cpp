@@ -133,8 +133,11 @@ BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
   }
 }
 
-// The expected values are from scikit-learn 1.9: Ridge(alpha=decay * 8 / 2,
-// solver="cholesky").fit(X, y) in float64. Ridge does not penalize the intercept.
+// The expected values are from scikit-learn 1.9: Ridge(alpha=alpha, solver="cholesky").fit(X, y) in
+// float64. alpha is decay * 8 / 2: the table has 8 records, and troupe minimizes the mean squared
+// error plus decay / 2 times the sum of the squared weights, while Ridge minimizes the sum of the
+// squared errors plus alpha times the sum of the squared weights. Ridge does not penalize the
+// intercept.
 BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "a,b,c,y\n"
