@@ -9,10 +9,12 @@ void reader_turn::wait() {
   owner_reads_ = false;
   tell(lock);
   while (lent_) {
-    const auto before = takes_;
-    const bool given_back = changed_.wait_for(lock, absence_, [this] { return !lent_; });
-    if (!given_back && takes_ == before && !other_reads_)
+    const auto now = clock::now();
+    const auto back = (other_reads_ ? now : given_back_) + absence_;
+    if (now >= back)
       lent_ = false;
+    else
+      changed_.wait_until(lock, back, [this] { return !lent_; });
   }
   owner_reads_ = true;
 }
@@ -39,7 +41,6 @@ bool reader_turn::take(function_ref<void()> interrupt) {
   }
   other_reads_ = true;
   recalled_ = false;
-  ++takes_;
   lent_ = true;
   if (owner_reads_) {
     lock.unlock();
@@ -53,6 +54,7 @@ bool reader_turn::take(function_ref<void()> interrupt) {
 void reader_turn::give_back(bool now) {
   std::unique_lock lock{mutex_};
   other_reads_ = false;
+  given_back_ = clock::now();
   if (now || closed_ || recalled_)
     lent_ = false;
   if (!lent_)

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <mutex>
 
 namespace troupe {
@@ -20,8 +19,8 @@ namespace troupe {
 /// to read again. Thread-safe.
 class reader_turn {
 public:
-  /// @param absence the owner reads again if no other thread has begun to read for this long
-  explicit reader_turn(std::chrono::milliseconds absence = std::chrono::milliseconds{3}) noexcept
+  /// @param absence the owner reads again if no other thread has read for this long
+  explicit reader_turn(std::chrono::milliseconds absence = std::chrono::milliseconds{2}) noexcept
     : absence_(absence) {}
 
   // -- for the owner
@@ -53,6 +52,8 @@ public:
   void recall();
 
 private:
+  using clock = std::chrono::steady_clock;
+
   void tell(std::unique_lock<std::mutex>& lock);
 
   std::chrono::milliseconds absence_;
@@ -64,8 +65,8 @@ private:
   bool owner_reads_ = true;
   bool other_reads_ = false;
   bool recalled_ = false;
-  /// Number of calls of take() that succeeded.
-  std::uint64_t takes_ = 0;
+  /// When another thread last gave back its turn.
+  clock::time_point given_back_ = {};
 };
 
 } // namespace troupe
