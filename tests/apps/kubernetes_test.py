@@ -102,7 +102,7 @@ class Kubernetes(TestCase):
                     # An asynchronous worker may leave without a failure.
                     may_leave = role == "worker" and job != in_step
                     self.assertIn(process.wait(), (0, 1) if may_leave else (1,), process.output)
-                # The newest checkpoint contains the state at the signal, whatever checkpoint.every_steps is.
+                # The newest checkpoint contains the state at the signal, for any value of checkpoint.every_steps.
                 step = self.steps()[-1]
                 self.assertRegex(chief.lines[-1], r"^(stopped: .*SIGTERM|failed: all workers have left).*"
                                  f"/step-{step:08} has the state, and --resume continues there$")

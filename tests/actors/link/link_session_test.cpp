@@ -121,7 +121,8 @@ BOOST_FIXTURE_TEST_CASE(messages_that_end_actors, fixture) {
   BOOST_TEST(session->refused() == 2U);
 }
 
-// A rank of a ring takes segments only from its left neighbour, on whatever node that rank runs.
+// A rank of a ring takes segments only from its left neighbour. It does not matter on which node
+// that rank runs.
 BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   local->add(ring, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()), link_peer{worker});
   const auto heard_from = [this](const link_peer& peer) {

@@ -188,7 +188,8 @@ BOOST_AUTO_TEST_CASE(not_beside_a_peer_on_several_processors) {
 BOOST_AUTO_TEST_CASE(full_sockets) {
   constexpr int count = 300;
   two_hosts hosts{true};
-  const bound_to one{processors()[0]};
+  const auto all = processors();
+  const bound_to one{all[0]};
   hosts.connect();
   hosts.slow = true;
   for (int i = 0; i < count; ++i) {
@@ -197,7 +198,7 @@ BOOST_AUTO_TEST_CASE(full_sockets) {
   }
   BOOST_TEST(hosts.reaches(hosts.received_there, count));
   BOOST_TEST(hosts.reaches(hosts.received_here, count));
-  if (std::thread::hardware_concurrency() > 1)
+  if (all.size() > 1) // Otherwise, nobody reads beside a peer.
     BOOST_TEST((hosts.threads.back() != hosts.usual_thread));
   hosts.stop();
 }
