@@ -148,7 +148,8 @@ struct bench_gpu_command {
   std::string peer;
   /// An interpreter with PyTorch. If empty, troupe looks for one.
   std::string python;
-  /// Names of measures and of works; empty: all.
+  /// Names of the peer's modes, of measures and of works; empty: all.
+  std::vector<std::string> peer_modes;
   std::vector<std::string> measures;
   std::vector<std::string> works;
   std::uint32_t rounds = 15;

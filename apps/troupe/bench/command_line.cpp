@@ -191,6 +191,12 @@ CLI::App& add_bench_gpu(CLI::App& bench, bench_gpu_command& x) {
     ->type_name("{torch}");
   add_python(*sub, x.python, "PyTorch");
   sub
+    ->add_option("--peer-mode", x.peer_modes,
+                 "How the peer runs; may be repeated (default: all): eager, graph, compile")
+    ->allow_extra_args(false)
+    ->check(CLI::IsMember({"eager", "graph", "compile"}, CLI::ignore_case))
+    ->type_name("MODE");
+  sub
     ->add_option("--measure", x.measures,
                  "Part to measure; may be repeated (default: all): memory, products, training, "
                  "workers")

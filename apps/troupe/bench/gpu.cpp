@@ -79,7 +79,9 @@ gpu_bench_options options_of(const bench_gpu_command& x) {
   result.threads = std::max(std::thread::hardware_concurrency(), 1U);
   if (x.peer.empty())
     return result;
-  result.peer_modes = {"eager", "graph", "compile"};
+  result.peer_modes = x.peer_modes;
+  if (result.peer_modes.empty())
+    result.peer_modes = {"eager", "graph", "compile"};
   result.make_peer = [&x](const gpu_work& what, const material& data, const std::string& mode) {
     torch_options how;
     how.device = "cuda:" + std::to_string(x.device);
