@@ -10,6 +10,7 @@ namespace {
 
 struct conversion_kernel {
   converted all[most_conversions];
+  element_loop loops[most_conversions];
   unsigned count;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -17,8 +18,8 @@ struct conversion_kernel {
       const auto& x = all[k];
       const mixed_view from{x.from, x.n, x.from_type};
       const mixed_target to{x.to, x.n, x.to_type};
-      for (auto i = t.first(); i < x.n; i += t.stride())
-        to.store(i, from.load(i));
+      loops[k].visit(
+        t, [&](auto n, std::size_t i) { store_floats(to, i, load_floats(n, from, i)); });
     }
   }
 };
@@ -30,12 +31,14 @@ void convert(stream where, std::span<const converted> all) {
     const auto now = all.first(std::min(all.size(), most_conversions));
     all = all.subspan(now.size());
     conversion_kernel kernel{};
-    std::size_t most = 0;
+    std::size_t blocks = 0;
     for (const auto& x : now) {
+      auto& loop = kernel.loops[kernel.count];
+      loop = {x.n, {{x.from, size_of(x.from_type)}, {x.to, size_of(x.to_type)}}};
       kernel.all[kernel.count++] = x;
-      most = std::max(most, x.n);
+      blocks = std::max(blocks, loop.blocks());
     }
-    launch(where, "convert", {blocks_for(most)}, kernel);
+    launch(where, "convert", {blocks}, kernel);
   }
 }
 

@@ -21,6 +21,27 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
 #undef TROUPE_ELEMENT_CASE
 }
 
+/// The number of operands of an element-wise operation; 0 for other operations.
+constexpr unsigned operand_count(operation op) {
+  constexpr unsigned unary = 1;
+  constexpr unsigned costly_unary = 1;
+  constexpr unsigned activation = 1;
+  constexpr unsigned costly_activation = 1;
+  constexpr unsigned binary = 2;
+  constexpr unsigned costly_binary = 2;
+  constexpr unsigned derivative = 2;
+  constexpr unsigned ternary = 3;
+#define TROUPE_ELEMENT_CASE(kind, name, formula)                                                   \
+  case operation::name:                                                                            \
+    return kind;
+  switch (op) {
+    TROUPE_ELEMENTS(TROUPE_ELEMENT_CASE)
+  default:
+    return 0;
+  }
+#undef TROUPE_ELEMENT_CASE
+}
+
 /// The epilogue of a product, a convolution or a sum with a bias: see instruction::after.
 struct ending {
   /// `end` if there is no epilogue.

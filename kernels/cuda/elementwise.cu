@@ -13,74 +13,101 @@ namespace troupe::cuda {
 
 namespace {
 
-/// An element_step in less memory, because the arguments of a kernel are at most 4 KiB.
+/// Where a step of a chain finds an operand: the number of an input, or one of these.
+enum chain_source : std::uint8_t {
+  /// The result of the step before, which is still in registers.
+  from_last_step = 254,
+  /// The operation does not have this operand.
+  from_nowhere = 255,
+};
+
+/// An element_step in less memory, because the arguments of a kernel are at most 4 KiB. Numbers
+/// below the number of inputs are inputs, and numbers from there on are temporaries.
 struct chain_step {
   operation op;
   std::uint8_t a, b, c, result;
+  /// A later step needs the result from memory.
+  bool is_kept;
   float factor;
 };
 
-/// Number of elements that a thread computes at once. A step is decoded once for all of them.
-constexpr unsigned chain_width = 2;
+/// apply() for each element of a pack. The operation is decoded once for all of them.
+template <unsigned W>
+TROUPE_DEVICE pack<float, W> apply_all(operation op, const pack<float, W>& first,
+                                       const pack<float, W>& second, const pack<float, W>& third,
+                                       float factor) {
+  pack<float, W> y{};
+#define TROUPE_ELEMENT_CASE(kind, name, formula)                                                   \
+  case operation::name:                                                                            \
+    TROUPE_UNROLL                                                                                  \
+    for (unsigned k = 0; k < W; ++k)                                                               \
+      y.x[k] = apply(operation::name, first.x[k], second.x[k], third.x[k], factor);                \
+    break;
+  switch (op) {
+    TROUPE_ELEMENTS(TROUPE_ELEMENT_CASE)
+  default:
+    break;
+  }
+#undef TROUPE_ELEMENT_CASE
+  return y;
+}
 
 /// Runs a chain (instruction::program). The chain is the same for all threads, so the threads of a
-/// warp always take the same branch. Temporaries are in shared memory, (temporaries,
-/// chain_width, block_threads), because registers cannot be indexed at run time.
+/// warp always take the same branch. The result of a step stays in registers for the next step.
+/// Other temporaries are in shared memory, (temporaries, block_threads, width), because registers
+/// cannot be indexed at run time.
 template <bool Mixed>
 struct chain_kernel {
+  using input_view = std::conditional_t<Mixed, mixed_view, view<const float>>;
+  using output_view = std::conditional_t<Mixed, mixed_target, view<float>>;
   chain_step steps[most_chain_steps];
   const void* inputs[most_chain_inputs]; // (n) each
-  void* out;                             // (n)
-  std::size_t n;
+  output_view out;                       // (n)
+  element_loop all;
   unsigned step_count;
   unsigned input_count;
   unsigned temporaries;
+  /// Elements that a thread computes at once: pack_width, or 1.
+  unsigned width_of_space;
   /// The types of the inputs. Not used if Mixed is false: then all types are float32.
   dtype types[Mixed ? most_chain_inputs : 1];
-  dtype out_type;
 
-  TROUPE_DEVICE float input(unsigned number, std::size_t i) const {
+  TROUPE_DEVICE input_view input(unsigned number) const {
     if constexpr (Mixed)
-      return mixed_view{inputs[number], n, types[number]}.load(i);
+      return {inputs[number], out.size, types[number]};
     else
-      return view<const float>{static_cast<const float*>(inputs[number]), n}.load(i);
+      return {static_cast<const float*>(inputs[number]), out.size};
   }
-  TROUPE_DEVICE void store(std::size_t i, float y) const {
-    if constexpr (Mixed)
-      mixed_target{out, n, out_type}.store(i, y);
-    else
-      view<float>{static_cast<float*>(out), n}.store(i, y);
+  TROUPE_DEVICE std::size_t place(const thread& t, unsigned number) const {
+    return ((number - input_count) * block_threads + t.index()) * width_of_space;
   }
-  TROUPE_DEVICE float operand(const thread& t, const view<float>& space, unsigned number,
-                              unsigned slot, std::size_t i) const {
+  template <unsigned W>
+  TROUPE_DEVICE pack<float, W> operand(const thread& t, const view<float>& space, unsigned number,
+                                       const pack<float, W>& last, std::size_t i) const {
+    if (number == from_nowhere)
+      return {};
+    if (number == from_last_step)
+      return last;
     if (number < input_count)
-      return input(number, i);
-    return space.load(place(t, number, slot));
-  }
-  TROUPE_DEVICE std::size_t place(const thread& t, unsigned number, unsigned slot) const {
-    return ((number - input_count) * chain_width + slot) * block_threads + t.index();
+      return load_floats(width<W>{}, input(number), i);
+    return space.template load_pack<W>(place(t, number));
   }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto space = t.shared<float>(std::size_t{temporaries} * chain_width * block_threads);
-    for (auto begin = t.block() * chain_width * block_threads + t.index(); begin < n;
-         begin += t.blocks() * chain_width * block_threads) {
+    const auto space = t.shared<float>(std::size_t{temporaries} * block_threads * width_of_space);
+    all.visit(t, [&]<unsigned W>(width<W>, std::size_t i) {
+      pack<float, W> y{};
       for (unsigned s = 0; s < step_count; ++s) {
         const auto& x = steps[s];
-        for (unsigned slot = 0; slot < chain_width; ++slot) {
-          const auto i = begin + slot * block_threads;
-          if (i >= n)
-            break;
-          const auto y =
-            apply(x.op, operand(t, space, x.a, slot, i), operand(t, space, x.b, slot, i),
-                  operand(t, space, x.c, slot, i), x.factor);
-          if (s + 1 == step_count)
-            store(i, y);
-          else
-            space.store(place(t, x.result, slot), y);
-        }
+        const auto a = operand(t, space, x.a, y, i);
+        const auto b = operand(t, space, x.b, y, i);
+        const auto c = operand(t, space, x.c, y, i);
+        y = apply_all(x.op, a, b, c, x.factor);
+        if (x.is_kept)
+          space.store_pack(place(t, x.result), y);
       }
-    }
+      store_floats(out, i, y);
+    });
   }
 };
 
@@ -90,22 +117,42 @@ struct channel_kernel {
   view<const float> b;
   In operand;
   Out out;
+  element_loop all;
   divider inner, channels;
   channel_operation how;
   operation after;
+  /// Neighbouring elements have neighbouring channels. Otherwise, the elements of a pack have the
+  /// same channel.
+  bool by_column;
+
+  template <unsigned W>
+  TROUPE_DEVICE pack<float, W> of_channel(width<W> n, std::size_t i) const {
+    const auto c = channels(inner.quotient(i)).rest;
+    if (by_column)
+      return load_floats(n, b, c);
+    pack<float, W> result;
+    const auto own = b.load(c);
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      result.x[k] = own;
+    return result;
+  }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first(); i < out.size; i += t.stride()) {
-      const float own = b.load(channels(inner.quotient(i)).rest);
-      float y = own;
-      if (how == channel_operation::add)
-        y = x.load(i) + own;
-      else if (how == channel_operation::multiply)
-        y = x.load(i) * own;
-      if (after != operation::end)
-        y = apply(after, y, operand.data != nullptr ? operand.load(i) : y, y, 1);
-      out.store(i, y);
-    }
+    all.visit(t, [&]<unsigned W>(width<W> n, std::size_t i) {
+      auto y = of_channel(n, i);
+      if (how != channel_operation::broadcast) {
+        const auto from = load_floats(n, x, i);
+        TROUPE_UNROLL
+        for (unsigned k = 0; k < W; ++k)
+          y.x[k] = how == channel_operation::add ? from.x[k] + y.x[k] : from.x[k] * y.x[k];
+      }
+      if (after != operation::end) {
+        const auto second = operand.data != nullptr ? load_floats(n, operand, i) : y;
+        y = apply_all(after, y, second, y, 1);
+      }
+      store_floats(out, i, y);
+    });
   }
 };
 
@@ -144,15 +191,19 @@ struct dropout_kernel {
   In x;
   view<const std::uint64_t> key;
   Out out;
+  element_loop all;
   std::int32_t threshold;
   float factor;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto own = key.load(0);
-    for (auto i = t.first(); i < out.size; i += t.stride()) {
-      const auto y = x.load(i) * factor;
-      out.store(i, cpu::dropout_bits(i, own) >= threshold ? y : 0);
-    }
+    all.visit(t, [&]<unsigned W>(width<W> n, std::size_t i) {
+      auto y = load_floats(n, x, i);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < W; ++k)
+        y.x[k] = cpu::dropout_bits(i + k, own) >= threshold ? y.x[k] * factor : 0;
+      store_floats(out, i, y);
+    });
   }
 };
 
@@ -167,30 +218,68 @@ void check_chain(std::span<const element_step> program, std::size_t inputs,
     throw std::invalid_argument("elementwise: the chain is too long for a kernel");
 }
 
+/// The steps of a chain for the kernel. Returns the number of temporaries in shared memory.
+std::size_t encode_chain(std::span<const element_step> program, std::size_t inputs,
+                         std::span<chain_step> steps) {
+  /// For each number: the step that wrote it last, and its place among the kept temporaries.
+  constexpr auto never = ~std::size_t{0};
+  std::array<std::size_t, 256> writer{};
+  std::array<std::uint8_t, 256> places{};
+  writer.fill(never);
+  std::size_t kept = 0;
+  const auto source = [&](std::size_t s, std::uint32_t number, unsigned position) -> std::uint8_t {
+    if (position >= operand_count(program[s].op))
+      return from_nowhere;
+    if (number < inputs)
+      return static_cast<std::uint8_t>(number);
+    const auto from = writer[number];
+    if (from + 1 == s)
+      return from_last_step;
+    if (places[number] == 0)
+      places[number] = static_cast<std::uint8_t>(++kept);
+    steps[from].is_kept = true;
+    steps[from].result = static_cast<std::uint8_t>(inputs + places[number] - 1);
+    return steps[from].result;
+  };
+  for (std::size_t s = 0; s < program.size(); ++s) {
+    const auto& x = program[s];
+    steps[s] = {x.op,
+                source(s, x.a, 0),
+                source(s, x.b, 1),
+                source(s, x.c, 2),
+                0,
+                false,
+                static_cast<float>(x.factor)};
+    writer[x.result] = s;
+  }
+  return kept;
+}
+
 template <bool Mixed>
 void launch_chain(stream where, std::span<const element_step> program, std::size_t n,
-                  std::span<const mixed_input> inputs, std::size_t temporaries, mixed_output out) {
+                  std::span<const mixed_input> inputs, mixed_output out) {
   chain_kernel<Mixed> kernel{};
-  for (std::size_t i = 0; i < program.size(); ++i) {
-    const auto& x = program[i];
-    const auto number = [](std::uint32_t y) { return static_cast<std::uint8_t>(y); };
-    kernel.steps[i] = {x.op,        number(x.a),      number(x.b),
-                       number(x.c), number(x.result), static_cast<float>(x.factor)};
-  }
+  kernel.temporaries = static_cast<unsigned>(encode_chain(program, inputs.size(), kernel.steps));
+  kernel.step_count = static_cast<unsigned>(program.size());
+  kernel.input_count = static_cast<unsigned>(inputs.size());
+  kernel.all = {n, {{out.data, size_of(out.type)}}};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     kernel.inputs[i] = inputs[i].data;
+    kernel.all.require({inputs[i].data, size_of(inputs[i].type)});
     if constexpr (Mixed)
       kernel.types[i] = inputs[i].type;
   }
-  kernel.out = out.data;
-  kernel.out_type = out.type;
-  kernel.n = n;
-  kernel.step_count = static_cast<unsigned>(program.size());
-  kernel.input_count = static_cast<unsigned>(inputs.size());
-  kernel.temporaries = static_cast<unsigned>(temporaries);
-  launch(where, "elementwise",
-         {blocks_for(n, std::size_t{chain_width} * block_threads),
-          temporaries * chain_width * block_threads * sizeof(float)},
+  if constexpr (Mixed)
+    kernel.out = {out.data, n, out.type};
+  else
+    kernel.out = {static_cast<float*>(out.data), n};
+  // A block can take 48 KiB of shared memory without further preparations.
+  constexpr std::size_t most_shared = 48 << 10;
+  const auto bytes_per_element = kernel.temporaries * block_threads * sizeof(float);
+  if (bytes_per_element * pack_width > most_shared)
+    kernel.all.one_by_one();
+  kernel.width_of_space = kernel.all.has_packs() ? pack_width : 1;
+  launch(where, "elementwise", {kernel.all.blocks(), bytes_per_element * kernel.width_of_space},
          kernel);
 }
 
@@ -206,7 +295,13 @@ void launch_by_channel(stream where, channel_operation how, const channel_argume
   kernel.channels = {a.channels, a.n};
   kernel.how = how;
   kernel.after = a.last.after;
-  launch(where, "by_channel", {blocks_for(a.n)}, kernel);
+  kernel.by_column = a.inner == 1;
+  kernel.all = {a.n, {address_of(x), address_of(operand), address_of(out)}};
+  if (kernel.by_column)
+    kernel.all.require({a.b});
+  if ((kernel.by_column ? a.channels : a.inner) % pack_width != 0)
+    kernel.all.one_by_one();
+  launch(where, "by_channel", {kernel.all.blocks()}, kernel);
 }
 
 } // namespace
@@ -217,9 +312,9 @@ void elementwise(stream where, std::span<const element_step> program, std::size_
   const bool mixed =
     is_narrow(out.type) || std::ranges::any_of(inputs, is_narrow, &mixed_input::type);
   if (mixed)
-    launch_chain<true>(where, program, n, inputs, temporaries, out);
+    launch_chain<true>(where, program, n, inputs, out);
   else
-    launch_chain<false>(where, program, n, inputs, temporaries, out);
+    launch_chain<false>(where, program, n, inputs, out);
 }
 
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,
@@ -266,8 +361,9 @@ void dropout(stream where, std::size_t n, mixed_input x, double rate, const std:
   with_views(
     out, n,
     [&](auto to, auto from) {
-      launch(where, "dropout", {blocks_for(n)},
-             dropout_kernel{from, view<const std::uint64_t>{key, 1}, to,
+      const element_loop all(n, {address_of(from), address_of(to)});
+      launch(where, "dropout", {all.blocks()},
+             dropout_kernel{from, view<const std::uint64_t>{key, 1}, to, all,
                             static_cast<std::int32_t>(rate * 16777216.0),
                             static_cast<float>(1 / (1 - rate))});
     },

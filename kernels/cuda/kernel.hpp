@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 #ifndef __CUDACC__
@@ -65,16 +66,33 @@ struct launch_size {
   std::size_t shared_bytes = 0;
 };
 
+/// W neighbouring elements. A thread loads or stores them with one instruction, if they have at
+/// most 16 bytes. A kernel that waits for memory needs this to reach the bandwidth of the memory.
+template <class T, unsigned W>
+struct alignas(sizeof(T) * W) pack {
+  T x[W];
+};
+
 #ifdef __CUDACC__
 
 /// A range of memory that kernels access: `size` elements of T.
 template <class T>
 struct view {
+  using element = std::remove_const_t<T>;
   T* data = nullptr;
   std::size_t size = 0;
 
-  TROUPE_DEVICE std::remove_const_t<T> load(std::size_t i) const { return data[i]; }
+  TROUPE_DEVICE element load(std::size_t i) const { return data[i]; }
   TROUPE_DEVICE void store(std::size_t i, T x) const { data[i] = x; }
+  /// Elements [i, i + W). `i` is a multiple of W, and `data` is aligned to W elements.
+  template <unsigned W>
+  TROUPE_DEVICE pack<element, W> load_pack(std::size_t i) const {
+    return *reinterpret_cast<const pack<element, W>*>(data + i);
+  }
+  template <unsigned W>
+  TROUPE_DEVICE void store_pack(std::size_t i, const pack<element, W>& x) const {
+    *reinterpret_cast<pack<element, W>*>(data + i) = x;
+  }
 };
 
 /// The position of a thread, and the functions by which it synchronizes with other threads.
@@ -96,7 +114,7 @@ struct thread {
   /// The first n elements of the block's shared memory.
   template <class T>
   TROUPE_DEVICE view<T> shared(std::size_t n) const {
-    extern __shared__ double memory[];
+    extern __shared__ __align__(16) double memory[];
     return {reinterpret_cast<T*>(memory), n};
   }
 
@@ -176,16 +194,29 @@ void run(stream where, const char* name, const launch_size& size, std::function<
 
 template <class T>
 struct view {
+  using element = std::remove_const_t<T>;
   T* data = nullptr;
   std::size_t size = 0;
 
-  std::remove_const_t<T> load(std::size_t i) const {
+  element load(std::size_t i) const {
     simulation::check_read(data, i, size, sizeof(T));
     return data[i];
   }
   void store(std::size_t i, T x) const {
     simulation::check_write(data, i, size, sizeof(T));
     data[i] = x;
+  }
+  template <unsigned W>
+  pack<element, W> load_pack(std::size_t i) const {
+    simulation::check_read(data, i / W, size / W, sizeof(T) * W);
+    pack<element, W> result{};
+    std::copy_n(data + i, W, result.x);
+    return result;
+  }
+  template <unsigned W>
+  void store_pack(std::size_t i, const pack<element, W>& x) const {
+    simulation::check_write(data, i / W, size / W, sizeof(T) * W);
+    std::copy_n(x.x, W, data + i);
   }
 };
 
@@ -225,6 +256,72 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
 
 #endif
 
+// -- loops over elements
+
+/// Number of elements of a pack: 16 bytes of float32, or 8 bytes of 16-bit elements.
+inline constexpr unsigned pack_width = 4;
+
+template <unsigned W>
+using width = std::integral_constant<unsigned, W>;
+
+/// True if all addresses (null: none) are aligned to a pack of elements of `bytes` bytes each.
+struct element_address {
+  const void* data = nullptr;
+  std::size_t bytes = sizeof(float);
+
+  bool packs() const {
+    return reinterpret_cast<std::uintptr_t>(data) % (pack_width * bytes) == 0;
+  }
+};
+
+/// The loop of an elementwise kernel over n elements. If all addresses are aligned, it goes through
+/// packs, and then through the last elements one by one.
+class element_loop {
+public:
+  element_loop() = default;
+  element_loop(std::size_t n, std::initializer_list<element_address> all) : n_(n), packs_(n / pack_width) {
+    for (const auto& x : all)
+      require(x);
+  }
+  /// Another vector that the kernel accesses.
+  void require(const element_address& x) {
+    if (!x.packs())
+      one_by_one();
+  }
+  void one_by_one() { packs_ = 0; }
+  bool has_packs() const { return packs_ > 0; }
+
+  /// Number of blocks for a launch.
+  std::size_t blocks() const {
+    return blocks_for(packs_ > 0 ? packs_ : n_);
+  }
+  /// Calls f(width<W>, i) for elements [i, i + W).
+  template <class F>
+  TROUPE_DEVICE void visit(const thread& t, F f) const {
+    for (auto p = t.first(); p < packs_; p += t.stride())
+      f(width<pack_width>{}, p * pack_width);
+    for (auto i = packs_ * pack_width + t.first(); i < n_; i += t.stride())
+      f(width<1>{}, i);
+  }
+
+private:
+  std::size_t n_ = 0;
+  std::size_t packs_ = 0;
+};
+
+template <unsigned W>
+TROUPE_DEVICE pack<float, W> load_floats(width<W>, const view<const float>& x, std::size_t i) {
+  return x.load_pack<W>(i);
+}
+template <unsigned W>
+TROUPE_DEVICE pack<float, W> load_floats(width<W>, const view<float>& x, std::size_t i) {
+  return x.load_pack<W>(i);
+}
+template <unsigned W>
+TROUPE_DEVICE void store_floats(const view<float>& to, std::size_t i, const pack<float, W>& x) {
+  to.store_pack<W>(i, x);
+}
+
 // -- sums and maxima over the threads of a warp or a block
 // All these threads get the same result. The order of additions is fixed.
 
@@ -255,6 +352,21 @@ TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
   T result = 0;
   for (unsigned i = 0; i < block_warps; ++i)
     result += space.load(i);
+  return result;
+}
+
+/// The largest x of the block, which must not be NaN.
+TROUPE_DEVICE float block_maximum(const thread& t, float x, const view<float>& space) {
+  x = warp_maximum(t, x);
+  t.barrier(); // all threads have read an earlier result in the same space
+  if (t.lane() == 0)
+    space.store(t.warp(), x);
+  t.barrier();
+  float result = space.load(0);
+  for (unsigned i = 1; i < block_warps; ++i) {
+    const float other = space.load(i);
+    result = other > result ? other : result;
+  }
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/cpu/math.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
+#include "kernels/cuda/rows.hpp"
 
 #include <cmath>
 #include <limits>
@@ -11,139 +12,130 @@ namespace troupe::cuda {
 
 namespace {
 
-// A warp handles a row at a time. Each lane reads and writes only its own columns, so results may
-// overwrite operands.
-
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// A row: n elements from `begin`.
-template <class In>
-struct row {
-  In x;
-  std::size_t begin, n;
-
-  TROUPE_DEVICE float at(std::size_t j) const { return x.load(begin + j); }
-  TROUPE_DEVICE float maximum(const thread& t) const {
-    float result = -infinity;
-    for (std::size_t j = t.lane(); j < n; j += warp_threads) {
-      const auto y = at(j);
-      result = y > result ? y : result;
-    }
-    return warp_maximum(t, result);
-  }
-  TROUPE_DEVICE float sum_of_exponentials(const thread& t, float shift) const {
-    double total = 0;
-    for (std::size_t j = t.lane(); j < n; j += warp_threads)
-      total += static_cast<double>(cpu::exp(at(j) - shift));
-    return static_cast<float>(warp_sum(t, total));
-  }
-};
-
-template <class In>
+template <class Columns, class In>
 struct softmax_kernel {
   In x;            // (rows, columns)
   view<float> out; // (rows, columns)
-  std::size_t rows, columns, visible;
+  Columns columns;
+  std::size_t rows, visible;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
-      const row<In> own{x, r * columns, visible > 0 ? r % visible + 1 : columns};
-      const auto largest = own.maximum(t);
-      const auto total = own.sum_of_exponentials(t, largest);
-      for (std::size_t j = t.lane(); j < columns; j += warp_threads)
-        out.store(own.begin + j, j < own.n ? cpu::exp(own.at(j) - largest) / total : 0);
+    const typename Columns::team own{t};
+    for (auto r = own.first(); r < rows; r += own.stride()) {
+      const auto n = static_cast<unsigned>(visible > 0 ? r % visible + 1 : columns.count);
+      row_values values(own, columns, x, r * columns.count);
+      float largest = -infinity;
+      values.visit([&](unsigned j, float y) { largest = j < n && y > largest ? y : largest; });
+      largest = own.maximum(largest);
+      double total = 0;
+      values.visit([&](unsigned j, float& y) {
+        const float e = j < n ? cpu::exp(y - largest) : 0.0F;
+        total += static_cast<double>(e);
+        if (Columns::keeps)
+          y = e;
+      });
+      const auto factor = static_cast<float>(1 / own.sum(total));
+      values.write(out, [&](unsigned j, float y) {
+        const float e = Columns::keeps ? y : j < n ? cpu::exp(y - largest) : 0.0F;
+        return e * factor;
+      });
     }
   }
 };
 
-template <class In>
+template <class Columns, class In>
 struct cross_entropy_kernel {
   In logits;                       // (rows, classes)
   view<const std::int32_t> labels; // (rows)
   view<float> gradient;            // (rows, classes)
   view<double> results;            // (3, rows): loss, correct, counted
-  std::size_t rows, classes;
+  Columns columns;
+  std::size_t rows;
   double smoothing;
   float factor;
   bool has_ignored;
   std::int32_t ignored;
 
-  TROUPE_DEVICE void finish(const thread& t, std::size_t r, double loss, double correct,
-                            double counted) const {
-    if (t.lane() != 0)
+  TROUPE_DEVICE void finish(const typename Columns::team& own, std::size_t r, double loss,
+                            double correct, double counted) const {
+    if (own.rank() != 0)
       return;
     results.store(r, loss);
     results.store(rows + r, correct);
     results.store(2 * rows + r, counted);
   }
-  TROUPE_DEVICE void fill(const thread& t, std::size_t r, float value) const {
+  TROUPE_DEVICE void fill(const typename Columns::team& own, std::size_t r, float value) const {
     if (gradient.data != nullptr)
-      for (std::size_t j = t.lane(); j < classes; j += warp_threads)
-        gradient.store(r * classes + j, value);
-  }
-
-  /// True if the label's logit is the largest one, or the first one of several largest. False if a
-  /// logit is NaN.
-  TROUPE_DEVICE bool is_correct(const thread& t, const row<In>& own, std::size_t label,
-                                float value) const {
-    unsigned better = value == value ? 0 : 1;
-    for (std::size_t j = t.lane(); j < classes; j += warp_threads) {
-      const bool worse = j < label ? value > own.at(j) : value >= own.at(j);
-      better += worse ? 0 : 1;
-    }
-    return warp_sum(t, better) == 0;
-  }
-
-  TROUPE_DEVICE void write_gradient(const thread& t, const row<In>& own, std::size_t label,
-                                    float largest, float total) const {
-    const auto spread = static_cast<float>(smoothing / static_cast<double>(classes));
-    const auto sure = static_cast<float>(1 - smoothing);
-    for (std::size_t j = t.lane(); j < classes; j += warp_threads) {
-      float y = cpu::exp(own.at(j) - largest) / total;
-      if (smoothing > 0)
-        y -= spread;
-      if (j == label)
-        y -= sure;
-      gradient.store(own.begin + j, y * factor);
-    }
+      columns.each_pack(own, [&](unsigned, unsigned j) {
+        columns.store(gradient, r * columns.count, j, {value, value, value, value});
+      });
   }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
+    const typename Columns::team own{t};
+    for (auto r = own.first(); r < rows; r += own.stride()) {
       const auto given = labels.load(r);
-      if (has_ignored && given == ignored) {
-        fill(t, r, 0);
-        finish(t, r, 0, 0, 0);
-        continue;
-      }
       // The conversion turns a negative label into a very large one.
-      const auto label = static_cast<std::size_t>(static_cast<std::uint32_t>(given));
-      if (label >= classes) {
-        fill(t, r, nan);
-        finish(t, r, static_cast<double>(nan), 0, 1);
+      const auto label = static_cast<unsigned>(given);
+      const bool leave_out = has_ignored && given == ignored;
+      if (leave_out || label >= columns.count) {
+        fill(own, r, leave_out ? 0.0F : nan);
+        finish(own, r, leave_out ? 0 : static_cast<double>(nan), 0, leave_out ? 0 : 1);
         continue;
       }
-      const row<In> own{logits, r * classes, classes};
-      // The lane that owns the label's column reads its logit, before this lane may overwrite it.
-      // The sum passes the logit to all lanes.
-      const auto value = warp_sum(t, t.lane() == label % warp_threads ? own.at(label) : 0.0F);
-      const bool correct = is_correct(t, own, label, value);
-      const auto largest = own.maximum(t);
-      const auto total = own.sum_of_exponentials(t, largest);
-      auto wanted = static_cast<double>(value);
-      if (smoothing > 0) {
-        double all = 0;
-        for (std::size_t j = t.lane(); j < classes; j += warp_threads)
-          all += static_cast<double>(own.at(j));
-        wanted =
-          (1 - smoothing) * wanted + smoothing / static_cast<double>(classes) * warp_sum(t, all);
-      }
-      if (gradient.data != nullptr)
-        write_gradient(t, own, label, largest, total);
-      finish(t, r, std::log(static_cast<double>(total)) + static_cast<double>(largest) - wanted,
-             correct ? 1 : 0, 1);
+      row_values values(own, columns, logits, r * columns.count);
+      handle(own, values, r, label);
     }
+  }
+
+  template <class Row>
+  TROUPE_DEVICE void handle(const typename Columns::team& own, Row& values, std::size_t r,
+                            unsigned label) const {
+    float largest = -infinity;
+    // The thread that owns the label's column reads its logit, before this thread may overwrite
+    // it. The sum passes the logit to all threads.
+    float value = 0;
+    values.visit([&](unsigned j, float x) {
+      largest = x > largest ? x : largest;
+      value = j == label ? x : value;
+    });
+    largest = own.maximum(largest);
+    value = own.sum(value);
+    auto wanted = static_cast<double>(value);
+    if (smoothing > 0) {
+      double all = 0;
+      values.visit([&](unsigned, float x) { all += static_cast<double>(x); });
+      wanted =
+        (1 - smoothing) * wanted + smoothing / static_cast<double>(columns.count) * own.sum(all);
+    }
+    double total = 0;
+    // Counts NaNs, and largest logits before the label: the sample is correct if the label's logit
+    // is the first one of the largest.
+    unsigned better = 0;
+    values.visit([&](unsigned j, float& x) {
+      better += x != x || (j < label && x == largest) ? 1 : 0;
+      const float e = cpu::exp(x - largest);
+      total += static_cast<double>(e);
+      if (Columns::keeps)
+        x = e;
+    });
+    total = static_cast<double>(static_cast<float>(own.sum(total)));
+    const bool correct = own.sum(better) == 0 && value == largest;
+    if (gradient.data != nullptr) {
+      const auto inverse = static_cast<float>(1 / total);
+      const auto spread =
+        static_cast<float>(smoothing / static_cast<double>(columns.count));
+      const auto sure = static_cast<float>(1 - smoothing);
+      values.write(gradient, [&](unsigned j, float x) {
+        float y = (Columns::keeps ? x : cpu::exp(x - largest)) * inverse - spread;
+        y -= j == label ? sure : 0.0F;
+        return y * factor;
+      });
+    }
+    finish(own, r, std::log(total) + static_cast<double>(largest) - wanted, correct ? 1 : 0, 1);
   }
 };
 
@@ -153,8 +145,10 @@ void softmax(stream where, std::size_t rows, std::size_t columns, std::size_t vi
              mixed_input x, float* out) {
   const auto n = rows * columns;
   with_view({x, n}, [&](auto from) {
-    launch(where, "softmax", {blocks_for(rows, block_warps)},
-           softmax_kernel<decltype(from)>{from, {out, n}, rows, columns, visible});
+    with_columns(columns, {address_of(from), {out}}, [&](auto how) {
+      launch_rows(where, "softmax", rows, how,
+                  softmax_kernel<decltype(how), decltype(from)>{from, {out, n}, how, rows, visible});
+    });
   });
 }
 
@@ -163,22 +157,23 @@ void softmax_cross_entropy(stream where, const cross_entropy_arguments& argument
   const auto& a = arguments;
   const auto n = a.rows * a.classes;
   with_view({a.logits, n}, [&](auto logits) {
-    cross_entropy_kernel<decltype(logits)> kernel{};
-    kernel.logits = logits;
-    kernel.labels = {a.labels, a.rows};
-    kernel.gradient = {a.gradient, n};
-    kernel.results = {a.row_space, 3 * a.rows};
-    kernel.rows = a.rows;
-    kernel.classes = a.classes;
-    kernel.smoothing = a.how.smoothing;
-    kernel.factor = static_cast<float>(a.factor);
-    kernel.has_ignored = a.how.ignored.has_value();
-    kernel.ignored = a.how.ignored.value_or(0);
-    launch(where, "softmax_cross_entropy", {blocks_for(a.rows, block_warps)}, kernel);
+    with_columns(a.classes, {address_of(logits), {a.gradient}}, [&](auto how) {
+      cross_entropy_kernel<decltype(how), decltype(logits)> kernel{};
+      kernel.logits = logits;
+      kernel.labels = {a.labels, a.rows};
+      kernel.gradient = {a.gradient, n};
+      kernel.results = {a.row_space, 3 * a.rows};
+      kernel.columns = how;
+      kernel.rows = a.rows;
+      kernel.smoothing = a.how.smoothing;
+      kernel.factor = static_cast<float>(a.factor);
+      kernel.has_ignored = a.how.ignored.has_value();
+      kernel.ignored = a.how.ignored.value_or(0);
+      launch_rows(where, "softmax_cross_entropy", a.rows, how, kernel);
+    });
   });
-  sum(where, a.rows, a.row_space, a.factor, a.space, loss);
-  sum(where, a.rows, a.row_space + a.rows, 1, a.space, correct);
-  sum(where, a.rows, a.row_space + 2 * a.rows, 1, a.space, counted);
+  const sum_of_rows all[] = {{a.factor, loss}, {1, correct}, {1, counted}};
+  sum_rows(where, a.rows, a.row_space, all, a.space);
 }
 
 } // namespace troupe::cuda

@@ -67,6 +67,72 @@ struct narrow_target {
   }
 };
 
+// -- packs of these views, as in kernel.hpp
+
+template <class T, unsigned W>
+TROUPE_DEVICE pack<float, W> widened_pack(const pack<T, W>& x) {
+  pack<float, W> result;
+  TROUPE_UNROLL
+  for (unsigned k = 0; k < W; ++k)
+    result.x[k] = widened(x.x[k]);
+  return result;
+}
+template <class T, unsigned W>
+TROUPE_DEVICE pack<T, W> rounded_pack(const pack<float, W>& x) {
+  pack<T, W> result;
+  TROUPE_UNROLL
+  for (unsigned k = 0; k < W; ++k)
+    result.x[k] = rounded_to<T>(x.x[k]);
+  return result;
+}
+
+template <class T, unsigned W>
+TROUPE_DEVICE pack<float, W> load_floats(width<W>, const narrow_view<T>& x, std::size_t i) {
+  return widened_pack(view<const T>{x.data, x.size}.template load_pack<W>(i));
+}
+template <class T, unsigned W>
+TROUPE_DEVICE void store_floats(const narrow_target<T>& to, std::size_t i,
+                                const pack<float, W>& x) {
+  view<T>{to.data, to.size}.template store_pack<W>(i, rounded_pack<T>(x));
+}
+template <unsigned W>
+TROUPE_DEVICE pack<float, W> load_floats(width<W> w, const mixed_view& x, std::size_t i) {
+  if (x.type == dtype::bfloat16)
+    return load_floats(w, narrow_view<bfloat16>{static_cast<const bfloat16*>(x.data), x.size}, i);
+  if (x.type == dtype::float16)
+    return load_floats(w, narrow_view<float16>{static_cast<const float16*>(x.data), x.size}, i);
+  return load_floats(w, view<const float>{static_cast<const float*>(x.data), x.size}, i);
+}
+template <unsigned W>
+TROUPE_DEVICE void store_floats(const mixed_target& to, std::size_t i, const pack<float, W>& x) {
+  if (to.type == dtype::bfloat16)
+    store_floats(narrow_target<bfloat16>{static_cast<bfloat16*>(to.data), to.size}, i, x);
+  else if (to.type == dtype::float16)
+    store_floats(narrow_target<float16>{static_cast<float16*>(to.data), to.size}, i, x);
+  else
+    store_floats(view<float>{static_cast<float*>(to.data), to.size}, i, x);
+}
+
+/// The address of a view's elements.
+template <class T>
+element_address address_of(const view<T>& x) {
+  return {x.data, sizeof(T)};
+}
+template <class T>
+element_address address_of(const narrow_view<T>& x) {
+  return {x.data, sizeof(T)};
+}
+template <class T>
+element_address address_of(const narrow_target<T>& x) {
+  return {x.data, sizeof(T)};
+}
+inline element_address address_of(const mixed_view& x) {
+  return {x.data, size_of(x.type)};
+}
+inline element_address address_of(const mixed_target& x) {
+  return {x.data, size_of(x.type)};
+}
+
 /// n elements that a launch reads.
 struct read_elements {
   mixed_input x;

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
+#include "kernels/cuda/rows.hpp"
 
 #include <cmath>
 
@@ -9,80 +10,75 @@ namespace troupe::cuda {
 
 namespace {
 
-/// The sum of f(j) over the n elements of a row, computed by a warp.
-template <class F>
-TROUPE_DEVICE double row_sum(const thread& t, std::size_t n, F f) {
-  double total = 0;
-  for (std::size_t j = t.lane(); j < n; j += warp_threads)
-    total += f(j);
-  return warp_sum(t, total);
-}
-
 struct row_moments {
   double mean, scale;
 };
 
-/// The mean of the row that begins at `begin`, and scale = 1 / sqrt(variance + epsilon).
-template <class In>
-TROUPE_DEVICE row_moments moments_of(const thread& t, const In& x, std::size_t begin, std::size_t n,
+/// The mean of a row, and scale = 1 / sqrt(variance + epsilon).
+template <class Row>
+TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, double n,
                                      double epsilon) {
-  const auto mean =
-    row_sum(t, n, [&](std::size_t j) { return static_cast<double>(x.load(begin + j)); })
-    / static_cast<double>(n);
-  const auto squares = row_sum(t, n, [&](std::size_t j) {
-    const auto d = static_cast<double>(x.load(begin + j)) - mean;
-    return d * d;
+  double sum = 0;
+  x.visit([&](unsigned, float v) { sum += static_cast<double>(v); });
+  const auto mean = own.sum(sum) / n;
+  double squares = 0;
+  x.visit([&](unsigned, float v) {
+    const auto d = static_cast<double>(v) - mean;
+    squares += d * d;
   });
-  return {mean, 1 / std::sqrt(squares / static_cast<double>(n) + epsilon)};
+  return {mean, 1 / std::sqrt(own.sum(squares) / n + epsilon)};
 }
 
-/// A warp handles a row at a time. Each lane reads and writes only its own columns.
-template <class In, class Out>
+template <class Columns, class In, class Out>
 struct rows_kernel {
   In x;    // (rows, columns)
   Out out; // (rows, columns)
-  std::size_t rows, columns;
+  Columns columns;
+  std::size_t rows;
   double epsilon;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
-      const auto begin = r * columns;
-      const auto m = moments_of(t, x, begin, columns, epsilon);
+    const typename Columns::team own{t};
+    for (auto r = own.first(); r < rows; r += own.stride()) {
+      row_values values(own, columns, x, r * columns.count);
+      const auto m = moments_of(own, values, static_cast<double>(columns.count), epsilon);
       const auto mean = static_cast<float>(m.mean);
       const auto scale = static_cast<float>(m.scale);
-      for (std::size_t j = t.lane(); j < columns; j += warp_threads)
-        out.store(begin + j, (x.load(begin + j) - mean) * scale);
+      values.write(out, [&](unsigned, float v) { return (v - mean) * scale; });
     }
   }
 };
 
 /// dx = scale (dy - mean(dy) - y mean(dy y)), where y = (x - mean) scale.
-template <class In, class Out>
+template <class Columns, class In, class Out>
 struct rows_gradient_kernel {
   In dy, x; // (rows, columns)
   Out out;  // (rows, columns)
-  std::size_t rows, columns;
+  Columns columns;
+  std::size_t rows;
   double epsilon;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto n = static_cast<double>(columns);
-    for (auto r = t.first_warp(); r < rows; r += t.warp_stride()) {
-      const auto begin = r * columns;
-      const auto m = moments_of(t, x, begin, columns, epsilon);
-      const auto sum =
-        row_sum(t, columns, [&](std::size_t j) { return static_cast<double>(dy.load(begin + j)); });
-      const auto product = m.scale * row_sum(t, columns, [&](std::size_t j) {
-                             return static_cast<double>(dy.load(begin + j))
-                               * (static_cast<double>(x.load(begin + j)) - m.mean);
-                           });
+    const auto n = static_cast<double>(columns.count);
+    const typename Columns::team own{t};
+    for (auto r = own.first(); r < rows; r += own.stride()) {
+      row_values values(own, columns, x, r * columns.count);
+      row_values gradients(own, columns, dy, r * columns.count);
+      const auto m = moments_of(own, values, n, epsilon);
+      double sum = 0;
+      double products = 0;
+      gradients.visit_with(values, [&](float g, float v) {
+        const auto exact = static_cast<double>(g);
+        sum += exact;
+        products += exact * (static_cast<double>(v) - m.mean);
+      });
       const auto mean = static_cast<float>(m.mean);
       const auto scale = static_cast<float>(m.scale);
-      const auto g_mean = static_cast<float>(sum / n);
-      const auto y_mean = static_cast<float>(product / n);
-      for (std::size_t j = t.lane(); j < columns; j += warp_threads) {
-        const auto centered = x.load(begin + j) - mean;
-        out.store(begin + j, scale * (dy.load(begin + j) - g_mean - centered * scale * y_mean));
-      }
+      const auto g_mean = static_cast<float>(own.sum(sum) / n);
+      const auto y_mean = static_cast<float>(m.scale * own.sum(products) / n);
+      gradients.write_with(values, out, [&](float g, float v) {
+        return scale * (g - g_mean - (v - mean) * scale * y_mean);
+      });
     }
   }
 };
@@ -295,8 +291,9 @@ void normalize_rows(stream where, std::size_t rows, std::size_t columns, mixed_i
   with_views(
     out, n,
     [&](auto to, auto from) {
-      launch(where, "normalize_rows", {blocks_for(rows, block_warps)},
-             rows_kernel{from, to, rows, columns, epsilon});
+      with_columns(columns, {address_of(from), address_of(to)}, [&](auto how) {
+        launch_rows(where, "normalize_rows", rows, how, rows_kernel{from, to, how, rows, epsilon});
+      });
     },
     read_elements{x, n});
 }
@@ -307,8 +304,10 @@ void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns
   with_views(
     out, n,
     [&](auto to, auto gradient, auto from) {
-      launch(where, "normalize_rows_gradient", {blocks_for(rows, block_warps)},
-             rows_gradient_kernel{gradient, from, to, rows, columns, epsilon});
+      with_columns(columns, {address_of(gradient), address_of(from), address_of(to)}, [&](auto how) {
+        launch_rows(where, "normalize_rows_gradient", rows, how,
+                    rows_gradient_kernel{gradient, from, to, how, rows, epsilon});
+      });
     },
     read_elements{dy, n}, read_elements{x, n});
 }

@@ -13,17 +13,49 @@ namespace {
 
 constexpr std::size_t sum_blocks = sum_space / 2;
 
-/// A Term has `double operator()(std::size_t i) const`, which returns term number i.
+/// Loads [i, i + W). Without packs, it loads the same elements one by one, so that the order of
+/// additions does not depend on addresses.
+template <unsigned W, class In>
+TROUPE_DEVICE pack<double, W> load_doubles(width<W> n, const In& x, std::size_t i, bool packed) {
+  pack<double, W> result;
+  if (packed) {
+    const auto floats = load_floats(n, x, i);
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      result.x[k] = static_cast<double>(floats.x[k]);
+  } else {
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      result.x[k] = static_cast<double>(x.load(i + k));
+  }
+  return result;
+}
+template <unsigned W>
+TROUPE_DEVICE pack<double, W> load_doubles(width<W>, const view<const double>& x, std::size_t i,
+                                           bool) {
+  pack<double, W> result;
+  TROUPE_UNROLL
+  for (unsigned k = 0; k < W; ++k)
+    result.x[k] = x.load(i + k);
+  return result;
+}
+
+/// A Term has `double operator()(width<W>, std::size_t i, bool packed) const`, which returns the sum
+/// of the terms [i, i + W).
 template <class Term>
 struct partial_sum {
   Term term;
   std::size_t n;
+  bool packed;
   view<double> partial; // (blocks)
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     double total = 0;
-    for (auto i = t.first(); i < n; i += t.stride())
-      total += term(i);
+    const auto packs = n / pack_width;
+    for (auto p = t.first(); p < packs; p += t.stride())
+      total += term(width<pack_width>{}, p * pack_width, packed);
+    for (auto i = packs * pack_width + t.first(); i < n; i += t.stride())
+      total += term(width<1>{}, i, packed);
     total = block_sum(t, total, t.shared<double>(block_warps));
     if (t.index() == 0)
       partial.store(t.block(), total);
@@ -55,8 +87,9 @@ constexpr std::size_t sum_shared = block_warps * sizeof(double);
 template <class Term>
 void sum_terms(stream where, const char* name, std::size_t n, const Term& term, double factor,
                double* space, scalar_result out) {
-  const auto blocks = std::min(blocks_for(n, std::size_t{4} * block_threads), sum_blocks);
-  launch(where, name, {blocks, sum_shared}, partial_sum<Term>{term, n, {space, blocks}});
+  const auto blocks = std::min(blocks_for(n, std::size_t{pack_width} * block_threads), sum_blocks);
+  launch(where, name, {blocks, sum_shared},
+         partial_sum<Term>{term, n, term.packs(), {space, blocks}});
   launch(where, "final_sum", {1, sum_shared},
          final_sum{{space, blocks}, factor, {out.exact, 1}, {out.rounded, 1}});
 }
@@ -64,60 +97,127 @@ void sum_terms(stream where, const char* name, std::size_t n, const Term& term, 
 template <class In>
 struct element_term {
   In x;
-  TROUPE_DEVICE double operator()(std::size_t i) const { return static_cast<double>(x.load(i)); }
+  bool packs() const { return address_of(x).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE double operator()(width<W> n, std::size_t i, bool packed) const {
+    const auto v = load_doubles(n, x, i, packed);
+    double total = 0;
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      total += v.x[k];
+    return total;
+  }
 };
 
 struct squared_difference_term {
   view<const float> a, b;
-  TROUPE_DEVICE double operator()(std::size_t i) const {
-    const auto d = static_cast<double>(a.load(i)) - static_cast<double>(b.load(i));
-    return d * d;
+  bool packs() const { return address_of(a).packs() && address_of(b).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE double operator()(width<W> n, std::size_t i, bool packed) const {
+    const auto x = load_doubles(n, a, i, packed);
+    const auto y = load_doubles(n, b, i, packed);
+    double total = 0;
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k) {
+      const auto d = x.x[k] - y.x[k];
+      total += d * d;
+    }
+    return total;
   }
 };
 
 struct square_term {
   view<const float> x;
-  TROUPE_DEVICE double operator()(std::size_t i) const {
-    const auto y = static_cast<double>(x.load(i));
-    return y * y;
+  bool packs() const { return address_of(x).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE double operator()(width<W> n, std::size_t i, bool packed) const {
+    const auto v = load_doubles(n, x, i, packed);
+    double total = 0;
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      total += v.x[k] * v.x[k];
+    return total;
   }
 };
 
 struct binary_correct_term {
   view<const float> logits;
   view<const std::int32_t> labels;
-  TROUPE_DEVICE double operator()(std::size_t i) const {
-    const auto label = labels.load(i);
-    const auto z = logits.load(i);
-    return (label == 1 && z > 0) || (label == 0 && z <= 0) ? 1 : 0;
+  bool packs() const { return address_of(logits).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE double operator()(width<W> n, std::size_t i, bool packed) const {
+    const auto z = load_doubles(n, logits, i, packed);
+    double total = 0;
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k) {
+      const auto label = labels.load(i + k);
+      total += (label == 1 && z.x[k] > 0) || (label == 0 && z.x[k] <= 0) ? 1 : 0;
+    }
+    return total;
   }
 };
 
-/// A block adds up a part of the rows, for warp_threads columns. The threads of a warp read
-/// neighbouring elements.
-template <class In>
+/// Sums of a few vectors that are not long. A block adds up a vector.
+struct sums_kernel {
+  view<const double> x; // (number of sums, n)
+  std::size_t n;
+  double factors[most_row_sums];
+  view<double> exact[most_row_sums];
+  view<float> rounded[most_row_sums];
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto s = t.block(); s < x.size / n; s += t.blocks()) {
+      double total = 0;
+      for (std::size_t i = t.index(); i < n; i += block_threads)
+        total += x.load(s * n + i);
+      total = factors[s] * block_sum(t, total, t.shared<double>(block_warps));
+      if (t.index() != 0)
+        continue;
+      if (exact[s].data != nullptr)
+        exact[s].store(0, total);
+      if (rounded[s].data != nullptr)
+        rounded[s].store(0, static_cast<float>(total));
+    }
+  }
+};
+
+/// A block adds up a part of the rows, for `warp_threads * W` columns. Each thread adds up W
+/// columns. The threads of a warp read neighbouring elements.
+template <unsigned W, class In>
 struct leading_sum {
+  static constexpr std::size_t tile = std::size_t{warp_threads} * W;
+  static constexpr std::size_t shared_bytes = std::size_t{block_threads} * W * sizeof(double);
   In x;                 // (rows, columns)
   view<double> partial; // (parts, columns)
   std::size_t rows, columns, parts;
+  bool packed;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto space = t.shared<double>(block_threads);
-    const auto tiles = (columns + warp_threads - 1) / warp_threads;
+    const auto space = t.shared<double>(std::size_t{block_threads} * W);
+    const auto tiles = (columns + tile - 1) / tile;
     for (auto task = t.block(); task < tiles * parts; task += t.blocks()) {
-      const auto column = task % tiles * warp_threads + t.lane();
+      const auto column = task % tiles * tile + t.lane() * W;
       const auto part = task / tiles;
       const auto end = rows * (part + 1) / parts;
-      double total = 0;
+      double total[W] = {};
       if (column < columns)
-        for (auto r = rows * part / parts + t.warp(); r < end; r += block_warps)
-          total += static_cast<double>(x.load(r * columns + column));
-      space.store(t.index(), total);
+        for (auto r = rows * part / parts + t.warp(); r < end; r += block_warps) {
+          const auto v = load_doubles(width<W>{}, x, r * columns + column, packed);
+          TROUPE_UNROLL
+          for (unsigned k = 0; k < W; ++k)
+            total[k] += v.x[k];
+        }
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < W; ++k)
+        space.store(k * block_threads + t.index(), total[k]);
       t.barrier();
       if (t.warp() == 0 && column < columns) {
-        for (unsigned w = 1; w < block_warps; ++w)
-          total += space.load(w * warp_threads + t.lane());
-        partial.store(part * columns + column, total);
+        TROUPE_UNROLL
+        for (unsigned k = 0; k < W; ++k) {
+          for (unsigned w = 1; w < block_warps; ++w)
+            total[k] += space.load(k * block_threads + w * warp_threads + t.lane());
+          partial.store(part * columns + column + k, total[k]);
+        }
       }
       t.barrier();
     }
@@ -210,9 +310,43 @@ void binary_correct(stream where, std::size_t n, const float* logits, const std:
             out);
 }
 
+void sum_rows(stream where, std::size_t n, const double* x, std::span<const sum_of_rows> all,
+              double* space) {
+  // Longer vectors need more than one block each.
+  constexpr std::size_t longest = 8192;
+  if (n == 0 || n > longest || all.size() > most_row_sums) {
+    for (const auto& one : all) {
+      sum(where, n, x, one.factor, space, one.out);
+      x += n;
+    }
+    return;
+  }
+  sums_kernel kernel{{x, all.size() * n}, n, {}, {}, {}};
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    kernel.factors[s] = all[s].factor;
+    kernel.exact[s] = {all[s].out.exact, 1};
+    kernel.rounded[s] = {all[s].out.rounded, 1};
+  }
+  launch(where, "sum_rows", {blocks_for(all.size(), 1), sum_shared}, kernel);
+}
+
+namespace {
+
+/// Number of neighbouring columns that a thread of leading_sum adds up.
+unsigned columns_per_thread(std::size_t columns) noexcept {
+  return columns % pack_width == 0 ? pack_width : 1;
+}
+
+std::size_t column_tiles(std::size_t columns) noexcept {
+  const auto tile = std::size_t{warp_threads} * columns_per_thread(columns);
+  return std::max<std::size_t>((columns + tile - 1) / tile, 1);
+}
+
+} // namespace
+
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept {
   // The number of blocks is large enough for a large GPU, and each part has at least 64 rows.
-  const auto tiles = std::max<std::size_t>((columns + warp_threads - 1) / warp_threads, 1);
+  const auto tiles = column_tiles(columns);
   return std::clamp<std::size_t>(rows / 64, 1, std::max<std::size_t>(512 / tiles, 1));
 }
 
@@ -223,10 +357,17 @@ void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, 
 void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_input x, double* space,
                  float* out) {
   const auto parts = row_parts(rows, columns);
-  const auto tasks = (columns + warp_threads - 1) / warp_threads * parts;
   with_view({x, rows * columns}, [&](auto from) {
-    launch(where, "leading_sum", {blocks_for(tasks, 1), block_threads * sizeof(double)},
-           leading_sum<decltype(from)>{from, {space, parts * columns}, rows, columns, parts});
+    const auto launch_with = [&]<unsigned W>(width<W>) {
+      using kernel = leading_sum<W, decltype(from)>;
+      launch(where, "leading_sum",
+             {blocks_for(column_tiles(columns) * parts, 1), kernel::shared_bytes},
+             kernel{from, {space, parts * columns}, rows, columns, parts, address_of(from).packs()});
+    };
+    if (columns_per_thread(columns) == pack_width)
+      launch_with(width<pack_width>{});
+    else
+      launch_with(width<1>{});
   });
   add_parts(where, parts, columns, space, out);
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace troupe::cuda {
 
@@ -13,7 +14,7 @@ namespace troupe::cuda {
 
 /// The number of elements of work space for sums over all elements. Up to two sums are computed at
 /// once. Each of them needs one element per block.
-inline constexpr std::size_t sum_space = 512;
+inline constexpr std::size_t sum_space = 2048;
 
 /// The destination of a scalar result, in double or rounded to float32. A pointer that is not
 /// needed is null.
@@ -28,6 +29,16 @@ void sum(stream where, std::size_t n, mixed_input x, double factor, double* spac
 /// factor * sum of x (n), where x is in double.
 void sum(stream where, std::size_t n, const double* x, double factor, double* space,
          scalar_result out);
+/// A sum of sum_rows().
+struct sum_of_rows {
+  double factor = 1;
+  scalar_result out;
+};
+/// The largest number of sums that one launch of sum_rows() computes.
+inline constexpr std::size_t most_row_sums = 4;
+/// For each row r of x (all.size(), n): all[r].factor * sum of row r.
+void sum_rows(stream where, std::size_t n, const double* x, std::span<const sum_of_rows> all,
+              double* space);
 /// factor * sum of (a - b)^2, (n) each.
 void squared_error(stream where, std::size_t n, const float* a, const float* b, double factor,
                    double* space, scalar_result out);

@@ -34,40 +34,32 @@ struct element_update {
     return decayed_gradient(f, l1 != 0 ? penalized_gradient(scaled, l1, g, w) : g, w);
   }
 
-  /// Updates the state of element i. `d` is the complete gradient of the step. Returns the
-  /// direction of the step, which is not yet multiplied by the rate.
-  TROUPE_DEVICE float direction(const update_vectors& x, std::size_t i, float w, float d) const {
+  /// Updates the state of an element with weight w: s0 and s1, if the rule uses them. `d` is the
+  /// complete gradient of the step. Returns the direction of the step, which is not yet multiplied
+  /// by the rate.
+  TROUPE_DEVICE float direction(float& s0, float& s1, bool has_s1, float w, float d) const {
     switch (kind) {
     case optimizer_kind::sgd:
       return d;
     case optimizer_kind::momentum:
-    case optimizer_kind::nesterov: {
-      const auto v = next_velocity(f, x.s0.load(i), d);
-      x.s0.store(i, v);
-      return kind == optimizer_kind::nesterov || f.look_ahead ? next_velocity(f, v, d) : v;
-    }
-    case optimizer_kind::adagrad: {
-      const auto s = next_sum_of_squares(x.s0.load(i), d);
-      x.s0.store(i, s);
-      return normalized_gradient(f, d, s);
-    }
+    case optimizer_kind::nesterov:
+      s0 = next_velocity(f, s0, d);
+      return kind == optimizer_kind::nesterov || f.look_ahead ? next_velocity(f, s0, d) : s0;
+    case optimizer_kind::adagrad:
+      s0 = next_sum_of_squares(s0, d);
+      return normalized_gradient(f, d, s0);
     case optimizer_kind::rmsprop: {
-      const auto s = next_mean_square(f, x.s0.load(i), d);
-      x.s0.store(i, s);
-      const auto normalized = normalized_gradient(f, d, s);
-      if (x.s1.data == nullptr)
+      s0 = next_mean_square(f, s0, d);
+      const auto normalized = normalized_gradient(f, d, s0);
+      if (!has_s1)
         return normalized;
-      const auto v = next_velocity(f, x.s1.load(i), normalized);
-      x.s1.store(i, v);
-      return f.look_ahead ? next_velocity(f, v, normalized) : v;
+      s1 = next_velocity(f, s1, normalized);
+      return f.look_ahead ? next_velocity(f, s1, normalized) : s1;
     }
-    default: {
-      const auto m = next_mean(f, x.s0.load(i), d);
-      const auto s = next_mean_square(f, x.s1.load(i), d);
-      x.s0.store(i, m);
-      x.s1.store(i, s);
-      return of_moments(w, f.look_ahead ? next_mean(f, m, d) : m, s);
-    }
+    default:
+      s0 = next_mean(f, s0, d);
+      s1 = next_mean_square(f, s1, d);
+      return of_moments(w, f.look_ahead ? next_mean(f, s0, d) : s0, s1);
     }
   }
   TROUPE_DEVICE float of_moments(float w, float mean, float square) const {
@@ -76,16 +68,45 @@ struct element_update {
   }
 };
 
+/// Loads the weights and the state of elements [i, i + W), calls f(direction, weight, number of the
+/// element in the pack) for each, and stores the state. The gradients of the pack begin at g.
+template <unsigned W, class F>
+TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const element_update& how,
+                               std::size_t i, std::size_t g, F f) {
+  const bool has_s0 = x.s0.data != nullptr;
+  const bool has_s1 = x.s1.data != nullptr;
+  const auto w = load_floats(n, x.w, i);
+  const auto gradients = load_floats(n, x.g, g);
+  auto s0 = has_s0 ? load_floats(n, x.s0, i) : pack<float, W>{};
+  auto s1 = has_s1 ? load_floats(n, x.s1, i) : pack<float, W>{};
+  TROUPE_UNROLL
+  for (unsigned k = 0; k < W; ++k)
+    f(how.direction(s0.x[k], s1.x[k], has_s1, w.x[k], how.gradient(gradients.x[k], w.x[k])), w.x[k],
+      k);
+  if (has_s0)
+    store_floats(x.s0, i, s0);
+  if (has_s1)
+    store_floats(x.s1, i, s1);
+}
+
+/// Updates elements [i, i + W).
+template <unsigned W>
+TROUPE_DEVICE void update_weights(width<W> n, const update_vectors& x, const element_update& how,
+                                  std::size_t i, std::size_t g) {
+  pack<float, W> out;
+  update_pack(n, x, how, i, g, [&](float step, float w, unsigned k) {
+    out.x[k] = std::fma(-how.f.rate, step, how.f.shrink * w);
+  });
+  store_floats(x.out, i, out);
+}
+
 struct update_kernel {
   update_vectors x;
   element_update how;
+  element_loop all;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first(); i < x.out.size; i += t.stride()) {
-      const auto w = x.w.load(i);
-      const auto step = how.direction(x, i, w, how.gradient(x.g.load(i), w));
-      x.out.store(i, std::fma(-how.f.rate, step, how.f.shrink * w));
-    }
+    all.visit(t, [&](auto n, std::size_t i) { update_weights(n, x, how, i, i); });
   }
 };
 
@@ -99,16 +120,15 @@ struct update_rows_kernel {
     for (auto k = t.first(); k < x.g.size; k += t.stride()) {
       const auto [row, column] = columns(k);
       const auto i = static_cast<std::size_t>(ids.load(row)) * columns.divisor() + column;
-      const auto w = x.w.load(i);
-      const auto step = how.direction(x, i, w, how.gradient(x.g.load(k), w));
-      x.out.store(i, std::fma(-how.f.rate, step, how.f.shrink * w));
+      update_weights(width<1>{}, x, how, i, k);
     }
   }
 };
 
 // -- lamb: one kernel for state and norms, one for the trust ratio, one for the weights
 
-constexpr std::size_t norm_blocks = sum_space / 2;
+constexpr std::size_t norm_blocks = block_threads;
+static_assert(2 * norm_blocks <= sum_space);
 
 struct lamb_state_kernel {
   update_vectors x;
@@ -118,12 +138,12 @@ struct lamb_state_kernel {
   TROUPE_DEVICE void operator()(const thread& t) const {
     double weights = 0;
     double directions = 0;
-    for (auto i = t.first(); i < x.out.size; i += t.stride()) {
-      const auto w = x.w.load(i);
-      const auto d = static_cast<double>(how.direction(x, i, w, how.gradient(x.g.load(i), w)));
-      weights += static_cast<double>(w) * static_cast<double>(w);
-      directions += d * d;
-    }
+    for (auto i = t.first(); i < x.out.size; i += t.stride())
+      update_pack(width<1>{}, x, how, i, i, [&](float direction, float w, unsigned) {
+        const auto d = static_cast<double>(direction);
+        weights += static_cast<double>(w) * static_cast<double>(w);
+        directions += d * d;
+      });
     const auto space = t.shared<double>(block_warps);
     weights = block_sum(t, weights, space);
     directions = block_sum(t, directions, space);
@@ -140,7 +160,6 @@ struct lamb_trust_kernel {
   std::size_t blocks;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    static_assert(norm_blocks <= block_threads);
     const bool mine = t.index() < blocks;
     const auto space = t.shared<double>(block_warps);
     const auto weights = block_sum(t, mine ? norms.load(t.index()) : 0, space);
@@ -207,7 +226,8 @@ void update(stream where, const optimizer& rule, const update_arguments<float>& 
   const auto x = vectors_of(rule, arguments);
   const auto how = element_update_of(rule, arguments);
   if (!rule.by_tensor()) {
-    launch(where, "update", {blocks_for(n)}, update_kernel{x, how});
+    const element_loop all(n, {{x.w.data}, {x.g.data}, {x.s0.data}, {x.s1.data}, {x.out.data}});
+    launch(where, "update", {all.blocks()}, update_kernel{x, how, all});
     return;
   }
   const auto blocks = std::min(blocks_for(n), norm_blocks);

@@ -1,0 +1,219 @@
+#pragma once
+
+#include "kernels/cuda/kernel.hpp"
+#include "kernels/cuda/mixed_view.hpp"
+
+#include <cstddef>
+#include <initializer_list>
+#include <type_traits>
+
+// Rows of a matrix, for kernels that read each row several times, such as softmax. A team of
+// threads (a warp or a block) handles a row at a time. It reads a row that is not too long only
+// once, and keeps it in registers.
+
+namespace troupe::cuda {
+
+struct warp_team {
+  static constexpr unsigned threads = warp_threads;
+  static std::size_t blocks(std::size_t rows) { return blocks_for(rows, block_warps); }
+
+  const thread& t;
+
+  /// The numbers of the team's rows: first(), first() + stride(), ...
+  TROUPE_DEVICE std::size_t first() const { return t.first_warp(); }
+  TROUPE_DEVICE std::size_t stride() const { return t.warp_stride(); }
+  /// The number of the thread in the team.
+  TROUPE_DEVICE unsigned rank() const { return t.lane(); }
+  // All threads of the team get the same result.
+  template <class T>
+  TROUPE_DEVICE T sum(T x) const {
+    return warp_sum(t, x);
+  }
+  TROUPE_DEVICE float maximum(float x) const { return warp_maximum(t, x); }
+};
+
+/// A launch needs shared memory for block_warps doubles.
+struct block_team {
+  static constexpr unsigned threads = block_threads;
+  static std::size_t blocks(std::size_t rows) { return blocks_for(rows, 1); }
+
+  const thread& t;
+
+  TROUPE_DEVICE std::size_t first() const { return t.block(); }
+  TROUPE_DEVICE std::size_t stride() const { return t.blocks(); }
+  TROUPE_DEVICE unsigned rank() const { return t.index(); }
+  template <class T>
+  TROUPE_DEVICE T sum(T x) const {
+    return block_sum(t, x, t.shared<T>(block_warps));
+  }
+  TROUPE_DEVICE float maximum(float x) const {
+    return block_maximum(t, x, t.shared<float>(block_warps));
+  }
+};
+
+/// The columns of a row that each thread of a Team reads: packs of neighbouring columns. `Packs` is
+/// the largest number of packs per thread that fit in registers, or 0 for rows of any length, which
+/// are read from memory each time.
+template <class Team, unsigned Packs>
+struct row_columns {
+  using team = Team;
+  static constexpr unsigned packs = Packs;
+  static constexpr bool keeps = Packs > 0;
+  static constexpr std::size_t shared_bytes =
+    std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;
+
+  unsigned count = 0;
+  /// True if all packs of all rows are aligned.
+  bool packed = false;
+
+  /// Calls f(number of the pack, first column) for each pack of the thread.
+  template <class F>
+  TROUPE_DEVICE void each_pack(const Team& own, F f) const {
+    const auto first = own.rank() * pack_width;
+    if constexpr (keeps) {
+      TROUPE_UNROLL
+      for (unsigned p = 0; p < Packs; ++p)
+        if (const auto j = first + p * Team::threads * pack_width; j < count)
+          f(p, j);
+    } else {
+      for (auto j = first; j < count; j += Team::threads * pack_width)
+        f(0, j);
+    }
+  }
+
+  using values = pack<float, pack_width>;
+
+  template <class In>
+  TROUPE_DEVICE values load(const In& x, std::size_t begin, unsigned j) const {
+    if (packed)
+      return load_floats(width<pack_width>{}, x, begin + j);
+    values result{};
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < pack_width; ++k)
+      if (j + k < count)
+        result.x[k] = x.load(begin + j + k);
+    return result;
+  }
+  template <class Out>
+  TROUPE_DEVICE void store(const Out& out, std::size_t begin, unsigned j, const values& y) const {
+    if (packed) {
+      store_floats(out, begin + j, y);
+      return;
+    }
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < pack_width; ++k)
+      if (j + k < count)
+        out.store(begin + j + k, y.x[k]);
+  }
+};
+
+/// One row of x, which begins at element `begin`.
+template <class Columns, class In>
+class row_values {
+public:
+  using team = typename Columns::team;
+  using values = typename Columns::values;
+
+  TROUPE_DEVICE row_values(const team& own, const Columns& columns, const In& x, std::size_t begin)
+    : own_(own), columns_(columns), x_(x), begin_(begin) {
+    if constexpr (Columns::keeps)
+      columns_.each_pack(own_,
+                         [&](unsigned p, unsigned j) { kept_[p] = columns_.load(x_, begin_, j); });
+  }
+
+  /// Calls f(column, value) for each of the thread's columns. f may change the value of a row that
+  /// is kept.
+  template <class F>
+  TROUPE_DEVICE void visit(F f) {
+    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
+      auto&& x = pack_at(p, j);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        if (j + k < columns_.count)
+          f(j + k, x.x[k]);
+    });
+  }
+  /// Calls f(value, value of the other row) for each of the thread's columns.
+  template <class F>
+  TROUPE_DEVICE void visit_with(row_values& other, F f) {
+    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
+      auto&& x = pack_at(p, j);
+      auto&& y = other.pack_at(p, j);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        if (j + k < columns_.count)
+          f(x.x[k], y.x[k]);
+    });
+  }
+  /// Writes f(column, value) to the same columns of the row of `out`. `out` may be x.
+  template <class Out, class F>
+  TROUPE_DEVICE void write(const Out& out, F f) {
+    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
+      auto&& x = pack_at(p, j);
+      values y{};
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        y.x[k] = f(j + k, x.x[k]);
+      columns_.store(out, begin_, j, y);
+    });
+  }
+  /// Writes f(value, value of the other row).
+  template <class Out, class F>
+  TROUPE_DEVICE void write_with(row_values& other, const Out& out, F f) {
+    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
+      auto&& x = pack_at(p, j);
+      auto&& y = other.pack_at(p, j);
+      values z{};
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        z.x[k] = f(x.x[k], y.x[k]);
+      columns_.store(out, begin_, j, z);
+    });
+  }
+
+private:
+  /// The pack that begins at column j. The caller knows its number p, because registers have no
+  /// addresses.
+  TROUPE_DEVICE decltype(auto) pack_at(unsigned p, unsigned j) {
+    if constexpr (Columns::keeps)
+      return (kept_[p]);
+    else
+      return columns_.load(x_, begin_, j);
+  }
+
+  const team& own_;
+  const Columns& columns_;
+  const In& x_;
+  std::size_t begin_;
+  values kept_[Columns::keeps ? Columns::packs : 1];
+};
+
+/// Calls f(row_columns) with the team that suits rows of this length. All rows of all views are
+/// contiguous.
+template <class F>
+void with_columns(std::size_t columns, std::initializer_list<element_address> all, F f) {
+  const auto choose = [&]<class Columns>(Columns result) {
+    result.count = static_cast<unsigned>(columns);
+    result.packed = columns % pack_width == 0;
+    for (const auto& x : all)
+      result.packed = result.packed && x.packs();
+    f(result);
+  };
+  if (columns <= 2 * warp_threads * pack_width)
+    choose(row_columns<warp_team, 2>{});
+  else if (columns <= 8 * warp_threads * pack_width)
+    choose(row_columns<warp_team, 8>{});
+  else if (columns <= 8 * block_threads * pack_width)
+    choose(row_columns<block_team, 8>{});
+  else
+    choose(row_columns<block_team, 0>{});
+}
+
+/// Launches a kernel over rows of these columns.
+template <class Columns, class Kernel>
+void launch_rows(stream where, const char* name, std::size_t rows, const Columns&,
+                 const Kernel& kernel) {
+  launch(where, name, {Columns::team::blocks(rows), Columns::shared_bytes}, kernel);
+}
+
+} // namespace troupe::cuda
