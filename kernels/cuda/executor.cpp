@@ -458,11 +458,20 @@ void check_types(const device& where, const plan& what) {
   }
 }
 
+namespace {
+
+bool has_products(operation op) {
+  return op == operation::matmul || op == operation::batched_matmul || op == operation::recurrent
+    || op == operation::recurrent_gradient;
+}
+
+} // namespace
+
 void prepare_products(device& where, const plan& what) {
   bool products = false;
   bool epilogues = false;
   for (const auto& x : what.instructions()) {
-    products = products || x.op == operation::matmul || x.op == operation::batched_matmul;
+    products = products || has_products(x.op);
     const auto after = x.after.value_or(operation::end);
     const bool fits = after == operation::relu || (after == operation::end && x.bias.exists());
     epilogues = epilogues || (x.op == operation::matmul && fits); // see has_epilogue

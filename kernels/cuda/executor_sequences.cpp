@@ -233,14 +233,14 @@ std::span<const operation_row> sequence_rows() {
      .wide_input = 2},
     {op::recurrent,
      [](s i) {
-       recurrent(i.where(), recurrence_of<1>(i.x, i.run.rows), i.a, i.b, i.operand(2), i.out,
-                 floats(i.space()));
+       recurrent(i.run.gpu, i.where(), recurrence_of<1>(i.x, i.run.rows), i.a, i.b, i.operand(2),
+                 i.out, floats(i.space()));
      },
      space_of_recurrence<1>},
     {op::recurrent_gradient,
      [](s i) {
-       recurrent_gradient(i.where(), recurrence_of<2>(i.x, i.run.rows), i.a, i.b, i.operand(2),
-                          i.out, floats(i.space()));
+       recurrent_gradient(i.run.gpu, i.where(), recurrence_of<2>(i.x, i.run.rows), i.a, i.b,
+                          i.operand(2), i.out, floats(i.space()));
      },
      space_of_recurrence<2>},
   };

@@ -1,6 +1,7 @@
 #include "kernels/cuda/recurrence.hpp"
 
 #include "kernels/cpu/math.hpp"
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
 
 namespace troupe::cuda {
@@ -11,125 +12,122 @@ namespace {
 /// from 0).
 constexpr unsigned kept_part = 4;
 
-/// A block handles a sample at a time. In each time step, each warp multiplies rows of w by the
-/// previous h. Then each thread applies the gates of its units.
+/// Applies the gates of one time step. Each thread handles one unit of one sample at a time.
 struct recurrence_kernel {
-  view<const float> z;  // (batch, time, gates * hidden)
-  view<const float> w;  // (gates * hidden, hidden)
-  view<const float> b;  // (gates * hidden), gru only
-  view<float> states;   // (batch, time, stored * hidden)
-  view<float> products; // (batch, gates * hidden)
-  std::size_t batch, time, hidden, gates, stored;
+  view<const float> z;        // (batch, time, gates * hidden)
+  view<const float> products; // (batch, gates * hidden): previous h times w^T; unused in step 0
+  view<const float> b;        // (gates * hidden), gru only
+  view<float> states;         // (batch, time, stored * hidden)
+  view<float> h;              // (batch, hidden): for the product of the next step
+  divider units;
+  std::size_t step, time, gates, stored;
   cell how;
 
-  TROUPE_DEVICE void multiply(const thread& t, std::size_t sample, std::size_t step) const {
-    const auto rows = gates * hidden;
-    // The position of the previous h, which is the last part of the previous step.
-    const auto h = (sample * time + step) * stored * hidden - hidden;
-    for (std::size_t row = t.warp(); row < rows; row += block_warps) {
-      float total = 0;
-      for (std::size_t k = t.lane(); step > 0 && k < hidden; k += warp_threads)
-        total += states.load(h + k) * w.load(row * hidden + k);
-      total = warp_sum(t, total);
-      if (t.lane() == 0)
-        products.store(sample * rows + row, total);
-    }
-  }
+  /// Element i of the products. They are 0 in the first step, because the previous h is 0.
+  TROUPE_DEVICE float product(std::size_t i) const { return step > 0 ? products.load(i) : 0.0F; }
 
-  TROUPE_DEVICE void lstm(std::size_t in, std::size_t a, std::size_t out, float before) const {
-    const float i = cpu::sigmoid(z.load(in) + products.load(a));
-    const float f = cpu::sigmoid(z.load(in + hidden) + products.load(a + hidden));
-    const float g = cpu::tanh(z.load(in + 2 * hidden) + products.load(a + 2 * hidden));
-    const float o = cpu::sigmoid(z.load(in + 3 * hidden) + products.load(a + 3 * hidden));
+  // The next functions store all parts of `states` except h, which they return. They load all
+  // values before they divide: a division contains a branch, and a load after it would wait for it.
+
+  TROUPE_DEVICE float lstm(std::size_t in, std::size_t a, std::size_t out, float before) const {
+    const auto hidden = units.divisor();
+    float x[4];
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < 4; ++k)
+      x[k] = z.load(in + k * hidden) + product(a + k * hidden);
+    const float i = cpu::sigmoid(x[0]);
+    const float f = cpu::sigmoid(x[1]);
+    const float g = cpu::tanh(x[2]);
+    const float o = cpu::sigmoid(x[3]);
     const float c = f * before + i * g;
     states.store(out, i);
     states.store(out + hidden, f);
     states.store(out + 2 * hidden, g);
     states.store(out + 3 * hidden, o);
     states.store(out + 4 * hidden, c);
-    states.store(out + 5 * hidden, o * cpu::tanh(c));
+    return o * cpu::tanh(c);
   }
 
-  TROUPE_DEVICE void gru(std::size_t in, std::size_t a, std::size_t j, std::size_t out,
-                         float before) const {
-    const float r = cpu::sigmoid(z.load(in) + products.load(a) + b.load(j));
-    const float u =
-      cpu::sigmoid(z.load(in + hidden) + products.load(a + hidden) + b.load(j + hidden));
-    const float a_n = products.load(a + 2 * hidden) + b.load(j + 2 * hidden);
-    const float n = cpu::tanh(z.load(in + 2 * hidden) + r * a_n);
+  TROUPE_DEVICE float gru(std::size_t in, std::size_t a, std::size_t j, std::size_t out,
+                          float before) const {
+    const auto hidden = units.divisor();
+    const float x_r = z.load(in) + product(a) + b.load(j);
+    const float x_u = z.load(in + hidden) + product(a + hidden) + b.load(j + hidden);
+    const float a_n = product(a + 2 * hidden) + b.load(j + 2 * hidden);
+    const float z_n = z.load(in + 2 * hidden);
+    const float r = cpu::sigmoid(x_r);
+    const float u = cpu::sigmoid(x_u);
+    const float n = cpu::tanh(z_n + r * a_n);
     states.store(out, r);
     states.store(out + hidden, u);
     states.store(out + 2 * hidden, n);
     states.store(out + 3 * hidden, a_n);
-    states.store(out + 4 * hidden, (1 - u) * n + u * before);
+    return (1 - u) * n + u * before;
   }
 
-  TROUPE_DEVICE void apply_gates(const thread& t, std::size_t sample, std::size_t step) const {
-    const auto row = sample * time + step;
-    const auto width = stored * hidden;
-    for (std::size_t j = t.index(); j < hidden; j += block_threads) {
-      const auto in = row * gates * hidden + j;
-      const auto a = sample * gates * hidden + j;
-      const auto out = row * width + j;
-      if (how == cell::rnn) {
-        states.store(out, cpu::tanh(z.load(in) + products.load(a)));
-        continue;
-      }
-      const float before = step > 0 ? states.load(out - width + kept_part * hidden) : 0.0F;
-      if (how == cell::lstm)
-        lstm(in, a, out, before);
-      else
-        gru(in, a, j, out, before);
-    }
+  TROUPE_DEVICE float apply_gates(std::size_t sample, std::size_t j, std::size_t out) const {
+    const auto hidden = units.divisor();
+    const auto in = (sample * time + step) * gates * hidden + j;
+    const auto a = sample * gates * hidden + j;
+    if (how == cell::rnn)
+      return cpu::tanh(z.load(in) + product(a));
+    const float before = step > 0 ? states.load(out - stored * hidden + kept_part * hidden) : 0.0F;
+    return how == cell::lstm ? lstm(in, a, out, before) : gru(in, a, j, out, before);
   }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto sample = t.block(); sample < batch; sample += t.blocks())
-      for (std::size_t step = 0; step < time; ++step) {
-        multiply(t, sample, step);
-        t.barrier();
-        apply_gates(t, sample, step);
-        t.barrier();
-      }
+    const auto hidden = units.divisor();
+    for (auto i = t.first(); i < h.size; i += t.stride()) {
+      const auto [sample, j] = units(i);
+      const auto out = (sample * time + step) * stored * hidden + j;
+      const float y = apply_gates(sample, j, out);
+      states.store(out + (stored - 1) * hidden, y);
+      h.store(i, y);
+    }
   }
 };
 
-/// A block handles a sample at a time, backward through time. Each thread computes its own units.
+/// Computes the gradients of the gates of one time step. Each thread handles one unit of one sample
+/// at a time.
 struct recurrence_gradient_kernel {
   view<const float> dh;     // (batch, time, hidden)
   view<const float> states; // (batch, time, stored * hidden)
-  view<const float> w;      // (gates * hidden, hidden)
   view<float> out;          // (batch, time, parts * hidden)
-  /// Gradients that come from the next time step. `back` is the gradient of h. `through` is the
-  /// gradient that does not go through the product with w: of c (lstm) or of h (gru).
-  view<float> back;       // (batch, hidden)
-  view<float> through;    // (batch, hidden)
-  view<float> by_product; // (batch, gates * hidden), gru only: of r, u, r n
-  std::size_t batch, time, hidden, gates, stored, parts;
+  /// The gradient of the product of this step, for the product with w that follows.
+  view<float> by_product; // (batch, gates * hidden)
+  /// Gradients that come from the next time step; unused in the last step. `back` went through the
+  /// product with w, and is a gradient of h. `through` did not. It is a gradient of c (lstm) or h
+  /// (gru). The kernel replaces it by the value for the previous step.
+  view<const float> back; // (batch, hidden)
+  view<float> through;    // (batch, hidden), lstm and gru only
+  divider units;
+  std::size_t step, time, gates, stored, parts;
   cell how;
 
-  TROUPE_DEVICE void lstm(std::size_t s, std::size_t to, std::size_t direct, float d_h, float d_c,
-                          float before) const {
-    const float i = states.load(s);
-    const float f = states.load(s + hidden);
-    const float g = states.load(s + 2 * hidden);
-    const float o = states.load(s + 3 * hidden);
-    const float c = cpu::tanh(states.load(s + 4 * hidden));
-    const float d = d_c + cpu::tanh_gradient(d_h * o, c);
-    out.store(to, cpu::sigmoid_gradient(d * g, i));
-    out.store(to + hidden, cpu::sigmoid_gradient(d * before, f));
-    out.store(to + 2 * hidden, cpu::tanh_gradient(d * i, g));
-    out.store(to + 3 * hidden, cpu::sigmoid_gradient(d_h * c, o));
-    through.store(direct, d * f);
+  // In the next functions, s has the first four parts of the stored values.
+
+  TROUPE_DEVICE void lstm(const float (&s)[4], float c, std::size_t to, std::size_t product,
+                          std::size_t own, float d_h, float d_c, float before) const {
+    const auto hidden = units.divisor();
+    const auto [i, f, g, o] = s;
+    const float y = cpu::tanh(c);
+    const float d = d_c + cpu::tanh_gradient(d_h * o, y);
+    const float all[] = {cpu::sigmoid_gradient(d * g, i), cpu::sigmoid_gradient(d * before, f),
+                         cpu::tanh_gradient(d * i, g), cpu::sigmoid_gradient(d_h * y, o)};
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      out.store(to + k * hidden, all[k]);
+      by_product.store(product + k * hidden, all[k]);
+    }
+    through.store(own, d * f);
   }
 
-  TROUPE_DEVICE void gru(std::size_t s, std::size_t to, std::size_t direct, std::size_t product,
+  TROUPE_DEVICE void gru(const float (&s)[4], std::size_t to, std::size_t product, std::size_t own,
                          float d_h, float before) const {
-    const float r = states.load(s);
-    const float u = states.load(s + hidden);
-    const float n = states.load(s + 2 * hidden);
+    const auto hidden = units.divisor();
+    const auto [r, u, n, a_n] = s;
     const float dn = cpu::tanh_gradient(d_h * (1 - u), n);
-    const float dr = cpu::sigmoid_gradient(dn * states.load(s + 3 * hidden), r);
+    const float dr = cpu::sigmoid_gradient(dn * a_n, r);
     const float du = cpu::sigmoid_gradient(d_h * (before - n), u);
     out.store(to, dr);
     out.store(to + hidden, du);
@@ -138,97 +136,113 @@ struct recurrence_gradient_kernel {
     by_product.store(product, dr);
     by_product.store(product + hidden, du);
     by_product.store(product + 2 * hidden, dn * r);
-    through.store(direct, d_h * u);
+    through.store(own, d_h * u);
   }
 
-  TROUPE_DEVICE void through_gates(const thread& t, std::size_t sample, std::size_t step) const {
+  TROUPE_DEVICE void through_gates(std::size_t own) const {
+    const auto hidden = units.divisor();
+    const auto [sample, j] = units(own);
     const auto row = sample * time + step;
-    const auto width = stored * hidden;
+    const auto from = row * stored * hidden + j;
+    const auto to = row * parts * hidden + j;
+    const auto product = sample * gates * hidden + j;
     const bool last = step + 1 == time;
-    for (std::size_t j = t.index(); j < hidden; j += block_threads) {
-      const auto own = sample * hidden + j;
-      const float d_h = dh.load(row * hidden + j) + (last ? 0.0F : back.load(own));
-      const auto s = row * width + j;
-      const auto to = row * parts * hidden + j;
-      if (how == cell::rnn) {
-        out.store(to, cpu::tanh_gradient(d_h, states.load(s)));
-        continue;
-      }
-      const float before = step > 0 ? states.load(s - width + kept_part * hidden) : 0.0F;
-      if (how == cell::lstm)
-        lstm(s, to, own, d_h, last ? 0.0F : through.load(own), before);
-      else
-        gru(s, to, own, sample * gates * hidden + j, d_h, before);
+    const float direct = last || how == cell::rnn ? 0.0F : through.load(own);
+    float d_h = last ? 0.0F : back.load(own);
+    if (how == cell::gru)
+      d_h += direct;
+    d_h += dh.load(row * hidden + j);
+    if (how == cell::rnn) {
+      const float d = cpu::tanh_gradient(d_h, states.load(from));
+      out.store(to, d);
+      by_product.store(product, d);
+      return;
     }
-  }
-
-  /// Computes `back`: the gradients of the gates times w, plus `through` for gru.
-  TROUPE_DEVICE void through_product(const thread& t, std::size_t sample, std::size_t step) const {
-    const auto d = (sample * time + step) * parts * hidden;
-    for (std::size_t k = t.index(); k < hidden; k += block_threads) {
-      float total = how == cell::gru ? through.load(sample * hidden + k) : 0.0F;
-      for (std::size_t r = 0; r < gates * hidden; ++r)
-        total += (how == cell::gru ? by_product.load(sample * gates * hidden + r) : out.load(d + r))
-          * w.load(r * hidden + k);
-      back.store(sample * hidden + k, total);
-    }
+    float s[4];
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < 4; ++k)
+      s[k] = states.load(from + k * hidden);
+    const auto kept = from + kept_part * hidden;
+    const float before = step > 0 ? states.load(kept - stored * hidden) : 0.0F;
+    if (how == cell::lstm)
+      lstm(s, states.load(kept), to, product, own, d_h, direct, before);
+    else
+      gru(s, to, product, own, d_h, before);
   }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto sample = t.block(); sample < batch; sample += t.blocks())
-      for (auto step = time; step-- > 0;) {
-        through_gates(t, sample, step);
-        t.barrier();
-        through_product(t, sample, step);
-        t.barrier();
-      }
+    for (auto i = t.first(); i < through.size; i += t.stride())
+      through_gates(i);
   }
 };
 
 } // namespace
 
 std::size_t recurrence_space(const cpu::recurrence& size) {
+  // (batch, gates * hidden) for products or by_product, and (batch, hidden) for h, or for each of
+  // back and through.
   return size.batch * (size.gates() + 2) * size.hidden;
 }
 
-void recurrent(stream where, const cpu::recurrence& size, const float* z, const float* w,
-               const float* b, float* states, float* space) {
+void recurrent(device& gpu, stream where, const cpu::recurrence& size, const float* z,
+               const float* w, const float* b, float* states, float* space) {
   const auto rows = size.batch * size.time;
+  const auto units = size.batch * size.hidden;
   const auto gates = size.gates() * size.hidden;
-  launch(where, "recurrent", {blocks_for(size.batch, 1)},
-         recurrence_kernel{{z, rows * gates},
-                           {w, gates * size.hidden},
-                           {b, size.cell == cell::gru ? gates : 0},
-                           {states, rows * size.stored() * size.hidden},
-                           {space, size.batch * gates},
-                           size.batch,
-                           size.time,
-                           size.hidden,
-                           size.gates(),
-                           size.stored(),
-                           size.cell});
+  float* const h = space;
+  float* const products = space + units;
+  for (std::size_t step = 0; step < size.time; ++step) {
+    if (step > 0)
+      gpu.multiply(where,
+                   {.m = size.batch,
+                    .n = gates,
+                    .k = size.hidden,
+                    .transpose_b = true,
+                    .a = h,
+                    .b = w,
+                    .c = products});
+    launch(where, "recurrent", {blocks_for(units)},
+           recurrence_kernel{{z, rows * gates},
+                             {products, size.batch * gates},
+                             {b, size.cell == cell::gru ? gates : 0},
+                             {states, rows * size.stored() * size.hidden},
+                             {h, units},
+                             {size.hidden, units},
+                             step,
+                             size.time,
+                             size.gates(),
+                             size.stored(),
+                             size.cell});
+  }
 }
 
-void recurrent_gradient(stream where, const cpu::recurrence& size, const float* dh,
+void recurrent_gradient(device& gpu, stream where, const cpu::recurrence& size, const float* dh,
                         const float* states, const float* w, float* out, float* space) {
   const auto rows = size.batch * size.time;
   const auto units = size.batch * size.hidden;
   const auto gates = size.gates() * size.hidden;
-  launch(where, "recurrent_gradient", {blocks_for(size.batch, 1)},
-         recurrence_gradient_kernel{{dh, rows * size.hidden},
-                                    {states, rows * size.stored() * size.hidden},
-                                    {w, gates * size.hidden},
-                                    {out, rows * size.parts() * size.hidden},
-                                    {space, units},
-                                    {space + units, units},
-                                    {space + 2 * units, size.batch * gates},
-                                    size.batch,
-                                    size.time,
-                                    size.hidden,
-                                    size.gates(),
-                                    size.stored(),
-                                    size.parts(),
-                                    size.cell});
+  float* const back = space;
+  float* const through = space + units;
+  float* const by_product = space + 2 * units;
+  for (auto step = size.time; step-- > 0;) {
+    launch(where, "recurrent_gradient", {blocks_for(units)},
+           recurrence_gradient_kernel{{dh, rows * size.hidden},
+                                      {states, rows * size.stored() * size.hidden},
+                                      {out, rows * size.parts() * size.hidden},
+                                      {by_product, size.batch * gates},
+                                      {back, units},
+                                      {through, units},
+                                      {size.hidden, units},
+                                      step,
+                                      size.time,
+                                      size.gates(),
+                                      size.stored(),
+                                      size.parts(),
+                                      size.cell});
+    if (step > 0)
+      gpu.multiply(
+        where, {.m = size.batch, .n = size.hidden, .k = gates, .a = by_product, .b = w, .c = back});
+  }
 }
 
 } // namespace troupe::cuda

@@ -1,14 +1,15 @@
 #pragma once
 
 #include "kernels/cpu/sequences.hpp"
-#include "kernels/cuda/stream.hpp"
+#include "kernels/cuda/device.hpp"
 
 #include <cstddef>
 
 namespace troupe::cuda {
 
-// Recurrent layers. One launch goes through all time steps. Samples are independent of each other,
-// so a block of threads handles one sample at a time. Formulas:
+// Recurrent layers. A time step is a matrix product of w and the previous h of all samples, and a
+// launch that applies the gates. There is one product less than there are time steps, because h is
+// 0 before the first step. Products use float32, and never TF32. Formulas:
 // kernels/graph/sequence_operations.hpp. Stored values: kernels/cpu/sequences.hpp.
 
 /// The number of floats of work space that recurrent() or recurrent_gradient() needs.
@@ -16,11 +17,11 @@ std::size_t recurrence_space(const cpu::recurrence& size);
 
 /// Computes states (batch, time, stored * hidden) from z (batch, time, gates * hidden), w (gates *
 /// hidden, hidden) and b (gates * hidden; null unless the cell is gru).
-void recurrent(stream where, const cpu::recurrence& size, const float* z, const float* w,
-               const float* b, float* states, float* space);
+void recurrent(device& gpu, stream where, const cpu::recurrence& size, const float* z,
+               const float* w, const float* b, float* states, float* space);
 
 /// Computes out (batch, time, parts * hidden) from dh (batch, time, hidden).
-void recurrent_gradient(stream where, const cpu::recurrence& size, const float* dh,
+void recurrent_gradient(device& gpu, stream where, const cpu::recurrence& size, const float* dh,
                         const float* states, const float* w, float* out, float* space);
 
 } // namespace troupe::cuda

@@ -8,6 +8,7 @@
 #include "kernels/cuda/updater.hpp"
 #include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 #include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulated_device.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
@@ -163,6 +164,11 @@ BOOST_AUTO_TEST_CASE(only_products_need_their_library) {
   m.fetches = {dense_layer(x, "relu", 2, activation::relu)};
   const cuda::executor with(*gpu, m.plan_for(cuda::gpu_plan_options(), 2));
   BOOST_TEST(gpu->needs_epilogues());
+  simulated_device other;
+  const auto z = m.g.placeholder("z", {shape::batch, 3, 2});
+  m.fetches = {rnn(z, m.g.variable("v", {2, 2}))};
+  const cuda::executor recurrence(other, m.plan_for(cuda::gpu_plan_options(), 2));
+  BOOST_TEST(other.has_products());
 }
 
 BOOST_AUTO_TEST_CASE(some_gpus_of_a_machine) {

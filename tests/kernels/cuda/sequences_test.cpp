@@ -36,6 +36,8 @@ BOOST_AUTO_TEST_CASE(recurrence) {
 
 // Some layers have more units than a block has threads. Others have units that do not fill a warp.
 BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
+  simulated_device gpu;
+  const auto where = gpu.main_stream();
   for (const auto how : {cell::rnn, cell::lstm, cell::gru})
     for (const std::size_t hidden : {33, 260}) {
       const cpu::recurrence size{how, 2, 2, hidden};
@@ -49,10 +51,13 @@ BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
       in_all_orders([&] {
         const device_array<float> space(cuda::recurrence_space(size));
         const device_array<float> states(rows * size.stored() * hidden);
-        cuda::recurrent({}, size, z.data(), w.data(), b.data(), states.data(), space.data());
+        cuda::recurrent(gpu, where, size, z.data(), w.data(), b.data(), states.data(),
+                        space.data());
+        // The work space is new, so that no value of the forward pass can be read.
+        const device_array<float> new_space(cuda::recurrence_space(size));
         const device_array<float> out(rows * size.parts() * hidden);
-        cuda::recurrent_gradient({}, size, dh.data(), states.data(), w.data(), out.data(),
-                                 space.data());
+        cuda::recurrent_gradient(gpu, where, size, dh.data(), states.data(), w.data(), out.data(),
+                                 new_space.data());
         if (first[0].empty()) {
           first[0] = states.values();
           first[1] = out.values();
@@ -60,6 +65,33 @@ BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
         BOOST_TEST(same_bits(states.values(), first[0]));
         BOOST_TEST(same_bits(out.values(), first[1]));
       });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_time_step_is_a_product_and_a_launch) {
+  for (const auto how : {cell::rnn, cell::lstm, cell::gru})
+    for (const std::size_t time : {0, 1, 2, 9}) {
+      const cpu::recurrence size{how, 3, time, 7};
+      const auto rows = size.batch * size.time;
+      const auto gates = size.gates() * size.hidden;
+      const device_array<float> z(random_floats(rows * gates, "z"));
+      const device_array<float> w(random_floats(gates * size.hidden, "w"));
+      const device_array<float> b(random_floats(gates, "b"));
+      const device_array<float> dh(random_floats(rows * size.hidden, "dh"));
+      const device_array<float> states(rows * size.stored() * size.hidden);
+      const device_array<float> out(rows * size.parts() * size.hidden);
+      const device_array<float> space(cuda::recurrence_space(size));
+      simulated_device gpu;
+      const auto before = launches();
+      cuda::recurrent(gpu, gpu.main_stream(), size, z.data(), w.data(), b.data(), states.data(),
+                      space.data());
+      BOOST_TEST(launches() - before == time);
+      const auto products = time > 0 ? time - 1 : 0;
+      BOOST_TEST(gpu.single_submissions() == time + products);
+      cuda::recurrent_gradient(gpu, gpu.main_stream(), size, dh.data(), states.data(), w.data(),
+                               out.data(), space.data());
+      BOOST_TEST(launches() - before == 2 * time);
+      BOOST_TEST(gpu.single_submissions() == 2 * (time + products));
     }
 }
 
