@@ -185,7 +185,7 @@ private:
   const Columns& columns_;
   const In& x_;
   std::size_t begin_;
-  values kept_[Columns::keeps ? Columns::packs : 1];
+  values kept_[Columns::keeps ? Columns::packs : 1] = {};
 };
 
 /// Calls f(row_columns) with the team that suits rows of this length. All rows of all views are
