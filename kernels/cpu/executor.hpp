@@ -77,7 +77,8 @@ struct run_arguments {
   /// feeds, except for feeds that announced_feeds did not contain.
   std::uint64_t batch = 0;
   /// The batch of the next run, if it is known. A GPU copies the announced feeds during this run.
-  /// The next run may also have another batch.
+  /// The next run may also have another batch. Feeds in page-locked memory must not change until
+  /// the next run has ended; a GPU copies them while the caller continues.
   announced_feeds<T> next;
   /// Seed of the dropout masks: the same seed gives the same masks.
   std::uint64_t seed = 0;

@@ -147,6 +147,13 @@ public:
     return result;
   }
   void release_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
+  bool is_pinned(const void* memory, std::size_t) const override {
+    cudaPointerAttributes found{};
+    if (cudaPointerGetAttributes(&found, memory) == cudaSuccess)
+      return found.type == cudaMemoryTypeHost;
+    cudaGetLastError(); // clears the error
+    return false;
+  }
 
   void copy_in(stream where, void* to, const void* from, std::size_t bytes) override {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle_of(where)),

@@ -129,6 +129,8 @@ public:
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   /// No copy from or to this memory may be running.
   virtual void release_pinned(void* memory) noexcept = 0;
+  /// True if this memory of the host is pinned, by this device or another one.
+  virtual bool is_pinned(const void* memory, std::size_t bytes) const = 0;
   /// Copies from the host to the device. If the source is pinned memory, it must not change until
   /// the copy is done. Any other source may be overwritten after the call. In this case, the call
   /// may wait for the stream.

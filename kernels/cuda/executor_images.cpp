@@ -96,10 +96,16 @@ std::span<const operation_row> image_rows() {
           by_channel(i.where(), how::broadcast,
                      {i.elements(), size.channels, size.pixels(), nullptr, i.a, {}, i.out});
         }),
-    row({.op = op::sum_channels, .narrow = true},
+    row({.op = op::sum_channels,
+         .space =
+           [](const instruction& x, std::size_t rows) {
+             const auto size = cpu::images_of(x.inputs[0], rows);
+             return channel_parts(size.count, size.channels, size.pixels()) * size.channels;
+           },
+         .narrow = true},
         [](s i) {
           sum_channels(i.where(), i.input.count, i.input.channels, i.input.pixels(), i.values(0),
-                       i.out);
+                       i.space(), i.out);
         }),
     row({.op = op::channel_moments,
          .sums =

@@ -4,6 +4,8 @@
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
+#include <algorithm>
+
 namespace troupe::cuda {
 
 namespace {
@@ -224,17 +226,29 @@ struct leading_sum {
   }
 };
 
+/// A block adds up the parts of warp_threads columns. Each warp adds up some of the parts.
 struct parts_sum {
   view<const double> partial; // (parts, columns)
   view<float> out;            // (columns)
   std::size_t parts;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto j = t.first(); j < out.size; j += t.stride()) {
+    const auto space = t.shared<double>(block_threads);
+    for (auto first = t.block() * warp_threads; first < out.size;
+         first += t.blocks() * warp_threads) {
+      const auto j = first + t.lane();
       double total = 0;
-      for (std::size_t part = 0; part < parts; ++part)
-        total += partial.load(part * out.size + j);
-      out.store(j, static_cast<float>(total));
+      if (j < out.size)
+        for (std::size_t part = t.warp(); part < parts; part += block_warps)
+          total += partial.load(part * out.size + j);
+      space.store(t.index(), total);
+      t.barrier();
+      if (t.warp() == 0 && j < out.size) {
+        for (unsigned w = 1; w < block_warps; ++w)
+          total += space.load(w * warp_threads + t.lane());
+        out.store(j, static_cast<float>(total));
+      }
+      t.barrier();
     }
   }
 };
@@ -258,25 +272,35 @@ struct last_sum {
   }
 };
 
-/// A block adds up a channel at a time.
-template <class In>
+/// A block adds up a part of the images and pixels of a channel. A thread adds up W neighbouring
+/// pixels at a time.
+template <unsigned W, class In>
 struct channel_sum {
-  In x;             // (count, channels, pixels)
-  view<float> out;  // (channels)
-  std::size_t each; // count times pixels
-  divider pixels;
+  In x;                 // (count, channels, pixels)
+  view<double> partial; // (parts, channels)
+  std::size_t channels, parts;
+  std::size_t packs;      // of all images of a channel
+  divider packs_of_image; // of one image
+  bool packed;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto space = t.shared<double>(block_warps);
-    for (auto c = t.block(); c < out.size; c += t.blocks()) {
+    for (auto task = t.block(); task < partial.size; task += t.blocks()) {
+      const auto channel = task % channels;
+      const auto part = task / channels;
+      const auto end = packs * (part + 1) / parts;
       double total = 0;
-      for (std::size_t i = t.index(); i < each; i += block_threads) {
-        const auto [image, pixel] = pixels(i);
-        total += static_cast<double>(x.load((image * out.size + c) * pixels.divisor() + pixel));
+      for (auto p = packs * part / parts + t.index(); p < end; p += block_threads) {
+        const auto [image, pack] = packs_of_image(p);
+        const auto first = (image * channels + channel) * packs_of_image.divisor() + pack;
+        const auto v = load_doubles(width<W>{}, x, first * W, packed);
+        TROUPE_UNROLL
+        for (unsigned k = 0; k < W; ++k)
+          total += v.x[k];
       }
       total = block_sum(t, total, space);
       if (t.index() == 0)
-        out.store(c, static_cast<float>(total));
+        partial.store(task, total);
     }
   }
 };
@@ -351,7 +375,8 @@ std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept {
 }
 
 void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, float* out) {
-  launch(where, "add_parts", {blocks_for(n)}, parts_sum{{x, parts * n}, {out, n}, parts});
+  launch(where, "add_parts", {blocks_for(n, warp_threads), block_threads * sizeof(double)},
+         parts_sum{{x, parts * n}, {out, n}, parts});
 }
 
 void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_input x, double* space,
@@ -379,13 +404,32 @@ void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x
   });
 }
 
+std::size_t channel_parts(std::size_t count, std::size_t channels, std::size_t pixels) noexcept {
+  // The number of blocks is large enough for a large GPU, and each part has at least 4096 elements.
+  return std::clamp<std::size_t>(count * pixels / 4096, 1,
+                                 std::max<std::size_t>(512 / std::max<std::size_t>(channels, 1), 1));
+}
+
 void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,
-                  mixed_input x, float* out) {
+                  mixed_input x, double* space, float* out) {
+  const auto parts = channel_parts(count, channels, pixels);
   with_view({x, count * channels * pixels}, [&](auto from) {
-    launch(
-      where, "channel_sum", {blocks_for(channels, 1), sum_shared},
-      channel_sum<decltype(from)>{from, {out, channels}, count * pixels, {pixels, count * pixels}});
+    const auto launch_with = [&]<unsigned W>(width<W>) {
+      launch(where, "channel_sum", {blocks_for(parts * channels, 1), sum_shared},
+             channel_sum<W, decltype(from)>{from,
+                                            {space, parts * channels},
+                                            channels,
+                                            parts,
+                                            count * pixels / W,
+                                            {pixels / W, count * pixels},
+                                            address_of(from).packs()});
+    };
+    if (pixels % pack_width == 0)
+      launch_with(width<pack_width>{});
+    else
+      launch_with(width<1>{});
   });
+  add_parts(where, parts, channels, space, out);
 }
 
 } // namespace troupe::cuda

@@ -41,6 +41,9 @@ public:
   void release(void* memory) noexcept override { inner_->release(memory); }
   void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) noexcept override { inner_->release_pinned(memory); }
+  bool is_pinned(const void* memory, std::size_t bytes) const override {
+    return inner_->is_pinned(memory, bytes);
+  }
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
     inner_->copy_in(where, to, from, bytes);
   }

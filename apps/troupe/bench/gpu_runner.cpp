@@ -4,6 +4,7 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/updates.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 
@@ -20,18 +21,26 @@ std::shared_ptr<const plan> gpu_training_plan(const work& what, dtype precision,
 
 gpu_runner::gpu_runner(cuda::device& gpu, const work& what, dtype precision, const material& data)
   : gpu_(gpu), what_(what), data_(data), executor_(gpu, gpu_training_plan(what, precision, true)),
-    state_(gpu, data.weights.size() * what.rule.slots()) {
+    state_(gpu, data.weights.size() * what.rule.slots()), features_(gpu, data.features.size()) {
+  std::ranges::copy(data.features, features_.data());
   for (const auto& entry : data.parameters.entries())
     pointers_.push_back(data.weights.data() + entry.offset);
   cuda::fill_zero(executor_.where(), state_.size(), state_.data());
 }
 
+std::array<feed<float>, 2> gpu_runner::feeds(std::size_t batch) const {
+  auto result = feeds_of(what_, data_, batch);
+  if (features_.size() > 0)
+    result[0] = feed<float>{features_.data() + batch * what_.batch * what_.inputs};
+  return result;
+}
+
 double gpu_runner::step() {
-  const auto feeds = feeds_of(what_, data_, steps_ % batches);
-  const auto next = feeds_of(what_, data_, (steps_ + 1) % batches);
+  const auto now = feeds(steps_ % batches);
+  const auto next = feeds((steps_ + 1) % batches);
   run_arguments<float> arguments;
   arguments.rows = what_.batch;
-  arguments.feeds = feeds;
+  arguments.feeds = now;
   arguments.batch = steps_ + 1;
   arguments.next = {steps_ + 2, what_.batch, next};
   if (steps_ == 0)

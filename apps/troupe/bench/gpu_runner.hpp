@@ -4,6 +4,8 @@
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/executor.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +29,8 @@ public:
 
 private:
   double step();
+  /// The feeds of a batch, in pinned memory if they are large.
+  std::array<feed<float>, 2> feeds(std::size_t batch) const;
 
   cuda::device& gpu_;
   const work& what_;
@@ -34,6 +38,8 @@ private:
   std::vector<const float*> pointers_;
   cuda::executor executor_;
   cuda::buffer<float> state_;
+  /// material::features
+  cuda::buffer<float, cuda::memory_kind::pinned> features_;
   std::uint64_t steps_ = 0;
 };
 

@@ -210,7 +210,8 @@ BOOST_AUTO_TEST_CASE(batch_normalization) {
         channel_products({}, size, x[0], x[1], moments.data(), out);
       });
       check_sums<float>("sum_channels", {n}, 3, [&](const arrays& x, float* out) {
-        sum_channels({}, count, 3, pixels, x[0], out);
+        const device_array<double> parts(channel_parts(count, 3, pixels) * 3);
+        sum_channels({}, count, 3, pixels, x[0], parts.data(), out);
       });
     }
 }

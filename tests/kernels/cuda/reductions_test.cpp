@@ -122,7 +122,8 @@ BOOST_AUTO_TEST_CASE(sums_of_channels) {
       const device_array<float> x(a);
       const auto sums = in_any_order([&] {
         const device_array<float> out(channels);
-        cuda::sum_channels({}, count, channels, pixels, x.data(), out.data());
+        const device_array<double> space(cuda::channel_parts(count, channels, pixels) * channels);
+        cuda::sum_channels({}, count, channels, pixels, x.data(), space.data(), out.data());
         return out.values();
       });
       check_close(sums, expected, rounding, 1e-10, "sum_channels");

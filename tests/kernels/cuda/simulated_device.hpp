@@ -41,6 +41,7 @@ public:
   void release(void* memory) noexcept override;
   void* allocate_pinned(std::size_t bytes) override;
   void release_pinned(void* memory) noexcept override;
+  bool is_pinned(const void* memory, std::size_t bytes) const override;
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
   void copy_inside(cuda::stream where, void* to, const void* from, std::size_t bytes) override;
@@ -100,7 +101,6 @@ private:
   static const simulated_device*& entered();
   void check_entered() const;
   void check_host_call() const;
-  bool is_pinned(const void* memory, std::size_t bytes) const;
 
   simulated_streams streams_;
   cuda::stream main_ = streams_.handle(0);
