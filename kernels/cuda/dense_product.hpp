@@ -18,9 +18,15 @@ struct dense_product {
   ending last;
 };
 
+/// The number of bytes of work space that multiply() needs.
+std::size_t product_space(const product& what, bool has_end) noexcept;
+
 /// Computes bias and ending in an epilogue of the product if the device can (device::fuses).
-/// Otherwise, one more launch computes them. `space` has m * n elements of float32. It is used only
-/// if the result has 16 bits and there is a bias or an ending.
+/// Otherwise, one more launch computes them.
+///
+/// Without bias and ending, rows of large matrices of 16 bits whose length is not a multiple of 16
+/// bytes go through padded copies, because tensor cores are several times as fast with aligned
+/// rows (GPT-2's output layer has 50257 columns).
 void multiply(device& gpu, stream where, const dense_product& x, void* space);
 
 /// The work after a product or a convolution: out = last(x + bias). The bias has one value for each

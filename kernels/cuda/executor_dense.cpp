@@ -15,21 +15,26 @@ namespace troupe::cuda {
 
 namespace {
 
+/// The product of a step, without its operands.
+product product_of(const instruction& x, std::size_t rows) {
+  const auto a = matrix_extent(x.inputs[0].shape, rows);
+  const auto b = matrix_extent(x.inputs[1].shape, rows);
+  return {.m = x.transpose_a ? a.columns : a.rows,
+          .n = x.transpose_b ? b.rows : b.columns,
+          .k = x.transpose_a ? a.rows : a.columns,
+          .transpose_a = x.transpose_a,
+          .transpose_b = x.transpose_b,
+          .operands = x.inputs[0].type,
+          .result = x.output.type};
+}
+
 void run_matmul(const step& s) {
   const auto& x = s.x;
-  const auto a = s.matrix(x.inputs[0]);
-  const auto b = s.matrix(x.inputs[1]);
-  const product what{.m = x.transpose_a ? a.columns : a.rows,
-                     .n = x.transpose_b ? b.rows : b.columns,
-                     .k = x.transpose_a ? a.rows : a.columns,
-                     .transpose_a = x.transpose_a,
-                     .transpose_b = x.transpose_b,
-                     .a = s.a,
-                     .b = s.b,
-                     .c = s.out,
-                     .operands = x.inputs[0].type,
-                     .result = x.output.type,
-                     .tf32 = s.run.options.tf32};
+  auto what = product_of(x, s.run.rows);
+  what.a = s.a;
+  what.b = s.b;
+  what.c = s.out;
+  what.tf32 = s.run.options.tf32;
   multiply(s.run.gpu, s.where(), {what, s.run.read(x.bias), s.last()}, s.space());
 }
 
@@ -104,7 +109,11 @@ std::span<const operation_row> dense_rows() {
     {.op = op::cast, .run = run_cast, .mixed = true},
     {.op = op::matmul,
      .run = run_matmul,
-     .space = space_of_product,
+     .space =
+       [](const instruction& x, std::size_t rows) {
+         return (product_space(product_of(x, rows), x.bias.exists() || x.after) + sizeof(double) - 1)
+           / sizeof(double);
+       },
      .mixed = true,
      .takes_epilogue = true,
      .bias = op::add_bias},

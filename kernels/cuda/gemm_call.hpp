@@ -50,12 +50,15 @@ inline gemm_call gemm_of(const product& x) {
   result.m = number(x.n);
   result.n = number(x.m);
   result.k = number(x.k);
-  result.a = {x.b, x.transpose_b, columns(x.transpose_b ? x.k : x.n),
+  const auto lead = [&](std::size_t given, std::size_t contiguous) {
+    return columns(given > 0 ? given : contiguous);
+  };
+  result.a = {x.b, x.transpose_b, lead(x.lead_b, x.transpose_b ? x.k : x.n),
               static_cast<std::int64_t>(x.k * x.n)};
-  result.b = {x.a, x.transpose_a, columns(x.transpose_a ? x.m : x.k),
+  result.b = {x.a, x.transpose_a, lead(x.lead_a, x.transpose_a ? x.m : x.k),
               static_cast<std::int64_t>(x.m * x.k)};
   result.c = x.c;
-  result.c_lead = columns(x.n);
+  result.c_lead = lead(x.lead_c, x.n);
   result.c_stride = static_cast<std::int64_t>(x.m * x.n);
   result.batch = number(x.batch);
   return result;

@@ -66,27 +66,33 @@ cuda::buffer<std::byte> sent(cuda::device& gpu, dtype type, const std::vector<fl
 /// Computes the layer on the device. The result has the type `result`. The bias begins `gap`
 /// elements after an aligned address.
 std::vector<float> computed(cuda::device& gpu, const layer& x, dtype result, bool with_bias,
-                            operation after, std::size_t gap = 0) {
-  const auto a = sent(gpu, x.type, x.a);
+                            operation after, std::size_t gap = 0, bool transposed = false) {
+  auto stored = x.a;
+  for (std::size_t i = 0; transposed && i < stored.size(); ++i)
+    stored[i % x.k * x.m + i / x.k] = x.a[i];
+  const auto a = sent(gpu, x.type, stored);
   const auto b = sent(gpu, x.type, x.b);
   std::vector<float> shifted(gap);
   shifted.insert(shifted.end(), x.bias.begin(), x.bias.end());
   const auto bias = sent(gpu, dtype::float32, shifted);
   const auto operand = sent(gpu, x.type, x.operand);
   const cuda::buffer<std::byte> c(gpu, x.m * x.n * size_of(result));
-  const cuda::buffer<float> space(gpu, x.m * x.n);
   const auto where = gpu.main_stream();
   const auto* const values = reinterpret_cast<const float*>(bias.data()) + gap;
   const bool reads = after == operation::relu_gradient || after == operation::add;
+  const cuda::product what{.m = x.m,
+                           .n = x.n,
+                           .k = x.k,
+                           .transpose_a = transposed,
+                           .a = a.data(),
+                           .b = b.data(),
+                           .c = c.data(),
+                           .operands = x.type,
+                           .result = result};
+  const cuda::buffer<std::byte> space(
+    gpu, cuda::product_space(what, with_bias || after != operation::end));
   cuda::multiply(gpu, where,
-                 {{.m = x.m,
-                   .n = x.n,
-                   .k = x.k,
-                   .a = a.data(),
-                   .b = b.data(),
-                   .c = c.data(),
-                   .operands = x.type,
-                   .result = result},
+                 {what,
                   with_bias ? values : nullptr,
                   {after, reads ? operand.data() : nullptr, x.type}},
                  space.data());
@@ -179,6 +185,30 @@ BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
   BOOST_TEST((run(wide, true, operation::relu, 0, false) == pair{0, 1}));
   BOOST_TEST((run(narrow, true, operation::relu, 0, false) == pair{0, 1}));
   BOOST_TEST((run(wide, false, operation::end, 0, true) == pair{0, 0}));
+}
+
+// Large matrices of 16 bits whose rows are not aligned go through padded copies.
+BOOST_AUTO_TEST_CASE(rows_are_aligned) {
+  simulated_device gpu;
+  const auto launches_of = [&](std::size_t m, std::size_t n, std::size_t k, dtype type,
+                               dtype result, bool transposed = false) {
+    const layer x(m, n, k, type);
+    const auto before = launches();
+    const auto y = computed(gpu, x, result, false, operation::end, 0, transposed);
+    check_close(y, expected(x, false, operation::end), tolerance(result), 3 * tolerance(result),
+                "product");
+    return launches() - before;
+  };
+  const auto narrow = dtype::bfloat16;
+  BOOST_TEST(launches_of(300, 261, 257, narrow, narrow) == 3);
+  BOOST_TEST(launches_of(300, 261, 257, narrow, narrow, true) == 3); // a is (257, 300)
+  BOOST_TEST(launches_of(304, 261, 257, narrow, narrow, true) == 2);
+  BOOST_TEST(launches_of(300, 261, 264, narrow, narrow) == 2);
+  BOOST_TEST(launches_of(300, 261, 264, narrow, dtype::float32) == 1);
+  BOOST_TEST(launches_of(300, 264, 264, narrow, narrow) == 0);
+  // Copies do not pay off for few rows, and float32 needs none.
+  BOOST_TEST(launches_of(64, 261, 264, narrow, narrow) == 1);
+  BOOST_TEST(launches_of(300, 261, 257, dtype::float32, dtype::float32) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_has_no_epilogue) {

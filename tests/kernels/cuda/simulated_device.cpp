@@ -260,8 +260,19 @@ float to_tf32(float x) {
   return std::bit_cast<float>(bits);
 }
 
+/// Checks that the elements of all matrices of a batch were written. There may be gaps between their
+/// columns.
+void check_matrices(dtype type, const strided_matrix& x, std::size_t batch) {
+  for (std::size_t i = 0; i < batch; ++i)
+    for (std::size_t column = 0; column < x.columns; ++column)
+      check_written(static_cast<const std::byte*>(x.x.data)
+                      + (i * static_cast<std::size_t>(x.x.stride)
+                         + column * static_cast<std::size_t>(x.x.lead))
+                        * size_of(type),
+                    x.rows * size_of(type));
+}
+
 std::vector<float> in_float(dtype type, std::size_t n, const void* from, bool tf32) {
-  check_written(from, n * size_of(type));
   std::vector<float> result(n);
   if (is_narrow(type))
     cpu::widen(type, n, from, result.data());
@@ -295,6 +306,8 @@ void run_gemm(const cuda::product& types, const cuda::gemm_call& x) {
   const auto batch = number(x.batch);
   const auto a = stored(x.a, x.m, x.k);
   const auto b = stored(x.b, x.k, x.n);
+  check_matrices(types.operands, a, batch);
+  check_matrices(types.operands, b, batch);
   const auto as = in_float(types.operands, a.reach(batch), x.a.data, types.tf32);
   const auto bs = in_float(types.operands, b.reach(batch), x.b.data, types.tf32);
   const auto scratch = make_aligned<float>(cpu::gemm_scratch_elements<float>());
@@ -305,6 +318,8 @@ void run_gemm(const cuda::product& types, const cuda::gemm_call& x) {
                                          1};
     return y.x.transposed ? stored_rows : stored_rows.transposed();
   };
+  if (types.bias != nullptr)
+    check_written(types.bias, m * size_of(types.result));
   const auto bias =
     types.bias == nullptr ? std::vector<float>(m) : in_float(types.result, m, types.bias, false);
   std::vector<float> rows(m * n);
