@@ -156,6 +156,7 @@ struct tile_work {
 
 template <unsigned columns>
 struct attention_kernel {
+  static constexpr unsigned blocks_at_once = 2;
   operands x;
   mixed_target y;
   view<float> statistics; // (batch, heads, queries)

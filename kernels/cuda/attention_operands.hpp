@@ -24,11 +24,13 @@ struct head_view {
 
   TROUPE_DEVICE head_view(const View& all, const head_rows& where, std::size_t head,
                           const attention_layout& size, std::size_t count)
-    : x(all),
-      begin(where.begin + head / size.heads * where.sample + head % size.heads * where.head),
+    : x(all), begin(where.begin + short_of(head) / short_of(size.heads) * where.sample
+                    + short_of(head) % short_of(size.heads) * where.head),
       stride(where.row), count(static_cast<unsigned>(count)),
       width(static_cast<unsigned>(size.width)) {}
 
+  /// Divisions of 32 bits take less time than those of 64 bits.
+  static TROUPE_DEVICE unsigned short_of(std::size_t x) { return static_cast<unsigned>(x); }
   TROUPE_DEVICE bool has(unsigned row, unsigned column) const {
     return row < count && column < width;
   }
@@ -53,6 +55,13 @@ struct attention_operands {
   TROUPE_DEVICE unsigned keys() const { return static_cast<unsigned>(size.keys); }
   TROUPE_DEVICE bool sees(unsigned query, unsigned key) const {
     return query < queries() && key < keys() && (!size.causal || key <= query);
+  }
+  /// True if each of the `rows` queries from number `query` on sees each of the `columns` keys from
+  /// number `key` on.
+  template <unsigned rows, unsigned columns>
+  TROUPE_DEVICE bool all_see(unsigned query, unsigned key) const {
+    return query + rows <= queries() && key + columns <= keys()
+      && (!size.causal || key + columns <= query + 1);
   }
   /// One past the last key that is seen by any of the `rows` queries that begin at number `row`.
   template <unsigned rows>

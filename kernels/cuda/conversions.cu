@@ -18,8 +18,8 @@ struct conversion_kernel {
       const auto& x = all[k];
       const mixed_view from{x.from, x.n, x.from_type};
       const mixed_target to{x.to, x.n, x.to_type};
-      loops[k].visit(
-        t, [&](auto n, std::size_t i) { store_floats(to, i, load_floats(n, from, i)); });
+      loops[k].visit(t,
+                     [&](auto n, std::size_t i) { store_floats(to, i, load_floats(n, from, i)); });
     }
   }
 };

@@ -55,7 +55,8 @@ public:
   explicit padded_product(const product& x)
     : x_(x), a_{x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.operands},
       b_{x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.operands}, c_{x.m, x.n, x.result},
-      pads_a_(x.batch == 1 && a_.needs_padding(x.n)), pads_b_(x.batch == 1 && b_.needs_padding(x.m)),
+      pads_a_(x.batch == 1 && a_.needs_padding(x.n)),
+      pads_b_(x.batch == 1 && b_.needs_padding(x.m)),
       pads_c_(x.batch == 1 && c_.needs_padding(x.k)) {}
 
   std::size_t bytes() const {
@@ -82,8 +83,9 @@ public:
     }
     gpu.multiply(where, padded);
     if (pads_c_)
-      copy_rows(where, {c_.rows, c_.columns, {free, c_.type}, c_.padded_columns(),
-                        {x_.c, c_.type}, c_.columns});
+      copy_rows(
+        where,
+        {c_.rows, c_.columns, {free, c_.type}, c_.padded_columns(), {x_.c, c_.type}, c_.columns});
   }
 
 private:
@@ -115,7 +117,7 @@ void multiply(device& gpu, stream where, const dense_product& x, void* space) {
     return;
   }
   auto plain = x.what;
-  if ( is_narrow(plain.result)) {
+  if (is_narrow(plain.result)) {
     plain.c = space;
     plain.result = dtype::float32;
   }

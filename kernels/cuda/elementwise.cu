@@ -243,13 +243,8 @@ std::size_t encode_chain(std::span<const element_step> program, std::size_t inpu
   };
   for (std::size_t s = 0; s < program.size(); ++s) {
     const auto& x = program[s];
-    steps[s] = {x.op,
-                source(s, x.a, 0),
-                source(s, x.b, 1),
-                source(s, x.c, 2),
-                0,
-                false,
-                static_cast<float>(x.factor)};
+    steps[s] = {x.op,  source(s, x.a, 0),           source(s, x.b, 1), source(s, x.c, 2), 0,
+                false, static_cast<float>(x.factor)};
     writer[x.result] = s;
   }
   return kept;

@@ -111,7 +111,8 @@ std::span<const operation_row> dense_rows() {
      .run = run_matmul,
      .space =
        [](const instruction& x, std::size_t rows) {
-         return (product_space(product_of(x, rows), x.bias.exists() || x.after) + sizeof(double) - 1)
+         return (product_space(product_of(x, rows), x.bias.exists() || x.after) + sizeof(double)
+                 - 1)
            / sizeof(double);
        },
      .mixed = true,

@@ -29,9 +29,13 @@
 /// Put this before a loop over an array in registers: registers have no addresses, so the compiler
 /// must know each index.
 #define TROUPE_UNROLL _Pragma("unroll")
+/// Put this before a loop whose iterations should not run at the same time, because this would take
+/// too many registers.
+#define TROUPE_ONE_BY_ONE _Pragma("unroll 1")
 #else
 #define TROUPE_DEVICE inline
 #define TROUPE_UNROLL
+#define TROUPE_ONE_BY_ONE
 #endif
 
 namespace troupe::cuda {
@@ -142,6 +146,14 @@ __global__ void __launch_bounds__(block_threads, 1) run_large_kernel(const Kerne
   kernel(thread{});
 }
 
+/// Runs a kernel that declares how many blocks a multiprocessor should run at the same time,
+/// `blocks_at_once`. The compiler then limits the registers of a thread.
+template <class Kernel>
+__global__ void __launch_bounds__(block_threads, Kernel::blocks_at_once)
+  run_dense_kernel(const Kernel kernel) {
+  kernel(thread{});
+}
+
 /// Submits a kernel to the stream. Throws device_error if it cannot be launched.
 template <class Kernel>
 void launch(stream where, const char* name, const launch_size& size, const Kernel& kernel) {
@@ -152,6 +164,8 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
   const auto handle = static_cast<cudaStream_t>(where.handle);
   if constexpr (requires { typename Kernel::many_registers; })
     run_large_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
+  else if constexpr (requires { Kernel::blocks_at_once; })
+    run_dense_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
   else
     run_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
   check_launch(name, size.blocks, size.shared_bytes);
@@ -269,9 +283,7 @@ struct element_address {
   const void* data = nullptr;
   std::size_t bytes = sizeof(float);
 
-  bool packs() const {
-    return reinterpret_cast<std::uintptr_t>(data) % (pack_width * bytes) == 0;
-  }
+  bool packs() const { return reinterpret_cast<std::uintptr_t>(data) % (pack_width * bytes) == 0; }
 };
 
 /// The loop of an elementwise kernel over n elements. If all addresses are aligned, it goes through
@@ -279,7 +291,8 @@ struct element_address {
 class element_loop {
 public:
   element_loop() = default;
-  element_loop(std::size_t n, std::initializer_list<element_address> all) : n_(n), packs_(n / pack_width) {
+  element_loop(std::size_t n, std::initializer_list<element_address> all)
+    : n_(n), packs_(n / pack_width) {
     for (const auto& x : all)
       require(x);
   }
@@ -292,9 +305,7 @@ public:
   bool has_packs() const { return packs_ > 0; }
 
   /// Number of blocks for a launch.
-  std::size_t blocks() const {
-    return blocks_for(packs_ > 0 ? packs_ : n_);
-  }
+  std::size_t blocks() const { return blocks_for(packs_ > 0 ? packs_ : n_); }
   /// Calls f(width<W>, i) for elements [i, i + W).
   template <class F>
   TROUPE_DEVICE void visit(const thread& t, F f) const {

@@ -17,6 +17,7 @@ constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 template <class Columns, class In>
 struct softmax_kernel {
+  static constexpr unsigned blocks_at_once = Columns::blocks_at_once;
   In x;            // (rows, columns)
   view<float> out; // (rows, columns)
   Columns columns;
@@ -48,6 +49,7 @@ struct softmax_kernel {
 
 template <class Columns, class In>
 struct cross_entropy_kernel {
+  static constexpr unsigned blocks_at_once = Columns::blocks_at_once;
   In logits;                       // (rows, classes)
   view<const std::int32_t> labels; // (rows)
   view<float> gradient;            // (rows, classes)
@@ -126,8 +128,7 @@ struct cross_entropy_kernel {
     const bool correct = own.sum(better) == 0 && value == largest;
     if (gradient.data != nullptr) {
       const auto inverse = static_cast<float>(1 / total);
-      const auto spread =
-        static_cast<float>(smoothing / static_cast<double>(columns.count));
+      const auto spread = static_cast<float>(smoothing / static_cast<double>(columns.count));
       const auto sure = static_cast<float>(1 - smoothing);
       values.write(gradient, [&](unsigned j, float x) {
         float y = (Columns::keeps ? x : cpu::exp(x - largest)) * inverse - spread;
@@ -146,8 +147,9 @@ void softmax(stream where, std::size_t rows, std::size_t columns, std::size_t vi
   const auto n = rows * columns;
   with_view({x, n}, [&](auto from) {
     with_columns(columns, {address_of(from), {out}}, [&](auto how) {
-      launch_rows(where, "softmax", rows, how,
-                  softmax_kernel<decltype(how), decltype(from)>{from, {out, n}, how, rows, visible});
+      launch_rows(
+        where, "softmax", rows, how,
+        softmax_kernel<decltype(how), decltype(from)>{from, {out, n}, how, rows, visible});
     });
   });
 }

@@ -15,6 +15,10 @@ namespace {
 
 template <class T, unsigned columns>
 struct narrow_attention_kernel {
+  static constexpr unsigned blocks_at_once = columns <= 4 ? 2 : 1;
+  /// The number of tiles of keys whose products with the queries are in registers at the same time.
+  static constexpr unsigned tiles_at_once = 2;
+  static_assert(narrow_step_tiles % tiles_at_once == 0);
   using work_of_block = narrow_work<T, columns>;
   attention_operands<view<const T>> x;
   narrow_target<T> y;
@@ -25,20 +29,29 @@ struct narrow_attention_kernel {
   /// so far. If this step has a larger product than the earlier steps, scales the earlier sums
   /// accordingly. `totals` are sums over only this lane's columns.
   TROUPE_DEVICE void to_exponentials(const work_of_block& work, unsigned row, unsigned column,
-                                     sum_tile (&products)[narrow_step_tiles], float (&largest)[2],
+                                     sum_tile (&products)[tiles_at_once], float (&largest)[2],
                                      float (&totals)[2], sum_tile (&sums)[columns]) const {
     const auto factor = static_cast<float>(x.size.factor);
+    TROUPE_UNROLL
+    for (auto& tile : products)
+      TROUPE_UNROLL
+    for (auto& p : tile.x)
+      p *= factor;
+    if (!x.template all_see<tensor_edge, tiles_at_once * tensor_edge>(row, column))
+      TROUPE_UNROLL
+    for (unsigned n = 0; n < tiles_at_once; ++n)
+      TROUPE_UNROLL
+    for (unsigned i = 0; i < sum_tile::size; ++i)
+      if (!x.sees(row + sum_tile::row(work.t.lane(), i),
+                  column + n * tensor_edge + sum_tile::column(work.t.lane(), i)))
+        products[n].x[i] = -attention_infinity;
     float found[2] = {largest[0], largest[1]};
     TROUPE_UNROLL
-    for (unsigned n = 0; n < narrow_step_tiles; ++n)
+    for (const auto& tile : products)
       TROUPE_UNROLL
-    for (unsigned i = 0; i < sum_tile::size; ++i) {
-      auto& p = products[n].x[i];
-      const bool seen = x.sees(row + sum_tile::row(work.t.lane(), i),
-                               column + n * tensor_edge + sum_tile::column(work.t.lane(), i));
-      p = seen ? p * factor : -attention_infinity;
-      found[sum_tile::half(i)] = p > found[sum_tile::half(i)] ? p : found[sum_tile::half(i)];
-    }
+    for (unsigned i = 0; i < sum_tile::size; ++i)
+      found[sum_tile::half(i)] =
+        tile.x[i] > found[sum_tile::half(i)] ? tile.x[i] : found[sum_tile::half(i)];
     float shift[2];
     float shrink[2];
     TROUPE_UNROLL
@@ -50,11 +63,11 @@ struct narrow_attention_kernel {
       totals[r] *= shrink[r];
     }
     TROUPE_UNROLL
-    for (unsigned n = 0; n < narrow_step_tiles; ++n)
+    for (unsigned n = 0; n < tiles_at_once; ++n)
       TROUPE_UNROLL
     for (unsigned i = 0; i < sum_tile::size; ++i) {
       auto& p = products[n].x[i];
-      p = cpu::exp(p - shift[sum_tile::half(i)]);
+      p = narrow_exp(p - shift[sum_tile::half(i)]);
       totals[sum_tile::half(i)] += p;
     }
     TROUPE_UNROLL
@@ -66,47 +79,52 @@ struct narrow_attention_kernel {
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const work_of_block work(t);
-    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
-    for (auto task = t.block(); task < tasks; task += t.blocks()) {
-      const auto head = task / blocks_per_head;
-      const auto row = static_cast<unsigned>(task % blocks_per_head) * narrow_block_rows;
-      const auto own_row = work.own_row(row);
-      left_tile<T> queries[columns];
-      work.load_own(x.q_of(head), row, queries);
-      sum_tile sums[columns] = {};
-      float largest[2] = {-attention_infinity, -attention_infinity};
-      float totals[2] = {};
-      const auto own_end = own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
-      for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
-           column += narrow_step_rows) {
-        work.load_step(x.k_of(head), x.v_of(head), column);
-        if (column >= own_end) // no query of this warp sees these keys
-          continue;
-        sum_tile products[narrow_step_tiles];
+    each_narrow_task(
+      t, x.size.batch * x.size.heads, blocks_per_head, true, [&](unsigned head, unsigned row) {
+        const auto own_row = work.own_row(row);
+        left_tile<T> queries[columns];
+        work.load_own(x.q_of(head), row, queries);
+        sum_tile sums[columns] = {};
+        float largest[2] = {-attention_infinity, -attention_infinity};
+        float totals[2] = {};
+        const auto own_end =
+          own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
+        const auto keys = x.k_of(head);
+        const auto values = x.v_of(head);
+        for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
+             column += narrow_step_rows) {
+          work.load_step(keys, values, column);
+          if (column >= own_end) // no query of this warp sees these keys
+            continue;
+          TROUPE_ONE_BY_ONE
+          for (unsigned first = 0; first < narrow_step_tiles; first += tiles_at_once) {
+            sum_tile products[tiles_at_once];
+            TROUPE_UNROLL
+            for (unsigned n = 0; n < tiles_at_once; ++n)
+              products[n] = work.multiply(queries, work.first, first + n);
+            to_exponentials(work, own_row, column + first * tensor_edge, products, largest, totals,
+                            sums);
+            TROUPE_UNROLL
+            for (unsigned n = 0; n < tiles_at_once; ++n)
+              work.add(products[n], work.second, first + n, sums);
+          }
+        }
         TROUPE_UNROLL
-        for (unsigned n = 0; n < narrow_step_tiles; ++n)
-          products[n] = work.multiply(queries, work.first, n);
-        to_exponentials(work, own_row, column, products, largest, totals, sums);
+        for (unsigned r = 0; r < 2; ++r)
+          totals[r] = work.row_sum(totals[r]);
         TROUPE_UNROLL
-        for (unsigned n = 0; n < narrow_step_tiles; ++n)
-          work.add(products[n], work.second, n, sums);
-      }
-      TROUPE_UNROLL
-      for (unsigned r = 0; r < 2; ++r)
-        totals[r] = work.row_sum(totals[r]);
-      TROUPE_UNROLL
-      for (auto& sum : sums)
-        TROUPE_UNROLL
-      for (unsigned i = 0; i < sum_tile::size; ++i)
-        sum.x[i] /= totals[sum_tile::half(i)];
-      if (statistics.data != nullptr && t.lane() % 4 == 0)
-        TROUPE_UNROLL
-      for (unsigned r = 0; r < 2; ++r)
-        if (const auto query = own_row + sum_tile::row(t.lane(), 2 * r); query < x.queries())
-          statistics.store(head * x.size.queries + query, largest[r] + cpu::log(totals[r]));
-      if (y.data != nullptr)
-        work.write({y, x.size.y, head, x.size, x.size.queries}, row, sums);
-    }
+        for (auto& sum : sums)
+          TROUPE_UNROLL
+        for (unsigned i = 0; i < sum_tile::size; ++i)
+          sum.x[i] /= totals[sum_tile::half(i)];
+        if (statistics.data != nullptr && t.lane() % 4 == 0)
+          TROUPE_UNROLL
+        for (unsigned r = 0; r < 2; ++r)
+          if (const auto query = own_row + sum_tile::row(t.lane(), 2 * r); query < x.queries())
+            statistics.store(head * x.size.queries + query, largest[r] + cpu::log(totals[r]));
+        if (y.data != nullptr)
+          work.write({y, x.size.y, head, x.size, x.size.queries}, row, sums);
+      });
   }
 };
 

@@ -16,83 +16,92 @@ namespace troupe::cuda {
 
 namespace {
 
-template <class T, unsigned columns>
-struct narrow_query_gradient_kernel {
-  using many_registers = void;
-  using work_of_block = narrow_work<T, columns>;
+/// The sum of dy * y for each query of each head. A warp handles a query at a time.
+template <class T>
+struct row_products_kernel {
   attention_operands<view<const T>> x;
   view<const T> dy;
   mixed_view y;
-  view<const float> statistics; // (batch, heads, queries)
-  view<float> products;         // (batch, heads, queries): sum of dy y
-  narrow_target<T> dq;
-  std::size_t blocks_per_head;
+  view<float> products; // (batch, heads, queries)
 
-  /// Computes the sum of dy * y for each row of this warp. `own` receives the sums of this lane's
-  /// two rows.
-  TROUPE_DEVICE void multiply_results(const thread& t, std::size_t head, unsigned row,
-                                      float (&own)[2]) const {
-    const auto dy_of = x.y_of(dy, head);
-    const auto y_of = x.y_of(y, head);
-    for (unsigned r = 0; r < tensor_edge; ++r) {
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto i = t.first_warp(); i < products.size; i += t.warp_stride()) {
+      const auto head = i / x.size.queries;
+      const auto row = static_cast<unsigned>(i % x.size.queries);
+      const auto dy_of = x.y_of(dy, head);
+      const auto y_of = x.y_of(y, head);
       float sum = 0;
       for (unsigned c = t.lane(); c < dy_of.width; c += warp_threads)
-        sum = std::fma(widened(dy_of.at(row + r, c)), y_of.at(row + r, c), sum);
+        sum = std::fma(widened(dy_of.at(row, c)), y_of.at(row, c), sum);
       sum = warp_sum(t, sum);
-      if (t.lane() == 0 && row + r < x.queries())
-        products.store(head * x.size.queries + row + r, sum);
-      TROUPE_UNROLL
-      for (unsigned h = 0; h < 2; ++h)
-        own[h] = sum_tile::row(t.lane(), 2 * h) == r ? sum : own[h];
+      if (t.lane() == 0)
+        products.store(i, sum);
     }
   }
+};
+
+template <class T, unsigned columns>
+struct narrow_query_gradient_kernel {
+  static constexpr unsigned blocks_at_once = columns <= 2 ? 2 : 1;
+  using work_of_block = narrow_work<T, columns>;
+  attention_operands<view<const T>> x;
+  view<const T> dy;
+  view<const float> statistics; // (batch, heads, queries)
+  view<const float> products;   // (batch, heads, queries): sum of dy y
+  narrow_target<T> dq;
+  std::size_t blocks_per_head;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const work_of_block work(t);
     const auto factor = static_cast<float>(x.size.factor);
-    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
-    for (auto task = t.block(); task < tasks; task += t.blocks()) {
-      const auto head = task / blocks_per_head;
-      const auto row = static_cast<unsigned>(task % blocks_per_head) * narrow_block_rows;
-      const auto own_row = work.own_row(row);
-      float product[2] = {};
-      multiply_results(t, head, own_row, product);
-      if (dq.data == nullptr)
-        continue;
-      float shift[2];
-      TROUPE_UNROLL
-      for (unsigned h = 0; h < 2; ++h) {
-        const auto query = own_row + sum_tile::row(t.lane(), 2 * h);
-        shift[h] = query < x.queries() ? statistics.load(head * x.size.queries + query) : 0;
-      }
-      left_tile<T> queries[columns];
-      left_tile<T> gradients[columns];
-      work.load_own(x.q_of(head), row, queries);
-      work.load_own(x.y_of(dy, head), row, gradients);
-      sum_tile sums[columns] = {};
-      const auto own_end = own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
-      for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
-           column += narrow_step_rows) {
-        work.load_step(x.k_of(head), x.v_of(head), column);
-        if (column >= own_end) // no query of this warp sees these keys
-          continue;
+    each_narrow_task(
+      t, x.size.batch * x.size.heads, blocks_per_head, true, [&](unsigned head, unsigned row) {
+        const auto own_row = work.own_row(row);
+        float shift[2];
+        float product[2];
         TROUPE_UNROLL
-        for (unsigned n = 0; n < narrow_step_tiles; ++n) {
-          const auto scores = work.multiply(queries, work.first, n);
-          auto slopes = work.multiply(gradients, work.second, n);
-          TROUPE_UNROLL
-          for (unsigned i = 0; i < sum_tile::size; ++i) {
-            const auto h = sum_tile::half(i);
-            const bool seen = x.sees(own_row + sum_tile::row(t.lane(), i),
-                                     column + n * tensor_edge + sum_tile::column(t.lane(), i));
-            const float share = cpu::exp(scores.x[i] * factor - shift[h]);
-            slopes.x[i] = seen ? slope_of(share, slopes.x[i], product[h], factor) : 0;
-          }
-          work.add(slopes, work.first, n, sums);
+        for (unsigned h = 0; h < 2; ++h) {
+          const auto query = own_row + sum_tile::row(t.lane(), 2 * h);
+          const auto place = head * x.size.queries + query;
+          shift[h] = query < x.queries() ? statistics.load(place) : 0;
+          product[h] = query < x.queries() ? products.load(place) : 0;
         }
-      }
-      work.write({dq, x.size.q, head, x.size, x.size.queries}, row, sums);
-    }
+        left_tile<T> queries[columns];
+        left_tile<T> gradients[columns];
+        work.load_own(x.q_of(head), row, queries);
+        work.load_own(x.y_of(dy, head), row, gradients);
+        sum_tile sums[columns] = {};
+        const auto own_end =
+          own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
+        const auto keys = x.k_of(head);
+        const auto values = x.v_of(head);
+        for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
+             column += narrow_step_rows) {
+          work.load_step(keys, values, column);
+          if (column >= own_end) // no query of this warp sees these keys
+            continue;
+          TROUPE_ONE_BY_ONE
+          for (unsigned n = 0; n < narrow_step_tiles; ++n) {
+            const auto scores = work.multiply(queries, work.first, n);
+            auto slopes = work.multiply(gradients, work.second, n);
+            TROUPE_UNROLL
+            for (unsigned i = 0; i < sum_tile::size; ++i) {
+              const auto h = sum_tile::half(i);
+              const float share = narrow_exp(scores.x[i] * factor - shift[h]);
+              slopes.x[i] = slope_of(share, slopes.x[i], product[h], factor);
+            }
+            const auto first = column + n * tensor_edge;
+            if (!x.template all_see<tensor_edge, tensor_edge>(own_row, first))
+              TROUPE_UNROLL
+            for (unsigned i = 0; i < sum_tile::size; ++i)
+              if (!x.sees(own_row + sum_tile::row(t.lane(), i),
+                          first + sum_tile::column(t.lane(), i)))
+                slopes.x[i] = 0;
+            work.add(slopes, work.first, n, sums);
+          }
+        }
+        work.write({dq, x.size.q, head, x.size, x.size.queries}, row, sums);
+      });
   }
 };
 
@@ -113,55 +122,62 @@ struct narrow_key_gradient_kernel {
   TROUPE_DEVICE void operator()(const thread& t) const {
     const work_of_block work(t);
     const auto factor = static_cast<float>(x.size.factor);
-    const auto tasks = x.size.batch * x.size.heads * blocks_per_head;
-    for (auto task = t.block(); task < tasks; task += t.blocks()) {
-      const auto head = task / blocks_per_head;
-      const auto row = static_cast<unsigned>(task % blocks_per_head) * narrow_block_rows;
-      const auto own_row = work.own_row(row);
-      left_tile<T> keys[columns];
-      left_tile<T> values[columns];
-      work.load_own(x.k_of(head), row, keys);
-      if constexpr (for_keys)
-        work.load_own(x.v_of(head), row, values);
-      sum_tile k_sums[columns] = {};
-      sum_tile v_sums[columns] = {};
-      for (auto column = x.size.causal ? row : 0; column < x.queries();
-           column += narrow_step_rows) {
-        work.load_step(x.q_of(head), x.y_of(dy, head), column);
-        // No query of this step sees a key of this warp.
-        if (own_row >= x.keys() || (x.size.causal && column + narrow_step_rows <= own_row))
-          continue;
-        TROUPE_UNROLL
-        for (unsigned n = 0; n < narrow_step_tiles; ++n) {
-          const auto first = column + n * tensor_edge;
-          const auto query = [&](unsigned i) { return first + sum_tile::column(t.lane(), i); };
-          const auto sees = [&](unsigned i) {
-            return x.sees(query(i), own_row + sum_tile::row(t.lane(), i));
-          };
-          const auto of_query = [&](const view<const float>& from, unsigned i) {
-            return query(i) < x.queries() ? from.load(head * x.size.queries + query(i)) : 0;
-          };
-          auto shares = work.multiply(keys, work.first, n);
-          TROUPE_UNROLL
-          for (unsigned i = 0; i < sum_tile::size; ++i)
-            shares.x[i] = sees(i) ? cpu::exp(shares.x[i] * factor - of_query(statistics, i)) : 0;
-          if constexpr (for_values)
-            work.add(shares, work.second, n, v_sums);
-          if constexpr (for_keys) {
-            auto slopes = work.multiply(values, work.second, n);
+    each_narrow_task(
+      t, x.size.batch * x.size.heads, blocks_per_head, false, [&](unsigned head, unsigned row) {
+        const auto own_row = work.own_row(row);
+        left_tile<T> keys[columns];
+        left_tile<T> values[columns];
+        work.load_own(x.k_of(head), row, keys);
+        if constexpr (for_keys)
+          work.load_own(x.v_of(head), row, values);
+        sum_tile k_sums[columns] = {};
+        sum_tile v_sums[columns] = {};
+        const auto queries = x.q_of(head);
+        const auto gradients = x.y_of(dy, head);
+        for (auto column = x.size.causal ? row : 0; column < x.queries();
+             column += narrow_step_rows) {
+          work.load_step(queries, gradients, column);
+          // No query of this step sees a key of this warp.
+          if (own_row >= x.keys() || (x.size.causal && column + narrow_step_rows <= own_row))
+            continue;
+          TROUPE_ONE_BY_ONE
+          for (unsigned n = 0; n < narrow_step_tiles; ++n) {
+            const auto first = column + n * tensor_edge;
+            const auto query = [&](unsigned i) { return first + sum_tile::column(t.lane(), i); };
+            const bool all = x.template all_see<tensor_edge, tensor_edge>(first, own_row);
+            /// Sets the elements of queries that do not see the key to 0.
+            const auto mask = [&](sum_tile& tile) {
+              if (!all)
+                TROUPE_UNROLL
+              for (unsigned i = 0; i < sum_tile::size; ++i)
+                if (!x.sees(query(i), own_row + sum_tile::row(t.lane(), i)))
+                  tile.x[i] = 0;
+            };
+            const auto of_query = [&](const view<const float>& from, unsigned i) {
+              return query(i) < x.queries() ? from.load(head * x.size.queries + query(i)) : 0;
+            };
+            auto shares = work.multiply(keys, work.first, n);
             TROUPE_UNROLL
             for (unsigned i = 0; i < sum_tile::size; ++i)
-              slopes.x[i] =
-                sees(i) ? slope_of(shares.x[i], slopes.x[i], of_query(products, i), factor) : 0;
-            work.add(slopes, work.first, n, k_sums);
+              shares.x[i] = narrow_exp(shares.x[i] * factor - of_query(statistics, i));
+            mask(shares);
+            if constexpr (for_values)
+              work.add(shares, work.second, n, v_sums);
+            if constexpr (for_keys) {
+              auto slopes = work.multiply(values, work.second, n);
+              TROUPE_UNROLL
+              for (unsigned i = 0; i < sum_tile::size; ++i)
+                slopes.x[i] = slope_of(shares.x[i], slopes.x[i], of_query(products, i), factor);
+              mask(slopes);
+              work.add(slopes, work.first, n, k_sums);
+            }
           }
         }
-      }
-      if (for_keys && dk.data != nullptr)
-        work.write({dk, x.size.k, head, x.size, x.size.keys}, row, k_sums);
-      if (for_values && dv.data != nullptr)
-        work.write({dv, x.size.v, head, x.size, x.size.keys}, row, v_sums);
-    }
+        if (for_keys && dk.data != nullptr)
+          work.write({dk, x.size.k, head, x.size, x.size.keys}, row, k_sums);
+        if (for_values && dv.data != nullptr)
+          work.write({dv, x.size.v, head, x.size, x.size.keys}, row, v_sums);
+      });
   }
 };
 
@@ -179,15 +195,17 @@ void narrow_attention_gradient(stream where, const attention_layout& size,
     const auto all = narrow_operands_of<T>(size, x);
     const view<const T> gradient{static_cast<const T*>(dy.data), results};
     const auto by_query = narrow_blocks_of(size.queries);
-    launch(where, "query_gradient",
-           {blocks_for(size.batch * size.heads * by_query, 1), shared_bytes},
-           query_kernel{all,
-                        gradient,
-                        {y.data, results, y.type},
-                        {statistics, rows},
-                        {products, rows},
-                        narrow_target_of<T>(out.q, elements_of(size, size.q)),
-                        by_query});
+    launch(where, "row_products", {blocks_for(rows, block_warps)},
+           row_products_kernel<T>{all, gradient, {y.data, results, y.type}, {products, rows}});
+    if (out.q.data != nullptr)
+      launch(where, "query_gradient",
+             {blocks_for(size.batch * size.heads * by_query, 1), shared_bytes},
+             query_kernel{all,
+                          gradient,
+                          {statistics, rows},
+                          {products, rows},
+                          narrow_target_of<T>(out.q, elements_of(size, size.q)),
+                          by_query});
     if (out.k.data == nullptr && out.v.data == nullptr)
       return;
     const auto by_key = narrow_blocks_of(size.keys);

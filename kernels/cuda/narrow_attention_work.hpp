@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/math.hpp"
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/attention_operands.hpp"
 #include "kernels/cuda/kernel.hpp"
@@ -29,6 +30,31 @@ inline constexpr unsigned narrow_step_tiles = narrow_step_rows / tensor_edge;
 
 inline std::size_t narrow_blocks_of(std::size_t rows) {
   return (rows + narrow_block_rows - 1) / narrow_block_rows;
+}
+
+/// exp(x) with a relative error of about 2^-21, which is far below the rounding to 16 bits. A GPU
+/// has an instruction for powers of 2.
+TROUPE_DEVICE float narrow_exp(float x) {
+#ifdef __CUDACC__
+  return __expf(x);
+#else
+  return cpu::exp(x);
+#endif
+}
+
+/// Calls f(head, first row) for each task of this block of threads: a block of rows of a head. With
+/// `last_first`, the last rows of all heads come first. In causal attention, these rows take
+/// longest, and the multiprocessors should not wait for them at the end.
+template <class F>
+TROUPE_DEVICE void each_narrow_task(const thread& t, std::size_t heads, std::size_t blocks_per_head,
+                                    bool last_first, F f) {
+  const auto all = static_cast<unsigned>(heads);
+  const auto blocks = static_cast<unsigned>(blocks_per_head);
+  for (auto task = static_cast<unsigned>(t.block()); task < all * blocks;
+       task += static_cast<unsigned>(t.blocks())) {
+    const auto block = task / all;
+    f(task % all, (last_first ? blocks - 1 - block : block) * narrow_block_rows);
+  }
 }
 
 /// A block of threads that works on heads of up to 16 * `columns` columns.
@@ -86,6 +112,7 @@ struct narrow_work {
       load_pieces<rows>(to, x, row);
       return;
     }
+    TROUPE_ONE_BY_ONE
     for (unsigned r = 0; r < rows * width / block_threads; ++r) {
       const auto i = t.index() + r * block_threads;
       to.store(i / width, i % width, x.at(row + i / width, i % width));

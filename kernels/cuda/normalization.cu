@@ -31,6 +31,7 @@ TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, doub
 
 template <class Columns, class In, class Out>
 struct rows_kernel {
+  static constexpr unsigned blocks_at_once = Columns::blocks_at_once;
   In x;    // (rows, columns)
   Out out; // (rows, columns)
   Columns columns;
@@ -52,6 +53,7 @@ struct rows_kernel {
 /// dx = scale (dy - mean(dy) - y mean(dy y)), where y = (x - mean) scale.
 template <class Columns, class In, class Out>
 struct rows_gradient_kernel {
+  static constexpr unsigned blocks_at_once = Columns::blocks_at_once;
   In dy, x; // (rows, columns)
   Out out;  // (rows, columns)
   Columns columns;
@@ -304,10 +306,11 @@ void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns
   with_views(
     out, n,
     [&](auto to, auto gradient, auto from) {
-      with_columns(columns, {address_of(gradient), address_of(from), address_of(to)}, [&](auto how) {
-        launch_rows(where, "normalize_rows_gradient", rows, how,
-                    rows_gradient_kernel{gradient, from, to, how, rows, epsilon});
-      });
+      with_columns(columns, {address_of(gradient), address_of(from), address_of(to)},
+                   [&](auto how) {
+                     launch_rows(where, "normalize_rows_gradient", rows, how,
+                                 rows_gradient_kernel{gradient, from, to, how, rows, epsilon});
+                   });
     },
     read_elements{dy, n}, read_elements{x, n});
 }

@@ -42,8 +42,8 @@ TROUPE_DEVICE pack<double, W> load_doubles(width<W>, const view<const double>& x
   return result;
 }
 
-/// A Term has `double operator()(width<W>, std::size_t i, bool packed) const`, which returns the sum
-/// of the terms [i, i + W).
+/// A Term has `double operator()(width<W>, std::size_t i, bool packed) const`, which returns the
+/// sum of the terms [i, i + W).
 template <class Term>
 struct partial_sum {
   Term term;
@@ -385,9 +385,9 @@ void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_inpu
   with_view({x, rows * columns}, [&](auto from) {
     const auto launch_with = [&]<unsigned W>(width<W>) {
       using kernel = leading_sum<W, decltype(from)>;
-      launch(where, "leading_sum",
-             {blocks_for(column_tiles(columns) * parts, 1), kernel::shared_bytes},
-             kernel{from, {space, parts * columns}, rows, columns, parts, address_of(from).packs()});
+      launch(
+        where, "leading_sum", {blocks_for(column_tiles(columns) * parts, 1), kernel::shared_bytes},
+        kernel{from, {space, parts * columns}, rows, columns, parts, address_of(from).packs()});
     };
     if (columns_per_thread(columns) == pack_width)
       launch_with(width<pack_width>{});
@@ -406,8 +406,8 @@ void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x
 
 std::size_t channel_parts(std::size_t count, std::size_t channels, std::size_t pixels) noexcept {
   // The number of blocks is large enough for a large GPU, and each part has at least 4096 elements.
-  return std::clamp<std::size_t>(count * pixels / 4096, 1,
-                                 std::max<std::size_t>(512 / std::max<std::size_t>(channels, 1), 1));
+  return std::clamp<std::size_t>(
+    count * pixels / 4096, 1, std::max<std::size_t>(512 / std::max<std::size_t>(channels, 1), 1));
 }
 
 void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,

@@ -59,6 +59,8 @@ struct row_columns {
   using team = Team;
   static constexpr unsigned packs = Packs;
   static constexpr bool keeps = Packs > 0;
+  /// For kernels (run_dense_kernel): enough registers for two rows.
+  static constexpr unsigned blocks_at_once = Packs > 2 ? 2 : 4;
   static constexpr std::size_t shared_bytes =
     std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;
 

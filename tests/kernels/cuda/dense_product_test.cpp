@@ -91,11 +91,10 @@ std::vector<float> computed(cuda::device& gpu, const layer& x, dtype result, boo
                            .result = result};
   const cuda::buffer<std::byte> space(
     gpu, cuda::product_space(what, with_bias || after != operation::end));
-  cuda::multiply(gpu, where,
-                 {what,
-                  with_bias ? values : nullptr,
-                  {after, reads ? operand.data() : nullptr, x.type}},
-                 space.data());
+  cuda::multiply(
+    gpu, where,
+    {what, with_bias ? values : nullptr, {after, reads ? operand.data() : nullptr, x.type}},
+    space.data());
   std::vector<std::byte> bytes(c.size());
   gpu.copy_out(where, bytes.data(), c.data(), c.size());
   gpu.synchronize(where);

@@ -260,16 +260,16 @@ float to_tf32(float x) {
   return std::bit_cast<float>(bits);
 }
 
-/// Checks that the elements of all matrices of a batch were written. There may be gaps between their
-/// columns.
+/// Checks that the elements of all matrices of a batch were written. There may be gaps between
+/// their columns.
 void check_matrices(dtype type, const strided_matrix& x, std::size_t batch) {
   for (std::size_t i = 0; i < batch; ++i)
     for (std::size_t column = 0; column < x.columns; ++column)
-      check_written(static_cast<const std::byte*>(x.x.data)
-                      + (i * static_cast<std::size_t>(x.x.stride)
-                         + column * static_cast<std::size_t>(x.x.lead))
-                        * size_of(type),
-                    x.rows * size_of(type));
+      check_written(
+        static_cast<const std::byte*>(x.x.data)
+          + (i * static_cast<std::size_t>(x.x.stride) + column * static_cast<std::size_t>(x.x.lead))
+            * size_of(type),
+        x.rows * size_of(type));
 }
 
 std::vector<float> in_float(dtype type, std::size_t n, const void* from, bool tf32) {
