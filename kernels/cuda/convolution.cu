@@ -1,174 +1,20 @@
 #include "kernels/cuda/convolution.hpp"
 
 #include "kernels/cuda/convolution_problems.hpp"
+#include "kernels/cuda/implicit_product.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
-#include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/tensor_core.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 
 namespace troupe::cuda {
 
 namespace {
-
-/// The sizes of the products: (m, n) for each group. The sum over k is divided into parts.
-struct product_sizes {
-  unsigned m, n, k, groups, parts;
-};
-
-/// The task of a block of threads: one tile of the product of one group, in one part of the sum.
-struct product_task {
-  unsigned i0, j0, group, part, begin, end;
-
-  /// The number of tasks.
-  static constexpr std::size_t count(const product_sizes& size, unsigned rows, unsigned columns) {
-    return (std::size_t{size.m} + rows - 1) / rows * ((std::size_t{size.n} + columns - 1) / columns)
-      * size.groups * size.parts;
-  }
-  TROUPE_DEVICE product_task(const product_sizes& size, unsigned rows, unsigned columns,
-                             std::size_t task) {
-    const auto down = (size.m + rows - 1) / rows;
-    const auto across = (size.n + columns - 1) / columns;
-    i0 = static_cast<unsigned>(task % down) * rows;
-    j0 = static_cast<unsigned>(task / down % across) * columns;
-    group = static_cast<unsigned>(task / down / across % size.groups);
-    part = static_cast<unsigned>(task / down / across / size.groups);
-    begin = static_cast<unsigned>(std::size_t{size.k} * part / size.parts);
-    end = static_cast<unsigned>(std::size_t{size.k} * (part + 1) / size.parts);
-  }
-};
-
-/// The elements that a thread loads: of a tile of `a`, shape (rows, depth), and of a tile of `b`,
-/// shape (depth, columns). Neighbouring threads load elements that are neighbours in memory.
-template <class Problem, unsigned rows, unsigned columns, unsigned depth>
-struct loaded_elements {
-  using type = typename Problem::type;
-  static constexpr unsigned a_count = rows * depth / block_threads;
-  static constexpr unsigned b_count = columns * depth / block_threads;
-  type a[a_count];
-  type b[b_count];
-
-  // Row and column, in the tile, of the r-th element that thread t loads. For one thread, either
-  // the row or the column is the same for all r.
-  static TROUPE_DEVICE unsigned a_row(const thread& t, unsigned r) {
-    return (t.index() + r * block_threads) / depth;
-  }
-  static TROUPE_DEVICE unsigned a_column(const thread& t) { return t.index() % depth; }
-  static TROUPE_DEVICE unsigned b_row(const thread& t, unsigned r) {
-    return Problem::runs_down ? t.index() % depth : (t.index() + r * block_threads) / columns;
-  }
-  static TROUPE_DEVICE unsigned b_column(const thread& t, unsigned r) {
-    return Problem::runs_down ? (t.index() + r * block_threads) / depth : t.index() % columns;
-  }
-  static_assert(block_threads % depth == 0 && block_threads % columns == 0);
-
-  /// Loads elements of the tile of a that begins at (task.i0, k0), and of the tile of b that begins
-  /// at (k0, task.j0). Elements outside the matrices are 0.
-  TROUPE_DEVICE void load(const thread& t, const Problem& problem, const product_sizes& size,
-                          const product_task& task, unsigned k0) {
-    const auto ka = k0 + a_column(t);
-    TROUPE_UNROLL
-    for (unsigned r = 0; r < a_count; ++r) {
-      const auto i = task.i0 + a_row(t, r);
-      a[r] = i < size.m && ka < task.end ? problem.a(task.group, i, ka) : type{};
-    }
-    typename Problem::row row{};
-    typename Problem::column column{};
-    TROUPE_UNROLL
-    for (unsigned r = 0; r < b_count; ++r) {
-      const auto k = k0 + b_row(t, r);
-      const auto j = task.j0 + b_column(t, r);
-      if (r == 0 || !Problem::runs_down)
-        row = problem.row_at(k);
-      if (r == 0 || Problem::runs_down)
-        column = problem.column_at(j);
-      b[r] = j < size.n && k < task.end ? problem.b(task.group, row, column) : type{};
-    }
-  }
-};
-
-// -- float32
-
-/// A tile of the result is (edge, edge). In each step, a block adds `depth` terms to the sums of
-/// its tile. Each thread computes (own, own) elements.
-constexpr unsigned edge = 64;
-constexpr unsigned depth = 16;
-constexpr unsigned own = 4;
-/// The number of threads along an edge of a tile.
-constexpr unsigned along = edge / own;
-static_assert(along * along == block_threads);
-/// The distance between rows of a tile in shared memory. It is padded, so that the threads of a
-/// warp write to different memory banks.
-constexpr unsigned tile_row = edge + 1;
-/// The number of elements of shared memory. The memory holds tiles of both operands, and later the
-/// tile of the result.
-constexpr std::size_t tile_elements = std::max(2 * depth * tile_row, edge* edge);
-
-template <class Problem>
-struct implicit_product {
-  using many_registers = void;
-  static constexpr unsigned rows = edge;
-  static constexpr unsigned columns = edge;
-  static constexpr std::size_t shared_bytes = tile_elements * sizeof(float);
-  Problem problem;
-  product_sizes size;
-
-  using elements = loaded_elements<Problem, edge, edge, depth>;
-
-  static TROUPE_DEVICE void store(const thread& t, const view<float>& tiles, const elements& x) {
-    TROUPE_UNROLL
-    for (unsigned r = 0; r < elements::a_count; ++r)
-      tiles.store(elements::a_column(t) * tile_row + elements::a_row(t, r), x.a[r]);
-    TROUPE_UNROLL
-    for (unsigned r = 0; r < elements::b_count; ++r)
-      tiles.store((depth + elements::b_row(t, r)) * tile_row + elements::b_column(t, r), x.b[r]);
-  }
-
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto tiles = t.shared<float>(tile_elements);
-    const auto tx = t.index() % along;
-    const auto ty = t.index() / along;
-    const auto tasks = product_task::count(size, edge, edge);
-    for (auto number = t.block(); number < tasks; number += t.blocks()) {
-      const product_task task(size, edge, edge, number);
-      float sums[own][own] = {};
-      for (auto k0 = task.begin; k0 < task.end; k0 += depth) {
-        elements x;
-        x.load(t, problem, size, task, k0);
-        store(t, tiles, x);
-        t.barrier();
-        for (unsigned p = 0; p < depth; ++p) {
-          float a[own];
-          float b[own];
-          for (unsigned r = 0; r < own; ++r) {
-            a[r] = tiles.load(p * tile_row + ty + r * along);
-            b[r] = tiles.load((depth + p) * tile_row + tx + r * along);
-          }
-          for (unsigned r = 0; r < own; ++r)
-            for (unsigned s = 0; s < own; ++s)
-              sums[r][s] = std::fma(a[r], b[s], sums[r][s]);
-        }
-        t.barrier();
-      }
-      // The results go through shared memory, so that neighbouring threads write neighbouring
-      // elements.
-      for (unsigned r = 0; r < own; ++r)
-        for (unsigned s = 0; s < own; ++s)
-          tiles.store((ty + r * along) * edge + tx + s * along, sums[r][s]);
-      t.barrier();
-      for (unsigned x = t.index(); x < edge * edge; x += block_threads)
-        if (task.i0 + x / edge < size.m && task.j0 + x % edge < size.n)
-          problem.store(task.group, task.part, task.i0 + x / edge, task.j0 + x % edge,
-                        tiles.load(x));
-      t.barrier();
-    }
-  }
-};
 
 // -- 16 bits
 
@@ -193,12 +39,15 @@ struct tensor_product {
   /// The distance between rows of the result in shared memory. The lanes of a warp write elements
   /// of 8 rows. With this distance, at most two lanes write to the same memory bank.
   static constexpr unsigned result_row = columns + 4;
-  static constexpr std::size_t shared_bytes = std::max<std::size_t>(
-    (a_elements + b_elements) * sizeof(type), rows* result_row * sizeof(float));
+  using elements = loaded_elements<Problem, rows, columns, step>;
+  /// The table is behind the tiles. The number of its first entry.
+  static constexpr unsigned table_first =
+    std::max<unsigned>((a_elements + b_elements) * sizeof(type), rows* result_row * sizeof(float))
+    / sizeof(half_position);
+  static constexpr unsigned table_end = table_first + elements::table_size;
+  static constexpr std::size_t shared_bytes = table_end * sizeof(half_position);
   Problem problem;
   product_sizes size;
-
-  using elements = loaded_elements<Problem, rows, columns, step>;
 
   static TROUPE_DEVICE void store(const thread& t, const tile_memory<type>& a,
                                   const tile_memory<type>& b, const elements& x) {
@@ -225,6 +74,8 @@ struct tensor_product {
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto memory = t.shared<type>(a_elements + b_elements);
     const auto result = t.shared<float>(rows * result_row);
+    const view<half_position> table{t.shared<half_position>(table_end).data + table_first,
+                                    elements::table_size};
     const tile_memory<type> a{memory, 0, a_row};
     const tile_memory<type> b{memory, a_elements, b_row};
     const auto row = t.warp() / (columns / warp_edge) * warp_edge;
@@ -233,14 +84,20 @@ struct tensor_product {
     for (auto number = t.block(); number < tasks; number += t.blocks()) {
       const product_task task(size, rows, columns, number);
       sum_tile sums[tiles][tiles] = {};
+      const auto steps = elements::steps(task);
       elements next;
-      next.load(t, problem, size, task, task.begin);
-      for (auto k0 = task.begin; k0 < task.end; k0 += step) {
+      if (steps > 0) {
+        next.start(t, problem, size, task, table);
+        t.barrier();
+        next.load(t, problem, size, task, 0, table);
+      }
+      for (unsigned now = 0; now < steps; ++now) {
         t.barrier(); // all threads have read the old contents of this memory
         store(t, a, b, next);
+        elements::prepare(t, problem, task, now + 1, table);
         t.barrier();
-        if (k0 + step < task.end)
-          next.load(t, problem, size, task, k0 + step);
+        if (now + 1 < steps)
+          next.load(t, problem, size, task, now + 1, table);
         right_tile<type> y[tiles];
         for (unsigned s = 0; s < tiles; ++s)
           y[s] = right(t, b, column + s * tensor_edge);
@@ -258,13 +115,42 @@ struct tensor_product {
                            + s * tensor_edge + sum_tile::column(t.lane(), i),
                          sums[r][s].x[i]);
       t.barrier();
-      for (unsigned x = t.index(); x < rows * columns; x += block_threads) {
-        const auto i = x / columns;
-        const auto j = x % columns;
-        if (task.i0 + i < size.m && task.j0 + j < size.n)
-          problem.store(task.group, task.part, task.i0 + i, task.j0 + j,
-                        result.load(i * result_row + j));
+      store_results<rows, columns, result_row, 1>(t, problem, size, task, result);
+      t.barrier();
+    }
+  }
+};
+
+/// Adds up the parts of the gradient of weights, in float64. A block computes 8 elements at a time.
+/// Each of 32 groups of threads adds up every 32nd part.
+struct parts_total {
+  static constexpr unsigned columns = 8;
+  static constexpr unsigned shares = block_threads / columns;
+  static constexpr std::size_t shared_bytes = block_warps * columns * sizeof(double);
+  view<const float> partial; // (parts, columns)
+  view<float> out;           // (columns)
+  std::size_t parts;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto memory = t.shared<double>(block_warps * columns);
+    for (auto j0 = t.block() * columns; j0 < out.size; j0 += t.blocks() * columns) {
+      const auto j = j0 + t.index() % columns;
+      double total = 0;
+      if (j < out.size)
+        for (std::size_t part = t.index() / columns; part < parts; part += shares)
+          total += partial.load(part * out.size + j);
+      for (unsigned mask = columns; mask < warp_threads; mask *= 2)
+        total += t.shuffle_xor(total, mask);
+      if (t.lane() < columns)
+        memory.store(t.warp() * columns + t.lane(), total);
+      t.barrier();
+      if (t.index() < columns && j < out.size) {
+        total = 0;
+        for (unsigned warp = 0; warp < block_warps; ++warp)
+          total += memory.load(warp * columns + t.index());
+        out.store(j, static_cast<float>(total));
       }
+      t.barrier();
     }
   }
 };
@@ -276,17 +162,61 @@ std::size_t weights_of(const images& in, const images& out, const window& how) {
     * static_cast<std::size_t>(how.height * how.width);
 }
 
+/// Calls f(shape) for each shape of tiles of float32. Gradients of weights have fewer columns than
+/// other results, and longer sums.
+template <bool runs_down, class F>
+void for_each_shape(F f) {
+  if constexpr (runs_down) {
+    f(product_shape<16, 32, 4, 64>{});
+    f(product_shape<32, 32, 4, 64>{});
+    f(product_shape<32, 64, 4, 32>{});
+    f(product_shape<64, 64, 8, 32>{});
+  } else {
+    f(product_shape<16, 128, 4, 16>{});
+    f(product_shape<32, 128, 4, 16>{});
+    f(product_shape<64, 128, 8, 16>{});
+  }
+}
+
+/// Calls f(shape) for the shape with the least work. The choice does not depend on the number of
+/// images, so the results for an image do not depend on it, either.
+template <bool runs_down, class F>
+void with_best_shape(std::size_t m, std::size_t n, F f) {
+  const auto work = [&]<class Shape>(Shape) {
+    // To load an element of a tile takes about as long as this many multiplications.
+    constexpr std::size_t a_cost = 8;
+    constexpr std::size_t b_cost = 12;
+    const auto across = runs_down ? (n + Shape::columns - 1) / Shape::columns : 1;
+    return (m + Shape::rows - 1) / Shape::rows * across
+      * (Shape::rows * Shape::columns + a_cost * Shape::rows + b_cost * Shape::columns);
+  };
+  auto least = std::numeric_limits<std::size_t>::max();
+  for_each_shape<runs_down>([&](auto shape) { least = std::min(least, work(shape)); });
+  bool found = false;
+  for_each_shape<runs_down>([&](auto shape) {
+    if (found || work(shape) != least)
+      return;
+    found = true;
+    f(shape);
+  });
+}
+
 template <class Problem>
 void launch_product(stream where, const char* name, const Problem& problem, std::size_t m,
                     std::size_t n, std::size_t k, std::size_t parts) {
   const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
   const product_sizes size{number(m), number(n), number(k), problem.size.groups, number(parts)};
-  using kernel = std::conditional_t<std::is_same_v<typename Problem::type, float>,
-                                    implicit_product<Problem>, tensor_product<Problem>>;
-  launch(
-    where, name,
-    {blocks_for(product_task::count(size, kernel::rows, kernel::columns), 1), kernel::shared_bytes},
-    kernel{problem, size});
+  const auto start = [&]<class Kernel>(const Kernel& kernel, unsigned rows, unsigned columns) {
+    launch(where, name,
+           {blocks_for(product_task::count(size, rows, columns), 1), Kernel::shared_bytes}, kernel);
+  };
+  if constexpr (std::is_same_v<typename Problem::type, float>)
+    with_best_shape<Problem::runs_down>(m, n, [&]<class Shape>(Shape) {
+      start(implicit_product<Problem, Shape>{problem, size}, Shape::rows, Shape::columns);
+    });
+  else
+    start(tensor_product<Problem>{problem, size}, tensor_product<Problem>::rows,
+          tensor_product<Problem>::columns);
 }
 
 convolution_output<view<float>> output_of(const float* bias, std::size_t channels, ending last,
@@ -338,19 +268,23 @@ void conv2d_input_gradient(stream where, const images& in, const images& out, co
 }
 
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept {
-  // The number of blocks is large enough for a large GPU, and each part has at least 256 terms.
-  const auto groups = static_cast<std::size_t>(how.groups);
-  const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
-  const auto tiles =
-    product_task::count({number(out.channels / groups),
-                         number(weights_of(in, out, how) / out.channels), 0, number(groups), 1},
-                        edge, edge);
-  const auto most = std::max<std::size_t>(512 / std::max<std::size_t>(tiles, 1), 1);
+  // The number of blocks is about three for each multiprocessor of a large GPU, and each part has
+  // at least 256 terms.
+  constexpr std::size_t blocks = 396;
+  const auto m = out.channels / static_cast<std::size_t>(how.groups);
+  const auto n = weights_of(in, out, how) / std::max<std::size_t>(out.channels, 1);
+  std::size_t tiles = 1;
+  with_best_shape<true>(m, n, [&]<class Shape>(Shape) {
+    const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
+    tiles = product_task::count({number(m), number(n), 0, number(how.groups), 1}, Shape::rows,
+                                Shape::columns);
+  });
+  const auto most = std::max<std::size_t>(blocks / std::max<std::size_t>(tiles, 1), 1);
   return std::clamp<std::size_t>(out.count * out.pixels() / 256, 1, most);
 }
 
 void conv2d_weight_gradient(stream where, const images& in, const images& out, const window& how,
-                            mixed_input x, mixed_input dy, double* space, float* dw) {
+                            mixed_input x, mixed_input dy, float* space, float* dw) {
   const convolution_sizes size(in, out, how);
   const auto weights = weights_of(in, out, how);
   const auto parts = weight_gradient_parts(in, out, how);
@@ -363,7 +297,9 @@ void conv2d_weight_gradient(stream where, const images& in, const images& out, c
                      parts);
     },
     read_elements{x, in.count * in.per_image()}, read_elements{dy, out.count * out.per_image()});
-  add_parts(where, parts, weights, space, dw);
+  launch(where, "conv2d_weight_gradient_sum",
+         {blocks_for(weights, parts_total::columns), parts_total::shared_bytes},
+         parts_total{{space, parts * weights}, {dw, weights}, parts});
 }
 
 } // namespace troupe::cuda

@@ -36,7 +36,7 @@ std::size_t weight_gradient_parts(const images& in, const images& out, const win
 /// dw = conv2d_weight_gradient(x, dy). `space` has weight_gradient_parts() times as many elements
 /// as dw.
 void conv2d_weight_gradient(stream where, const images& in, const images& out, const window& how,
-                            mixed_input x, mixed_input dy, double* space, float* dw);
+                            mixed_input x, mixed_input dy, float* space, float* dw);
 
 /// For each window: y is the element of v at the position where x is largest in the window.
 void max_pool_select(stream where, const images& in, const images& out, const window& how,

@@ -10,18 +10,60 @@
 #include <type_traits>
 
 // Convolutions as products of matrices: c (m, n) = a (m, k) b (k, n) for each group. A "problem"
-// says where the elements of a, b and c are in the images (kernels/cuda/convolution.hpp). The
-// position of an element of b is computed in two halves: one from its row, one from its column. A
-// thread that loads several elements of the same row or column computes this half only once.
+// says where the elements of a, b and c are in the images (kernels/cuda/convolution.hpp).
+//
+// An index of b that counts positions or pixels is a place in an image. The other index of b counts
+// the elements of a window. Each of them is half of the position of an element of b. To compute a
+// half takes divisions. To add two halves takes none. So each half is computed once, and used for
+// many elements.
 
 namespace troupe::cuda {
+
+/// One half of a position in an image. The sums of the offsets and of the coordinates of two halves
+/// are those of the element. Numbers can be negative: they are added up modulo 2^32. A stride of an
+/// input gradient divides positions; their remainders are the phase. If the phases of two halves
+/// are different, there is no such element.
+struct alignas(16) half_position {
+  unsigned offset, y, x, phase;
+};
+
+/// An element of a window that is outside the matrix, and the phase of a place that is outside it.
+/// No place and no element of a window have these phases.
+inline constexpr half_position no_element{0, 0, 0, ~0U};
+inline constexpr unsigned no_place = ~0U - 1;
+
+/// The half that depends on the image. `image` begins at the first channel of the group.
+template <class T>
+struct place {
+  view<const T> image;
+  half_position at;
+
+  TROUPE_DEVICE place(const view<const T>& images, std::size_t begin, const half_position& half)
+    : image{images.data + begin, images.size - begin}, at(half) {
+#ifdef __CUDACC__
+    // Without this, the compiler adds 64-bit numbers for each element instead of keeping the
+    // address.
+    asm("" : "+l"(image.data));
+    __builtin_assume(__isGlobal(image.data));
+#endif
+  }
+  place() = default;
+
+  /// The element with these halves; 0 if it is outside the image.
+  TROUPE_DEVICE T load(const half_position& e, unsigned height, unsigned width) const {
+    const bool inside =
+      (e.phase == at.phase) & (at.y + e.y < height) & (at.x + e.x < width); // large if negative
+    return inside ? image.load(at.offset + e.offset) : T{};
+  }
+};
 
 /// Sizes of a convolution.
 struct convolution_sizes {
   unsigned channels, height, width;        // images
   unsigned filters, out_height, out_width; // result
   unsigned window_size, groups;            // elements of a window in a channel
-  int stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
+  unsigned group_channels, group_filters;
+  unsigned stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   divider by_window, by_window_width, by_pixels, by_width, by_positions, by_out_width, by_stride_y,
     by_stride_x;
 
@@ -29,9 +71,10 @@ struct convolution_sizes {
     : channels(number(in.channels)), height(number(in.height)), width(number(in.width)),
       filters(number(out.channels)), out_height(number(out.height)), out_width(number(out.width)),
       window_size(number(how.height * how.width)), groups(number(how.groups)),
-      stride_y(static_cast<int>(how.stride_y)), stride_x(static_cast<int>(how.stride_x)),
-      pad_y(static_cast<int>(how.pad_y)), pad_x(static_cast<int>(how.pad_x)),
-      dilation_y(static_cast<int>(how.dilation_y)), dilation_x(static_cast<int>(how.dilation_x)) {
+      group_channels(channels / groups), group_filters(filters / groups),
+      stride_y(number(how.stride_y)), stride_x(number(how.stride_x)), pad_y(number(how.pad_y)),
+      pad_x(number(how.pad_x)), dilation_y(number(how.dilation_y)),
+      dilation_x(number(how.dilation_x)) {
     const auto pixels = in.pixels();
     const auto positions = out.pixels();
     const auto all_windows = std::size_t{window_size} * (in.channels + out.channels);
@@ -41,66 +84,54 @@ struct convolution_sizes {
     by_width = {in.width, pixels};
     by_positions = {positions, out.count * positions};
     by_out_width = {out.width, positions};
-    // The dividends are rows and columns of the padded image, see input_gradient_problem::b.
-    by_stride_y = {static_cast<std::size_t>(how.stride_y),
-                   in.height + static_cast<std::size_t>(how.pad_y)};
-    by_stride_x = {static_cast<std::size_t>(how.stride_x),
-                   in.width + static_cast<std::size_t>(how.pad_x)};
+    // The dividends are rows and columns of the padded image.
+    by_stride_y = {static_cast<std::size_t>(how.stride_y), in.height + 2 * std::size_t{pad_y}};
+    by_stride_x = {static_cast<std::size_t>(how.stride_x), in.width + 2 * std::size_t{pad_x}};
   }
 
-  TROUPE_DEVICE unsigned group_channels() const { return channels / groups; }
-  TROUPE_DEVICE unsigned group_filters() const { return filters / groups; }
+  TROUPE_DEVICE unsigned pixels() const { return height * width; }
+  TROUPE_DEVICE unsigned positions() const { return out_height * out_width; }
   TROUPE_DEVICE std::size_t at_image(unsigned n, unsigned c) const {
-    return (std::size_t{n} * channels + c) * height * width;
+    return (std::size_t{n} * channels + c) * pixels();
   }
   TROUPE_DEVICE std::size_t at_result(unsigned n, unsigned f) const {
-    return (std::size_t{n} * filters + f) * out_height * out_width;
+    return (std::size_t{n} * filters + f) * positions();
   }
 
-  /// A pixel, or the first pixel of a patch (the pixels under a window). It may be in the padding.
-  struct place {
-    unsigned image;
-    int y, x;
+  struct divided {
+    unsigned quotient, rest;
   };
-  /// An element of the window: its channel or filter within the group, and its distance from the
-  /// first pixel of the window, in rows (y) and columns (x).
-  struct element {
-    unsigned channel;
-    int y, x;
+  /// A division of numbers of 32 bits.
+  static TROUPE_DEVICE divided divide(unsigned x, const divider& by) {
+    const auto quotient = static_cast<unsigned>(by.quotient(x));
+    return {quotient, x - quotient * static_cast<unsigned>(by.divisor())};
+  }
+
+  /// The position of element i of a window: its channel or filter within the group, and its
+  /// distance from the first pixel of the window, in rows (y) and columns (x).
+  struct window_element {
+    unsigned channel, y, x;
   };
-
-  /// The first pixel of the patch at position i. Positions are counted over all result images.
-  TROUPE_DEVICE place patch_at(unsigned i) const {
-    const auto image = by_positions(i);
-    const auto row = by_out_width(image.rest);
-    return {static_cast<unsigned>(image.quotient),
-            static_cast<int>(row.quotient) * stride_y - pad_y,
-            static_cast<int>(row.rest) * stride_x - pad_x};
-  }
-  /// Pixel i. Pixels are counted over all images. The coordinates start at the edge of the padding.
-  TROUPE_DEVICE place pixel_at(unsigned i) const {
-    const auto image = by_pixels(i);
-    const auto row = by_width(image.rest);
-    return {static_cast<unsigned>(image.quotient), static_cast<int>(row.quotient) + pad_y,
-            static_cast<int>(row.rest) + pad_x};
-  }
-  TROUPE_DEVICE element element_at(unsigned i) const {
-    const auto channel = by_window(i);
-    const auto row = by_window_width(channel.rest);
-    return {static_cast<unsigned>(channel.quotient), static_cast<int>(row.quotient) * dilation_y,
-            static_cast<int>(row.rest) * dilation_x};
+  TROUPE_DEVICE window_element element_at(unsigned i) const {
+    const auto channel = divide(i, by_window);
+    const auto row = divide(channel.rest, by_window_width);
+    return {channel.quotient, row.quotient * dilation_y, row.rest * dilation_x};
   }
 
-  /// The pixel of a patch under element e of the window; 0 if it is outside the image.
+  /// Halves of the pixels of patches (the pixels under a window): of the first pixel of the patch
+  /// at position i, and of element i of the window. Positions are counted over all result images.
   template <class T>
-  TROUPE_DEVICE std::remove_const_t<T> patch_element(const view<T>& images, unsigned group,
-                                                     const place& patch, const element& e) const {
-    const auto y = static_cast<unsigned>(patch.y + e.y); // large if it is negative
-    const auto x = static_cast<unsigned>(patch.x + e.x);
-    if (y >= height || x >= width)
-      return {};
-    return images.load(at_image(patch.image, group * group_channels() + e.channel)
-                       + std::size_t{y} * width + x);
+  TROUPE_DEVICE place<T> patch_at(const view<const T>& images, unsigned group, unsigned i) const {
+    const auto image = divide(i, by_positions);
+    const auto row = divide(image.rest, by_out_width);
+    const auto y = row.quotient * stride_y - pad_y;
+    const auto x = row.rest * stride_x - pad_x;
+    const auto begin = at_image(image.quotient, group * group_channels);
+    return {images, begin, {y * width + x, y, x, 0}};
+  }
+  TROUPE_DEVICE half_position patch_element(unsigned i) const {
+    const auto e = element_at(i);
+    return {e.channel * pixels() + e.y * width + e.x, e.y, e.x, 0};
   }
 
 private:
@@ -135,68 +166,85 @@ struct convolution_output {
 template <class T, class Out>
 struct forward_problem {
   using type = T;
-  using row = convolution_sizes::element;
-  using column = convolution_sizes::place;
   /// True if neighbours in memory are in the same column of b, false if they are in the same row.
+  /// If it is false, the columns of b are places; otherwise, the rows are.
   static constexpr bool runs_down = false;
   convolution_sizes size;
   view<const T> x, w;
   convolution_output<Out> y;
 
-  TROUPE_DEVICE T a(unsigned group, unsigned i, unsigned k) const {
-    const auto patch = size.group_channels() * size.window_size;
-    return w.load((std::size_t{group} * size.group_filters() + i) * patch + k);
+  TROUPE_DEVICE const view<const T>& left() const { return w; }
+  /// The index, in left(), of the element (0, k) of a; and the distance between rows of a.
+  TROUPE_DEVICE std::size_t left_at(unsigned group, unsigned k) const {
+    return std::size_t{group} * size.group_filters * left_row() + k;
   }
-  TROUPE_DEVICE row row_at(unsigned k) const { return size.element_at(k); }
-  TROUPE_DEVICE column column_at(unsigned j) const { return size.patch_at(j); }
-  TROUPE_DEVICE T b(unsigned group, const row& k, const column& j) const {
-    return size.patch_element(x, group, j, k);
+  TROUPE_DEVICE std::size_t left_row() const { return size.group_channels * size.window_size; }
+  TROUPE_DEVICE half_position element_at(unsigned k) const { return size.patch_element(k); }
+  TROUPE_DEVICE place<T> place_at(unsigned group, unsigned j) const {
+    return size.patch_at(x, group, j);
   }
-  TROUPE_DEVICE void store(unsigned group, unsigned, unsigned i, unsigned j, float sum) const {
-    const auto f = group * size.group_filters() + i;
-    const auto image = size.by_positions(j);
-    y.store(size.at_result(static_cast<unsigned>(image.quotient), f) + image.rest, f, sum);
+  /// The sizes of the images of b.
+  TROUPE_DEVICE unsigned height() const { return size.height; }
+  TROUPE_DEVICE unsigned width() const { return size.width; }
+  /// Where column j of the result begins. The argument `row` of store() is counted over all groups.
+  TROUPE_DEVICE std::size_t result_at(unsigned, unsigned j) const {
+    const auto image = size.divide(j, size.by_positions);
+    return size.at_result(image.quotient, 0) + image.rest;
+  }
+  TROUPE_DEVICE void store(std::size_t column, unsigned row, float sum) const {
+    y.store(column + std::size_t{row} * size.positions(), row, sum);
   }
 };
 
 /// The gradient of the images: a is the weights (channels, filters * window), and b is elements of
-/// dy (filters * window, images * pixels).
+/// dy (filters * window, images * pixels): the element of dy at the position whose patch has pixel
+/// j under window element k, or 0 if there is no such position.
 template <class T, class Out>
 struct input_gradient_problem {
   using type = T;
-  using row = convolution_sizes::element;
-  using column = convolution_sizes::place;
   static constexpr bool runs_down = false;
   convolution_sizes size;
   view<const T> dy, w;
   convolution_output<Out> dx;
 
-  TROUPE_DEVICE T a(unsigned group, unsigned i, unsigned k) const {
-    const auto filter = size.by_window(k);
-    const auto f = group * std::size_t{size.group_filters()} + filter.quotient;
-    return w.load((f * size.group_channels() + i) * size.window_size + filter.rest);
+  TROUPE_DEVICE const view<const T>& left() const { return w; }
+  TROUPE_DEVICE std::size_t left_at(unsigned group, unsigned k) const {
+    const auto filter = size.divide(k, size.by_window);
+    const auto f = group * std::size_t{size.group_filters} + filter.quotient;
+    return f * size.group_channels * size.window_size + filter.rest;
   }
-  TROUPE_DEVICE row row_at(unsigned k) const { return size.element_at(k); }
-  TROUPE_DEVICE column column_at(unsigned j) const { return size.pixel_at(j); }
-  /// The element of dy at the position whose patch has pixel j under window element k; 0 if there
-  /// is no such position.
-  TROUPE_DEVICE T b(unsigned group, const row& k, const column& j) const {
-    const int y = j.y - k.y;
-    const int x = j.x - k.x;
-    if (y < 0 || x < 0)
-      return {};
-    const auto down = size.by_stride_y(static_cast<unsigned>(y));
-    const auto right = size.by_stride_x(static_cast<unsigned>(x));
-    if (down.rest != 0 || right.rest != 0 || down.quotient >= size.out_height
-        || right.quotient >= size.out_width)
-      return {};
-    return dy.load(size.at_result(j.image, group * size.group_filters() + k.channel)
-                   + down.quotient * size.out_width + right.quotient);
+  TROUPE_DEVICE std::size_t left_row() const { return size.window_size; }
+  /// With coordinates that start at the edge of the padding, a position times the stride, plus an
+  /// element of the window, is a pixel. So the remainders of pixel and element must be equal, and
+  /// the position is the difference of the quotients.
+  TROUPE_DEVICE half_position element_at(unsigned k) const {
+    const auto e = size.element_at(k);
+    const auto h = divided_half(e.y, e.x);
+    return {e.channel * size.positions() - h.offset, 0 - h.y, 0 - h.x, h.phase};
   }
-  TROUPE_DEVICE void store(unsigned group, unsigned, unsigned i, unsigned j, float sum) const {
-    const auto c = group * size.group_channels() + i;
-    const auto image = size.by_pixels(j);
-    dx.store(size.at_image(static_cast<unsigned>(image.quotient), c) + image.rest, c, sum);
+  TROUPE_DEVICE place<T> place_at(unsigned group, unsigned j) const {
+    const auto image = size.divide(j, size.by_pixels);
+    const auto row = size.divide(image.rest, size.by_width);
+    const auto begin = size.at_result(image.quotient, group * size.group_filters);
+    return {dy, begin, divided_half(row.quotient + size.pad_y, row.rest + size.pad_x)};
+  }
+  TROUPE_DEVICE unsigned height() const { return size.out_height; }
+  TROUPE_DEVICE unsigned width() const { return size.out_width; }
+  TROUPE_DEVICE std::size_t result_at(unsigned, unsigned j) const {
+    const auto image = size.divide(j, size.by_pixels);
+    return size.at_image(image.quotient, 0) + image.rest;
+  }
+  TROUPE_DEVICE void store(std::size_t column, unsigned row, float sum) const {
+    dx.store(column + std::size_t{row} * size.pixels(), row, sum);
+  }
+
+private:
+  TROUPE_DEVICE half_position divided_half(unsigned y, unsigned x) const {
+    const auto down = size.divide(y, size.by_stride_y);
+    const auto right = size.divide(x, size.by_stride_x);
+    // Remainders of columns are less than the width of the padded image.
+    return {down.quotient * size.out_width + right.quotient, down.quotient, right.quotient,
+            down.rest * (size.width + 2 * size.pad_x) + right.rest};
   }
 };
 
@@ -205,29 +253,32 @@ struct input_gradient_problem {
 template <class T>
 struct weight_gradient_problem {
   using type = T;
-  using row = convolution_sizes::place;
-  using column = convolution_sizes::element;
   static constexpr bool runs_down = true;
   convolution_sizes size;
   view<const T> x, dy;
-  view<double> partial; // (parts, filters, patch)
+  view<float> partial; // (parts, filters, patch)
 
-  TROUPE_DEVICE T a(unsigned group, unsigned i, unsigned k) const {
-    const auto image = size.by_positions(k);
-    return dy.load(
-      size.at_result(static_cast<unsigned>(image.quotient), group * size.group_filters() + i)
-      + image.rest);
+  TROUPE_DEVICE const view<const T>& left() const { return dy; }
+  TROUPE_DEVICE std::size_t left_at(unsigned group, unsigned k) const {
+    const auto image = size.divide(k, size.by_positions);
+    return size.at_result(image.quotient, group * size.group_filters) + image.rest;
   }
-  TROUPE_DEVICE row row_at(unsigned k) const { return size.patch_at(k); }
-  TROUPE_DEVICE column column_at(unsigned j) const { return size.element_at(j); }
-  TROUPE_DEVICE T b(unsigned group, const row& k, const column& j) const {
-    return size.patch_element(x, group, k, j);
+  TROUPE_DEVICE std::size_t left_row() const { return size.positions(); }
+  TROUPE_DEVICE half_position element_at(unsigned j) const { return size.patch_element(j); }
+  TROUPE_DEVICE place<T> place_at(unsigned group, unsigned k) const {
+    return size.patch_at(x, group, k);
   }
-  TROUPE_DEVICE void store(unsigned group, unsigned part, unsigned i, unsigned j, float sum) const {
-    const auto patch = size.group_channels() * size.window_size;
-    const auto f = group * size.group_filters() + i;
-    partial.store((std::size_t{part} * size.filters + f) * patch + j, static_cast<double>(sum));
+  TROUPE_DEVICE unsigned height() const { return size.height; }
+  TROUPE_DEVICE unsigned width() const { return size.width; }
+  TROUPE_DEVICE std::size_t result_at(unsigned part, unsigned j) const {
+    return std::size_t{part} * size.filters * patch() + j;
   }
+  TROUPE_DEVICE void store(std::size_t column, unsigned row, float sum) const {
+    partial.store(column + std::size_t{row} * patch(), sum);
+  }
+
+private:
+  TROUPE_DEVICE unsigned patch() const { return size.group_channels * size.window_size; }
 };
 
 } // namespace troupe::cuda

@@ -79,12 +79,12 @@ std::span<const operation_row> image_rows() {
            [](const instruction& x, std::size_t rows) {
              const auto parts = weight_gradient_parts(cpu::images_of(x.inputs[0], rows),
                                                       cpu::images_of(x.inputs[1], rows), x.window);
-             return parts * x.output.shape.elements(rows);
+             return (parts * x.output.shape.elements(rows) + 1) / 2; // of float32
            },
          .narrow = true},
         [](s i) {
           conv2d_weight_gradient(i.where(), i.input, i.of(1), i.how, i.values(0), i.values(1),
-                                 i.space(), i.out);
+                                 reinterpret_cast<float*>(i.space()), i.out);
         }),
     row({.op = op::add_channel_bias, .mixed = true, .wide_input = 1},
         [](s i) { by_channel_of(i, how::add); }),

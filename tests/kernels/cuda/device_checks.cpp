@@ -186,18 +186,31 @@ void check_convolutions(cuda::device& gpu) {
 }
 
 void check_large_convolutions(cuda::device& gpu) {
+  const auto check = [&](const graph& g, expression y, std::size_t rows) {
+    const auto values = random_leaves(g, rows);
+    const auto loss = to_scalar(y);
+    const auto expected = execute<double>(g, values, loss, {y}, true);
+    const auto actual = execute_on(gpu, g, values, loss, {y}, true);
+    check_close(actual.fetches[0], expected.fetches[0], convolution_tolerance,
+                convolution_tolerance * largest(expected.fetches[0]), "a convolution");
+    check_close(actual.gradient, expected.gradient, 10 * convolution_tolerance,
+                10 * convolution_tolerance * largest(expected.gradient), "its gradients");
+  };
+  // The kernels choose the shapes of their tiles by the numbers of filters and channels. Together,
+  // these pairs use all shapes.
+  struct filters {
+    std::int64_t first, second;
+  };
+  for (const auto& n : {filters{70, 3}, filters{64, 20}, filters{10, 64}}) {
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 9, 12, 11});
+    const auto h = conv2d(x, g.variable("w", {n.first, 9, 3, 3}), {3, 3});
+    check(g, conv2d(h, g.variable("v", {n.second, n.first, 2, 2}), {2, 2, 2, 2}), 9);
+  }
+  // The gradient of these weights has more parts than a block adds up at once.
   graph g;
-  const auto x = g.placeholder("x", {shape::batch, 9, 12, 11});
-  const auto h = conv2d(x, g.variable("w", {70, 9, 3, 3}), {3, 3});
-  const auto y = conv2d(h, g.variable("v", {3, 70, 2, 2}), {2, 2, 2, 2});
-  const auto values = random_leaves(g, 9);
-  const auto loss = to_scalar(y);
-  const auto expected = execute<double>(g, values, loss, {y}, true);
-  const auto actual = execute_on(gpu, g, values, loss, {y}, true);
-  check_close(actual.fetches[0], expected.fetches[0], convolution_tolerance,
-              convolution_tolerance * largest(expected.fetches[0]), "two convolutions");
-  check_close(actual.gradient, expected.gradient, 10 * convolution_tolerance,
-              10 * convolution_tolerance * largest(expected.gradient), "their gradients");
+  const auto x = g.placeholder("x", {shape::batch, 1, 33, 33});
+  check(g, conv2d(x, g.variable("w", {3, 1, 2, 2}), {2, 2}), 9);
 }
 
 void check_pooling(cuda::device& gpu) {

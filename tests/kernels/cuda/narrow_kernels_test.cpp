@@ -18,6 +18,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,8 +33,8 @@ using namespace troupe::test;
 
 // Kernels that read and write 16 bits have the bits of their float32 form: the same computation
 // from the same numbers, rounded once. Other tests compare the float32 form with a reference. The
-// simulator adds up products of tensor cores in the order of the float32 form. A GPU adds them up
-// in another order.
+// simulator adds up products of tensor cores in the order of the float32 form, except for
+// convolutions. A GPU adds them up in another order.
 
 namespace {
 
@@ -64,6 +65,57 @@ struct inputs_of {
   arrays narrow_inputs;
   arrays wide_inputs;
 };
+
+/// Half of the distance between 1 and the next number of 16 bits: the largest relative error of a
+/// rounded number.
+double rounding_of(dtype type) {
+  return type == dtype::bfloat16 ? 0x1p-8 : 0x1p-11;
+}
+
+double largest(const std::vector<double>& x) {
+  double result = 0;
+  for (const double v : x)
+    result = std::max(result, std::fabs(v));
+  return result;
+}
+
+/// Sums of float32 whose terms are added up in another order differ by less than this, relative to
+/// the largest sum.
+constexpr double order_tolerance = 1e-5;
+
+/// Checks a kernel whose result has the type of its inputs, and whose float32 form adds up in
+/// another order.
+void check_narrow_product(const std::string& name, const narrow_launch& x) {
+  for (const auto type : narrow_types) {
+    const inputs_of in(x, type, name);
+    const device_array<float> expected(x.n);
+    const device_array<std::uint16_t> out(x.n);
+    in_all_orders([&] {
+      x.run(in.wide_inputs, expected.data());
+      x.run(in.narrow_inputs, {out.data(), type});
+      const auto sums = as_doubles(expected.values());
+      check_close(widened_all(type, out.values()), sums, rounding_of(type),
+                  order_tolerance * largest(sums), name);
+    });
+  }
+}
+
+/// The same for a kernel whose results are float32.
+void check_product_sums(const std::string& name, const std::vector<std::size_t>& inputs,
+                        std::size_t n, const std::function<void(const arrays&, float*)>& run) {
+  const narrow_launch x{inputs, n, {}};
+  for (const auto type : narrow_types) {
+    const inputs_of in(x, type, name);
+    const device_array<float> expected(n);
+    const device_array<float> out(n);
+    in_all_orders([&] {
+      run(in.wide_inputs, expected.data());
+      run(in.narrow_inputs, out.data());
+      const auto sums = as_doubles(expected.values());
+      check_close(out.values(), sums, order_tolerance, order_tolerance * largest(sums), name);
+    });
+  }
+}
 
 /// Checks a kernel whose result has the type of its inputs.
 void check_narrow(const std::string& name, const narrow_launch& x) {
@@ -246,7 +298,7 @@ BOOST_AUTO_TEST_CASE(convolutions) {
         * static_cast<std::size_t>(how.height * how.width);
       const device_array<float> bias{random_floats(6, "bias")};
       const device_array<float> operand{random_floats(n, "operand")};
-      check_narrow(
+      check_narrow_product(
         "conv2d",
         {{n, w}, m, [&](const arrays& x, mixed_output y) {
            conv2d({}, in, out, grouped, x[0], x[1], bias.data(), {operation::relu, nullptr}, y);
@@ -255,13 +307,14 @@ BOOST_AUTO_TEST_CASE(convolutions) {
         conv2d_input_gradient({}, in, out, grouped, x[0], x[1], nullptr,
                               {operation::relu_gradient, other.data, other.type}, y);
       };
-      check_narrow("conv2d_input_gradient",
-                   {{m, w, n}, n, [&](const arrays& x, mixed_output y) { gradient(x, x[2], y); }});
-      check_narrow("conv2d_input_gradient", {{m, w}, n, [&](const arrays& x, mixed_output y) {
-                                               gradient(x, operand.data(), y);
-                                             }});
-      check_sums<float>("conv2d_weight_gradient", {n, m}, w, [&](const arrays& x, float* y) {
-        const device_array<double> space(weight_gradient_parts(in, out, grouped) * w);
+      check_narrow_product(
+        "conv2d_input_gradient",
+        {{m, w, n}, n, [&](const arrays& x, mixed_output y) { gradient(x, x[2], y); }});
+      check_narrow_product(
+        "conv2d_input_gradient",
+        {{m, w}, n, [&](const arrays& x, mixed_output y) { gradient(x, operand.data(), y); }});
+      check_product_sums("conv2d_weight_gradient", {n, m}, w, [&](const arrays& x, float* y) {
+        const device_array<float> space(weight_gradient_parts(in, out, grouped) * w);
         conv2d_weight_gradient({}, in, out, grouped, x[0], x[1], space.data(), y);
       });
     }
@@ -273,22 +326,23 @@ BOOST_AUTO_TEST_CASE(convolutions_larger_than_a_tile) {
   const window how{3, 3, 1, 1, 1, 1};
   const auto out = result_of(in, 70, how);
   const std::size_t w = 70 * 5 * 9;
-  check_narrow("conv2d", {{elements(in), w}, elements(out), [&](const arrays& x, mixed_output y) {
-                            conv2d({}, in, out, how, x[0], x[1], nullptr, {}, y);
-                          }});
-  check_narrow("conv2d_input_gradient",
-               {{elements(out), w}, elements(in), [&](const arrays& x, mixed_output y) {
-                  conv2d_input_gradient({}, in, out, how, x[0], x[1], nullptr, {}, y);
-                }});
+  check_narrow_product("conv2d",
+                       {{elements(in), w}, elements(out), [&](const arrays& x, mixed_output y) {
+                          conv2d({}, in, out, how, x[0], x[1], nullptr, {}, y);
+                        }});
+  check_narrow_product("conv2d_input_gradient",
+                       {{elements(out), w}, elements(in), [&](const arrays& x, mixed_output y) {
+                          conv2d_input_gradient({}, in, out, how, x[0], x[1], nullptr, {}, y);
+                        }});
   const images few{2, 16, 12, 9};
   const auto results = result_of(few, 70, how);
   const std::size_t weights = 70 * 16 * 9;
-  check_sums<float>("conv2d_weight_gradient", {elements(few), elements(results)}, weights,
-                    [&](const arrays& x, float* y) {
-                      const device_array<double> space(weight_gradient_parts(few, results, how)
+  check_product_sums("conv2d_weight_gradient", {elements(few), elements(results)}, weights,
+                     [&](const arrays& x, float* y) {
+                       const device_array<float> space(weight_gradient_parts(few, results, how)
                                                        * weights);
-                      conv2d_weight_gradient({}, few, results, how, x[0], x[1], space.data(), y);
-                    });
+                       conv2d_weight_gradient({}, few, results, how, x[0], x[1], space.data(), y);
+                     });
 }
 
 BOOST_AUTO_TEST_CASE(tensor_cores_multiply_16_bits) {
@@ -301,12 +355,12 @@ BOOST_AUTO_TEST_CASE(tensor_cores_multiply_16_bits) {
   check_tensor_cores({{n, 4}, n, [&](const arrays& x, mixed_output y) {
                         conv2d_input_gradient({}, size, size, how, x[0], x[1], nullptr, {}, y);
                       }});
-  check_tensor_cores(
-    {{n, n}, 4, [&](const arrays& x, mixed_output) {
-       const device_array<double> space(weight_gradient_parts(size, size, how) * 4);
-       const device_array<float> y(4);
-       conv2d_weight_gradient({}, size, size, how, x[0], x[1], space.data(), y.data());
-     }});
+  check_tensor_cores({{n, n}, 4, [&](const arrays& x, mixed_output) {
+                        const device_array<float> space(weight_gradient_parts(size, size, how) * 4);
+                        const device_array<float> y(4);
+                        conv2d_weight_gradient({}, size, size, how, x[0], x[1], space.data(),
+                                               y.data());
+                      }});
 }
 
 BOOST_AUTO_TEST_CASE(operands_of_different_types) {
