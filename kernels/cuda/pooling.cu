@@ -3,6 +3,9 @@
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
+#include <cstddef>
+#include <cstdint>
+
 namespace troupe::cuda {
 
 namespace {
@@ -17,6 +20,7 @@ struct part {
 /// fewer than 2^31 pixels.
 struct axis {
   int window, stride, pad, image, windows;
+  divider by_stride;
 
   /// The lines of the image that the window at this position covers.
   TROUPE_DEVICE part under(int position) const {
@@ -32,22 +36,37 @@ struct axis {
   /// The windows that cover a line of the image.
   TROUPE_DEVICE part over(int line) const {
     const auto first = line + pad - window + 1;
-    const auto last = (line + pad) / stride + 1;
-    return {first > 0 ? (first + stride - 1) / stride : 0, last < windows ? last : windows};
+    const auto last = over_stride(line + pad) + 1;
+    return {first > 0 ? over_stride(first + stride - 1) : 0, last < windows ? last : windows};
+  }
+  TROUPE_DEVICE int over_stride(int x) const {
+    return static_cast<int>(by_stride.quotient(static_cast<std::size_t>(x)));
+  }
+
+  // An image is divided into cells of `stride` lines. The first cell begins in the padding. If
+  // windows do not overlap, each window is in its own cell. The last cells may have no window.
+
+  int cells() const { return (image + pad + stride - 1) / stride; }
+  /// The lines of the image in this cell.
+  TROUPE_DEVICE part cell(int number) const {
+    const auto begin = number * stride - pad;
+    const auto end = begin + stride;
+    return {begin > 0 ? begin : 0, end < image ? end : image};
   }
 };
 
 struct pooling {
   axis y, x;
   divider pixels, positions; // numbers of a plane (a channel of an image)
+  divider width, windows;    // numbers of a line of pixels, and of a line of windows
 
   struct place {
     int line, column;
   };
   /// The line and the column of pixel or window number i.
-  TROUPE_DEVICE static place place_of(int width, std::size_t i) {
-    const auto number = static_cast<int>(i);
-    return {number / width, number % width};
+  TROUPE_DEVICE static place place_of(const divider& width, std::size_t i) {
+    const auto [line, column] = width(i);
+    return {static_cast<int>(line), static_cast<int>(column)};
   }
   TROUPE_DEVICE unsigned at(int line, int column) const {
     return static_cast<unsigned>(line * x.image + column);
@@ -87,7 +106,7 @@ struct max_select_kernel {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
       const auto [plane, position] = how.positions(k);
       const auto begin = plane * how.pixels.divisor();
-      const auto [i, j] = pooling::place_of(how.x.windows, position);
+      const auto [i, j] = pooling::place_of(how.windows, position);
       out.store(k, v.load(begin + how.largest(x, begin, i, j)));
     }
   }
@@ -97,6 +116,7 @@ struct max_select_kernel {
 /// element, in the order of the windows.
 template <class In, class Out>
 struct max_gradient_kernel {
+  using many_registers = void;
   pooling how;
   In dy;  // (planes, positions)
   In x;   // (planes, pixels)
@@ -106,7 +126,7 @@ struct max_gradient_kernel {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
       const auto plane = how.pixels.quotient(k);
       const auto pixel = static_cast<unsigned>(k - plane * how.pixels.divisor());
-      const auto [line, column] = pooling::place_of(how.x.image, pixel);
+      const auto [line, column] = pooling::place_of(how.width, pixel);
       const auto rows = how.y.over(line);
       const auto columns = how.x.over(column);
       float total = 0;
@@ -116,6 +136,40 @@ struct max_gradient_kernel {
             total += dy.load(plane * how.positions.divisor()
                              + static_cast<std::size_t>(i * how.x.windows + j));
       dx.store(k, total);
+    }
+  }
+};
+
+/// The same for windows that do not overlap. A thread computes the elements of dx in a cell at a
+/// time. Cells with more elements than this would be too much work for a thread.
+constexpr std::int64_t most_per_cell = 16;
+template <class In, class Out>
+struct max_cell_gradient_kernel {
+  using many_registers = void;
+  pooling how;
+  divider cells, line; // numbers of cells: of a plane, and of a line of cells
+  std::size_t all;     // the number of all cells
+  In dy;               // (planes, positions)
+  In x;                // (planes, pixels)
+  Out dx;              // (planes, pixels)
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < all; k += t.stride()) {
+      const auto [plane, cell] = cells(k);
+      const auto begin = plane * how.pixels.divisor();
+      const auto [i, j] = pooling::place_of(line, cell);
+      const auto lines = how.y.cell(i);
+      const auto columns = how.x.cell(j);
+      auto largest = how.pixels.divisor(); // none
+      float gradient = 0;
+      if (i < how.y.windows && j < how.x.windows) {
+        largest = how.largest(x, begin, i, j);
+        gradient += dy.load(plane * how.positions.divisor()
+                            + static_cast<std::size_t>(i * how.x.windows + j));
+      }
+      for (auto u = lines.begin; u < lines.end; ++u)
+        for (auto v = columns.begin; v < columns.end; ++v)
+          dx.store(begin + how.at(u, v), how.at(u, v) == largest ? gradient : 0.0F);
     }
   }
 };
@@ -130,7 +184,7 @@ struct average_kernel {
     for (auto k = t.first(); k < out.size; k += t.stride()) {
       const auto [plane, position] = how.positions(k);
       const auto begin = plane * how.pixels.divisor();
-      const auto [i, j] = pooling::place_of(how.x.windows, position);
+      const auto [i, j] = pooling::place_of(how.windows, position);
       const auto lines = how.y.under(i);
       const auto columns = how.x.under(j);
       float total = 0;
@@ -151,7 +205,7 @@ struct average_gradient_kernel {
   TROUPE_DEVICE void operator()(const thread& t) const {
     for (auto k = t.first(); k < dx.size; k += t.stride()) {
       const auto [plane, pixel] = how.pixels(k);
-      const auto [line, column] = pooling::place_of(how.x.image, pixel);
+      const auto [line, column] = pooling::place_of(how.width, pixel);
       const auto rows = how.y.over(line);
       const auto columns = how.x.over(column);
       const auto begin = plane * how.positions.divisor();
@@ -171,12 +225,18 @@ std::size_t elements(const images& x) {
 
 pooling pooling_of(const images& in, const images& out, const window& how) {
   const auto number = [](auto x) { return static_cast<int>(x); };
-  return {{number(how.height), number(how.stride_y), number(how.pad_y), number(in.height),
-           number(out.height)},
-          {number(how.width), number(how.stride_x), number(how.pad_x), number(in.width),
-           number(out.width)},
+  const auto axis_of = [&](std::int64_t window, std::int64_t stride, std::int64_t pad,
+                           std::size_t image, std::size_t windows) {
+    // The dividends are lines of the padded image, plus less than a stride.
+    return axis{number(window), number(stride),  number(pad),
+                number(image),  number(windows), {static_cast<std::size_t>(stride), 1U << 31}};
+  };
+  return {axis_of(how.height, how.stride_y, how.pad_y, in.height, out.height),
+          axis_of(how.width, how.stride_x, how.pad_x, in.width, out.width),
           {in.pixels(), elements(in)},
-          {out.pixels(), elements(out)}};
+          {out.pixels(), elements(out)},
+          {in.width, in.pixels()},
+          {out.width, out.pixels()}};
 }
 
 } // namespace
@@ -199,8 +259,19 @@ void max_pool_gradient(stream where, const images& in, const images& out, const 
     mixed_output{dx.data, dy.type}, n,
     [&](auto narrow, auto gradient, auto from) {
       const auto launch_to = [&](auto to) {
-        launch(where, "max_pool_gradient", {blocks_for(n)},
-               max_gradient_kernel{pooling_of(in, out, how), gradient, from, to});
+        const auto sizes = pooling_of(in, out, how);
+        if (how.stride_y < how.height || how.stride_x < how.width
+            || how.stride_y * how.stride_x > most_per_cell) {
+          launch(where, "max_pool_gradient", {blocks_for(n)},
+                 max_gradient_kernel{sizes, gradient, from, to});
+          return;
+        }
+        const auto across = static_cast<std::size_t>(sizes.x.cells());
+        const auto cells = static_cast<std::size_t>(sizes.y.cells()) * across;
+        const auto all = cells * in.count * in.channels;
+        launch(
+          where, "max_pool_gradient", {blocks_for(all)},
+          max_cell_gradient_kernel{sizes, {cells, all}, {across, cells}, all, gradient, from, to});
       };
       if (dx.type == dtype::float32)
         launch_to(view<float>{static_cast<float*>(dx.data), n});

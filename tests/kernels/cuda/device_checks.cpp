@@ -219,6 +219,7 @@ void check_pooling(cuda::device& gpu) {
     how.ceil_mode = true;
     all.push_back(how);
   }
+  all.push_back({2, 2, 2, 2});
   all.push_back({.height = 3,
                  .width = 2,
                  .stride_y = 4,
