@@ -80,8 +80,7 @@ struct tensor_product {
     const tile_memory<type> b{memory, a_elements, b_row};
     const auto row = t.warp() / (columns / warp_edge) * warp_edge;
     const auto column = t.warp() % (columns / warp_edge) * warp_edge;
-    const auto tasks = product_task::count(size, rows, columns);
-    for (auto number = t.block(); number < tasks; number += t.blocks()) {
+    for (auto number = t.block(); number < size.tasks; number += t.blocks()) {
       const product_task task(size, rows, columns, number);
       sum_tile sums[tiles][tiles] = {};
       const auto steps = elements::steps(task);
@@ -204,18 +203,17 @@ void with_best_shape(std::size_t m, std::size_t n, F f) {
 template <class Problem>
 void launch_product(stream where, const char* name, const Problem& problem, std::size_t m,
                     std::size_t n, std::size_t k, std::size_t parts) {
-  const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
-  const product_sizes size{number(m), number(n), number(k), problem.size.groups, number(parts)};
-  const auto start = [&]<class Kernel>(const Kernel& kernel, unsigned rows, unsigned columns) {
-    launch(where, name,
-           {blocks_for(product_task::count(size, rows, columns), 1), Kernel::shared_bytes}, kernel);
+  const auto start = [&]<class Kernel>(std::type_identity<Kernel>, unsigned rows,
+                                       unsigned columns) {
+    const product_sizes size{m, n, k, problem.size.groups, parts, rows, columns};
+    launch(where, name, {blocks_for(size.tasks, 1), Kernel::shared_bytes}, Kernel{problem, size});
   };
   if constexpr (std::is_same_v<typename Problem::type, float>)
     with_best_shape<Problem::runs_down>(m, n, [&]<class Shape>(Shape) {
-      start(implicit_product<Problem, Shape>{problem, size}, Shape::rows, Shape::columns);
+      start(std::type_identity<implicit_product<Problem, Shape>>{}, Shape::rows, Shape::columns);
     });
   else
-    start(tensor_product<Problem>{problem, size}, tensor_product<Problem>::rows,
+    start(std::type_identity<tensor_product<Problem>>{}, tensor_product<Problem>::rows,
           tensor_product<Problem>::columns);
 }
 
@@ -275,9 +273,8 @@ std::size_t weight_gradient_parts(const images& in, const images& out, const win
   const auto n = weights_of(in, out, how) / std::max<std::size_t>(out.channels, 1);
   std::size_t tiles = 1;
   with_best_shape<true>(m, n, [&]<class Shape>(Shape) {
-    const auto number = [](std::size_t x) { return static_cast<unsigned>(x); };
-    tiles = product_task::count({number(m), number(n), 0, number(how.groups), 1}, Shape::rows,
-                                Shape::columns);
+    const auto groups = static_cast<std::size_t>(how.groups);
+    tiles = product_sizes{m, n, 0, groups, 1, Shape::rows, Shape::columns}.tasks;
   });
   const auto most = std::max<std::size_t>(blocks / std::max<std::size_t>(tiles, 1), 1);
   return std::clamp<std::size_t>(out.count * out.pixels() / 256, 1, most);

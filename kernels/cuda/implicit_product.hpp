@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/convolution_problems.hpp"
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
 
 #include <algorithm>
@@ -13,30 +14,43 @@
 
 namespace troupe::cuda {
 
-/// The sizes of the products: (m, n) for each group. The sum over k is divided into parts.
+/// The sizes of the products, and how they are divided into tasks for blocks of threads. Each group
+/// has a product (m, n). A task computes one tile (rows, columns) of one of them, in one of several
+/// parts of the sum over k.
 struct product_sizes {
-  unsigned m, n, k, groups, parts;
+  unsigned m, n, k;
+  std::size_t tasks;
+  divider down, across, groups, parts; // tiles along m and n, and other numbers of tasks
+
+  product_sizes(std::size_t all_m, std::size_t all_n, std::size_t all_k, std::size_t all_groups,
+                std::size_t all_parts, unsigned rows, unsigned columns)
+    : m(static_cast<unsigned>(all_m)), n(static_cast<unsigned>(all_n)),
+      k(static_cast<unsigned>(all_k)) {
+    const auto tiles_down = (all_m + rows - 1) / rows;
+    const auto tiles_across = (all_n + columns - 1) / columns;
+    tasks = tiles_down * tiles_across * all_groups * all_parts;
+    down = {tiles_down, tasks};
+    across = {tiles_across, tasks};
+    groups = {all_groups, tasks};
+    parts = {all_parts, (all_k + 1) * all_parts};
+  }
 };
 
-/// The task of a block of threads: one tile of the product of one group, in one part of the sum.
+/// The task of a block of threads.
 struct product_task {
   unsigned i0, j0, group, part, begin, end;
 
-  /// The number of tasks.
-  static constexpr std::size_t count(const product_sizes& size, unsigned rows, unsigned columns) {
-    return (std::size_t{size.m} + rows - 1) / rows * ((std::size_t{size.n} + columns - 1) / columns)
-      * size.groups * size.parts;
-  }
   TROUPE_DEVICE product_task(const product_sizes& size, unsigned rows, unsigned columns,
                              std::size_t task) {
-    const auto down = (size.m + rows - 1) / rows;
-    const auto across = (size.n + columns - 1) / columns;
-    i0 = static_cast<unsigned>(task % down) * rows;
-    j0 = static_cast<unsigned>(task / down % across) * columns;
-    group = static_cast<unsigned>(task / down / across % size.groups);
-    part = static_cast<unsigned>(task / down / across / size.groups);
-    begin = static_cast<unsigned>(std::size_t{size.k} * part / size.parts);
-    end = static_cast<unsigned>(std::size_t{size.k} * (part + 1) / size.parts);
+    const auto row = size.down(task);
+    const auto column = size.across(row.quotient);
+    const auto rest = size.groups(column.quotient);
+    i0 = static_cast<unsigned>(row.rest) * rows;
+    j0 = static_cast<unsigned>(column.rest) * columns;
+    group = static_cast<unsigned>(rest.rest);
+    part = static_cast<unsigned>(rest.quotient);
+    begin = static_cast<unsigned>(size.parts.quotient(std::size_t{size.k} * part));
+    end = static_cast<unsigned>(size.parts.quotient(std::size_t{size.k} * (part + 1)));
   }
 };
 
@@ -210,8 +224,10 @@ struct implicit_product {
     TROUPE_DEVICE explicit own_place(const thread& t) {
       constexpr auto across = shape::columns / shape::warp_columns;
       const auto warp = t.warp() % shape::warps;
-      row = warp / across * shape::warp_rows + t.lane() / 8 * four;
-      column = warp % across * shape::warp_columns + t.lane() % 8 * four;
+      // Neighbouring lanes have the same columns, and lanes at a distance of 2 have the same rows.
+      // Then shared memory needs only two accesses to read four floats per lane, instead of four.
+      row = warp / across * shape::warp_rows + (t.lane() / 16 * 2 + t.lane() % 2) * four;
+      column = warp % across * shape::warp_columns + t.lane() / 2 % 8 * four;
       slice = t.warp() / shape::warps;
     }
   };
@@ -298,8 +314,7 @@ struct implicit_product {
     const auto floats = t.shared<float>(memory * four);
     const auto fours = t.shared<four_floats>(memory);
     const own_place own(t);
-    const auto tasks = product_task::count(size, shape::rows, shape::columns);
-    for (auto number = t.block(); number < tasks; number += t.blocks()) {
+    for (auto number = t.block(); number < size.tasks; number += t.blocks()) {
       const product_task task(size, shape::rows, shape::columns, number);
       sums sum = {};
       add_up(t, task, own, floats, fours, sum);
