@@ -19,17 +19,18 @@ namespace {
 // -- 16 bits
 
 /// A product of 16-bit elements by tensor cores. The warps of a block are arranged in 2 rows and 4
-/// columns. Each warp computes a part (32, 32) of a tile of the result. Before the warps multiply
-/// in one step, the threads start to load the elements of the next step into registers.
-template <class Problem>
+/// columns. Each warp computes a part of a tile of the result. Before the warps multiply in one
+/// step, the threads start to load the elements of the next step into registers.
+template <class Problem, unsigned Rows>
 struct tensor_product {
   using type = typename Problem::type;
-  static constexpr unsigned rows = 64;
+  static constexpr unsigned rows = Rows;
   static constexpr unsigned columns = 128;
   static constexpr unsigned step = tensor_edge;
-  static constexpr unsigned warp_edge = 32;
-  static constexpr unsigned tiles = warp_edge / tensor_edge;
-  static_assert(rows / warp_edge * (columns / warp_edge) == block_warps);
+  static constexpr unsigned warps_down = 2;
+  static constexpr unsigned warps_across = block_warps / warps_down;
+  static constexpr unsigned tiles_down = rows / warps_down / tensor_edge;
+  static constexpr unsigned tiles_across = columns / warps_across / tensor_edge;
   /// Tiles are stored in the order in which they are loaded: a by rows; b by columns if
   /// Problem::runs_down is true, otherwise by rows.
   static constexpr unsigned a_row = step + tensor_row;
@@ -78,11 +79,11 @@ struct tensor_product {
                                     elements::table_size};
     const tile_memory<type> a{memory, 0, a_row};
     const tile_memory<type> b{memory, a_elements, b_row};
-    const auto row = t.warp() / (columns / warp_edge) * warp_edge;
-    const auto column = t.warp() % (columns / warp_edge) * warp_edge;
+    const auto row = t.warp() / warps_across * tiles_down * tensor_edge;
+    const auto column = t.warp() % warps_across * tiles_across * tensor_edge;
     for (auto number = t.block(); number < size.tasks; number += t.blocks()) {
       const product_task task(size, rows, columns, number);
-      sum_tile sums[tiles][tiles] = {};
+      sum_tile sums[tiles_down][tiles_across] = {};
       const auto steps = elements::steps(task);
       elements next;
       if (steps > 0) {
@@ -97,18 +98,18 @@ struct tensor_product {
         t.barrier();
         if (now + 1 < steps)
           next.load(t, problem, size, task, now + 1, table);
-        right_tile<type> y[tiles];
-        for (unsigned s = 0; s < tiles; ++s)
+        right_tile<type> y[tiles_across];
+        for (unsigned s = 0; s < tiles_across; ++s)
           y[s] = right(t, b, column + s * tensor_edge);
-        for (unsigned r = 0; r < tiles; ++r) {
+        for (unsigned r = 0; r < tiles_down; ++r) {
           const auto x = load_left(t, a.at(row + r * tensor_edge, 0));
-          for (unsigned s = 0; s < tiles; ++s)
+          for (unsigned s = 0; s < tiles_across; ++s)
             add_product(t, x, y[s], sums[r][s]);
         }
       }
       t.barrier();
-      for (unsigned r = 0; r < tiles; ++r)
-        for (unsigned s = 0; s < tiles; ++s)
+      for (unsigned r = 0; r < tiles_down; ++r)
+        for (unsigned s = 0; s < tiles_across; ++s)
           for (unsigned i = 0; i < sum_tile::size; ++i)
             result.store((row + r * tensor_edge + sum_tile::row(t.lane(), i)) * result_row + column
                            + s * tensor_edge + sum_tile::column(t.lane(), i),
@@ -200,21 +201,24 @@ void with_best_shape(std::size_t m, std::size_t n, F f) {
   });
 }
 
+template <class Kernel, class Problem>
+void launch_kernel(stream where, const char* name, const Problem& problem, std::size_t m,
+                   std::size_t n, std::size_t k, std::size_t parts) {
+  const product_sizes size{m, n, k, problem.size.groups, parts, Kernel::rows, Kernel::columns};
+  launch(where, name, {blocks_for(size.tasks, 1), Kernel::shared_bytes}, Kernel{problem, size});
+}
+
 template <class Problem>
 void launch_product(stream where, const char* name, const Problem& problem, std::size_t m,
                     std::size_t n, std::size_t k, std::size_t parts) {
-  const auto start = [&]<class Kernel>(std::type_identity<Kernel>, unsigned rows,
-                                       unsigned columns) {
-    const product_sizes size{m, n, k, problem.size.groups, parts, rows, columns};
-    launch(where, name, {blocks_for(size.tasks, 1), Kernel::shared_bytes}, Kernel{problem, size});
-  };
   if constexpr (std::is_same_v<typename Problem::type, float>)
     with_best_shape<Problem::runs_down>(m, n, [&]<class Shape>(Shape) {
-      start(std::type_identity<implicit_product<Problem, Shape>>{}, Shape::rows, Shape::columns);
+      launch_kernel<implicit_product<Problem, Shape>>(where, name, problem, m, n, k, parts);
     });
+  else if (m <= 32)
+    launch_kernel<tensor_product<Problem, 32>>(where, name, problem, m, n, k, parts);
   else
-    start(std::type_identity<tensor_product<Problem>>{}, tensor_product<Problem>::rows,
-          tensor_product<Problem>::columns);
+    launch_kernel<tensor_product<Problem, 64>>(where, name, problem, m, n, k, parts);
 }
 
 convolution_output<view<float>> output_of(const float* bias, std::size_t channels, ending last,

@@ -12,17 +12,17 @@
 // Convolutions as products of matrices: c (m, n) = a (m, k) b (k, n) for each group. A "problem"
 // says where the elements of a, b and c are in the images (kernels/cuda/convolution.hpp).
 //
-// An index of b that counts positions or pixels is a place in an image. The other index of b counts
-// the elements of a window. Each of them is half of the position of an element of b. To compute a
-// half takes divisions. To add two halves takes none. So each half is computed once, and used for
-// many elements.
+// An element of b has two indices. One is the number of a place: a position or a pixel, counted
+// over all images. The other is the number of an element of a window. Each index gives one half of
+// the element's position in memory. Computing a half takes divisions, but adding two halves takes
+// none. So each half is computed once and used for many elements.
 
 namespace troupe::cuda {
 
-/// One half of a position in an image. The sums of the offsets and of the coordinates of two halves
-/// are those of the element. Numbers can be negative: they are added up modulo 2^32. A stride of an
-/// input gradient divides positions; their remainders are the phase. If the phases of two halves
-/// are different, there is no such element.
+/// One half of the position of an element of b. The element's offset, and its coordinates in the
+/// image, are the sums of those of both halves. The numbers of a half may be negative, so they are
+/// added up modulo 2^32. Only input gradients use phases: the phase has the remainders of divisions
+/// by the strides. If two halves have different phases, there is no such element.
 struct alignas(16) half_position {
   unsigned offset, y, x, phase;
 };

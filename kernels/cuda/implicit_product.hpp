@@ -200,16 +200,17 @@ struct alignas(16) four_floats {
 template <class Problem, class Shape>
 struct implicit_product {
   using shape = Shape;
-  using elements = loaded_elements<Problem, shape::rows, shape::columns, shape::depth>;
+  static constexpr unsigned rows = shape::rows;
+  static constexpr unsigned columns = shape::columns;
+  using elements = loaded_elements<Problem, rows, columns, shape::depth>;
   static constexpr unsigned four = four_floats::size;
   /// Rows of tiles in shared memory, in groups of four floats. Row k of the first tile is column k
   /// of a. With the padding, threads of a warp that write to neighbouring rows use different memory
   /// banks.
-  static constexpr unsigned a_row = shape::rows / four + 1;
-  static constexpr unsigned b_row = shape::columns / four + 1;
+  static constexpr unsigned a_row = rows / four + 1;
+  static constexpr unsigned b_row = columns / four + 1;
   static constexpr unsigned tiles = shape::depth * (a_row + b_row);
-  static constexpr unsigned results =
-    shape::slices * shape::rows * shape::columns / four; // in groups of four
+  static constexpr unsigned results = shape::slices * rows * columns / four; // in groups of four
   static constexpr unsigned memory = std::max(2 * tiles, results);
   static constexpr unsigned tables = elements::table_size;
   static constexpr std::size_t shared_bytes =
@@ -222,10 +223,10 @@ struct implicit_product {
     unsigned row, column, slice;
 
     TROUPE_DEVICE explicit own_place(const thread& t) {
-      constexpr auto across = shape::columns / shape::warp_columns;
+      constexpr auto across = columns / shape::warp_columns;
       const auto warp = t.warp() % shape::warps;
-      // Neighbouring lanes have the same columns, and lanes at a distance of 2 have the same rows.
-      // Then shared memory needs only two accesses to read four floats per lane, instead of four.
+      // Lanes i and i ^ 1 have the same columns, and lanes i and i ^ 2 have the same rows. A GPU
+      // can then serve 16 lanes, and not only 8, by one access to four floats of shared memory.
       row = warp / across * shape::warp_rows + (t.lane() / 16 * 2 + t.lane() % 2) * four;
       column = warp % across * shape::warp_columns + t.lane() / 2 % 8 * four;
       slice = t.warp() / shape::warps;
@@ -278,10 +279,11 @@ struct implicit_product {
       for (unsigned q = 0; q < shape::own_rows / four; ++q) {
         const auto x = fours.load(a + p * a_row + q * four);
         TROUPE_UNROLL
-        for (unsigned r = 0; r < four; ++r)
+        for (unsigned r = 0; r < four; ++r) {
           TROUPE_UNROLL
-        for (unsigned s = 0; s < four; ++s)
-          sum[q * four + r][s] = std::fma(x.x[r], y.x[s], sum[q * four + r][s]);
+          for (unsigned s = 0; s < four; ++s)
+            sum[q * four + r][s] = std::fma(x.x[r], y.x[s], sum[q * four + r][s]);
+        }
       }
     }
   }
@@ -315,18 +317,16 @@ struct implicit_product {
     const auto fours = t.shared<four_floats>(memory);
     const own_place own(t);
     for (auto number = t.block(); number < size.tasks; number += t.blocks()) {
-      const product_task task(size, shape::rows, shape::columns, number);
+      const product_task task(size, rows, columns, number);
       sums sum = {};
       add_up(t, task, own, floats, fours, sum);
       t.barrier();
       TROUPE_UNROLL
       for (unsigned r = 0; r < shape::own_rows; ++r)
-        fours.store(((own.slice * shape::rows + row_of(own, r)) * shape::columns + own.column)
-                      / four,
+        fours.store(((own.slice * rows + row_of(own, r)) * columns + own.column) / four,
                     {sum[r][0], sum[r][1], sum[r][2], sum[r][3]});
       t.barrier();
-      store_results<shape::rows, shape::columns, shape::columns, shape::slices>(t, problem, size,
-                                                                                task, floats);
+      store_results<rows, columns, columns, shape::slices>(t, problem, size, task, floats);
       t.barrier();
     }
   }
