@@ -71,7 +71,7 @@ double ended(operation after, double x) {
 std::string fault_of(const layer_size& size, const layer_patterns& values, const layer_set& set,
                      bool plain) {
   const bool narrow = is_narrow(size.precision);
-  const double sum_error = 1e-6 * std::sqrt(static_cast<double>(size.k)) + (narrow ? 1.0 / 128 : 0);
+  const double sum_error = 4e-6 * std::sqrt(static_cast<double>(size.k)) + (narrow ? 1.0 / 128 : 0);
   const double rounding = size.precision == dtype::bfloat16 ? 1.0 / 128
     : size.precision == dtype::float16                      ? 1.0 / 1024
                                                             : 1e-5;

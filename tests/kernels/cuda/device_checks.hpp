@@ -149,7 +149,8 @@ std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype
 /// Compares mixed precision on both devices. Both round the results of their steps. They fuse
 /// different steps, and their sums differ in the last bits of float32, so a single result may be
 /// rounded to a neighbour. So tensors are compared by the length of their difference.
-void check_mixed(cuda::device& gpu, model& m, std::int64_t classes);
+/// @param roundings the accepted length, in roundings
+void check_mixed(cuda::device& gpu, model& m, std::int64_t classes, double roundings = 10);
 /// A step with its own batch. It announces the batch of another step (0: none).
 struct announcing_step {
   std::uint64_t batch = 0;
@@ -170,9 +171,10 @@ void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double
 /// and no pointers of the host, and each number of rows has its own recording.
 void check_recordings(cuda::device& gpu);
 /// Two workers use the first GPU at the same time, each on its own thread.
-void check_workers(const gpu_set& gpus);
-/// Makes five steps on both devices. Weights, gradients and state stay on the device.
-void check_training(cuda::device& gpu, model& m, std::int64_t classes);
+void check_workers(const gpu_set& gpus, double tolerance = 2e-6);
+/// Makes five steps on both devices. Weights, gradients and state stay on the device. The weights
+/// may differ by `tolerance`.
+void check_training(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 1e-6);
 /// A model with mean squared error, and a model with two classes.
 void check_regression(cuda::device& gpu);
 

@@ -16,7 +16,8 @@
 #include <vector>
 
 // Tests that need a real GPU, because the simulator cannot replace it. The results of a GPU and
-// cuBLAS are those of the simulator.
+// cuBLAS are those of the simulator, except for rounding: cuBLAS adds up in float32, and tensor
+// cores cut off bits.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -149,7 +150,7 @@ BOOST_AUTO_TEST_CASE(dense_models) {
   model m;
   build_classifier(m);
   check_against_cpu(*gpu, m, 5, 1e-5);
-  check_training(*gpu, m, 5);
+  check_training(*gpu, m, 5, 1e-5);
 }
 
 BOOST_AUTO_TEST_CASE(recordings) {
@@ -164,22 +165,25 @@ BOOST_AUTO_TEST_CASE(convolutional_networks) {
   model m;
   build_network(m);
   check_against_cpu(*gpu, m, 4, 1e-4);
-  check_training(*gpu, m, 4);
+  check_training(*gpu, m, 4, 1e-5);
 }
 
 BOOST_AUTO_TEST_CASE(types_of_16_bits) {
   const auto gpu = open_or_skip();
   if (!gpu)
     return;
+  // Where a sum is nearly 0, another rounding can change the sign of an activation, and so the
+  // gradients of this sample.
+  constexpr double roundings = 20;
   model dense;
   build_classifier(dense);
-  check_mixed(*gpu, dense, 5);
+  check_mixed(*gpu, dense, 5, roundings);
   model network;
   build_network(network);
-  check_mixed(*gpu, network, 4);
+  check_mixed(*gpu, network, 4, roundings);
   model sequences;
   build_sequences(sequences);
-  check_mixed(*gpu, sequences, 4);
+  check_mixed(*gpu, sequences, 4, roundings);
 }
 
 // Each set of feeds is used so often that it is recorded.
@@ -206,7 +210,7 @@ BOOST_AUTO_TEST_CASE(announced_batches) {
 
 BOOST_AUTO_TEST_CASE(workers) {
   if (open_or_skip())
-    check_workers(*cuda::make_gpus(cuda::open_device));
+    check_workers(*cuda::make_gpus(cuda::open_device), 1e-5);
 }
 
 BOOST_AUTO_TEST_CASE(regression) {
