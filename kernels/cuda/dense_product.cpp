@@ -4,7 +4,9 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/movement.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace troupe::cuda {
 
@@ -32,72 +34,86 @@ bool multiply_at_once(device& gpu, stream where, const dense_product& x, void* s
 /// A matrix of a product, as it is stored.
 struct stored_matrix {
   std::size_t rows, columns;
-  dtype type;
 
-  std::size_t padded_columns() const {
-    const auto unit = row_bytes / size_of(type);
-    return (columns + unit - 1) / unit * unit;
-  }
-  std::size_t padded_bytes() const { return rows * padded_columns() * size_of(type); }
-  /// True if a copy with aligned rows pays off. `uses` is how often the product reads or adds to
-  /// each element.
-  bool needs_padding(std::size_t uses) const {
-    constexpr std::size_t least = 256;
-    return is_narrow(type) && columns != padded_columns() && columns >= least && uses >= least;
-  }
-
-  static constexpr std::size_t row_bytes = 16;
+  std::size_t elements() const { return rows * columns; }
+  bool operator==(const stored_matrix&) const = default;
 };
 
-/// The padded copies of the matrices of a product, one after the other in the work space.
+/// A product whose 16-bit matrices have rows of a multiple of `unit` elements. Other matrices are
+/// copied, one after the other, to the work space, and filled up with zeros.
 class padded_product {
 public:
-  explicit padded_product(const product& x)
-    : x_(x), a_{x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.operands},
-      b_{x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.operands}, c_{x.m, x.n, x.result},
-      pads_a_(x.batch == 1 && a_.needs_padding(x.n)),
-      pads_b_(x.batch == 1 && b_.needs_padding(x.m)),
-      pads_c_(x.batch == 1 && c_.needs_padding(x.k)) {}
+  explicit padded_product(const product& x) : given_(x), padded_(x) {
+    if (!is_narrow(x.operands) || x.batch != 1)
+      return;
+    // Copies pay off only if the product uses each element often.
+    constexpr std::size_t least = 256;
+    if (std::min({x.m, x.n, x.k}) < least)
+      return;
+    // cuBLAS uses its fast algorithms only if the rows of all matrices begin at aligned addresses,
+    // and if k is a multiple, too.
+    padded_.k = rounded_up(x.k);
+    if (is_narrow(x.result))
+      padded_.n = rounded_up(x.n);
+    else if (!x.transpose_b)
+      padded_.lead_b = rounded_up(x.n);
+    if (x.transpose_a)
+      padded_.lead_a = rounded_up(x.m);
+  }
 
   std::size_t bytes() const {
-    return (pads_a_ ? a_.padded_bytes() : 0) + (pads_b_ ? b_.padded_bytes() : 0)
-      + (pads_c_ ? c_.padded_bytes() : 0);
+    std::size_t result = 0;
+    for (const auto& [from, to] : {pair_a(), pair_b(), pair_c()})
+      result += from == to ? 0 : bytes_of(to);
+    return result;
   }
 
   void multiply(device& gpu, stream where, void* space) const {
     auto* free = static_cast<std::byte*>(space);
-    auto padded = x_;
-    if (pads_a_) {
-      padded.a = pad(where, a_, x_.a, free);
-      padded.lead_a = a_.padded_columns();
-      free += a_.padded_bytes();
-    }
-    if (pads_b_) {
-      padded.b = pad(where, b_, x_.b, free);
-      padded.lead_b = b_.padded_columns();
-      free += b_.padded_bytes();
-    }
-    if (pads_c_) {
-      padded.c = free;
-      padded.lead_c = c_.padded_columns();
-    }
-    gpu.multiply(where, padded);
-    if (pads_c_)
-      copy_rows(
-        where,
-        {c_.rows, c_.columns, {free, c_.type}, c_.padded_columns(), {x_.c, c_.type}, c_.columns});
+    auto x = padded_;
+    const auto pad = [&](const pair& sizes, const void* data) -> const void* {
+      if (sizes.from == sizes.to)
+        return data;
+      auto* const to = std::exchange(free, free + bytes_of(sizes.to));
+      resize_matrix(
+        where, {data, sizes.from.rows, sizes.from.columns, to, sizes.to.rows, sizes.to.columns});
+      return to;
+    };
+    x.a = pad(pair_a(), x.a);
+    x.b = pad(pair_b(), x.b);
+    const auto [c, padded_c] = pair_c();
+    if (c != padded_c)
+      x.c = free;
+    gpu.multiply(where, x);
+    if (c != padded_c)
+      resize_matrix(where, {x.c, padded_c.rows, padded_c.columns, given_.c, c.rows, c.columns});
   }
 
 private:
-  static void* pad(stream where, const stored_matrix& x, const void* from, void* to) {
-    copy_rows(where,
-              {x.rows, x.columns, {from, x.type}, x.columns, {to, x.type}, x.padded_columns()});
-    return to;
-  }
+  /// The sizes of a matrix and of its copy.
+  struct pair {
+    stored_matrix from, to;
+  };
 
-  const product& x_;
-  stored_matrix a_, b_, c_;
-  bool pads_a_, pads_b_, pads_c_;
+  static constexpr std::size_t unit = 8;
+  static std::size_t rounded_up(std::size_t x) { return (x + unit - 1) / unit * unit; }
+  static std::size_t bytes_of(const stored_matrix& x) {
+    return x.elements() * size_of(dtype::bfloat16);
+  }
+  static stored_matrix stored(bool transposed, std::size_t rows, std::size_t columns,
+                              std::size_t lead) {
+    if (transposed)
+      std::swap(rows, columns);
+    return {rows, lead > 0 ? lead : columns};
+  }
+  static stored_matrix a_of(const product& x) { return stored(x.transpose_a, x.m, x.k, x.lead_a); }
+  static stored_matrix b_of(const product& x) { return stored(x.transpose_b, x.k, x.n, x.lead_b); }
+  pair pair_a() const { return {a_of(given_), a_of(padded_)}; }
+  pair pair_b() const { return {b_of(given_), b_of(padded_)}; }
+  pair pair_c() const { return {{given_.m, given_.n}, {padded_.m, padded_.n}}; }
+
+  const product& given_;
+  product padded_;
 };
 
 } // namespace

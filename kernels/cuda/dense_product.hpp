@@ -24,9 +24,9 @@ std::size_t product_space(const product& what, bool has_end) noexcept;
 /// Computes bias and ending in an epilogue of the product if the device can (device::fuses).
 /// Otherwise, one more launch computes them.
 ///
-/// Without bias and ending, rows of large matrices of 16 bits whose length is not a multiple of 16
-/// bytes go through padded copies, because tensor cores are several times as fast with aligned
-/// rows (GPT-2's output layer has 50257 columns).
+/// Without bias and ending, large 16-bit matrices whose rows are not multiples of 16 bytes go
+/// through padded copies, because cuBLAS multiplies aligned matrices several times as fast (GPT-2's
+/// output layer has 50257 columns).
 void multiply(device& gpu, stream where, const dense_product& x, void* space);
 
 /// The work after a product or a convolution: out = last(x + bias). The bias has one value for each

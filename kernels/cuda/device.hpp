@@ -31,11 +31,10 @@ struct product {
   const void* b = nullptr;
   void* c = nullptr;
   std::size_t batch = 1;
-  /// The distance between rows of a, b and c in memory, in elements; 0 if the rows are contiguous.
+  /// The distance between rows of a and b in memory, in elements; 0 if the rows are contiguous.
   /// Only for a batch of 1.
   std::size_t lead_a = 0;
   std::size_t lead_b = 0;
-  std::size_t lead_c = 0;
   /// The type of a and b: float32, bfloat16 or float16. Sums are computed in float32.
   dtype operands = dtype::float32;
   /// The type of c: the type of a and b, or float32.

@@ -58,7 +58,7 @@ inline gemm_call gemm_of(const product& x) {
   result.b = {x.a, x.transpose_a, lead(x.lead_a, x.transpose_a ? x.m : x.k),
               static_cast<std::int64_t>(x.m * x.k)};
   result.c = x.c;
-  result.c_lead = lead(x.lead_c, x.n);
+  result.c_lead = columns(x.n);
   result.c_stride = static_cast<std::int64_t>(x.m * x.n);
   result.batch = number(x.batch);
   return result;

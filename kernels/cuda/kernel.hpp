@@ -328,6 +328,16 @@ template <unsigned W>
 TROUPE_DEVICE pack<float, W> load_floats(width<W>, const view<float>& x, std::size_t i) {
   return x.load_pack<W>(i);
 }
+// Loads elements without converting them, and converts them to float32. A kernel can submit several
+// loads before it converts the first elements.
+template <unsigned W>
+TROUPE_DEVICE pack<float, W> load_stored(width<W>, const view<const float>& x, std::size_t i) {
+  return x.load_pack<W>(i);
+}
+template <unsigned W>
+TROUPE_DEVICE pack<float, W> floats_of(const pack<float, W>& x) {
+  return x;
+}
 template <unsigned W>
 TROUPE_DEVICE void store_floats(const view<float>& to, std::size_t i, const pack<float, W>& x) {
   to.store_pack<W>(i, x);
@@ -343,12 +353,19 @@ TROUPE_DEVICE T warp_sum(const thread& t, T x) {
   return x;
 }
 
-/// The largest x of the warp. x must not be NaN: callers skip NaNs, like the CPU.
+/// The larger number. If one of them is NaN, the other one.
+TROUPE_DEVICE float larger_of(float a, float b) {
+#ifdef __CUDACC__
+  return fmaxf(a, b);
+#else
+  return a > b || b != b ? a : b;
+#endif
+}
+
+/// The largest x of the warp. Skips NaNs, like the CPU.
 TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
-  for (unsigned mask = warp_threads / 2; mask > 0; mask /= 2) {
-    const float other = t.shuffle_xor(x, mask);
-    x = other > x ? other : x;
-  }
+  for (unsigned mask = warp_threads / 2; mask > 0; mask /= 2)
+    x = larger_of(x, t.shuffle_xor(x, mask));
   return x;
 }
 
@@ -366,7 +383,7 @@ TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
   return result;
 }
 
-/// The largest x of the block, which must not be NaN.
+/// The largest x of the block. Skips NaNs.
 TROUPE_DEVICE float block_maximum(const thread& t, float x, const view<float>& space) {
   x = warp_maximum(t, x);
   t.barrier(); // all threads have read an earlier result in the same space
@@ -374,10 +391,8 @@ TROUPE_DEVICE float block_maximum(const thread& t, float x, const view<float>& s
     space.store(t.warp(), x);
   t.barrier();
   float result = space.load(0);
-  for (unsigned i = 1; i < block_warps; ++i) {
-    const float other = space.load(i);
-    result = other > result ? other : result;
-  }
+  for (unsigned i = 1; i < block_warps; ++i)
+    result = larger_of(result, space.load(i));
   return result;
 }
 

@@ -27,16 +27,16 @@ struct softmax_kernel {
     const typename Columns::team own{t};
     for (auto r = own.first(); r < rows; r += own.stride()) {
       const auto n = static_cast<unsigned>(visible > 0 ? r % visible + 1 : columns.count);
-      row_values values(own, columns, x, r * columns.count);
+      row_values values(own, columns, x, r * columns.count, -infinity);
       float largest = -infinity;
-      values.visit([&](unsigned j, float y) { largest = j < n && y > largest ? y : largest; });
+      values.visit(
+        [&](unsigned j, float y) { largest = larger_of(largest, j < n ? y : -infinity); });
       largest = own.maximum(largest);
-      double total = 0;
-      values.visit([&](unsigned j, float& y) {
+      const auto total = values.sum([&](unsigned j, float& y) {
         const float e = j < n ? cpu::exp(y - largest) : 0.0F;
-        total += static_cast<double>(e);
         if (Columns::keeps)
           y = e;
+        return e;
       });
       const auto factor = static_cast<float>(1 / own.sum(total));
       values.write(out, [&](unsigned j, float y) {
@@ -88,7 +88,7 @@ struct cross_entropy_kernel {
         finish(own, r, leave_out ? 0 : static_cast<double>(nan), 0, leave_out ? 0 : 1);
         continue;
       }
-      row_values values(own, columns, logits, r * columns.count);
+      row_values values(own, columns, logits, r * columns.count, -infinity);
       handle(own, values, r, label);
     }
   }
@@ -97,44 +97,46 @@ struct cross_entropy_kernel {
   TROUPE_DEVICE void handle(const typename Columns::team& own, Row& values, std::size_t r,
                             unsigned label) const {
     float largest = -infinity;
-    // The thread that owns the label's column reads its logit, before this thread may overwrite
-    // it. The sum passes the logit to all threads.
-    float value = 0;
-    values.visit([&](unsigned j, float x) {
-      largest = x > largest ? x : largest;
-      value = j == label ? x : value;
-    });
+    values.visit([&](unsigned, float x) { largest = larger_of(largest, x); });
     largest = own.maximum(largest);
-    value = own.sum(value);
+    // The thread that owns the label's column reads its logit, before this thread may overwrite it.
+    // The sum passes the logit to all threads.
+    const auto place = r * columns.count + label;
+    const bool owns = columns.owner_of(label) == own.rank();
+    const auto value = own.sum(owns ? logits.load(place) : 0.0F);
     auto wanted = static_cast<double>(value);
     if (smoothing > 0) {
-      double all = 0;
-      values.visit([&](unsigned, float x) { all += static_cast<double>(x); });
+      const auto all = values.sum([&](unsigned j, float x) { return j < columns.count ? x : 0; });
       wanted =
         (1 - smoothing) * wanted + smoothing / static_cast<double>(columns.count) * own.sum(all);
     }
-    double total = 0;
-    // Counts NaNs, and largest logits before the label: the sample is correct if the label's logit
-    // is the first one of the largest.
-    unsigned better = 0;
-    values.visit([&](unsigned j, float& x) {
-      better += x != x || (j < label && x == largest) ? 1 : 0;
+    bool correct = value == largest;
+    if (correct) {
+      // The label's logit must be the first one of the largest, and no logit may be NaN.
+      unsigned better = 0;
+      values.visit(
+        [&](unsigned j, float x) { better += x != x || (j < label && x == largest) ? 1 : 0; });
+      correct = own.sum(better) == 0;
+    }
+    auto total = values.sum([&](unsigned, float& x) {
       const float e = cpu::exp(x - largest);
-      total += static_cast<double>(e);
       if (Columns::keeps)
         x = e;
+      return e;
     });
     total = static_cast<double>(static_cast<float>(own.sum(total)));
-    const bool correct = own.sum(better) == 0 && value == largest;
     if (gradient.data != nullptr) {
-      const auto inverse = static_cast<float>(1 / total);
-      const auto spread = static_cast<float>(smoothing / static_cast<double>(columns.count));
-      const auto sure = static_cast<float>(1 - smoothing);
-      values.write(gradient, [&](unsigned j, float x) {
-        float y = (Columns::keeps ? x : cpu::exp(x - largest)) * inverse - spread;
-        y -= j == label ? sure : 0.0F;
-        return y * factor;
-      });
+      const auto scale = static_cast<float>(static_cast<double>(factor) / total);
+      const auto spread =
+        static_cast<float>(smoothing / static_cast<double>(columns.count)) * factor;
+      const auto share = [&](float x) {
+        return (Columns::keeps ? x : cpu::exp(x - largest)) * scale - spread;
+      };
+      values.write(gradient, [&](unsigned, float x) { return share(x); });
+      if (owns)
+        gradient.store(place,
+                       cpu::exp(value - largest) * scale - spread
+                         - static_cast<float>(1 - smoothing) * factor);
     }
     finish(own, r, std::log(total) + static_cast<double>(largest) - wanted, correct ? 1 : 0, 1);
   }

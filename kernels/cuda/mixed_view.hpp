@@ -91,6 +91,14 @@ TROUPE_DEVICE pack<float, W> load_floats(width<W>, const narrow_view<T>& x, std:
   return widened_pack(view<const T>{x.data, x.size}.template load_pack<W>(i));
 }
 template <class T, unsigned W>
+TROUPE_DEVICE pack<T, W> load_stored(width<W>, const narrow_view<T>& x, std::size_t i) {
+  return view<const T>{x.data, x.size}.template load_pack<W>(i);
+}
+template <class T, unsigned W>
+TROUPE_DEVICE pack<float, W> floats_of(const pack<T, W>& x) {
+  return widened_pack(x);
+}
+template <class T, unsigned W>
 TROUPE_DEVICE void store_floats(const narrow_target<T>& to, std::size_t i,
                                 const pack<float, W>& x) {
   view<T>{to.data, to.size}.template store_pack<W>(i, rounded_pack<T>(x));

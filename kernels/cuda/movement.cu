@@ -50,6 +50,40 @@ struct copy_kernel {
   }
 };
 
+/// A thread copies a pack of a row at a time. If the rows of a matrix are not aligned, it loads or
+/// stores the elements of the pack one by one.
+struct resize_kernel {
+  view<const std::uint16_t> from;
+  view<std::uint16_t> to;
+  std::size_t from_rows, from_columns, to_rows, to_columns;
+  divider packs; // of a row of `to`
+  bool from_packed, to_packed;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto p = t.first(); p < to_rows * packs.divisor(); p += t.stride()) {
+      const auto [row, number] = packs(p);
+      const auto j = number * pack_width;
+      pack<std::uint16_t, pack_width> x{};
+      if (row < from_rows && from_packed && j + pack_width <= from_columns) {
+        x = from.load_pack<pack_width>(row * from_columns + j);
+      } else if (row < from_rows) {
+        TROUPE_UNROLL
+        for (unsigned k = 0; k < pack_width; ++k)
+          if (j + k < from_columns)
+            x.x[k] = from.load(row * from_columns + j + k);
+      }
+      if (to_packed) {
+        to.store_pack(row * to_columns + j, x);
+        continue;
+      }
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        if (j + k < to_columns)
+          to.store(row * to_columns + j + k, x.x[k]);
+    }
+  }
+};
+
 template <class In, class Out>
 struct reverse_kernel {
   In x;    // (rows, n, inner)
@@ -239,6 +273,24 @@ void copy_rows(stream where, const row_copy& what) {
              copy_kernel{from, to, divider{what.size, n}, what.from_stride, what.to_stride, n});
     },
     read_elements{what.from, reach(what.from_stride)});
+}
+
+void resize_matrix(stream where, const matrix_resize& what) {
+  const auto packs = (what.to_columns + pack_width - 1) / pack_width;
+  const auto packed = [](const void* data, std::size_t columns) {
+    return columns % pack_width == 0 && element_address{data, sizeof(std::uint16_t)}.packs();
+  };
+  launch(where, "resize_matrix", {blocks_for(what.to_rows * packs)},
+         resize_kernel{
+           {static_cast<const std::uint16_t*>(what.from), what.from_rows * what.from_columns},
+           {static_cast<std::uint16_t*>(what.to), what.to_rows * what.to_columns},
+           what.from_rows,
+           what.from_columns,
+           what.to_rows,
+           what.to_columns,
+           {packs, what.to_rows * packs},
+           packed(what.from, what.from_columns),
+           packed(what.to, what.to_columns)});
 }
 
 void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, mixed_input x,

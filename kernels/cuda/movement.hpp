@@ -31,6 +31,18 @@ struct row_copy {
 };
 void copy_rows(stream where, const row_copy& what);
 
+/// Copies a matrix of 16-bit elements to a matrix of another size, without converting them.
+/// Elements of `to` that `from` does not have become 0.
+struct matrix_resize {
+  const void* from = nullptr; // (from_rows, from_columns)
+  std::size_t from_rows = 0;
+  std::size_t from_columns = 0;
+  void* to = nullptr; // (to_rows, to_columns)
+  std::size_t to_rows = 0;
+  std::size_t to_columns = 0;
+};
+void resize_matrix(stream where, const matrix_resize& what);
+
 /// out (rows, n, inner) has the n slices of each row of x in reverse order. `out` must not be x.
 void reverse(stream where, std::size_t rows, std::size_t n, std::size_t inner, mixed_input x,
              mixed_output out);

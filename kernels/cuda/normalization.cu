@@ -16,17 +16,18 @@ struct row_moments {
 
 /// The mean of a row, and scale = 1 / sqrt(variance + epsilon).
 template <class Row>
-TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, double n,
-                                     double epsilon) {
-  double sum = 0;
-  x.visit([&](unsigned, float v) { sum += static_cast<double>(v); });
-  const auto mean = own.sum(sum) / n;
+TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, unsigned columns,
+                                     unsigned absent, double epsilon) {
+  const auto n = static_cast<double>(columns);
+  const auto mean = own.sum(x.sum([](unsigned, float v) { return v; })) / n;
   double squares = 0;
   x.visit([&](unsigned, float v) {
     const auto d = static_cast<double>(v) - mean;
     squares += d * d;
   });
-  return {mean, 1 / std::sqrt(own.sum(squares) / n + epsilon)};
+  // Absent columns are 0, so each of them has added the square of the mean.
+  const auto exact = own.sum(squares) - static_cast<double>(absent) * mean * mean;
+  return {mean, 1 / std::sqrt((exact > 0 ? exact : 0) / n + epsilon)};
 }
 
 template <class Columns, class In, class Out>
@@ -42,7 +43,7 @@ struct rows_kernel {
     const typename Columns::team own{t};
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
-      const auto m = moments_of(own, values, static_cast<double>(columns.count), epsilon);
+      const auto m = moments_of(own, values, columns.count, columns.absent(), epsilon);
       const auto mean = static_cast<float>(m.mean);
       const auto scale = static_cast<float>(m.scale);
       values.write(out, [&](unsigned, float v) { return (v - mean) * scale; });
@@ -53,7 +54,8 @@ struct rows_kernel {
 /// dx = scale (dy - mean(dy) - y mean(dy y)), where y = (x - mean) scale.
 template <class Columns, class In, class Out>
 struct rows_gradient_kernel {
-  static constexpr unsigned blocks_at_once = Columns::blocks_at_once;
+  /// Two rows are in registers.
+  static constexpr unsigned blocks_at_once = Columns::packs > 2 ? 1 : 2;
   In dy, x; // (rows, columns)
   Out out;  // (rows, columns)
   Columns columns;
@@ -66,16 +68,12 @@ struct rows_gradient_kernel {
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
       row_values gradients(own, columns, dy, r * columns.count);
-      const auto m = moments_of(own, values, n, epsilon);
-      double sum = 0;
-      double products = 0;
-      gradients.visit_with(values, [&](float g, float v) {
-        const auto exact = static_cast<double>(g);
-        sum += exact;
-        products += exact * (static_cast<double>(v) - m.mean);
-      });
+      const auto m = moments_of(own, values, columns.count, columns.absent(), epsilon);
       const auto mean = static_cast<float>(m.mean);
       const auto scale = static_cast<float>(m.scale);
+      const auto sum = gradients.sum([](unsigned, float g) { return g; });
+      const auto products =
+        gradients.sum_with(values, [&](float g, float v) { return g * (v - mean); });
       const auto g_mean = static_cast<float>(own.sum(sum) / n);
       const auto y_mean = static_cast<float>(m.scale * own.sum(products) / n);
       gradients.write_with(values, out, [&](float g, float v) {

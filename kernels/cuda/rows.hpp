@@ -83,23 +83,64 @@ struct row_columns {
     }
   }
 
+  /// The number of absent columns that the team sees (row_values).
+  TROUPE_DEVICE unsigned absent() const {
+    const auto seen = keeps ? Packs * Team::threads * pack_width
+                            : (count + pack_width - 1) / pack_width * pack_width;
+    return seen - count;
+  }
+  /// The rank of the thread that has this column.
+  TROUPE_DEVICE unsigned owner_of(unsigned column) const {
+    return column / pack_width % Team::threads;
+  }
+
   using values = pack<float, pack_width>;
 
+  /// Loads a pack of the row that begins at element `begin`. Columns that the row does not have
+  /// become `absent`.
   template <class In>
-  TROUPE_DEVICE values load(const In& x, std::size_t begin, unsigned j) const {
-    if (packed)
-      return load_floats(width<pack_width>{}, x, begin + j);
-    values result{};
+  TROUPE_DEVICE values load_single(const In& x, std::size_t begin, unsigned j, float absent) const {
+    values result;
     TROUPE_UNROLL
     for (unsigned k = 0; k < pack_width; ++k)
-      if (j + k < count)
-        result.x[k] = x.load(begin + j + k);
+      result.x[k] = j + k < count ? x.load(begin + j + k) : absent;
     return result;
+  }
+  template <class In>
+  TROUPE_DEVICE values load(const In& x, std::size_t begin, unsigned j, float absent) const {
+    return packed ? load_floats(width<pack_width>{}, x, begin + j)
+                  : load_single(x, begin, j, absent);
+  }
+  /// Loads all packs of a row that is kept. All loads are submitted before the first one is used,
+  /// so that they run at the same time.
+  template <class In>
+  TROUPE_DEVICE void load_all(const Team& own, const In& x, std::size_t begin, float absent,
+                              values (&to)[Packs > 0 ? Packs : 1]) const {
+    const auto column = [&](unsigned p) { return (own.rank() + p * Team::threads) * pack_width; };
+    if (!packed) {
+      TROUPE_UNROLL
+      for (unsigned p = 0; p < Packs; ++p)
+        to[p] = load_single(x, begin, column(p), absent);
+      return;
+    }
+    decltype(load_stored(width<pack_width>{}, x, begin)) stored[Packs > 0 ? Packs : 1];
+    TROUPE_UNROLL
+    for (unsigned p = 0; p < Packs; ++p)
+      if (column(p) < count)
+        stored[p] = load_stored(width<pack_width>{}, x, begin + column(p));
+    TROUPE_UNROLL
+    for (unsigned p = 0; p < Packs; ++p) {
+      const auto found = floats_of(stored[p]);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        to[p].x[k] = column(p) < count ? found.x[k] : absent;
+    }
   }
   template <class Out>
   TROUPE_DEVICE void store(const Out& out, std::size_t begin, unsigned j, const values& y) const {
     if (packed) {
-      store_floats(out, begin + j, y);
+      if (j < count)
+        store_floats(out, begin + j, y);
       return;
     }
     TROUPE_UNROLL
@@ -109,50 +150,63 @@ struct row_columns {
   }
 };
 
-/// One row of x, which begins at element `begin`.
+/// One row of x, which begins at element `begin`. Where the row ends within the columns of the
+/// team, the functions below also see columns with the value `absent`.
 template <class Columns, class In>
 class row_values {
 public:
   using team = typename Columns::team;
   using values = typename Columns::values;
 
-  TROUPE_DEVICE row_values(const team& own, const Columns& columns, const In& x, std::size_t begin)
-    : own_(own), columns_(columns), x_(x), begin_(begin) {
+  TROUPE_DEVICE row_values(const team& own, const Columns& columns, const In& x, std::size_t begin,
+                           float absent = 0)
+    : own_(own), columns_(columns), x_(x), begin_(begin), absent_(absent) {
     if constexpr (Columns::keeps)
-      columns_.each_pack(own_,
-                         [&](unsigned p, unsigned j) { kept_[p] = columns_.load(x_, begin_, j); });
+      columns_.load_all(own_, x_, begin_, absent, kept_);
   }
 
   /// Calls f(column, value) for each of the thread's columns. f may change the value of a row that
   /// is kept.
   template <class F>
   TROUPE_DEVICE void visit(F f) {
-    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
-      auto&& x = pack_at(p, j);
+    each_pack([&](unsigned j, values& x) {
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
-        if (j + k < columns_.count)
-          f(j + k, x.x[k]);
+        f(j + k, x.x[k]);
     });
   }
-  /// Calls f(value, value of the other row) for each of the thread's columns.
+  /// The sum of f(column, value) over the thread's columns. The terms of a pack are added up in
+  /// float32, and the packs in double.
   template <class F>
-  TROUPE_DEVICE void visit_with(row_values& other, F f) {
-    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
-      auto&& x = pack_at(p, j);
-      auto&& y = other.pack_at(p, j);
+  TROUPE_DEVICE double sum(F f) {
+    double total = 0;
+    each_pack([&](unsigned j, values& x) {
+      float part = 0;
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
-        if (j + k < columns_.count)
-          f(x.x[k], y.x[k]);
+        part += f(j + k, x.x[k]);
+      total += static_cast<double>(part);
     });
+    return total;
+  }
+  /// The same for f(value, value of the other row).
+  template <class F>
+  TROUPE_DEVICE double sum_with(row_values& other, F f) {
+    double total = 0;
+    each_pack_with(other, [&](unsigned, const values& x, const values& y) {
+      float part = 0;
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        part += f(x.x[k], y.x[k]);
+      total += static_cast<double>(part);
+    });
+    return total;
   }
   /// Writes f(column, value) to the same columns of the row of `out`. `out` may be x.
   template <class Out, class F>
   TROUPE_DEVICE void write(const Out& out, F f) {
-    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
-      auto&& x = pack_at(p, j);
-      values y{};
+    each_pack([&](unsigned j, const values& x) {
+      values y;
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
         y.x[k] = f(j + k, x.x[k]);
@@ -162,10 +216,8 @@ public:
   /// Writes f(value, value of the other row).
   template <class Out, class F>
   TROUPE_DEVICE void write_with(row_values& other, const Out& out, F f) {
-    columns_.each_pack(own_, [&](unsigned p, unsigned j) {
-      auto&& x = pack_at(p, j);
-      auto&& y = other.pack_at(p, j);
-      values z{};
+    each_pack_with(other, [&](unsigned j, const values& x, const values& y) {
+      values z;
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
         z.x[k] = f(x.x[k], y.x[k]);
@@ -174,19 +226,40 @@ public:
   }
 
 private:
-  /// The pack that begins at column j. The caller knows its number p, because registers have no
-  /// addresses.
-  TROUPE_DEVICE decltype(auto) pack_at(unsigned p, unsigned j) {
-    if constexpr (Columns::keeps)
-      return (kept_[p]);
-    else
-      return columns_.load(x_, begin_, j);
+  /// Calls f(first column, pack) for each pack of the thread.
+  template <class F>
+  TROUPE_DEVICE void each_pack(F f) {
+    if constexpr (Columns::keeps) {
+      TROUPE_UNROLL
+      for (unsigned p = 0; p < Columns::packs; ++p)
+        f((own_.rank() + p * team::threads) * pack_width, kept_[p]);
+    } else {
+      columns_.each_pack(own_, [&](unsigned, unsigned j) {
+        auto x = columns_.load(x_, begin_, j, absent_);
+        f(j, x);
+      });
+    }
+  }
+  template <class F>
+  TROUPE_DEVICE void each_pack_with(row_values& other, F f) {
+    if constexpr (Columns::keeps) {
+      TROUPE_UNROLL
+      for (unsigned p = 0; p < Columns::packs; ++p)
+        f((own_.rank() + p * team::threads) * pack_width, kept_[p], other.kept_[p]);
+    } else {
+      columns_.each_pack(own_, [&](unsigned, unsigned j) {
+        const auto x = columns_.load(x_, begin_, j, absent_);
+        const auto y = columns_.load(other.x_, other.begin_, j, other.absent_);
+        f(j, x, y);
+      });
+    }
   }
 
   const team& own_;
   const Columns& columns_;
   const In& x_;
   std::size_t begin_;
+  float absent_;
   values kept_[Columns::keeps ? Columns::packs : 1] = {};
 };
 
