@@ -42,6 +42,9 @@ void check_batch_normalization(cuda::device& gpu);
 void check_channels(cuda::device& gpu);
 void check_moves(cuda::device& gpu);
 void check_layer_normalization(cuda::device& gpu);
+/// Operations on rows of all lengths that the GPU handles in its own way (kernels/cuda/rows.hpp),
+/// aligned and not.
+void check_long_rows(cuda::device& gpu);
 void check_attention(cuda::device& gpu);
 void check_recurrence(cuda::device& gpu);
 

@@ -243,6 +243,7 @@ BOOST_AUTO_TEST_CASE(sequences) {
     return;
   check_moves(*gpu);
   check_layer_normalization(*gpu);
+  check_long_rows(*gpu);
   check_attention(*gpu);
   check_recurrence(*gpu);
 }

@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(sums_of_rows_and_columns) {
 
 BOOST_AUTO_TEST_CASE(sums_of_channels) {
   for (const std::size_t count : {0, 1, 5})
-    for (const std::size_t pixels : {1, 33, 256, 300}) {
+    for (const std::size_t pixels : {1, 33, 256, 300, 5000}) {
       const std::size_t channels = 3;
       const auto a = random_floats(count * channels * pixels, "a");
       std::vector<double> expected(channels);

@@ -24,6 +24,11 @@ BOOST_AUTO_TEST_CASE(layer_normalization) {
   check_layer_normalization(gpu);
 }
 
+BOOST_AUTO_TEST_CASE(long_rows) {
+  simulated_device gpu;
+  check_long_rows(gpu);
+}
+
 BOOST_AUTO_TEST_CASE(attention) {
   simulated_device gpu;
   check_attention(gpu);
