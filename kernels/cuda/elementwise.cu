@@ -60,14 +60,16 @@ template <bool Mixed>
 struct chain_kernel {
   using input_view = std::conditional_t<Mixed, mixed_view, view<const float>>;
   using output_view = std::conditional_t<Mixed, mixed_target, view<float>>;
+  /// 16 bytes of the smallest type.
+  static constexpr unsigned chain_width = Mixed ? 8 : pack_width;
   chain_step steps[most_chain_steps];
   const void* inputs[most_chain_inputs]; // (n) each
   output_view out;                       // (n)
-  element_loop all;
+  loop_of_packs<chain_width> all;
   unsigned step_count;
   unsigned input_count;
   unsigned temporaries;
-  /// Elements that a thread computes at once: pack_width, or 1.
+  /// Elements that a thread computes at once: chain_width, or 1.
   unsigned width_of_space;
   /// The types of the inputs. Not used if Mixed is false: then all types are float32.
   dtype types[Mixed ? most_chain_inputs : 1];
@@ -271,9 +273,9 @@ void launch_chain(stream where, std::span<const element_step> program, std::size
   // A block can take 48 KiB of shared memory without further preparations.
   constexpr std::size_t most_shared = 48 << 10;
   const auto bytes_per_element = kernel.temporaries * block_threads * sizeof(float);
-  if (bytes_per_element * pack_width > most_shared)
+  if (bytes_per_element * kernel.chain_width > most_shared)
     kernel.all.one_by_one();
-  kernel.width_of_space = kernel.all.has_packs() ? pack_width : 1;
+  kernel.width_of_space = kernel.all.has_packs() ? kernel.chain_width : 1;
   launch(where, "elementwise", {kernel.all.blocks(), bytes_per_element * kernel.width_of_space},
          kernel);
 }

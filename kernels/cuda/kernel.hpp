@@ -283,22 +283,24 @@ struct element_address {
   const void* data = nullptr;
   std::size_t bytes = sizeof(float);
 
-  bool packs() const { return reinterpret_cast<std::uintptr_t>(data) % (pack_width * bytes) == 0; }
+  bool packs(unsigned width = pack_width) const {
+    return reinterpret_cast<std::uintptr_t>(data) % (width * bytes) == 0;
+  }
 };
 
 /// The loop of an elementwise kernel over n elements. If all addresses are aligned, it goes through
-/// packs, and then through the last elements one by one.
-class element_loop {
+/// packs of P elements, and then through the last elements one by one.
+template <unsigned P>
+class loop_of_packs {
 public:
-  element_loop() = default;
-  element_loop(std::size_t n, std::initializer_list<element_address> all)
-    : n_(n), packs_(n / pack_width) {
+  loop_of_packs() = default;
+  loop_of_packs(std::size_t n, std::initializer_list<element_address> all) : n_(n), packs_(n / P) {
     for (const auto& x : all)
       require(x);
   }
   /// Another vector that the kernel accesses.
   void require(const element_address& x) {
-    if (!x.packs())
+    if (!x.packs(P))
       one_by_one();
   }
   void one_by_one() { packs_ = 0; }
@@ -310,8 +312,8 @@ public:
   template <class F>
   TROUPE_DEVICE void visit(const thread& t, F f) const {
     for (auto p = t.first(); p < packs_; p += t.stride())
-      f(width<pack_width>{}, p * pack_width);
-    for (auto i = packs_ * pack_width + t.first(); i < n_; i += t.stride())
+      f(width<P>{}, p * P);
+    for (auto i = packs_ * P + t.first(); i < n_; i += t.stride())
       f(width<1>{}, i);
   }
 
@@ -319,6 +321,8 @@ private:
   std::size_t n_ = 0;
   std::size_t packs_ = 0;
 };
+
+using element_loop = loop_of_packs<pack_width>;
 
 template <unsigned W>
 TROUPE_DEVICE pack<float, W> load_floats(width<W>, const view<const float>& x, std::size_t i) {

@@ -43,10 +43,11 @@ const char* word::write(const moment& now) {
 }
 
 void* checked_memory::allocate(std::size_t bytes) {
-  auto memory = std::make_unique<std::byte[]>(bytes + 2 * band);
-  std::fill_n(memory.get(), bytes + 2 * band, mark);
-  // Like device memory, the address is aligned to 256 bytes, or nearly.
-  auto* const first = memory.get() + band;
+  // Like device memory, the first byte is aligned to the size of a band.
+  auto memory = std::make_unique<std::byte[]>(bytes + 3 * band);
+  std::fill_n(memory.get(), bytes + 3 * band, mark);
+  const auto misplaced = reinterpret_cast<std::uintptr_t>(memory.get()) % band;
+  auto* const first = memory.get() + 2 * band - misplaced;
   const auto key = reinterpret_cast<std::uintptr_t>(first);
   allocations_[key] = {std::move(memory), bytes, std::vector<word>(word::count(bytes))};
   return first;
@@ -59,9 +60,10 @@ std::string checked_memory::release(void* memory) {
   last_ = nullptr;
   const auto& x = found->second;
   const auto is_mark = [](std::byte b) { return b == mark; };
-  const auto* const behind = x.memory.get() + band + x.bytes;
-  const bool intact = std::all_of(x.memory.get(), x.memory.get() + band, is_mark)
-    && std::all_of(behind, behind + band, is_mark);
+  const auto* const first = static_cast<const std::byte*>(memory);
+  const auto* const behind = first + x.bytes;
+  const bool intact =
+    std::all_of(first - band, first, is_mark) && std::all_of(behind, behind + band, is_mark);
   allocations_.erase(found);
   return intact ? "" : "the guard band of an allocation was written to";
 }
