@@ -91,24 +91,23 @@ struct narrow_attention_kernel {
           own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
         const auto keys = x.k_of(head);
         const auto values = x.v_of(head);
-        for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
-             column += narrow_step_rows) {
-          work.load_step(keys, values, column);
+        const auto end = x.template end_of_keys<narrow_block_rows>(row);
+        work.each_step(keys, values, 0, end, [&](unsigned column, const auto& step) {
           if (column >= own_end) // no query of this warp sees these keys
-            continue;
+            return;
           TROUPE_ONE_BY_ONE
           for (unsigned first = 0; first < narrow_step_tiles; first += tiles_at_once) {
             sum_tile products[tiles_at_once];
             TROUPE_UNROLL
             for (unsigned n = 0; n < tiles_at_once; ++n)
-              products[n] = work.multiply(queries, work.first, first + n);
+              products[n] = work.multiply(queries, step.first, first + n);
             to_exponentials(work, own_row, column + first * tensor_edge, products, largest, totals,
                             sums);
             TROUPE_UNROLL
             for (unsigned n = 0; n < tiles_at_once; ++n)
-              work.add(products[n], work.second, first + n, sums);
+              work.add(products[n], step.second, first + n, sums);
           }
-        }
+        });
         TROUPE_UNROLL
         for (unsigned r = 0; r < 2; ++r)
           totals[r] = work.row_sum(totals[r]);

@@ -54,54 +54,53 @@ struct narrow_query_gradient_kernel {
   TROUPE_DEVICE void operator()(const thread& t) const {
     const work_of_block work(t);
     const auto factor = static_cast<float>(x.size.factor);
-    each_narrow_task(
-      t, x.size.batch * x.size.heads, blocks_per_head, true, [&](unsigned head, unsigned row) {
-        const auto own_row = work.own_row(row);
-        float shift[2];
-        float product[2];
-        TROUPE_UNROLL
-        for (unsigned h = 0; h < 2; ++h) {
-          const auto query = own_row + sum_tile::row(t.lane(), 2 * h);
-          const auto place = head * x.size.queries + query;
-          shift[h] = query < x.queries() ? statistics.load(place) : 0;
-          product[h] = query < x.queries() ? products.load(place) : 0;
-        }
-        left_tile<T> queries[columns];
-        left_tile<T> gradients[columns];
-        work.load_own(x.q_of(head), row, queries);
-        work.load_own(x.y_of(dy, head), row, gradients);
-        sum_tile sums[columns] = {};
-        const auto own_end =
-          own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
-        const auto keys = x.k_of(head);
-        const auto values = x.v_of(head);
-        for (unsigned column = 0; column < x.template end_of_keys<narrow_block_rows>(row);
-             column += narrow_step_rows) {
-          work.load_step(keys, values, column);
-          if (column >= own_end) // no query of this warp sees these keys
-            continue;
-          TROUPE_ONE_BY_ONE
-          for (unsigned n = 0; n < narrow_step_tiles; ++n) {
-            const auto scores = work.multiply(queries, work.first, n);
-            auto slopes = work.multiply(gradients, work.second, n);
-            TROUPE_UNROLL
-            for (unsigned i = 0; i < sum_tile::size; ++i) {
-              const auto h = sum_tile::half(i);
-              const float share = narrow_exp(scores.x[i] * factor - shift[h]);
-              slopes.x[i] = slope_of(share, slopes.x[i], product[h], factor);
-            }
-            const auto first = column + n * tensor_edge;
-            if (!x.template all_see<tensor_edge, tensor_edge>(own_row, first))
-              TROUPE_UNROLL
-            for (unsigned i = 0; i < sum_tile::size; ++i)
-              if (!x.sees(own_row + sum_tile::row(t.lane(), i),
-                          first + sum_tile::column(t.lane(), i)))
-                slopes.x[i] = 0;
-            work.add(slopes, work.first, n, sums);
-          }
-        }
-        work.write({dq, x.size.q, head, x.size, x.size.queries}, row, sums);
-      });
+    each_narrow_task(t, x.size.batch * x.size.heads, blocks_per_head, true,
+                     [&](unsigned head, unsigned row) {
+                       const auto own_row = work.own_row(row);
+                       float shift[2];
+                       float product[2];
+                       TROUPE_UNROLL
+                       for (unsigned h = 0; h < 2; ++h) {
+                         const auto query = own_row + sum_tile::row(t.lane(), 2 * h);
+                         const auto place = head * x.size.queries + query;
+                         shift[h] = query < x.queries() ? statistics.load(place) : 0;
+                         product[h] = query < x.queries() ? products.load(place) : 0;
+                       }
+                       left_tile<T> queries[columns];
+                       left_tile<T> gradients[columns];
+                       work.load_own(x.q_of(head), row, queries);
+                       work.load_own(x.y_of(dy, head), row, gradients);
+                       sum_tile sums[columns] = {};
+                       const auto own_end =
+                         own_row < x.queries() ? x.template end_of_keys<tensor_edge>(own_row) : 0;
+                       const auto keys = x.k_of(head);
+                       const auto values = x.v_of(head);
+                       const auto end = x.template end_of_keys<narrow_block_rows>(row);
+                       work.each_step(keys, values, 0, end, [&](unsigned column, const auto& step) {
+                         if (column >= own_end) // no query of this warp sees these keys
+                           return;
+                         TROUPE_ONE_BY_ONE
+                         for (unsigned n = 0; n < narrow_step_tiles; ++n) {
+                           const auto scores = work.multiply(queries, step.first, n);
+                           auto slopes = work.multiply(gradients, step.second, n);
+                           TROUPE_UNROLL
+                           for (unsigned i = 0; i < sum_tile::size; ++i) {
+                             const auto h = sum_tile::half(i);
+                             const float share = narrow_exp(scores.x[i] * factor - shift[h]);
+                             slopes.x[i] = slope_of(share, slopes.x[i], product[h], factor);
+                           }
+                           const auto first = column + n * tensor_edge;
+                           if (!x.template all_see<tensor_edge, tensor_edge>(own_row, first))
+                             TROUPE_UNROLL
+                           for (unsigned i = 0; i < sum_tile::size; ++i)
+                             if (!x.sees(own_row + sum_tile::row(t.lane(), i),
+                                         first + sum_tile::column(t.lane(), i)))
+                               slopes.x[i] = 0;
+                           work.add(slopes, step.first, n, sums);
+                         }
+                       });
+                       work.write({dq, x.size.q, head, x.size, x.size.queries}, row, sums);
+                     });
   }
 };
 
@@ -134,12 +133,10 @@ struct narrow_key_gradient_kernel {
         sum_tile v_sums[columns] = {};
         const auto queries = x.q_of(head);
         const auto gradients = x.y_of(dy, head);
-        for (auto column = x.size.causal ? row : 0; column < x.queries();
-             column += narrow_step_rows) {
-          work.load_step(queries, gradients, column);
+        const auto compute = [&](unsigned column, const auto& step) {
           // No query of this step sees a key of this warp.
           if (own_row >= x.keys() || (x.size.causal && column + narrow_step_rows <= own_row))
-            continue;
+            return;
           TROUPE_ONE_BY_ONE
           for (unsigned n = 0; n < narrow_step_tiles; ++n) {
             const auto first = column + n * tensor_edge;
@@ -153,26 +150,28 @@ struct narrow_key_gradient_kernel {
                 if (!x.sees(query(i), own_row + sum_tile::row(t.lane(), i)))
                   tile.x[i] = 0;
             };
-            const auto of_query = [&](const view<const float>& from, unsigned i) {
-              return query(i) < x.queries() ? from.load(head * x.size.queries + query(i)) : 0;
+            const auto of_query = [&](unsigned which, unsigned i) {
+              return step.number(which, query(i) - column);
             };
-            auto shares = work.multiply(keys, work.first, n);
+            auto shares = work.multiply(keys, step.first, n);
             TROUPE_UNROLL
             for (unsigned i = 0; i < sum_tile::size; ++i)
-              shares.x[i] = narrow_exp(shares.x[i] * factor - of_query(statistics, i));
+              shares.x[i] = narrow_exp(shares.x[i] * factor - of_query(0, i));
             mask(shares);
             if constexpr (for_values)
-              work.add(shares, work.second, n, v_sums);
+              work.add(shares, step.second, n, v_sums);
             if constexpr (for_keys) {
-              auto slopes = work.multiply(values, work.second, n);
+              auto slopes = work.multiply(values, step.second, n);
               TROUPE_UNROLL
               for (unsigned i = 0; i < sum_tile::size; ++i)
-                slopes.x[i] = slope_of(shares.x[i], slopes.x[i], of_query(products, i), factor);
+                slopes.x[i] = slope_of(shares.x[i], slopes.x[i], of_query(1, i), factor);
               mask(slopes);
-              work.add(slopes, work.first, n, k_sums);
+              work.add(slopes, step.first, n, k_sums);
             }
           }
-        }
+        };
+        work.each_step(queries, gradients, x.size.causal ? row : 0, x.queries(), compute,
+                       {statistics, products, head * x.size.queries});
         if (for_keys && dk.data != nullptr)
           work.write({dk, x.size.k, head, x.size, x.size.keys}, row, k_sums);
         if (for_values && dv.data != nullptr)

@@ -63,16 +63,45 @@ struct narrow_work {
   using head = head_view<view<const T>>;
   static constexpr unsigned width = columns * tensor_edge;
   static constexpr unsigned stride = width + tensor_row;
-  static constexpr std::size_t shared_bytes = narrow_block_rows * stride * sizeof(T);
+  /// While a block computes with the tiles of a step, the tiles of the next step are copied to
+  /// another buffer. For wide heads, there is only one buffer, because of the size of shared
+  /// memory.
+  static constexpr unsigned buffers = columns <= 4 ? 2 : 1;
+  static constexpr unsigned buffer_elements = narrow_block_rows * stride;
+  static constexpr std::size_t tile_bytes = std::size_t{buffers} * buffer_elements * sizeof(T);
+  static constexpr unsigned numbers_of_step = 2 * narrow_step_rows;
+  static constexpr std::size_t shared_bytes =
+    tile_bytes + std::size_t{buffers} * numbers_of_step * sizeof(float);
 
   const thread& t;
-  tile_memory<T> first,
-    second; // each (narrow_step_rows, width); together (narrow_block_rows, width)
 
-  TROUPE_DEVICE explicit narrow_work(const thread& t) : t(t) {
-    const auto all = t.shared<T>(narrow_block_rows * stride);
-    first = {all, 0, stride};
-    second = {all, narrow_step_rows * stride, stride};
+  /// The rows of a step in shared memory: of two heads, (narrow_step_rows, width) each, and two
+  /// numbers for each row.
+  struct step {
+    tile_memory<T> first, second;
+    view<float> numbers; // (2, narrow_step_rows) from number `begin` on
+    unsigned begin;
+
+    TROUPE_DEVICE float number(unsigned which, unsigned row) const {
+      return numbers.load(begin + which * narrow_step_rows + row);
+    }
+  };
+  /// Two numbers for each row of a head, (rows) each; null if there are none.
+  struct row_numbers {
+    view<const float> first, second;
+    std::size_t place = 0;
+  };
+
+  TROUPE_DEVICE explicit narrow_work(const thread& t) : t(t) {}
+
+  TROUPE_DEVICE step step_in(unsigned buffer) const {
+    const auto tiles = t.shared<T>(buffers * buffer_elements);
+    const auto numbers = t.shared<float>(shared_bytes / sizeof(float));
+    const auto begin = buffer * buffer_elements;
+    return {{tiles, begin, stride},
+            {tiles, begin + narrow_step_rows * stride, stride},
+            numbers,
+            static_cast<unsigned>(tile_bytes / sizeof(float)) + buffer * numbers_of_step};
   }
 
   /// 16 bytes of a row, which one instruction loads.
@@ -97,9 +126,8 @@ struct narrow_work {
     for (unsigned r = 0; r < rows * per_row / block_threads; ++r) {
       const auto i = (t.index() + r * block_threads) / per_row;
       const auto j = (t.index() + r * block_threads) % per_row;
-      const bool has = x.has(row + i, j * tensor_row);
-      shared.store(i * (stride / tensor_row) + j,
-                   has ? from.load((row + i) * (x.stride / tensor_row) + j) : piece{});
+      start_copy(shared, i * (stride / tensor_row) + j, from,
+                 (row + i) * (x.stride / tensor_row) + j, x.has(row + i, j * tensor_row));
     }
   }
 
@@ -120,18 +148,50 @@ struct narrow_work {
   }
   /// Loads this warp's rows of a block into registers. The block starts at `row`.
   TROUPE_DEVICE void load_own(const head& x, unsigned row, left_tile<T> (&to)[columns]) const {
-    t.barrier(); // all threads have read the old contents of this memory
-    load<narrow_block_rows>(first, x, row);
+    const auto memory = step_in(0).first; // and `second`, which follows it
+    t.barrier();                          // all threads have read the old contents of this memory
+    load<narrow_block_rows>(memory, x, row);
+    wait_for_copies();
     t.barrier();
     TROUPE_UNROLL
     for (unsigned c = 0; c < columns; ++c)
-      to[c] = load_left(t, first.at(t.warp() * tensor_edge, c * tensor_edge));
+      to[c] = load_left(t, memory.at(t.warp() * tensor_edge, c * tensor_edge));
   }
-  TROUPE_DEVICE void load_step(const head& x, const head& y, unsigned row) const {
+  TROUPE_DEVICE void load_step(const step& to, const head& x, const head& y,
+                               const row_numbers& numbers, unsigned row) const {
+    load<narrow_step_rows>(to.first, x, row);
+    load<narrow_step_rows>(to.second, y, row);
+    if (numbers.first.data == nullptr || t.index() >= numbers_of_step)
+      return;
+    const auto i = t.index() % narrow_step_rows;
+    start_copy(to.numbers, to.begin + t.index(),
+               t.index() < narrow_step_rows ? numbers.first : numbers.second,
+               numbers.place + row + i, row + i < x.count);
+  }
+  /// Calls f(first row, step) for each step of rows [begin, end) of two heads.
+  template <class F>
+  TROUPE_DEVICE void each_step(const head& x, const head& y, unsigned begin, unsigned end, F f,
+                               const row_numbers& numbers = {}) const {
+    unsigned buffer = 0;
     t.barrier(); // all threads have read the old contents of this memory
-    load<narrow_step_rows>(first, x, row);
-    load<narrow_step_rows>(second, y, row);
-    t.barrier();
+    if (begin < end)
+      load_step(step_in(0), x, y, numbers, begin);
+    TROUPE_ONE_BY_ONE
+    for (auto row = begin; row < end; row += narrow_step_rows) {
+      wait_for_copies();
+      t.barrier();
+      const auto next = row + narrow_step_rows;
+      if (buffers > 1 && next < end)
+        load_step(step_in(1 - buffer), x, y, numbers, next);
+      f(row, step_in(buffer));
+      if (buffers > 1) {
+        buffer = 1 - buffer;
+      } else {
+        t.barrier();
+        if (next < end)
+          load_step(step_in(0), x, y, numbers, next);
+      }
+    }
   }
 
   /// Returns the product of `own` and the transposed rows of tile i of a step.

@@ -82,6 +82,37 @@ struct tile_memory {
   }
 };
 
+/// Copies element j of `from` (device memory) to element i of `to` (shared memory), or 0 if `has`
+/// is false. The thread continues before the copy is done. After all threads of the block have
+/// called wait_for_copies(), and then barrier(), they see the element.
+template <class T>
+TROUPE_DEVICE void start_copy(const view<T>& to, std::size_t i, const view<const T>& from,
+                              std::size_t j, bool has) {
+#ifdef __CUDACC__
+  static_assert(sizeof(T) == 4 || sizeof(T) == 16);
+  const auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.data + i));
+  const auto here = __cvta_generic_to_global(from.data + (has ? j : 0));
+  const unsigned bytes = has ? sizeof(T) : 0; // the rest becomes 0
+  if constexpr (sizeof(T) == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(there), "l"(here), "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(there), "l"(here), "r"(bytes)
+                 : "memory");
+#else
+  to.store(i, has ? from.load(j) : T{});
+#endif
+}
+TROUPE_DEVICE void wait_for_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
+
 /// Loads the four quarters of a tile from memory, in the order of their numbers. If along_columns
 /// is true, quarter 1 is below quarter 0; otherwise, it is to the right of quarter 0. If
 /// `transposed` is true, each quarter is transposed.
