@@ -11,23 +11,17 @@ namespace troupe::cuda {
 namespace {
 
 struct row_moments {
-  double mean, scale;
+  float mean, scale;
 };
 
 /// The mean of a row, and scale = 1 / sqrt(variance + epsilon).
 template <class Row>
-TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, unsigned columns,
-                                     unsigned absent, double epsilon) {
-  const auto n = static_cast<double>(columns);
-  const auto mean = own.sum(x.sum([](unsigned, float v) { return v; })) / n;
-  double squares = 0;
-  x.visit([&](unsigned, float v) {
-    const auto d = static_cast<double>(v) - mean;
-    squares += d * d;
-  });
-  // Absent columns are 0, so each of them has added the square of the mean.
-  const auto exact = own.sum(squares) - static_cast<double>(absent) * mean * mean;
-  return {mean, 1 / std::sqrt((exact > 0 ? exact : 0) / n + epsilon)};
+TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, double n,
+                                     double epsilon) {
+  const auto mean =
+    static_cast<float>(own.sum(x.sum([](unsigned, float v) { return v; })) / n); // absent: 0
+  const auto squares = x.sum_present([&](float v) { return (v - mean) * (v - mean); });
+  return {mean, static_cast<float>(1 / std::sqrt(own.sum(squares) / n + epsilon))};
 }
 
 template <class Columns, class In, class Out>
@@ -43,9 +37,8 @@ struct rows_kernel {
     const typename Columns::team own{t};
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
-      const auto m = moments_of(own, values, columns.count, columns.absent(), epsilon);
-      const auto mean = static_cast<float>(m.mean);
-      const auto scale = static_cast<float>(m.scale);
+      const auto [mean, scale] =
+        moments_of(own, values, static_cast<double>(columns.count), epsilon);
       values.write(out, [&](unsigned, float v) { return (v - mean) * scale; });
     }
   }
@@ -54,10 +47,9 @@ struct rows_kernel {
 /// dx = scale (dy - mean(dy) - y mean(dy y)), where y = (x - mean) scale.
 template <class Columns, class In, class Out>
 struct rows_gradient_kernel {
-  /// Two rows are in registers.
-  static constexpr unsigned blocks_at_once = Columns::packs > 2 ? 1 : 2;
-  In dy, x; // (rows, columns)
-  Out out;  // (rows, columns)
+  static constexpr unsigned blocks_at_once = 2; // two rows are in registers
+  In dy, x;                                     // (rows, columns)
+  Out out;                                      // (rows, columns)
   Columns columns;
   std::size_t rows;
   double epsilon;
@@ -68,14 +60,13 @@ struct rows_gradient_kernel {
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
       row_values gradients(own, columns, dy, r * columns.count);
-      const auto m = moments_of(own, values, columns.count, columns.absent(), epsilon);
-      const auto mean = static_cast<float>(m.mean);
-      const auto scale = static_cast<float>(m.scale);
+      const auto [mean, scale] =
+        moments_of(own, values, static_cast<double>(columns.count), epsilon);
       const auto sum = gradients.sum([](unsigned, float g) { return g; });
       const auto products =
         gradients.sum_with(values, [&](float g, float v) { return g * (v - mean); });
       const auto g_mean = static_cast<float>(own.sum(sum) / n);
-      const auto y_mean = static_cast<float>(m.scale * own.sum(products) / n);
+      const auto y_mean = static_cast<float>(static_cast<double>(scale) * own.sum(products) / n);
       gradients.write_with(values, out, [&](float g, float v) {
         return scale * (g - g_mean - (v - mean) * scale * y_mean);
       });

@@ -51,102 +51,105 @@ struct block_team {
   }
 };
 
-/// The columns of a row that each thread of a Team reads: packs of neighbouring columns. `Packs` is
+/// The columns of a row that each thread of a Team reads: packs of pack_width columns. `Packs` is
 /// the largest number of packs per thread that fit in registers, or 0 for rows of any length, which
-/// are read from memory each time.
-template <class Team, unsigned Packs>
+/// are read from memory each time. If all rows of all views are aligned (Packed), the columns of a
+/// pack are neighbours, and are loaded at once. Otherwise, neighbouring threads have neighbouring
+/// columns.
+template <class Team, unsigned Packs, bool Packed>
 struct row_columns {
   using team = Team;
+  using values = pack<float, pack_width>;
   static constexpr unsigned packs = Packs;
   static constexpr bool keeps = Packs > 0;
-  /// For kernels (run_dense_kernel): enough registers for two rows.
+  /// For kernels that keep one row (run_dense_kernel).
   static constexpr unsigned blocks_at_once = Packs > 2 ? 2 : 4;
   static constexpr std::size_t shared_bytes =
     std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;
+  /// The columns of a pack of each thread.
+  static constexpr unsigned columns_at_once = Team::threads * pack_width;
 
   unsigned count = 0;
-  /// True if all packs of all rows are aligned.
-  bool packed = false;
 
-  /// Calls f(number of the pack, first column) for each pack of the thread.
+  /// The first column of pack p of a thread. Column k of the pack is column_of(first, k).
+  TROUPE_DEVICE unsigned first_of(const Team& own, unsigned p) const {
+    return own.rank() * (Packed ? pack_width : 1) + p * columns_at_once;
+  }
+  TROUPE_DEVICE unsigned column_of(unsigned first, unsigned k) const {
+    return first + k * (Packed ? 1 : Team::threads);
+  }
+  /// True if the row has column k of the pack. A packed row has all columns of a pack, or none.
+  TROUPE_DEVICE bool has(unsigned first, unsigned k) const {
+    return (Packed ? first : column_of(first, k)) < count;
+  }
+  /// The rank of the thread that has this column.
+  TROUPE_DEVICE unsigned owner_of(unsigned column) const {
+    return column / (Packed ? pack_width : 1) % Team::threads;
+  }
+  /// Calls f(number of the pack, first column) for each pack of the thread that has columns.
   template <class F>
   TROUPE_DEVICE void each_pack(const Team& own, F f) const {
-    const auto first = own.rank() * pack_width;
     if constexpr (keeps) {
       TROUPE_UNROLL
       for (unsigned p = 0; p < Packs; ++p)
-        if (const auto j = first + p * Team::threads * pack_width; j < count)
+        if (const auto j = first_of(own, p); j < count)
           f(p, j);
     } else {
-      for (auto j = first; j < count; j += Team::threads * pack_width)
+      for (auto j = first_of(own, 0); j < count; j += columns_at_once)
         f(0, j);
     }
   }
 
-  /// The number of absent columns that the team sees (row_values).
-  TROUPE_DEVICE unsigned absent() const {
-    const auto seen = keeps ? Packs * Team::threads * pack_width
-                            : (count + pack_width - 1) / pack_width * pack_width;
-    return seen - count;
-  }
-  /// The rank of the thread that has this column.
-  TROUPE_DEVICE unsigned owner_of(unsigned column) const {
-    return column / pack_width % Team::threads;
-  }
-
-  using values = pack<float, pack_width>;
-
   /// Loads a pack of the row that begins at element `begin`. Columns that the row does not have
   /// become `absent`.
   template <class In>
-  TROUPE_DEVICE values load_single(const In& x, std::size_t begin, unsigned j, float absent) const {
-    values result;
-    TROUPE_UNROLL
-    for (unsigned k = 0; k < pack_width; ++k)
-      result.x[k] = j + k < count ? x.load(begin + j + k) : absent;
-    return result;
-  }
-  template <class In>
-  TROUPE_DEVICE values load(const In& x, std::size_t begin, unsigned j, float absent) const {
-    return packed ? load_floats(width<pack_width>{}, x, begin + j)
-                  : load_single(x, begin, j, absent);
+  TROUPE_DEVICE values load(const In& x, std::size_t begin, unsigned first, float absent) const {
+    if constexpr (Packed) {
+      return load_floats(width<pack_width>{}, x, begin + first);
+    } else {
+      values result;
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        result.x[k] = has(first, k) ? x.load(begin + column_of(first, k)) : absent;
+      return result;
+    }
   }
   /// Loads all packs of a row that is kept. All loads are submitted before the first one is used,
   /// so that they run at the same time.
   template <class In>
   TROUPE_DEVICE void load_all(const Team& own, const In& x, std::size_t begin, float absent,
                               values (&to)[Packs > 0 ? Packs : 1]) const {
-    const auto column = [&](unsigned p) { return (own.rank() + p * Team::threads) * pack_width; };
-    if (!packed) {
+    if constexpr (Packed) {
+      decltype(load_stored(width<pack_width>{}, x, begin)) stored[Packs > 0 ? Packs : 1] = {};
       TROUPE_UNROLL
       for (unsigned p = 0; p < Packs; ++p)
-        to[p] = load_single(x, begin, column(p), absent);
-      return;
-    }
-    decltype(load_stored(width<pack_width>{}, x, begin)) stored[Packs > 0 ? Packs : 1];
-    TROUPE_UNROLL
-    for (unsigned p = 0; p < Packs; ++p)
-      if (column(p) < count)
-        stored[p] = load_stored(width<pack_width>{}, x, begin + column(p));
-    TROUPE_UNROLL
-    for (unsigned p = 0; p < Packs; ++p) {
-      const auto found = floats_of(stored[p]);
+        if (has(first_of(own, p), 0))
+          stored[p] = load_stored(width<pack_width>{}, x, begin + first_of(own, p));
       TROUPE_UNROLL
-      for (unsigned k = 0; k < pack_width; ++k)
-        to[p].x[k] = column(p) < count ? found.x[k] : absent;
+      for (unsigned p = 0; p < Packs; ++p) {
+        const auto found = floats_of(stored[p]);
+        TROUPE_UNROLL
+        for (unsigned k = 0; k < pack_width; ++k)
+          to[p].x[k] = has(first_of(own, p), k) ? found.x[k] : absent;
+      }
+    } else {
+      TROUPE_UNROLL
+      for (unsigned p = 0; p < Packs; ++p)
+        to[p] = load(x, begin, first_of(own, p), absent);
     }
   }
   template <class Out>
-  TROUPE_DEVICE void store(const Out& out, std::size_t begin, unsigned j, const values& y) const {
-    if (packed) {
-      if (j < count)
-        store_floats(out, begin + j, y);
-      return;
+  TROUPE_DEVICE void store(const Out& out, std::size_t begin, unsigned first,
+                           const values& y) const {
+    if constexpr (Packed) {
+      if (has(first, 0))
+        store_floats(out, begin + first, y);
+    } else {
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        if (has(first, k))
+          out.store(begin + column_of(first, k), y.x[k]);
     }
-    TROUPE_UNROLL
-    for (unsigned k = 0; k < pack_width; ++k)
-      if (j + k < count)
-        out.store(begin + j + k, y.x[k]);
   }
 };
 
@@ -172,7 +175,7 @@ public:
     each_pack([&](unsigned j, values& x) {
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
-        f(j + k, x.x[k]);
+        f(columns_.column_of(j, k), x.x[k]);
     });
   }
   /// The sum of f(column, value) over the thread's columns. The terms of a pack are added up in
@@ -184,12 +187,25 @@ public:
       float part = 0;
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
-        part += f(j + k, x.x[k]);
+        part += f(columns_.column_of(j, k), x.x[k]);
       total += static_cast<double>(part);
     });
     return total;
   }
-  /// The same for f(value, value of the other row).
+  /// The same, without the columns that the row does not have.
+  template <class F>
+  TROUPE_DEVICE double sum_present(F f) {
+    double total = 0;
+    each_pack([&](unsigned j, const values& x) {
+      float part = 0;
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        part += columns_.has(j, k) ? f(x.x[k]) : 0;
+      total += static_cast<double>(part);
+    });
+    return total;
+  }
+  /// The same as sum() for f(value, value of the other row).
   template <class F>
   TROUPE_DEVICE double sum_with(row_values& other, F f) {
     double total = 0;
@@ -209,7 +225,7 @@ public:
       values y;
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
-        y.x[k] = f(j + k, x.x[k]);
+        y.x[k] = f(columns_.column_of(j, k), x.x[k]);
       columns_.store(out, begin_, j, y);
     });
   }
@@ -232,7 +248,7 @@ private:
     if constexpr (Columns::keeps) {
       TROUPE_UNROLL
       for (unsigned p = 0; p < Columns::packs; ++p)
-        f((own_.rank() + p * team::threads) * pack_width, kept_[p]);
+        f(columns_.first_of(own_, p), kept_[p]);
     } else {
       columns_.each_pack(own_, [&](unsigned, unsigned j) {
         auto x = columns_.load(x_, begin_, j, absent_);
@@ -245,7 +261,7 @@ private:
     if constexpr (Columns::keeps) {
       TROUPE_UNROLL
       for (unsigned p = 0; p < Columns::packs; ++p)
-        f((own_.rank() + p * team::threads) * pack_width, kept_[p], other.kept_[p]);
+        f(columns_.first_of(own_, p), kept_[p], other.kept_[p]);
     } else {
       columns_.each_pack(own_, [&](unsigned, unsigned j) {
         const auto x = columns_.load(x_, begin_, j, absent_);
@@ -267,21 +283,25 @@ private:
 /// contiguous.
 template <class F>
 void with_columns(std::size_t columns, std::initializer_list<element_address> all, F f) {
-  const auto choose = [&]<class Columns>(Columns result) {
-    result.count = static_cast<unsigned>(columns);
-    result.packed = columns % pack_width == 0;
-    for (const auto& x : all)
-      result.packed = result.packed && x.packs();
-    f(result);
-  };
-  if (columns <= 2 * warp_threads * pack_width)
-    choose(row_columns<warp_team, 2>{});
-  else if (columns <= 8 * warp_threads * pack_width)
-    choose(row_columns<warp_team, 8>{});
-  else if (columns <= 8 * block_threads * pack_width)
-    choose(row_columns<block_team, 8>{});
-  else
-    choose(row_columns<block_team, 0>{});
+  bool packed = columns % pack_width == 0;
+  for (const auto& x : all)
+    packed = packed && x.packs();
+  const auto n = static_cast<unsigned>(columns);
+  constexpr auto few = 2 * warp_team::threads * pack_width;
+  if (!packed) {
+    if (n <= few)
+      f(row_columns<warp_team, 2, false>{n});
+    else
+      f(row_columns<block_team, 0, false>{n});
+  } else if (n <= few) {
+    f(row_columns<warp_team, 2, true>{n});
+  } else if (n <= 8 * warp_team::threads * pack_width) {
+    f(row_columns<warp_team, 8, true>{n});
+  } else if (n <= 8 * block_team::threads * pack_width) {
+    f(row_columns<block_team, 8, true>{n});
+  } else {
+    f(row_columns<block_team, 0, true>{n});
+  }
 }
 
 /// Launches a kernel over rows of these columns.

@@ -353,15 +353,15 @@ void build_network(model& m) {
   m.fetches = {logits};
 }
 
-void build_sequences(model& m) {
+void build_sequences(model& m, std::int64_t length, std::int64_t width) {
   auto& g = m.g;
-  const auto x = g.placeholder("x", {shape::batch, 20, 16});
+  const auto x = g.placeholder("x", {shape::batch, length, width});
   const auto labels = g.placeholder("labels", {shape::batch}, dtype::int32);
-  const auto qkv = dense_layer(x, "qkv", 48);
-  const auto part = [&](std::int64_t i) { return slice(qkv, 2, 16 * i, 16 * (i + 1)); };
+  const auto qkv = dense_layer(x, "qkv", 3 * width);
+  const auto part = [&](std::int64_t i) { return slice(qkv, 2, width * i, width * (i + 1)); };
   // Large scores or logits would enlarge each rounding error.
   const auto y = causal_attention(scale(part(0), 0.03), part(1), part(2), 2);
-  const auto logits = scale(dense_layer(reshape(y, {shape::batch, 320}), "dense", 4), 0.03);
+  const auto logits = scale(dense_layer(reshape(y, {shape::batch, length * width}), "dense", 4), 0.03);
   m.loss = softmax_cross_entropy(logits, labels);
   m.fetches = {logits};
 }

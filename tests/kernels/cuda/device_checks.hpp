@@ -111,8 +111,8 @@ void build_classifier(model& m);
 /// Convolutions, batch normalization, and both kinds of pooling, from (batch, 3, 10, 9) to 4
 /// classes.
 void build_network(model& m);
-/// Causal attention, from (batch, 20, 16) to 4 classes.
-void build_sequences(model& m);
+/// Causal attention with 2 heads, from (batch, length, width) to 4 classes.
+void build_sequences(model& m, std::int64_t length = 20, std::int64_t width = 16);
 
 struct results {
   run_result result;

@@ -181,9 +181,11 @@ BOOST_AUTO_TEST_CASE(types_of_16_bits) {
   model network;
   build_network(network);
   check_mixed(*gpu, network, 4, roundings);
-  model sequences;
-  build_sequences(sequences);
-  check_mixed(*gpu, sequences, 4, roundings);
+  for (const std::int64_t width : {16, 64, 128, 256}) { // of 2 heads
+    model sequences;
+    build_sequences(sequences, 200, width);
+    check_mixed(*gpu, sequences, 4, roundings);
+  }
 }
 
 // Each set of feeds is used so often that it is recorded.
