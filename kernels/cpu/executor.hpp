@@ -46,7 +46,9 @@ struct weight_rows {
   const T* values = nullptr; ///< the first of these rows; the other rows follow without gaps
 };
 
-/// The feeds of a later run. The caller keeps their memory during the call.
+/// The feeds of a later run. The caller keeps their memory during the call. Feeds in pinned
+/// (page-locked) memory must stay and not change until the next run has ended, or the executor is
+/// destroyed, because a GPU copies them while the caller continues.
 template <class T>
 struct announced_feeds {
   /// The number of the batch of that run; 0 if no batch is announced.
@@ -77,8 +79,7 @@ struct run_arguments {
   /// feeds, except for feeds that announced_feeds did not contain.
   std::uint64_t batch = 0;
   /// The batch of the next run, if it is known. A GPU copies the announced feeds during this run.
-  /// The next run may also have another batch. Feeds in page-locked memory must not change until
-  /// the next run has ended; a GPU copies them while the caller continues.
+  /// The next run may also have another batch.
   announced_feeds<T> next;
   /// Seed of the dropout masks: the same seed gives the same masks.
   std::uint64_t seed = 0;

@@ -19,7 +19,7 @@ using cpu::images;
 // cores multiply elements of 16 bits. Sums are added up in float32. The operands and the result
 // have one type, except for the bias, the operand of `last`, and the gradient of weights. An image
 // has fewer than 2^32 elements. The number of samples times the number of positions (pixels of the
-// result) is also less than 2^32.
+// result, or of dx) is also less than 2^32.
 
 /// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, if `bias` is not null.
 /// Then the function `last`, if there is one, is applied.

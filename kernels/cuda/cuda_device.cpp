@@ -147,12 +147,16 @@ public:
     return result;
   }
   void release_pinned(void* memory) noexcept override { cudaFreeHost(memory); }
-  bool is_pinned(const void* memory, std::size_t) const override {
-    cudaPointerAttributes found{};
-    if (cudaPointerGetAttributes(&found, memory) == cudaSuccess)
-      return found.type == cudaMemoryTypeHost;
-    cudaGetLastError(); // clears the error
-    return false;
+  bool is_pinned(const void* memory, std::size_t bytes) const override {
+    const auto* const first = static_cast<const std::byte*>(memory);
+    const auto pinned = [](const void* x) {
+      cudaPointerAttributes found{};
+      if (cudaPointerGetAttributes(&found, x) == cudaSuccess)
+        return found.type == cudaMemoryTypeHost;
+      cudaGetLastError(); // clears the error
+      return false;
+    };
+    return pinned(first) && pinned(first + bytes - 1);
   }
 
   void copy_in(stream where, void* to, const void* from, std::size_t bytes) override {

@@ -39,7 +39,7 @@ struct stored_matrix {
   bool operator==(const stored_matrix&) const = default;
 };
 
-/// A product whose 16-bit matrices have rows of a multiple of `unit` elements. Other matrices are
+/// A product of 16-bit matrices whose rows have a multiple of `unit` elements. Other matrices are
 /// copied, one after the other, to the work space, and filled up with zeros.
 class padded_product {
 public:
@@ -51,7 +51,7 @@ public:
     if (std::min({x.m, x.n, x.k}) < least)
       return;
     // cuBLAS uses its fast algorithms only if the rows of all matrices begin at aligned addresses,
-    // and if k is a multiple, too.
+    // and if k is a multiple of `unit`, too.
     padded_.k = rounded_up(x.k);
     if (is_narrow(x.result))
       padded_.n = rounded_up(x.n);

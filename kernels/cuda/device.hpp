@@ -17,10 +17,11 @@ namespace troupe::cuda {
 /// or if a kernel or a copy failed.
 using troupe::device_error;
 
-/// A matrix product: c = op(a) op(b). The matrices are in device memory, row-major without gaps.
-/// op(x) is x, or its transpose if transpose_a (transpose_b) is true. op(a) is (m, k), op(b) is (k,
-/// n), and c is (m, n). c must not overlap a or b. `batch` is the number of such products; their
-/// matrices follow each other in memory. If k is 0, c becomes 0.
+/// A matrix product: c = op(a) op(b). The matrices are in device memory, row-major, and without
+/// gaps unless lead_a or lead_b is set. op(x) is x, or its transpose if transpose_a (transpose_b)
+/// is true. op(a) is (m, k), op(b) is (k, n), and c is (m, n). c must not overlap a or b. `batch`
+/// is the number of such products; their matrices follow each other in memory. If k is 0, c becomes
+/// 0.
 struct product {
   std::size_t m = 0;
   std::size_t n = 0;

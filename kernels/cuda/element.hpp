@@ -21,7 +21,8 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
 #undef TROUPE_ELEMENT_CASE
 }
 
-/// The number of operands of an element-wise operation; 0 for other operations.
+/// The number of operands of an element-wise operation; 0 for other operations. The constants below
+/// have the names of the kinds in kernels/cpu/element_formulas.hpp.
 constexpr unsigned operand_count(operation op) {
   constexpr unsigned unary = 1;
   constexpr unsigned costly_unary = 1;

@@ -13,7 +13,8 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Where a step of a chain finds an operand: the number of an input, or one of these.
+/// Where a step of a chain finds an operand: the number of an input or of a temporary (chain_step),
+/// or one of these.
 enum chain_source : std::uint8_t {
   /// The result of the step before, which is still in registers.
   from_last_step = 254,
@@ -26,7 +27,7 @@ enum chain_source : std::uint8_t {
 struct chain_step {
   operation op;
   std::uint8_t a, b, c, result;
-  /// A later step needs the result from memory.
+  /// A later step needs the result from shared memory.
   bool is_kept;
   float factor;
 };
@@ -69,7 +70,7 @@ struct chain_kernel {
   unsigned step_count;
   unsigned input_count;
   unsigned temporaries;
-  /// Elements that a thread computes at once: chain_width, or 1.
+  /// Elements of a temporary in shared memory per thread: chain_width, or 1.
   unsigned width_of_space;
   /// The types of the inputs. Not used if Mixed is false: then all types are float32.
   dtype types[Mixed ? most_chain_inputs : 1];
@@ -223,7 +224,8 @@ void check_chain(std::span<const element_step> program, std::size_t inputs,
 /// The steps of a chain for the kernel. Returns the number of temporaries in shared memory.
 std::size_t encode_chain(std::span<const element_step> program, std::size_t inputs,
                          std::span<chain_step> steps) {
-  /// For each number: the step that wrote it last, and its place among the kept temporaries.
+  /// For each number: the step that wrote it last, and its place among the kept temporaries,
+  /// counted from 1 (0: it is not kept).
   constexpr auto never = ~std::size_t{0};
   std::array<std::size_t, 256> writer{};
   std::array<std::uint8_t, 256> places{};
@@ -270,7 +272,7 @@ void launch_chain(stream where, std::span<const element_step> program, std::size
     kernel.out = {out.data, n, out.type};
   else
     kernel.out = {static_cast<float*>(out.data), n};
-  // A block can take 48 KiB of shared memory without further preparations.
+  // More shared memory per block would need an opt-in (cudaFuncSetAttribute).
   constexpr std::size_t most_shared = 48 << 10;
   const auto bytes_per_element = kernel.temporaries * block_threads * sizeof(float);
   if (bytes_per_element * kernel.chain_width > most_shared)

@@ -111,9 +111,12 @@ std::span<const operation_row> dense_rows() {
      .run = run_matmul,
      .space =
        [](const instruction& x, std::size_t rows) {
-         return (product_space(product_of(x, rows), x.bias.exists() || x.after) + sizeof(double)
-                 - 1)
-           / sizeof(double);
+         // Fewer rows may need more space, because only some numbers of rows need padding. If
+         // neither the largest number nor the one below it needs padding, no number does.
+         const bool ends = x.bias.exists() || x.after;
+         const auto bytes = std::max(product_space(product_of(x, rows), ends),
+                                     product_space(product_of(x, rows > 0 ? rows - 1 : 0), ends));
+         return (bytes + sizeof(double) - 1) / sizeof(double);
        },
      .mixed = true,
      .takes_epilogue = true,

@@ -47,9 +47,9 @@ void copy_feed(const plan& what, const feed_set& to, stream where, std::size_t i
                const feed<float>& from, std::size_t rows) {
   const auto n = what.feed(i).shape.elements(rows);
   if (what.feed(i).type == dtype::int32)
-    to.labels[i].send(where, {from.labels, n});
+    to.labels[i].send_feed(where, {from.labels, n});
   else
-    to.values[i].send(where, {from.values, n});
+    to.values[i].send_feed(where, {from.values, n});
 }
 
 /// If the batch of this run was announced, selects the set to which its feeds were copied, and
@@ -57,8 +57,12 @@ void copy_feed(const plan& what, const feed_set& to, stream where, std::size_t i
 std::size_t take_announced(executor_state& s, const run_arguments<float>& arguments) {
   for (std::size_t i = 0; i < s.feeds.size(); ++i) {
     auto& x = s.feeds[i];
-    if (x.batch == 0 || x.batch != arguments.batch || x.rows != arguments.rows)
+    if (x.batch == 0)
       continue;
+    if (x.batch != arguments.batch || x.rows != arguments.rows) {
+      x.copied->hold(s.stream); // the caller may change these feeds after this run
+      continue;
+    }
     s.current_feeds = i;
     x.batch = 0;
     x.copied->hold(s.stream);

@@ -170,8 +170,8 @@ TROUPE_DEVICE void store_results(const thread& t, const Problem& problem, const 
 
 /// How a block computes a tile (rows, columns) of a product of float32. In each step, it adds
 /// `depth` terms to each sum. A thread computes (own_rows, 4) elements, and a warp has 4 rows and 8
-/// columns of threads. If this is a part of the threads only, the terms of a step are divided into
-/// slices: some warps add up the first terms, other warps the next ones.
+/// columns of threads. If the tile needs fewer warps than a block has, the terms of a step are
+/// divided into slices: some warps add up the first terms, other warps the next ones.
 template <unsigned Rows, unsigned Columns, unsigned OwnRows, unsigned Depth>
 struct product_shape {
   static constexpr unsigned rows = Rows;
@@ -288,7 +288,7 @@ struct implicit_product {
     }
   }
 
-  /// Adds up the terms of a task. All threads of the block have left shared memory.
+  /// Adds up the terms of a task. No thread may still read shared memory.
   TROUPE_DEVICE void add_up(const thread& t, const product_task& task, const own_place& own,
                             const view<float>& floats, const view<four_floats>& fours,
                             sums& sum) const {

@@ -29,8 +29,8 @@
 /// Put this before a loop over an array in registers: registers have no addresses, so the compiler
 /// must know each index.
 #define TROUPE_UNROLL _Pragma("unroll")
-/// Put this before a loop whose iterations should not run at the same time, because this would take
-/// too many registers.
+/// Put this before a loop that the compiler must not unroll, because that would take too many
+/// registers.
 #define TROUPE_ONE_BY_ONE _Pragma("unroll 1")
 #else
 #define TROUPE_DEVICE inline
@@ -70,7 +70,7 @@ struct launch_size {
   std::size_t shared_bytes = 0;
 };
 
-/// W neighbouring elements. A thread loads or stores them with one instruction, if they have at
+/// W neighbouring elements. A thread loads or stores them with one instruction, if they take at
 /// most 16 bytes. A kernel that waits for memory needs this to reach the bandwidth of the memory.
 template <class T, unsigned W>
 struct alignas(sizeof(T) * W) pack {
@@ -118,7 +118,7 @@ struct thread {
   /// The first n elements of the block's shared memory.
   template <class T>
   TROUPE_DEVICE view<T> shared(std::size_t n) const {
-    extern __shared__ __align__(16) double memory[];
+    extern __shared__ __align__(32) double memory[];
     return {reinterpret_cast<T*>(memory), n};
   }
 
@@ -188,6 +188,8 @@ const place& here() noexcept;
 /// `size` elements at `data`, each of `element` bytes.
 void check_read(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element);
+/// Reports an error unless i is a multiple of the width of a pack.
+void check_pack(std::size_t i, unsigned width);
 void barrier(const std::source_location& where);
 /// The values that a lane passes to the other lanes of its warp.
 using lane_words = std::array<std::uint64_t, 4>;
@@ -222,6 +224,7 @@ struct view {
   }
   template <unsigned W>
   pack<element, W> load_pack(std::size_t i) const {
+    simulation::check_pack(i, W);
     simulation::check_read(data, i / W, size / W, sizeof(T) * W);
     pack<element, W> result{};
     std::copy_n(data + i, W, result.x);
@@ -229,6 +232,7 @@ struct view {
   }
   template <unsigned W>
   void store_pack(std::size_t i, const pack<element, W>& x) const {
+    simulation::check_pack(i, W);
     simulation::check_write(data, i / W, size / W, sizeof(T) * W);
     std::copy_n(x.x, W, data + i);
   }
@@ -272,24 +276,26 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
 
 // -- loops over elements
 
-/// Number of elements of a pack: 16 bytes of float32, or 8 bytes of 16-bit elements.
+/// The usual number of elements of a pack: 16 bytes of float32, or 8 bytes of 16-bit elements.
 inline constexpr unsigned pack_width = 4;
 
 template <unsigned W>
 using width = std::integral_constant<unsigned, W>;
 
-/// True if all addresses (null: none) are aligned to a pack of elements of `bytes` bytes each.
+/// The address of a vector, and the size of its elements.
 struct element_address {
   const void* data = nullptr;
   std::size_t bytes = sizeof(float);
 
+  /// True if packs of `width` elements can be loaded from it. Null is always accepted.
   bool packs(unsigned width = pack_width) const {
     return reinterpret_cast<std::uintptr_t>(data) % (width * bytes) == 0;
   }
 };
 
 /// The loop of an elementwise kernel over n elements. If all addresses are aligned, it goes through
-/// packs of P elements, and then through the last elements one by one.
+/// packs of P elements, and then through the last elements one by one. Otherwise, it goes through
+/// all elements one by one.
 template <unsigned P>
 class loop_of_packs {
 public:
@@ -332,8 +338,8 @@ template <unsigned W>
 TROUPE_DEVICE pack<float, W> load_floats(width<W>, const view<float>& x, std::size_t i) {
   return x.load_pack<W>(i);
 }
-// Loads elements without converting them, and converts them to float32. A kernel can submit several
-// loads before it converts the first elements.
+// load_stored() loads elements without converting them. floats_of() converts them. So a kernel can
+// start several loads before it converts the first elements.
 template <unsigned W>
 TROUPE_DEVICE pack<float, W> load_stored(width<W>, const view<const float>& x, std::size_t i) {
   return x.load_pack<W>(i);
@@ -357,7 +363,7 @@ TROUPE_DEVICE T warp_sum(const thread& t, T x) {
   return x;
 }
 
-/// The larger number. If one of them is NaN, the other one.
+/// Returns the larger number. If one is NaN, returns the other one.
 TROUPE_DEVICE float larger_of(float a, float b) {
 #ifdef __CUDACC__
   return fmaxf(a, b);

@@ -18,8 +18,8 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// exp(x) for x <= 0, -infinity or NaN. The result has the bits of cpu::exp, and needs half as many
-/// instructions: the power of 2 is at most 1, and a NaN needs no test.
+/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the bits of cpu::exp, and needs
+/// half as many instructions: the power of 2 is at most 1, and a NaN needs no test.
 TROUPE_DEVICE float exp_of_negative(float x) {
   constexpr float low = -87.33654F;
   constexpr float to_integer = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
@@ -66,7 +66,7 @@ struct softmax_kernel {
       const auto factor = static_cast<float>(1 / own.sum(total));
       values.write(out, [&](unsigned j, float y) {
         const float e = Columns::keeps ? y : j < n ? exp_of_negative(y - largest) : 0.0F;
-        return e * factor;
+        return j < n ? e * factor : 0.0F; // the factor may be NaN
       });
     }
   }
@@ -173,7 +173,7 @@ void softmax(stream where, std::size_t rows, std::size_t columns, std::size_t vi
              mixed_input x, float* out) {
   const auto n = rows * columns;
   with_view({x, n}, [&](auto from) {
-    with_columns(columns, {address_of(from), {out}}, [&](auto how) {
+    with_row_columns(columns, {address_of(from), {out}}, [&](auto how) {
       launch_rows(
         where, "softmax", rows, how,
         softmax_kernel<decltype(how), decltype(from)>{from, {out, n}, how, rows, visible});
@@ -186,7 +186,7 @@ void softmax_cross_entropy(stream where, const cross_entropy_arguments& argument
   const auto& a = arguments;
   const auto n = a.rows * a.classes;
   with_view({a.logits, n}, [&](auto logits) {
-    with_columns(a.classes, {address_of(logits), {a.gradient}}, [&](auto how) {
+    with_row_columns(a.classes, {address_of(logits), {a.gradient}}, [&](auto how) {
       cross_entropy_kernel<decltype(how), decltype(logits)> kernel{};
       kernel.logits = logits;
       kernel.labels = {a.labels, a.rows};

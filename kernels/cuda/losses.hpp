@@ -34,7 +34,8 @@ struct cross_entropy_arguments {
 
 /// Computes the loss, its gradient, the number of correct samples, and the number of samples whose
 /// label is not ignored. One launch computes the results of all rows: it reads the logits of a row
-/// several times, and writes the gradient once. Further launches add up the results of the rows.
+/// once if they fit in registers, and writes the gradient once. Further launches add up the results
+/// of the rows.
 void softmax_cross_entropy(stream where, const cross_entropy_arguments& arguments,
                            scalar_result loss, scalar_result correct, scalar_result counted);
 

@@ -32,8 +32,8 @@ inline std::size_t narrow_blocks_of(std::size_t rows) {
   return (rows + narrow_block_rows - 1) / narrow_block_rows;
 }
 
-/// exp(x) with a relative error of about 2^-21, which is far below the rounding to 16 bits. A GPU
-/// has an instruction for powers of 2.
+/// exp(x), x <= 0. A GPU has an instruction for powers of 2. The relative error grows with |x|, to
+/// about 2^-17 at -80. It stays far below the rounding to 16 bits.
 TROUPE_DEVICE float narrow_exp(float x) {
 #ifdef __CUDACC__
   return __expf(x);
@@ -89,6 +89,7 @@ struct narrow_work {
   /// Two numbers for each row of a head, (rows) each; null if there are none.
   struct row_numbers {
     view<const float> first, second;
+    /// The number of the head's first row in both views.
     std::size_t place = 0;
   };
 
@@ -148,8 +149,9 @@ struct narrow_work {
   }
   /// Loads this warp's rows of a block into registers. The block starts at `row`.
   TROUPE_DEVICE void load_own(const head& x, unsigned row, left_tile<T> (&to)[columns]) const {
-    const auto memory = step_in(0).first; // and `second`, which follows it
-    t.barrier();                          // all threads have read the old contents of this memory
+    // The rows also fill the memory of `second`, which follows.
+    const auto memory = step_in(0).first;
+    t.barrier(); // all threads have read the old contents of this memory
     load<narrow_block_rows>(memory, x, row);
     wait_for_copies();
     t.barrier();

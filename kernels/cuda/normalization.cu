@@ -10,18 +10,19 @@ namespace troupe::cuda {
 
 namespace {
 
-struct row_moments {
-  float mean, scale;
-};
-
-/// The mean of a row, and scale = 1 / sqrt(variance + epsilon).
+/// The mean of a row of n columns.
 template <class Row>
-TROUPE_DEVICE row_moments moments_of(const typename Row::team& own, Row& x, double n,
-                                     double epsilon) {
-  const auto mean =
-    static_cast<float>(own.sum(x.sum([](unsigned, float v) { return v; })) / n); // absent: 0
-  const auto squares = x.sum_present([&](float v) { return (v - mean) * (v - mean); });
-  return {mean, static_cast<float>(1 / std::sqrt(own.sum(squares) / n + epsilon))};
+TROUPE_DEVICE double mean_of(const typename Row::team& own, Row& x, double n) {
+  double sum = 0;
+  // Without the factor, the compiler would keep the values in double for later, in too many
+  // registers. The product is exact.
+  x.visit([&](unsigned, float v) { sum += static_cast<double>(0.25F * v); });
+  return 4 * own.sum(sum) / n;
+}
+
+/// 1 / sqrt(variance + epsilon), from the sum of the squared distances from the mean.
+TROUPE_DEVICE double scale_of(double squares, double n, double epsilon) {
+  return 1 / std::sqrt(squares / n + epsilon);
 }
 
 template <class Columns, class In, class Out>
@@ -34,11 +35,18 @@ struct rows_kernel {
   double epsilon;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto n = static_cast<double>(columns.count);
     const typename Columns::team own{t};
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
-      const auto [mean, scale] =
-        moments_of(own, values, static_cast<double>(columns.count), epsilon);
+      const auto exact_mean = mean_of(own, values, n);
+      double squares = 0;
+      values.visit_present([&](bool present, float v) {
+        const auto d = present ? static_cast<double>(v) - exact_mean : 0;
+        squares = std::fma(d, d, squares);
+      });
+      const auto mean = static_cast<float>(exact_mean);
+      const auto scale = static_cast<float>(scale_of(own.sum(squares), n, epsilon));
       values.write(out, [&](unsigned, float v) { return (v - mean) * scale; });
     }
   }
@@ -60,13 +68,20 @@ struct rows_gradient_kernel {
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
       row_values gradients(own, columns, dy, r * columns.count);
-      const auto [mean, scale] =
-        moments_of(own, values, static_cast<double>(columns.count), epsilon);
+      const auto exact_mean = mean_of(own, values, n);
+      double squares = 0;
+      double products = 0;
+      gradients.visit_present_with(values, [&](bool present, float g, float v) {
+        const auto d = present ? static_cast<double>(v) - exact_mean : 0;
+        squares = std::fma(d, d, squares);
+        products = std::fma(static_cast<double>(g), d, products);
+      });
+      const auto exact_scale = scale_of(own.sum(squares), n, epsilon);
       const auto sum = gradients.sum([](unsigned, float g) { return g; });
-      const auto products =
-        gradients.sum_with(values, [&](float g, float v) { return g * (v - mean); });
+      const auto mean = static_cast<float>(exact_mean);
+      const auto scale = static_cast<float>(exact_scale);
       const auto g_mean = static_cast<float>(own.sum(sum) / n);
-      const auto y_mean = static_cast<float>(static_cast<double>(scale) * own.sum(products) / n);
+      const auto y_mean = static_cast<float>(exact_scale * own.sum(products) / n);
       gradients.write_with(values, out, [&](float g, float v) {
         return scale * (g - g_mean - (v - mean) * scale * y_mean);
       });
@@ -282,7 +297,7 @@ void normalize_rows(stream where, std::size_t rows, std::size_t columns, mixed_i
   with_views(
     out, n,
     [&](auto to, auto from) {
-      with_columns(columns, {address_of(from), address_of(to)}, [&](auto how) {
+      with_row_columns(columns, {address_of(from), address_of(to)}, [&](auto how) {
         launch_rows(where, "normalize_rows", rows, how, rows_kernel{from, to, how, rows, epsilon});
       });
     },
@@ -295,11 +310,11 @@ void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns
   with_views(
     out, n,
     [&](auto to, auto gradient, auto from) {
-      with_columns(columns, {address_of(gradient), address_of(from), address_of(to)},
-                   [&](auto how) {
-                     launch_rows(where, "normalize_rows_gradient", rows, how,
-                                 rows_gradient_kernel{gradient, from, to, how, rows, epsilon});
-                   });
+      with_row_columns(columns, {address_of(gradient), address_of(from), address_of(to)},
+                       [&](auto how) {
+                         launch_rows(where, "normalize_rows_gradient", rows, how,
+                                     rows_gradient_kernel{gradient, from, to, how, rows, epsilon});
+                       });
     },
     read_elements{dy, n}, read_elements{x, n});
 }

@@ -29,14 +29,15 @@ void sum(stream where, std::size_t n, mixed_input x, double factor, double* spac
 /// factor * sum of x (n), where x is in double.
 void sum(stream where, std::size_t n, const double* x, double factor, double* space,
          scalar_result out);
-/// A sum of sum_rows().
+/// One of the sums that sum_rows() computes.
 struct sum_of_rows {
   double factor = 1;
   scalar_result out;
 };
 /// The largest number of sums that one launch of sum_rows() computes.
 inline constexpr std::size_t most_row_sums = 4;
-/// For each row r of x (all.size(), n): all[r].factor * sum of row r.
+/// For each row r of x (all.size(), n): all[r].factor * sum of row r. `space` has sum_space
+/// elements.
 void sum_rows(stream where, std::size_t n, const double* x, std::span<const sum_of_rows> all,
               double* space);
 /// factor * sum of (a - b)^2, (n) each.

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 
 // Rows of a matrix, for kernels that read each row several times, such as softmax. A team of
@@ -52,9 +54,9 @@ struct block_team {
 };
 
 /// The columns of a row that each thread of a Team reads: packs of pack_width columns. `Packs` is
-/// the largest number of packs per thread that fit in registers, or 0 for rows of any length, which
-/// are read from memory each time. If all rows of all views are aligned (Packed), the columns of a
-/// pack are neighbours, and are loaded at once. Otherwise, neighbouring threads have neighbouring
+/// the number of packs that a thread keeps in registers. If it is 0, the row is not kept, and is
+/// read from memory each time. If all rows of all views are aligned (Packed), the columns of a pack
+/// are neighbours, and are loaded at once. Otherwise, neighbouring threads have neighbouring
 /// columns.
 template <class Team, unsigned Packs, bool Packed>
 struct row_columns {
@@ -62,7 +64,7 @@ struct row_columns {
   using values = pack<float, pack_width>;
   static constexpr unsigned packs = Packs;
   static constexpr bool keeps = Packs > 0;
-  /// For kernels that keep one row (run_dense_kernel).
+  /// See run_dense_kernel(); for kernels that keep one row.
   static constexpr unsigned blocks_at_once = Packs > 2 ? 2 : 4;
   static constexpr std::size_t shared_bytes =
     std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;
@@ -153,8 +155,8 @@ struct row_columns {
   }
 };
 
-/// One row of x, which begins at element `begin`. Where the row ends within the columns of the
-/// team, the functions below also see columns with the value `absent`.
+/// One row of x, which begins at element `begin`. Functions of the columns may also be called for
+/// columns after the end of the row. The value of these columns is `absent`.
 template <class Columns, class In>
 class row_values {
 public:
@@ -168,8 +170,8 @@ public:
       columns_.load_all(own_, x_, begin_, absent, kept_);
   }
 
-  /// Calls f(column, value) for each of the thread's columns. f may change the value of a row that
-  /// is kept.
+  /// Calls f(column, value) for each of the thread's columns. If the row is kept, f may change the
+  /// value, and later calls see the change.
   template <class F>
   TROUPE_DEVICE void visit(F f) {
     each_pack([&](unsigned j, values& x) {
@@ -205,18 +207,23 @@ public:
     });
     return total;
   }
-  /// The same as sum() for f(value, value of the other row).
+  /// Calls f(true if the row has the column, value) for each of the thread's columns.
   template <class F>
-  TROUPE_DEVICE double sum_with(row_values& other, F f) {
-    double total = 0;
-    each_pack_with(other, [&](unsigned, const values& x, const values& y) {
-      float part = 0;
+  TROUPE_DEVICE void visit_present(F f) {
+    each_pack([&](unsigned j, const values& x) {
       TROUPE_UNROLL
       for (unsigned k = 0; k < pack_width; ++k)
-        part += f(x.x[k], y.x[k]);
-      total += static_cast<double>(part);
+        f(columns_.has(j, k), x.x[k]);
     });
-    return total;
+  }
+  /// The same for f(true if the row has the column, value, value of the other row).
+  template <class F>
+  TROUPE_DEVICE void visit_present_with(row_values& other, F f) {
+    each_pack_with(other, [&](unsigned j, const values& x, const values& y) {
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k)
+        f(columns_.has(j, k), x.x[k], y.x[k]);
+    });
   }
   /// Writes f(column, value) to the same columns of the row of `out`. `out` may be x.
   template <class Out, class F>
@@ -279,10 +286,16 @@ private:
   values kept_[Columns::keeps ? Columns::packs : 1] = {};
 };
 
-/// Calls f(row_columns) with the team that suits rows of this length. All rows of all views are
-/// contiguous.
+/// The largest number of columns, because kernels count them in 32 bits.
+inline constexpr std::size_t most_row_columns = std::size_t{1} << 30;
+
+/// Calls f(row_columns) with the team that suits rows of this length. In each view, the rows follow
+/// each other without gaps. Throws std::invalid_argument if there are too many columns.
 template <class F>
-void with_columns(std::size_t columns, std::initializer_list<element_address> all, F f) {
+void with_row_columns(std::size_t columns, std::initializer_list<element_address> all, F f) {
+  if (columns > most_row_columns)
+    throw std::invalid_argument("a row of " + std::to_string(columns)
+                                + " columns is too long for a kernel");
   bool packed = columns % pack_width == 0;
   for (const auto& x : all)
     packed = packed && x.packs();

@@ -9,8 +9,8 @@
 namespace troupe::cuda {
 
 /// n elements of device memory, and n elements of pinned memory of the host. Copies between host
-/// and device go through the pinned memory. While an element is being copied, do not access it in
-/// pinned memory.
+/// and device go through the pinned memory (except in send_feed). While an element is being copied,
+/// do not access it in pinned memory.
 template <class T>
 class staged_buffer {
 public:
@@ -29,18 +29,20 @@ public:
     if (n > 0)
       gpu_->copy_in(where, there_.data() + first, here_.data() + first, n * sizeof(T));
   }
-  /// Copies `values` to the beginning of host(), and from there to the device. Many values that are
-  /// in pinned memory themselves are copied to the device directly, so they must not change until
-  /// the copy is done.
+  /// Copies `values` to the beginning of host(), and from there to the device.
   void send(stream where, std::span<const T> values) const {
-    // For fewer bytes, a copy takes less time than the question.
-    constexpr std::size_t many_bytes = std::size_t{64} << 10;
-    if (values.size_bytes() >= many_bytes && gpu_->is_pinned(values.data(), values.size_bytes())) {
-      gpu_->copy_in(where, there_.data(), values.data(), values.size_bytes());
-      return;
-    }
     std::ranges::copy(values, here_.data());
     send(where, 0, values.size());
+  }
+  /// The same. But if the values take at least 64 KiB and are in pinned memory, they are copied to
+  /// the device directly. Then they must not change until the copy is done.
+  void send_feed(stream where, std::span<const T> values) const {
+    // For fewer bytes, the copy takes less time than is_pinned().
+    constexpr std::size_t many_bytes = std::size_t{64} << 10;
+    if (values.size_bytes() >= many_bytes && gpu_->is_pinned(values.data(), values.size_bytes()))
+      gpu_->copy_in(where, there_.data(), values.data(), values.size_bytes());
+    else
+      send(where, values);
   }
   /// Copies elements [first, first + n) of the device to host().
   void fetch(stream where, std::size_t first, std::size_t n) const {

@@ -107,6 +107,7 @@ TROUPE_DEVICE void start_copy(const view<T>& to, std::size_t i, const view<const
   to.store(i, has ? from.load(j) : T{});
 #endif
 }
+/// Waits for all copies that this thread has started.
 TROUPE_DEVICE void wait_for_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.wait_all;" : : : "memory");

@@ -246,6 +246,8 @@ class Gpu(Bench):
             (["--measure=speed"], "--measure=speed: there is no such measure; known are memory, products"),
             (["--rounds=0"], "at least 1"),
             (["--seconds=0"], "--seconds"),
+            (["--peer=torch", "--peer-mode=fast"], "--peer-mode"),
+            (["--peer-mode=eager"], "--peer-mode requires --peer"),
         ):
             self.assertIn(said, self.run_program("gpu", *arguments, code=2)[1])
 

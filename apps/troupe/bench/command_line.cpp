@@ -187,14 +187,16 @@ CLI::App& add_bench_gpu(CLI::App& bench, bench_gpu_command& x) {
   auto* sub = bench.add_subcommand(
     "gpu", "Measure updates, operations, products and training steps on a GPU");
   sub->add_option("--device", x.device, "Number of the GPU")->capture_default_str();
-  sub->add_option("--peer", x.peer, "Another program that trains the same models on this GPU")
-    ->type_name("{torch}");
+  auto* const peer =
+    sub->add_option("--peer", x.peer, "Another program that trains the same models on this GPU")
+      ->type_name("{torch}");
   add_python(*sub, x.python, "PyTorch");
   sub
     ->add_option("--peer-mode", x.peer_modes,
                  "How the peer runs; may be repeated (default: all): eager, graph, compile")
     ->allow_extra_args(false)
-    ->check(CLI::IsMember({"eager", "graph", "compile"}, CLI::ignore_case))
+    ->check(CLI::IsMember({"eager", "graph", "compile"}))
+    ->needs(peer)
     ->type_name("MODE");
   sub
     ->add_option("--measure", x.measures,

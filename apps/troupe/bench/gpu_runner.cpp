@@ -20,8 +20,9 @@ std::shared_ptr<const plan> gpu_training_plan(const work& what, dtype precision,
 }
 
 gpu_runner::gpu_runner(cuda::device& gpu, const work& what, dtype precision, const material& data)
-  : gpu_(gpu), what_(what), data_(data), executor_(gpu, gpu_training_plan(what, precision, true)),
-    state_(gpu, data.weights.size() * what.rule.slots()), features_(gpu, data.features.size()) {
+  : gpu_(gpu), what_(what), data_(data), features_(gpu, data.features.size()),
+    executor_(gpu, gpu_training_plan(what, precision, true)),
+    state_(gpu, data.weights.size() * what.rule.slots()) {
   std::ranges::copy(data.features, features_.data());
   for (const auto& entry : data.parameters.entries())
     pointers_.push_back(data.weights.data() + entry.offset);

@@ -29,17 +29,17 @@ public:
 
 private:
   double step();
-  /// The feeds of a batch, in pinned memory if they are large.
+  /// The feeds of a batch. Features are in pinned memory.
   std::array<feed<float>, 2> feeds(std::size_t batch) const;
 
   cuda::device& gpu_;
   const work& what_;
   const material& data_;
   std::vector<const float*> pointers_;
+  /// A copy of material::features. It outlives the executor, which may still copy from it.
+  cuda::buffer<float, cuda::memory_kind::pinned> features_;
   cuda::executor executor_;
   cuda::buffer<float> state_;
-  /// material::features
-  cuda::buffer<float, cuda::memory_kind::pinned> features_;
   std::uint64_t steps_ = 0;
 };
 

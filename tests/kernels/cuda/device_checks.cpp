@@ -284,15 +284,15 @@ void check_layer_normalization(cuda::device& gpu) {
 void check_long_rows(cuda::device& gpu) {
   for (const std::int64_t columns : {256, 259, 1000, 1026, 4100, 8194, 8200}) {
     graph g;
-    const auto y = multiply_rows(g.placeholder("x", {shape::batch, columns}),
-                                 g.variable("w", {columns}));
+    const auto y =
+      multiply_rows(g.placeholder("x", {shape::batch, columns}), g.variable("w", {columns}));
     check_on(gpu, g, softmax(y), 10 * tolerance);
     check_on(gpu, g, layer_norm(y, g.variable("gain", {columns}), g.variable("bias", {columns})),
              10 * tolerance);
     model m;
     const auto labels = m.g.placeholder("labels", {shape::batch}, dtype::int32);
-    const auto logits = multiply_rows(m.g.placeholder("x", {shape::batch, columns}),
-                                      m.g.variable("w", {columns}));
+    const auto logits =
+      multiply_rows(m.g.placeholder("x", {shape::batch, columns}), m.g.variable("w", {columns}));
     m.loss = softmax_cross_entropy(logits, labels, {0.1, std::nullopt});
     m.correct = softmax_correct(logits, labels);
     check_against_cpu(gpu, m, columns, 1e-5);
@@ -361,7 +361,8 @@ void build_sequences(model& m, std::int64_t length, std::int64_t width) {
   const auto part = [&](std::int64_t i) { return slice(qkv, 2, width * i, width * (i + 1)); };
   // Large scores or logits would enlarge each rounding error.
   const auto y = causal_attention(scale(part(0), 0.03), part(1), part(2), 2);
-  const auto logits = scale(dense_layer(reshape(y, {shape::batch, length * width}), "dense", 4), 0.03);
+  const auto logits =
+    scale(dense_layer(reshape(y, {shape::batch, length * width}), "dense", 4), 0.03);
   m.loss = softmax_cross_entropy(logits, labels);
   m.fetches = {logits};
 }

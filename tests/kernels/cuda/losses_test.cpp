@@ -51,6 +51,23 @@ BOOST_AUTO_TEST_CASE(causal_softmax) {
   }
 }
 
+// Columns that a row does not use stay 0, even if the row has no result.
+BOOST_AUTO_TEST_CASE(causal_softmax_of_numbers_that_are_not_finite) {
+  constexpr auto infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {
+    auto x = random_floats(16, "x");
+    x[0] = value;
+    const device_array<float> in(x);
+    const device_array<float> out(x.size());
+    cuda::softmax({}, 4, 4, 4, in.data(), out.data());
+    const auto y = out.values();
+    BOOST_TEST(std::isnan(y[0]));
+    for (std::size_t i = 0; i < y.size(); ++i)
+      if (i % 4 > i / 4)
+        BOOST_TEST(y[i] == 0);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(cross_entropy_forward_and_backward) {
   for (const auto& how : {cross_entropy{}, cross_entropy{0.1, std::nullopt}, cross_entropy{0, -1},
                           cross_entropy{0.2, 2}})

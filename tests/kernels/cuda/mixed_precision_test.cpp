@@ -180,6 +180,24 @@ BOOST_AUTO_TEST_CASE(causal_attention_of_sequences) {
   check_mixed(gpu, m, 4);
 }
 
+// A batch of 279 rows needs padded copies, and a batch of 512 does not.
+BOOST_AUTO_TEST_CASE(fewer_rows_need_more_work_space) {
+  model m;
+  const auto x = m.g.placeholder("x", {shape::batch, 264});
+  const auto labels = m.g.placeholder("labels", {shape::batch}, dtype::int32);
+  m.loss = softmax_cross_entropy(dense(x, m.g.variable("w", {272, 264})), labels);
+  simulated_device gpu;
+  cuda::executor there(gpu,
+                       plan_for(m, cuda::gpu_plan_options(), dtype::bfloat16, std::size_t{512}));
+  troupe::executor<float> here(plan_for(m, cpu_plan_options(), dtype::bfloat16, std::size_t{512}));
+  for (const std::size_t rows : {512, 511, 279}) {
+    m.draw(rows, 272);
+    const auto actual = run(m, there);
+    const auto expected = run(m, here);
+    check_close(actual.gradient, as_doubles(expected.gradient), 0.02, 0.02, "gradient");
+  }
+}
+
 // The first step casts all weights. It is one launch for any number of layers.
 BOOST_AUTO_TEST_CASE(weights_are_cast_in_one_launch) {
   std::size_t before = 0;

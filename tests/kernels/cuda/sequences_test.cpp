@@ -24,6 +24,32 @@ BOOST_AUTO_TEST_CASE(layer_normalization) {
   check_layer_normalization(gpu);
 }
 
+// The mean is much larger than the deviation, or squares do not fit in float32.
+BOOST_AUTO_TEST_CASE(normalization_of_extreme_rows) {
+  constexpr std::size_t columns = 64;
+  for (const auto& [a, b] :
+       {std::pair{1e6F, 1e6F + 0.0625F}, {1e5F, 1e5F + 0.0234F}, {2e19F, -2e19F}, {1e38F, 2e38F}}) {
+    std::vector<float> x(columns);
+    for (std::size_t i = 0; i < columns; ++i)
+      x[i] = i % 3 == 0 ? a : b;
+    const auto n = static_cast<double>(columns);
+    double mean = 0;
+    for (const float v : x)
+      mean += static_cast<double>(v) / n;
+    double squares = 0;
+    for (const float v : x)
+      squares += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
+    const auto scale = static_cast<float>(1 / std::sqrt(squares / n + 1e-5));
+    std::vector<double> expected;
+    for (const float v : x)
+      expected.push_back(static_cast<double>((v - static_cast<float>(mean)) * scale));
+    const device_array<float> in(x);
+    const device_array<float> out(columns);
+    cuda::normalize_rows({}, 1, columns, in.data(), 1e-5, out.data());
+    check_close(out.values(), expected, 1e-5, 1e-6, "normalize_rows");
+  }
+}
+
 BOOST_AUTO_TEST_CASE(long_rows) {
   simulated_device gpu;
   check_long_rows(gpu);

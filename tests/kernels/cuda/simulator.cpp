@@ -429,6 +429,11 @@ void check_read(const void* data, std::size_t i, std::size_t size, std::size_t e
 void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element) {
   the_simulator().check(true, data, i, size, element);
 }
+void check_pack(std::size_t i, unsigned width) {
+  if (i % width != 0)
+    the_simulator().fail("a pack of " + std::to_string(width) + " elements begins at element "
+                         + std::to_string(i));
+}
 void barrier(const std::source_location& where) {
   the_simulator().barrier(where);
 }
