@@ -26,6 +26,10 @@ channel_sizes channels_of(const images& size) {
   return {size.count, size.channels, size.pixels()};
 }
 
+std::size_t space_of_channels(const instruction& x, std::size_t rows) {
+  return channel_space(channels_of(cpu::images_of(x.inputs[0], rows)));
+}
+
 template <class F>
 operation_row row(operation_row rest, F) {
   rest.run = [](const step& s) { F{}(image_step{s}); };
@@ -99,25 +103,23 @@ std::span<const operation_row> image_rows() {
     row({.op = op::sum_channels,
          .space =
            [](const instruction& x, std::size_t rows) {
-             const auto size = cpu::images_of(x.inputs[0], rows);
-             return channel_parts(size.count, size.channels, size.pixels()) * size.channels;
+             const auto size = channels_of(cpu::images_of(x.inputs[0], rows));
+             return channel_parts(size) * size.channels;
            },
          .narrow = true},
-        [](s i) {
-          sum_channels(i.where(), i.input.count, i.input.channels, i.input.pixels(), i.values(0),
-                       i.space(), i.out);
-        }),
+        [](s i) { sum_channels(i.where(), channels_of(i.input), i.values(0), i.space(), i.out); }),
     row({.op = op::channel_moments,
+         .space = space_of_channels,
          .sums =
            [](const step& i, double* out) {
-             channel_sums(i.where(), channels_of(image_step{i}.input), i.values(0), out);
+             channel_sums(i.where(), channels_of(image_step{i}.input), i.values(0), i.space(), out);
            },
          .narrow = true},
         [](s i) {
           if (const auto all = i.all(); all.sums != nullptr)
             moments_of_sums(i.where(), i.input.channels, all, i.out);
           else
-            channel_moments(i.where(), channels_of(i.input), i.values(0), i.out);
+            channel_moments(i.where(), channels_of(i.input), i.values(0), i.space(), i.out);
         }),
     row({.op = op::normalize_channels, .narrow = true, .wide_input = 1},
         [](s i) {
@@ -125,16 +127,17 @@ std::span<const operation_row> image_rows() {
                              i.result());
         }),
     row({.op = op::normalize_channels_gradient,
+         .space = space_of_channels,
          .sums =
            [](const step& i, double* out) {
              channel_products(i.where(), channels_of(image_step{i}.input), i.values(0), i.values(1),
-                              i.operand(2), out);
+                              i.operand(2), i.space(), out);
            },
          .narrow = true,
          .wide_input = 2},
         [](s i) {
           normalize_channels_gradient(i.where(), channels_of(i.output), i.values(0), i.values(1),
-                                      i.operand(2), i.x.factor, i.all(), i.result());
+                                      i.operand(2), i.x.factor, i.all(), i.space(), i.result());
         }),
     {op::summed_mean, [](const step& i) { scale_moments(i, 0, static_cast<double>(i.run.rows)); }},
     {op::summed_variance,

@@ -121,6 +121,24 @@ TROUPE_DEVICE void store_floats(const mixed_target& to, std::size_t i, const pac
     store_floats(view<float>{static_cast<float*>(to.data), to.size}, i, x);
 }
 
+/// Loads [i, i + W). Without packs, it loads the same elements one by one, so that the order of
+/// additions does not depend on addresses.
+template <unsigned W, class In>
+TROUPE_DEVICE pack<double, W> load_doubles(width<W> n, const In& x, std::size_t i, bool packed) {
+  pack<double, W> result;
+  if (packed) {
+    const auto floats = load_floats(n, x, i);
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      result.x[k] = static_cast<double>(floats.x[k]);
+  } else {
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      result.x[k] = static_cast<double>(x.load(i + k));
+  }
+  return result;
+}
+
 /// The address of a view's elements.
 template <class T>
 element_address address_of(const view<T>& x) {

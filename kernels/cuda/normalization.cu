@@ -1,10 +1,15 @@
 #include "kernels/cuda/normalization.hpp"
 
+#include "kernels/cuda/channel_sums.hpp"
+#include "kernels/cuda/divider.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 #include "kernels/cuda/rows.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <limits>
 
 namespace troupe::cuda {
 
@@ -89,162 +94,123 @@ struct rows_gradient_kernel {
   }
 };
 
-// -- channels: a block handles a channel at a time; each thread reads and writes only its own
-// elements
+// -- channels
 
-struct channel_loop {
-  channel_sizes size;
+template <class In>
+struct square_terms {
+  static constexpr unsigned sums = 2;
+  In x; // (count, channels, pixels)
 
-  TROUPE_DEVICE std::size_t each() const { return size.count * size.pixels; }
-  /// Calls f(i) for each element i of channel c that belongs to this thread, in ascending order.
-  template <class F>
-  TROUPE_DEVICE void visit(const thread& t, std::size_t c, F f) const {
-    // The loop avoids a division for each element, because there are not enough registers for it.
-    const auto pixels = size.pixels > 0 ? size.pixels : 1;
-    const auto count = size.pixels > 0 ? size.count : 0;
-    const auto images_per_step = block_threads / pixels;
-    const auto pixels_per_step = block_threads % pixels;
-    auto pixel = t.index() % pixels;
-    for (auto image = t.index() / pixels; image < count; image += images_per_step) {
-      f((image * size.channels + c) * pixels + pixel);
-      pixel += pixels_per_step;
-      if (pixel >= pixels) {
-        pixel -= pixels;
-        ++image;
-      }
+  bool packs() const { return address_of(x).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE void add(width<W> n, std::size_t, std::size_t i, bool packed,
+                         double (&totals)[2]) const {
+    const auto v = load_doubles(n, x, i, packed);
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k) {
+      totals[0] += v.x[k];
+      totals[1] += v.x[k] * v.x[k];
     }
-  }
-  template <class F>
-  TROUPE_DEVICE double sum(const thread& t, std::size_t c, F f) const {
-    double total = 0;
-    visit(t, c, [&](std::size_t i) { total += f(i); });
-    return block_sum(t, total, t.shared<double>(block_warps));
   }
 };
 
-TROUPE_DEVICE float channel_scale(float variance, double epsilon) {
-  return static_cast<float>(1 / std::sqrt(static_cast<double>(variance) + epsilon));
-}
-
+/// The terms of the sum of dy and of the sum of dy (x - mean).
 template <class In>
-struct moments_kernel {
-  channel_loop all;
-  In x;
-  view<float> out; // (2, channels)
+struct product_terms {
+  static constexpr unsigned sums = 2;
+  In dy, x;                  // (count, channels, pixels)
+  view<const float> moments; // (2, channels)
 
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto n = static_cast<double>(all.each() > 0 ? all.each() : 1);
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
-      const auto mean =
-        all.sum(t, c, [&](std::size_t i) { return static_cast<double>(x.load(i)); }) / n;
-      const auto squares = all.sum(t, c, [&](std::size_t i) {
-        const auto d = static_cast<double>(x.load(i)) - mean;
-        return d * d;
-      });
-      if (t.index() == 0) {
-        out.store(c, static_cast<float>(mean));
-        out.store(all.size.channels + c, static_cast<float>(squares / n));
-      }
+  bool packs() const { return address_of(dy).packs() && address_of(x).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE void add(width<W> n, std::size_t c, std::size_t i, bool packed,
+                         double (&totals)[2]) const {
+    const auto g = load_doubles(n, dy, i, packed);
+    const auto v = load_doubles(n, x, i, packed);
+    const auto mean = static_cast<double>(moments.load(c));
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k) {
+      totals[0] += g.x[k];
+      totals[1] += g.x[k] * (v.x[k] - mean);
     }
   }
+};
+
+struct exact_totals {
+  view<double> out; // (2, channels)
+
+  TROUPE_DEVICE void store(std::size_t c, const double (&totals)[2]) const {
+    out.store(c, totals[0]);
+    out.store(out.size / 2 + c, totals[1]);
+  }
+};
+
+/// The mean and the variance, from the sum and the sum of squares of n elements.
+struct moments_of_totals {
+  view<float> out; // (2, channels)
+  double n;
+
+  TROUPE_DEVICE void store(std::size_t c, const double (&totals)[2]) const {
+    const auto mean = totals[0] / n;
+    const auto variance = totals[1] / n - mean * mean;
+    out.store(c, static_cast<float>(mean));
+    out.store(out.size / 2 + c, static_cast<float>(variance < 0 ? 0 : variance)); // NaN stays NaN
+  }
+};
+
+/// The loop of an element-wise kernel over images, and the moments of their channels.
+class channel_loop {
+public:
+  channel_loop(const channel_sizes& size, const float* moments, double epsilon,
+               std::initializer_list<element_address> addresses)
+    : all_(elements(size), addresses), pixels_(size.pixels, elements(size)),
+      channels_(size.channels, elements(size)), moments_{moments, 2 * size.channels},
+      epsilon_(std::max(static_cast<float>(epsilon), std::numeric_limits<float>::min())) {
+    if (size.pixels % pack_width != 0)
+      all_.one_by_one();
+  }
+
+  std::size_t blocks() const { return all_.blocks(); }
+  static std::size_t elements(const channel_sizes& size) {
+    return size.count * size.channels * size.pixels;
+  }
+  /// Calls f(width<W>, i, c) for elements [i, i + W), which belong to channel c.
+  template <class F>
+  TROUPE_DEVICE void visit(const thread& t, F f) const {
+    all_.visit(t, [&]<unsigned W>(width<W> n, std::size_t i) {
+      f(n, i, channels_(pixels_.quotient(i)).rest);
+    });
+  }
+  TROUPE_DEVICE float mean(std::size_t c) const { return moments_.load(c); }
+  /// 1 / sqrt(variance + epsilon). This is in float32, because each pack computes it again, and a
+  /// root in double takes much longer on some GPUs.
+  TROUPE_DEVICE float scale(std::size_t c) const {
+    return 1 / std::sqrt(moments_.load(moments_.size / 2 + c) + epsilon_);
+  }
+
+private:
+  element_loop all_;
+  divider pixels_, channels_;
+  view<const float> moments_; // (2, channels)
+  float epsilon_;             // not 0 in float32, so that a scale is finite
 };
 
 template <class In, class Out>
 struct channels_kernel {
   channel_loop all;
   In x;
-  view<const float> moments; // (2, channels)
   Out out;
-  double epsilon;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
-      const auto mean = moments.load(c);
-      const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
-      all.visit(t, c, [&](std::size_t i) { out.store(i, (x.load(i) - mean) * scale); });
-    }
-  }
-};
-
-/// Two sums over channel c, in one pass.
-struct two_sums {
-  double first, second;
-
-  /// f(i, a, b) adds the terms of element i to a and b.
-  template <class F>
-  TROUPE_DEVICE static two_sums of(const thread& t, const channel_loop& all, std::size_t c, F f) {
-    double a = 0;
-    double b = 0;
-    all.visit(t, c, [&](std::size_t i) { f(i, a, b); });
-    const auto space = t.shared<double>(block_warps);
-    a = block_sum(t, a, space);
-    b = block_sum(t, b, space);
-    return {a, b};
-  }
-
-  /// Writes the sums of channel c to out (2, channels).
-  TROUPE_DEVICE void store(const thread& t, const view<double>& out, std::size_t c,
-                           std::size_t channels) const {
-    if (t.index() == 0) {
-      out.store(c, first);
-      out.store(channels + c, second);
-    }
-  }
-};
-
-template <class In>
-struct sums_kernel {
-  channel_loop all;
-  In x;
-  view<double> out; // (2, channels)
-
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks())
-      two_sums::of(t, all, c, [&](std::size_t i, double& sum, double& squares) {
-        const auto v = static_cast<double>(x.load(i));
-        sum += v;
-        squares += v * v;
-      }).store(t, out, c, all.size.channels);
-  }
-};
-
-struct moments_of_sums_kernel {
-  view<const double> sums; // (2, channels)
-  view<float> out;         // (2, channels)
-  std::size_t channels;
-  double n;
-
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.first(); c < channels; c += t.stride()) {
-      const auto mean = sums.load(c) / n;
-      const auto variance = sums.load(channels + c) / n - mean * mean;
-      out.store(c, static_cast<float>(mean));
-      out.store(channels + c, static_cast<float>(variance < 0 ? 0 : variance)); // NaN stays NaN
-    }
-  }
-};
-
-/// The sum of dy and the sum of dy (x - mean) of channel c.
-template <class In>
-TROUPE_DEVICE two_sums product_sums(const thread& t, const channel_loop& all, std::size_t c,
-                                    const In& dy, const In& x, float mean) {
-  return two_sums::of(t, all, c, [&](std::size_t i, double& sum, double& products) {
-    const auto v = static_cast<double>(dy.load(i));
-    sum += v;
-    products += v * static_cast<double>(x.load(i) - mean);
-  });
-}
-
-template <class In>
-struct products_kernel {
-  channel_loop all;
-  In dy, x;
-  view<const float> moments; // (2, channels)
-  view<double> out;          // (2, channels)
-
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks())
-      product_sums(t, all, c, dy, x, moments.load(c)).store(t, out, c, all.size.channels);
+    all.visit(t, [&]<unsigned W>(width<W> n, std::size_t i, std::size_t c) {
+      auto y = load_floats(n, x, i);
+      const auto mean = all.mean(c);
+      const auto scale = all.scale(c);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < W; ++k)
+        y.x[k] = (y.x[k] - mean) * scale;
+      store_floats(out, i, y);
+    });
   }
 };
 
@@ -254,39 +220,32 @@ template <class In, class Out>
 struct channels_gradient_kernel {
   channel_loop all;
   In dy, x;
-  view<const float> moments; // (2, channels)
-  view<const double> totals; // (2, channels); if null, those of these images
+  view<const double> totals; // (2, channels)
   Out out;
-  double epsilon, n;
+  double share; // of an element in a mean
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto c = t.block(); c < all.size.channels; c += t.blocks()) {
-      const auto mean = moments.load(c);
-      const auto scale = channel_scale(moments.load(all.size.channels + c), epsilon);
-      const auto [sum, product] = totals.data != nullptr
-        ? two_sums{totals.load(c), totals.load(all.size.channels + c)}
-        : product_sums(t, all, c, dy, x, mean);
+    all.visit(t, [&]<unsigned W>(width<W> n, std::size_t i, std::size_t c) {
+      const auto stored_dy = load_stored(n, dy, i);
+      const auto stored_x = load_stored(n, x, i);
+      const auto mean = all.mean(c);
+      const auto scale = all.scale(c);
       const auto exact = static_cast<double>(scale);
-      const auto dy_mean = static_cast<float>(sum / n);
-      const auto slope = static_cast<float>(exact * exact * product / n);
-      all.visit(t, c, [&](std::size_t i) {
-        const auto centered = x.load(i) - mean;
-        out.store(i, scale * (dy.load(i) - dy_mean - centered * slope));
-      });
-    }
+      const auto dy_mean = static_cast<float>(share * totals.load(c));
+      const auto slope =
+        static_cast<float>(exact * exact * share * totals.load(totals.size / 2 + c));
+      const auto v = floats_of(stored_x);
+      auto g = floats_of(stored_dy);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < W; ++k)
+        g.x[k] = scale * (g.x[k] - dy_mean - (v.x[k] - mean) * slope);
+      store_floats(out, i, g);
+    });
   }
 };
 
 double at_least_one(std::size_t n) {
   return static_cast<double>(std::max<std::size_t>(n, 1));
-}
-
-std::size_t elements(const channel_sizes& size) {
-  return size.count * size.channels * size.pixels;
-}
-
-launch_size per_channel(const channel_sizes& size) {
-  return {blocks_for(size.channels, 1), block_warps * sizeof(double)};
 }
 
 } // namespace
@@ -319,70 +278,76 @@ void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns
     read_elements{dy, n}, read_elements{x, n});
 }
 
-void channel_moments(stream where, const channel_sizes& size, mixed_input x, float* out) {
-  with_view({x, elements(size)}, [&](auto from) {
-    launch(where, "channel_moments", per_channel(size),
-           moments_kernel<decltype(from)>{{size}, from, {out, 2 * size.channels}});
+std::size_t channel_space(const channel_sizes& size) noexcept {
+  return 2 * size.channels * (channel_parts(size) + 1); // the parts, and the totals of a gradient
+}
+
+void channel_moments(stream where, const channel_sizes& size, mixed_input x, double* space,
+                     float* out) {
+  with_view({x, channel_loop::elements(size)}, [&](auto from) {
+    sum_by_channel(
+      where, "channel_moments", size, square_terms<decltype(from)>{from}, space,
+      moments_of_totals{{out, 2 * size.channels}, at_least_one(size.count * size.pixels)});
   });
 }
 
 void normalize_channels(stream where, const channel_sizes& size, mixed_input x,
                         const float* moments, double epsilon, mixed_output out) {
-  const auto n = elements(size);
+  const auto n = channel_loop::elements(size);
   with_views(
     out, n,
     [&](auto to, auto from) {
-      launch(where, "normalize_channels", per_channel(size),
-             channels_kernel<decltype(from), decltype(to)>{
-               {size}, from, {moments, 2 * size.channels}, to, epsilon});
+      const channel_loop all(size, moments, epsilon, {address_of(from), address_of(to)});
+      launch(where, "normalize_channels", {all.blocks()}, channels_kernel{all, from, to});
     },
     read_elements{x, n});
 }
 
 void normalize_channels_gradient(stream where, const channel_sizes& size, mixed_input dy,
                                  mixed_input x, const float* moments, double epsilon,
-                                 const channel_totals& totals, mixed_output out) {
-  const auto n = elements(size);
-  const auto each = totals.sums != nullptr ? totals.each : size.count * size.pixels;
+                                 const channel_totals& totals, double* space, mixed_output out) {
+  const auto n = channel_loop::elements(size);
+  auto all_workers = totals;
+  if (totals.sums == nullptr) {
+    const auto own = space + channel_space(size) - 2 * size.channels;
+    channel_products(where, size, dy, x, moments, space, own);
+    all_workers = {own, size.count * size.pixels};
+  }
   with_views(
     out, n,
     [&](auto to, auto gradient, auto from) {
-      launch(
-        where, "normalize_channels_gradient", per_channel(size),
-        channels_gradient_kernel<decltype(from), decltype(to)>{{size},
-                                                               gradient,
-                                                               from,
-                                                               {moments, 2 * size.channels},
-                                                               {totals.sums, 2 * size.channels},
-                                                               to,
-                                                               epsilon,
-                                                               at_least_one(each)});
+      const channel_loop all(size, moments, epsilon,
+                             {address_of(gradient), address_of(from), address_of(to)});
+      launch(where, "normalize_channels_gradient", {all.blocks()},
+             channels_gradient_kernel{all, gradient, from,
+                                      view<const double>{all_workers.sums, 2 * size.channels}, to,
+                                      1 / at_least_one(all_workers.each)});
     },
     read_elements{dy, n}, read_elements{x, n});
 }
 
-void channel_sums(stream where, const channel_sizes& size, mixed_input x, double* out) {
-  with_view({x, elements(size)}, [&](auto from) {
-    launch(where, "channel_sums", per_channel(size),
-           sums_kernel<decltype(from)>{{size}, from, {out, 2 * size.channels}});
+void channel_sums(stream where, const channel_sizes& size, mixed_input x, double* space,
+                  double* out) {
+  with_view({x, channel_loop::elements(size)}, [&](auto from) {
+    sum_by_channel(where, "channel_sums", size, square_terms<decltype(from)>{from}, space,
+                   exact_totals{{out, 2 * size.channels}});
   });
 }
 
 void moments_of_sums(stream where, std::size_t channels, const channel_totals& totals, float* out) {
-  launch(where, "moments_of_sums", {blocks_for(channels)},
-         moments_of_sums_kernel{
-           {totals.sums, 2 * channels}, {out, 2 * channels}, channels, at_least_one(totals.each)});
+  add_channel_parts<2>(where, "moments_of_sums", channels, 1, totals.sums,
+                       moments_of_totals{{out, 2 * channels}, at_least_one(totals.each)});
 }
 
 void channel_products(stream where, const channel_sizes& size, mixed_input dy, mixed_input x,
-                      const float* moments, double* out) {
-  const auto n = elements(size);
+                      const float* moments, double* space, double* out) {
+  const auto n = channel_loop::elements(size);
   with_views(
     mixed_output{nullptr, dy.type}, 0,
     [&](auto, auto gradient, auto from) {
-      launch(where, "channel_products", per_channel(size),
-             products_kernel<decltype(from)>{
-               {size}, gradient, from, {moments, 2 * size.channels}, {out, 2 * size.channels}});
+      sum_by_channel(where, "channel_products", size,
+                     product_terms<decltype(from)>{gradient, from, {moments, 2 * size.channels}},
+                     space, exact_totals{{out, 2 * size.channels}});
     },
     read_elements{dy, n}, read_elements{x, n});
 }

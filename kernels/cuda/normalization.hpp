@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/mixed.hpp"
+#include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/stream.hpp"
 
 #include <cstddef>
@@ -17,15 +18,13 @@ void normalize_rows(stream where, std::size_t rows, std::size_t columns, mixed_i
 void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns, mixed_input dy,
                              mixed_input x, double epsilon, mixed_output out);
 
-/// Images (count, channels, pixels).
-struct channel_sizes {
-  std::size_t count = 0;
-  std::size_t channels = 0;
-  std::size_t pixels = 0;
-};
-
-/// out (2, channels): the mean and the variance of each channel; 0 if there are no images.
-void channel_moments(stream where, const channel_sizes& size, mixed_input x, float* out);
+/// The number of elements of `space`, the work space of the functions below.
+std::size_t channel_space(const channel_sizes& size) noexcept;
+/// out (2, channels): the mean and the variance of each channel; 0 if there are no images. The
+/// formula is that of moments_of_sums: if the deviation is 1/1000 of the mean, the variance has a
+/// relative error of about 1e-9.
+void channel_moments(stream where, const channel_sizes& size, mixed_input x, double* space,
+                     float* out);
 /// out = (x - mean) / sqrt(variance + epsilon) of each channel. `out` may be x.
 void normalize_channels(stream where, const channel_sizes& size, mixed_input x,
                         const float* moments, double epsilon, mixed_output out);
@@ -35,21 +34,22 @@ struct channel_totals {
   const double* sums = nullptr; // (2, channels)
   std::size_t each = 0;
 };
-/// The gradient of normalize_channels. `totals` are those of channel_products. `out` may be dy or
-/// x.
+/// The gradient of normalize_channels. `totals` are those of channel_products. If they are not
+/// given, they are computed first; this needs `space`. `out` may be dy or x.
 void normalize_channels_gradient(stream where, const channel_sizes& size, mixed_input dy,
                                  mixed_input x, const float* moments, double epsilon,
-                                 const channel_totals& totals, mixed_output out);
+                                 const channel_totals& totals, double* space, mixed_output out);
 
 // Batch normalization over the images of several workers. Each worker computes sums over its own
 // images. The caller adds up these sums over the workers, which gives the totals.
 
 /// out (2, channels): for each channel, the sum of x and the sum of its squares.
-void channel_sums(stream where, const channel_sizes& size, mixed_input x, double* out);
+void channel_sums(stream where, const channel_sizes& size, mixed_input x, double* space,
+                  double* out);
 /// out (2, channels): the mean and the variance of each channel, from the totals of channel_sums.
 void moments_of_sums(stream where, std::size_t channels, const channel_totals& totals, float* out);
 /// out (2, channels): for each channel, the sum of dy and the sum of dy (x - mean).
 void channel_products(stream where, const channel_sizes& size, mixed_input dy, mixed_input x,
-                      const float* moments, double* out);
+                      const float* moments, double* space, double* out);
 
 } // namespace troupe::cuda

@@ -1,6 +1,6 @@
 #include "kernels/cuda/reductions.hpp"
 
-#include "kernels/cuda/divider.hpp"
+#include "kernels/cuda/channel_sums.hpp"
 #include "kernels/cuda/kernel.hpp"
 #include "kernels/cuda/mixed_view.hpp"
 
@@ -15,23 +15,6 @@ namespace {
 
 constexpr std::size_t sum_blocks = sum_space / 2;
 
-/// Loads [i, i + W). Without packs, it loads the same elements one by one, so that the order of
-/// additions does not depend on addresses.
-template <unsigned W, class In>
-TROUPE_DEVICE pack<double, W> load_doubles(width<W> n, const In& x, std::size_t i, bool packed) {
-  pack<double, W> result;
-  if (packed) {
-    const auto floats = load_floats(n, x, i);
-    TROUPE_UNROLL
-    for (unsigned k = 0; k < W; ++k)
-      result.x[k] = static_cast<double>(floats.x[k]);
-  } else {
-    TROUPE_UNROLL
-    for (unsigned k = 0; k < W; ++k)
-      result.x[k] = static_cast<double>(x.load(i + k));
-  }
-  return result;
-}
 template <unsigned W>
 TROUPE_DEVICE pack<double, W> load_doubles(width<W>, const view<const double>& x, std::size_t i,
                                            bool) {
@@ -272,36 +255,27 @@ struct last_sum {
   }
 };
 
-/// A block adds up a part of the images and pixels of a channel. A thread adds up W neighbouring
-/// pixels at a time.
-template <unsigned W, class In>
-struct channel_sum {
-  In x;                 // (count, channels, pixels)
-  view<double> partial; // (parts, channels)
-  std::size_t channels, parts;
-  std::size_t packs;      // of all images of a channel
-  divider packs_of_image; // of one image
-  bool packed;
+template <class In>
+struct channel_terms {
+  static constexpr unsigned sums = 1;
+  In x; // (count, channels, pixels)
 
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    const auto space = t.shared<double>(block_warps);
-    for (auto task = t.block(); task < partial.size; task += t.blocks()) {
-      const auto channel = task % channels;
-      const auto part = task / channels;
-      const auto end = packs * (part + 1) / parts;
-      double total = 0;
-      for (auto p = packs * part / parts + t.index(); p < end; p += block_threads) {
-        const auto [image, pack] = packs_of_image(p);
-        const auto first = (image * channels + channel) * packs_of_image.divisor() + pack;
-        const auto v = load_doubles(width<W>{}, x, first * W, packed);
-        TROUPE_UNROLL
-        for (unsigned k = 0; k < W; ++k)
-          total += v.x[k];
-      }
-      total = block_sum(t, total, space);
-      if (t.index() == 0)
-        partial.store(task, total);
-    }
+  bool packs() const { return address_of(x).packs(); }
+  template <unsigned W>
+  TROUPE_DEVICE void add(width<W> n, std::size_t, std::size_t i, bool packed,
+                         double (&totals)[1]) const {
+    const auto v = load_doubles(n, x, i, packed);
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k)
+      totals[0] += v.x[k];
+  }
+};
+
+struct rounded_totals {
+  view<float> out; // (channels)
+
+  TROUPE_DEVICE void store(std::size_t c, const double (&totals)[1]) const {
+    out.store(c, static_cast<float>(totals[0]));
   }
 };
 
@@ -404,32 +378,19 @@ void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x
   });
 }
 
-std::size_t channel_parts(std::size_t count, std::size_t channels, std::size_t pixels) noexcept {
+std::size_t channel_parts(const channel_sizes& size) noexcept {
   // The number of blocks is large enough for a large GPU, and each part has at least 4096 elements.
   return std::clamp<std::size_t>(
-    count * pixels / 4096, 1, std::max<std::size_t>(512 / std::max<std::size_t>(channels, 1), 1));
+    size.count * size.pixels / 4096, 1,
+    std::max<std::size_t>(512 / std::max<std::size_t>(size.channels, 1), 1));
 }
 
-void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,
-                  mixed_input x, double* space, float* out) {
-  const auto parts = channel_parts(count, channels, pixels);
-  with_view({x, count * channels * pixels}, [&](auto from) {
-    const auto launch_with = [&]<unsigned W>(width<W>) {
-      launch(where, "channel_sum", {blocks_for(parts * channels, 1), sum_shared},
-             channel_sum<W, decltype(from)>{from,
-                                            {space, parts * channels},
-                                            channels,
-                                            parts,
-                                            count * pixels / W,
-                                            {pixels / W, count * pixels},
-                                            address_of(from).packs()});
-    };
-    if (pixels % pack_width == 0)
-      launch_with(width<pack_width>{});
-    else
-      launch_with(width<1>{});
+void sum_channels(stream where, const channel_sizes& size, mixed_input x, double* space,
+                  float* out) {
+  with_view({x, size.count * size.channels * size.pixels}, [&](auto from) {
+    sum_by_channel(where, "sum_channels", size, channel_terms<decltype(from)>{from}, space,
+                   rounded_totals{{out, size.channels}});
   });
-  add_parts(where, parts, channels, space, out);
 }
 
 } // namespace troupe::cuda

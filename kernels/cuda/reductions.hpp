@@ -59,11 +59,18 @@ void sum_leading(stream where, std::size_t rows, std::size_t columns, mixed_inpu
 void add_parts(stream where, std::size_t parts, std::size_t n, const double* x, float* out);
 /// out (rows) = sum of each row of x (rows, columns).
 void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x, float* out);
-/// The number of parts into which sum_channels divides images and pixels.
-std::size_t channel_parts(std::size_t count, std::size_t channels, std::size_t pixels) noexcept;
-/// out (channels) = sum of x (count, channels, pixels) over images and pixels. `space`:
-/// channel_parts() * channels elements.
-void sum_channels(stream where, std::size_t count, std::size_t channels, std::size_t pixels,
-                  mixed_input x, double* space, float* out);
+
+/// Images (count, channels, pixels).
+struct channel_sizes {
+  std::size_t count = 0;
+  std::size_t channels = 0;
+  std::size_t pixels = 0;
+};
+
+/// The number of parts into which sums over images and pixels divide a channel.
+std::size_t channel_parts(const channel_sizes& size) noexcept;
+/// out (channels) = sum of x over images and pixels. `space`: channel_parts() * channels elements.
+void sum_channels(stream where, const channel_sizes& size, mixed_input x, double* space,
+                  float* out);
 
 } // namespace troupe::cuda

@@ -237,8 +237,8 @@ void check_pooling(cuda::device& gpu) {
 }
 
 void check_batch_normalization(cuda::device& gpu) {
-  // 33 images of 17 * 17 pixels are more than a block.
-  for (const std::int64_t pixels : {1, 5, 17}) {
+  // If 33 images have 17 * 17 or 18 * 18 pixels, each channel has two parts. 18 * 18 has packs.
+  for (const std::int64_t pixels : {1, 5, 17, 18}) {
     graph g;
     const auto x = g.placeholder("x", {shape::batch, 3, pixels, pixels});
     const auto scaled = multiply_channels(x, g.variable("scale", {3}));

@@ -76,31 +76,100 @@ BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
 
 // Results overwrite their operands.
 BOOST_AUTO_TEST_CASE(normalization_in_place) {
-  const cuda::channel_sizes size{3, 2, 150};
-  const auto x = random_floats(900, "x");
-  const auto dy = random_floats(900, "dy");
-  const device_array<float> a(x);
-  const device_array<float> b(dy);
-  const device_array<float> moments(4);
-  const device_array<float> apart(900);
-  in_all_orders([&] {
-    cuda::channel_moments({}, size, a.data(), moments.data());
-    cuda::normalize_channels_gradient({}, size, b.data(), a.data(), moments.data(), 1e-5, {},
-                                      apart.data());
-    const device_array<float> over_dy(dy);
-    cuda::normalize_channels_gradient({}, size, over_dy.data(), a.data(), moments.data(), 1e-5, {},
-                                      over_dy.data());
-    BOOST_TEST(same_bits(over_dy.values(), apart.values()));
-    cuda::normalize_channels({}, size, a.data(), moments.data(), 1e-5, apart.data());
-    const device_array<float> over_x(x);
-    cuda::normalize_channels({}, size, over_x.data(), moments.data(), 1e-5, over_x.data());
-    BOOST_TEST(same_bits(over_x.values(), apart.values()));
-  });
+  for (const std::size_t pixels : {150, 5000}) {
+    const cuda::channel_sizes size{3, 2, pixels};
+    const auto n = 3 * 2 * pixels;
+    const auto x = random_floats(n, "x");
+    const auto dy = random_floats(n, "dy");
+    const device_array<float> a(x);
+    const device_array<float> b(dy);
+    const device_array<float> moments(4);
+    const device_array<float> apart(n);
+    const device_array<double> space(cuda::channel_space(size));
+    const auto gradient = [&](const float* from_dy, const float* from_x, float* out) {
+      cuda::normalize_channels_gradient({}, size, from_dy, from_x, moments.data(), 1e-5, {},
+                                        space.data(), out);
+    };
+    in_all_orders([&] {
+      cuda::channel_moments({}, size, a.data(), space.data(), moments.data());
+      gradient(b.data(), a.data(), apart.data());
+      const device_array<float> over_dy(dy);
+      gradient(over_dy.data(), a.data(), over_dy.data());
+      BOOST_TEST(same_bits(over_dy.values(), apart.values()));
+      const device_array<float> gradient_over_x(x);
+      gradient(b.data(), gradient_over_x.data(), gradient_over_x.data());
+      BOOST_TEST(same_bits(gradient_over_x.values(), apart.values()));
+      cuda::normalize_channels({}, size, a.data(), moments.data(), 1e-5, apart.data());
+      const device_array<float> over_x(x);
+      cuda::normalize_channels({}, size, over_x.data(), moments.data(), 1e-5, over_x.data());
+      BOOST_TEST(same_bits(over_x.values(), apart.values()));
+    });
+  }
+}
+
+// A channel has several parts, with and without packs, and its mean is 100 times its deviation. The
+// bits do not depend on the order of threads, nor on the addresses of the images.
+BOOST_AUTO_TEST_CASE(normalization_of_several_parts) {
+  for (const std::size_t pixels : {4999, 5000}) {
+    const cuda::channel_sizes size{5, 3, pixels};
+    const cpu::images shape{5, 3, pixels, 1};
+    const auto n = 5 * 3 * pixels;
+    auto x = random_floats(n, "x");
+    for (auto& v : x)
+      v += 100;
+    const auto dy = random_floats(n, "dy");
+    const device_array<double> space(cuda::channel_space(size));
+    const device_array<float> moments(6);
+    const device_array<float> result(n);
+    /// Runs f(x, dy), and returns the contents of `out`.
+    const auto run = [&](const device_array<float>& out, auto f) {
+      std::vector<float> first;
+      for (const std::size_t offset : {0, 1}) {
+        const auto placed = [&](std::vector<float> values) {
+          values.insert(values.begin(), offset, 0);
+          return values;
+        };
+        const device_array<float> from_x(placed(x));
+        const device_array<float> from_dy(placed(dy));
+        in_all_orders([&] {
+          f(from_x.data() + offset, from_dy.data() + offset);
+          if (first.empty())
+            first = out.values();
+          BOOST_TEST(same_bits(out.values(), first));
+        });
+      }
+      return first;
+    };
+    const auto exact_x = as_doubles(x);
+    const auto exact_dy = as_doubles(dy);
+    std::vector<double> expected_moments(6);
+    cpu::channel_moments(shape, exact_x.data(), expected_moments.data());
+    const auto found = run(moments, [&](const float* v, const float*) {
+      cuda::channel_moments({}, size, v, space.data(), moments.data());
+    });
+    check_close(found, expected_moments, 1e-7, 0, "moments");
+    const auto same = as_doubles(found); // the next functions get the same moments
+    std::vector<double> expected(n);
+    cpu::normalize_channels(shape, exact_x.data(), same.data(), 1e-5, expected.data());
+    const auto normal = run(result, [&](const float* v, const float*) {
+      cuda::normalize_channels({}, size, v, moments.data(), 1e-5, result.data());
+    });
+    check_close(normal, expected, 1e-6, 1e-6, "normalize_channels");
+    cpu::normalize_channels_gradient(shape, exact_dy.data(), exact_x.data(), same.data(), 1e-5,
+                                     nullptr, 0, expected.data());
+    const auto gradient = run(result, [&](const float* v, const float* d) {
+      cuda::normalize_channels_gradient({}, size, d, v, moments.data(), 1e-5, {}, space.data(),
+                                        result.data());
+    });
+    check_close(gradient, expected, 1e-6, 1e-6, "normalize_channels_gradient");
+  }
 }
 
 // The terms are exact in double. A sum has as many roundings as terms.
 BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
-  for (const auto pixels : element_counts)
+  auto sizes = element_counts;
+  sizes.push_back(5000); // several parts with packs
+  for (const auto pixels : sizes)
     for (const std::size_t channels : {1, 3}) {
       const cuda::channel_sizes size{2, channels, pixels};
       const cpu::images shape{2, channels, pixels, 1};
@@ -123,6 +192,7 @@ BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
                                        products.data(), all, dx.data());
       const device_array<float> device_x(x);
       const device_array<float> device_dy(dy);
+      const device_array<double> space(cuda::channel_space(size));
       const device_array<double> device_sums(2 * channels);
       const device_array<float> device_moments(2 * channels);
       const device_array<float> device_dx(n);
@@ -130,18 +200,18 @@ BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
         for (std::size_t i = 0; i < device_sums.size(); ++i)
           device_sums.data()[i] *= 3;
       };
-      cuda::channel_sums({}, size, device_x.data(), device_sums.data());
+      cuda::channel_sums({}, size, device_x.data(), space.data(), device_sums.data());
       times_three();
       check_close(device_sums.values(), sums, 1e-12, 1e-11, "sums");
       cuda::moments_of_sums({}, channels, {device_sums.data(), all}, device_moments.data());
       check_close(device_moments.values(), as_doubles(moments), 1e-6, 1e-7, "moments");
       cuda::channel_products({}, size, device_dy.data(), device_x.data(), device_moments.data(),
-                             device_sums.data());
+                             space.data(), device_sums.data());
       times_three();
       check_close(device_sums.values(), products, 1e-6, 1e-4, "products");
       cuda::normalize_channels_gradient({}, size, device_dy.data(), device_x.data(),
                                         device_moments.data(), 1e-5, {device_sums.data(), all},
-                                        device_dx.data());
+                                        nullptr, device_dx.data());
       check_close(device_dx.values(), as_doubles(dx), 1e-5, 1e-5, "gradient");
     }
 }

@@ -241,12 +241,14 @@ BOOST_AUTO_TEST_CASE(layer_normalization) {
 
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   for (const std::size_t count : {0, 1, 5})
-    for (const std::size_t pixels : {1, 17, 300}) {
+    for (const std::size_t pixels : {1, 17, 300, 5000}) {
       const channel_sizes size{count, 3, pixels};
       const auto n = count * 3 * pixels;
       const device_array<float> moments{std::vector<float>{0.5F, -1, 0, 2, 1, 0.25F}};
-      check_sums<float>("channel_moments", {n}, 6,
-                        [&](const arrays& x, float* out) { channel_moments({}, size, x[0], out); });
+      const device_array<double> space(channel_space(size));
+      check_sums<float>("channel_moments", {n}, 6, [&](const arrays& x, float* out) {
+        channel_moments({}, size, x[0], space.data(), out);
+      });
       check_narrow("normalize_channels", {{n}, n, [&](const arrays& x, mixed_output out) {
                                             normalize_channels({}, size, x[0], moments.data(), 1e-5,
                                                                out);
@@ -254,16 +256,16 @@ BOOST_AUTO_TEST_CASE(batch_normalization) {
       check_narrow("normalize_channels_gradient",
                    {{n, n}, n, [&](const arrays& x, mixed_output out) {
                       normalize_channels_gradient({}, size, x[0], x[1], moments.data(), 1e-5, {},
-                                                  out);
+                                                  space.data(), out);
                     }});
-      check_sums<double>("channel_sums", {n}, 6,
-                         [&](const arrays& x, double* out) { channel_sums({}, size, x[0], out); });
+      check_sums<double>("channel_sums", {n}, 6, [&](const arrays& x, double* out) {
+        channel_sums({}, size, x[0], space.data(), out);
+      });
       check_sums<double>("channel_products", {n, n}, 6, [&](const arrays& x, double* out) {
-        channel_products({}, size, x[0], x[1], moments.data(), out);
+        channel_products({}, size, x[0], x[1], moments.data(), space.data(), out);
       });
       check_sums<float>("sum_channels", {n}, 3, [&](const arrays& x, float* out) {
-        const device_array<double> parts(channel_parts(count, 3, pixels) * 3);
-        sum_channels({}, count, 3, pixels, x[0], parts.data(), out);
+        sum_channels({}, size, x[0], space.data(), out);
       });
     }
 }

@@ -113,8 +113,9 @@ BOOST_AUTO_TEST_CASE(sums_of_rows_and_columns) {
 
 BOOST_AUTO_TEST_CASE(sums_of_channels) {
   for (const std::size_t count : {0, 1, 5})
-    for (const std::size_t pixels : {1, 33, 256, 300, 5000}) {
+    for (const std::size_t pixels : {1, 33, 256, 300, 4999, 5000}) {
       const std::size_t channels = 3;
+      const cuda::channel_sizes size{count, channels, pixels};
       const auto a = random_floats(count * channels * pixels, "a");
       std::vector<double> expected(channels);
       for (std::size_t i = 0; i < a.size(); ++i)
@@ -122,8 +123,8 @@ BOOST_AUTO_TEST_CASE(sums_of_channels) {
       const device_array<float> x(a);
       const auto sums = in_any_order([&] {
         const device_array<float> out(channels);
-        const device_array<double> space(cuda::channel_parts(count, channels, pixels) * channels);
-        cuda::sum_channels({}, count, channels, pixels, x.data(), space.data(), out.data());
+        const device_array<double> space(cuda::channel_parts(size) * channels);
+        cuda::sum_channels({}, size, x.data(), space.data(), out.data());
         return out.values();
       });
       check_close(sums, expected, rounding, 1e-10, "sum_channels");
