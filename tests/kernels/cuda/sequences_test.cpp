@@ -9,6 +9,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <utility>
+
 using namespace troupe;
 using namespace troupe::test;
 
