@@ -27,12 +27,13 @@ struct alignas(16) half_position {
   unsigned offset, y, x, phase;
 };
 
-/// An element of a window that is outside the matrix, and the phase of a place that is outside it.
-/// No place and no element of a window have these phases.
+/// no_element is the half for an element of a window outside the matrix. no_place is the phase of a
+/// place outside it. These phases differ from each other and from all other phases.
 inline constexpr half_position no_element{0, 0, 0, ~0U};
 inline constexpr unsigned no_place = ~0U - 1;
 
-/// The half that depends on the image. `image` begins at the first channel of the group.
+/// The half of a position that depends on the image, and the image that it refers to. `image`
+/// begins at the first channel of the group.
 template <class T>
 struct place {
   view<const T> image;

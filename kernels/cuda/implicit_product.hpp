@@ -20,7 +20,7 @@ namespace troupe::cuda {
 struct product_sizes {
   unsigned m, n, k;
   std::size_t tasks;
-  divider down, across, groups, parts; // tiles along m and n, and other numbers of tasks
+  divider down, across, groups, parts; // tiles along m and n, groups and parts
 
   product_sizes(std::size_t all_m, std::size_t all_n, std::size_t all_k, std::size_t all_groups,
                 std::size_t all_parts, unsigned rows, unsigned columns)
@@ -57,7 +57,7 @@ struct product_task {
 /// The elements that a thread loads in one step: of a tile of `a`, shape (rows, depth), and of a
 /// tile of `b`, shape (depth, columns). Neighbouring threads load elements that are neighbours in
 /// memory. All elements of a thread have the same place. The other halves of their positions are in
-/// a table in shared memory.
+/// a table in shared memory (`place` and half_position: convolution_problems.hpp).
 template <class Problem, unsigned rows, unsigned columns, unsigned depth>
 struct loaded_elements {
   using type = typename Problem::type;
@@ -67,7 +67,8 @@ struct loaded_elements {
   /// If runs_down is true, a thread loads groups of this many neighbouring columns of b.
   static constexpr unsigned group = std::is_same_v<type, float> ? 4 : 1;
   /// If runs_down is true, the table has the columns of the tile. Otherwise, it has the rows of b
-  /// in several steps. While threads still read one half of the table, others write the other half.
+  /// for 2 * table_steps steps. While threads still read one half of the table, others write the
+  /// other half.
   static constexpr unsigned table_steps = 8;
   static constexpr unsigned table_size = runs_down ? columns : 2 * table_steps * depth;
   static_assert(block_threads % depth == 0 && block_threads % columns == 0
