@@ -158,9 +158,10 @@ private:
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
-    /// True if the pull came too early and must be repeated. `slow` are the workers that are too
-    /// slow; `behind` is the number of steps by which the slowest is behind.
+    /// True if the shard answered that the pull came too early. It is then repeated later.
     bool waits = false;
+    /// If this worker waits for slower workers, also after an early pull (pull_ahead): these
+    /// workers, and how many steps the slowest of them is behind the step of the pull.
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
     /// The slowest worker's step, from the newest message that the shard has sent since the pull.

@@ -55,9 +55,10 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// Adds the subcommands of a command such as `bench`. They are completed as words. Their options
-/// are completed as options of the command itself. If several subcommands have the same option, the
-/// values of all of them are offered.
+/// Adds the subcommands of a command such as `bench`. Their names are offered like values of a
+/// positional argument. The scripts know only the command and not the subcommand, so the options of
+/// all subcommands are offered together. If several subcommands have the same option, all its
+/// values are offered.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {

@@ -117,9 +117,9 @@ struct tiles {
   static void transpose(const T* in, size_t in_stride, size_t n, size_t depth, T* out,
                         size_t out_stride);
 
-  /// Writes b (depth, n) as panels of `columns` columns. Panel q contains, for each p < depth, the
-  /// elements (p, q * columns) to (p, q * columns + columns - 1), and zeros for columns after the
-  /// last one. If one vector is wide enough for the last panel, this panel has `lanes` columns.
+  /// Writes b (depth, n) as panels of `columns` columns. Panel q contains columns q * columns to
+  /// q * columns + columns - 1 of b, row by row. Columns after column n - 1 are zeros. If at most
+  /// `lanes` columns are left for the last panel, it has only `lanes` columns.
   static void pack(size_t depth, size_t n, matrix<T> b, T* out) {
     for (size_t j = 0; j < n; j += columns) {
       const auto used = least(columns, n - j);

@@ -411,8 +411,9 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   return true;
 }
 
-/// Divides a plan into segments. A segment ends where a bucket is final, and before an instruction
-/// that needs sums over workers. Therefore, only the last bucket waits for the end of the run.
+/// Divides a plan into segments. A segment ends where a bucket is final (except for the last
+/// bucket), and before an instruction that needs sums over workers. A bucket is copied while the
+/// next segments run. The last bucket is copied after all other instructions of its segment.
 std::vector<segment> segments_of(device& gpu, const plan& what) {
   const auto& buckets = what.buckets();
   const auto n = what.instructions().size();

@@ -15,12 +15,17 @@ namespace troupe::cuda {
 /// The number of floats of work space that recurrent() or recurrent_gradient() needs.
 std::size_t recurrence_space(const cpu::recurrence& size);
 
-/// Computes states (batch, time, stored * hidden) from z (batch, time, gates * hidden), w (gates *
-/// hidden, hidden) and b (gates * hidden; null unless the cell is gru).
+/// The forward pass over all time steps.
+/// @param z (batch, time, gates * hidden): the inputs times their weights, with their biases
+/// @param w (gates * hidden, hidden): the weights for the previous h
+/// @param b (gates * hidden): the bias of the product with w; null unless the cell is gru
+/// @param states (batch, time, stored * hidden): the result
 void recurrent(device& gpu, stream where, const cpu::recurrence& size, const float* z,
                const float* w, const float* b, float* states, float* space);
 
-/// Computes out (batch, time, parts * hidden) from dh (batch, time, hidden).
+/// The backward pass.
+/// @param dh (batch, time, hidden): the gradient of h
+/// @param out (batch, time, parts * hidden): the gradients of the products
 void recurrent_gradient(device& gpu, stream where, const cpu::recurrence& size, const float* dh,
                         const float* states, const float* w, float* out, float* space);
 

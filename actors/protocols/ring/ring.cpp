@@ -15,9 +15,10 @@ namespace {
 /// about a tenth of a millisecond.
 constexpr std::size_t brief_ring = std::size_t{1} << 18;
 
-/// True if the ring's actors run on the threads that bring their messages. For small models, this
-/// is faster than waking another thread for each bucket. But the thread that brings the last bucket
-/// may then work for all ranks of its process, so at most two ranks may be in one process.
+/// True if the ring's actors have no threads of their own, and run on the threads that bring their
+/// messages. The model must be small: waking a thread for each bucket then takes longer than the
+/// work. This process must have at most two ranks, because one thread may do the work of all its
+/// ranks.
 bool is_brief(std::size_t elements, const worker_site& site) {
   const auto workers = site.view.of(job_kind::worker);
   const auto& own = workers[site.rank()].address;

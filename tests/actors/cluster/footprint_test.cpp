@@ -64,8 +64,9 @@ BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
-  // The next version of the weights arrives in pieces. Clipping needs whole gradients.
+  // Pieces of the next weights arrive while the worker uses the current ones: two copies.
   BOOST_TEST(apart.weights == 2 * x.bytes);
+  // With clipping, gradients are exchanged as a whole: one copy.
   const checked_job whole{proto::SYNC_PS, {"optimizer.clip_norm=1"}};
   BOOST_TEST(whole.of(job_kind::worker, 0, {2, 1, true, false}).weights == x.bytes);
   for (const auto& [how, versions] : {std::pair{&x, 2U}, {&whole, 1U}})
