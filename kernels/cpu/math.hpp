@@ -35,17 +35,14 @@ TROUPE_HOST_DEVICE inline double softplus(double x) {
   return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
 }
 
-/// Relative error below 2 ulp. The result is 0 below -87.3 (no denormals) and infinity above 88.7;
-/// NaN stays NaN. x = n log 2 + r with |r| <= log(2) / 2; a polynomial gives exp(r) (coefficients
-/// of Cephes' expf, Moshier 1992).
-TROUPE_HOST_DEVICE inline float exp(float x) {
-  constexpr float high = 88.72283F;
-  constexpr float low = -87.33654F;
-  constexpr float to_integer = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
-  const float clamped = x > high ? high : (x < low ? low : x);
-  const float shifted = std::fma(clamped, 1.44269504F, to_integer);
-  const float n = shifted - to_integer;
-  float r = std::fma(n, -0.693359375F, clamped);
+inline constexpr float integer_shift = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
+inline constexpr float least_exp = -87.33654F;      // exp() is 0 below it
+
+/// exp(r), where x = n log 2 + r with |r| <= log(2) / 2, and n = shifted - integer_shift. It is a
+/// polynomial (coefficients of Cephes' expf, Moshier 1992).
+TROUPE_HOST_DEVICE inline float exp_of_rest(float x, float shifted) {
+  const float n = shifted - integer_shift;
+  float r = std::fma(n, -0.693359375F, x);
   r = std::fma(n, 2.12194440e-4F, r);
   float p = 1.9875691500e-4F;
   p = std::fma(p, r, 1.3981999507e-3F);
@@ -53,16 +50,36 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   p = std::fma(p, r, 4.1665795894e-2F);
   p = std::fma(p, r, 1.6666665459e-1F);
   p = std::fma(p, r, 5.0000001201e-1F);
-  p = std::fma(p, r * r, r) + 1.0F;
+  return std::fma(p, r * r, r) + 1.0F;
+}
+
+/// Relative error below 2 ulp. The result is 0 below -87.3 (no denormals) and infinity above 88.7;
+/// NaN stays NaN.
+TROUPE_HOST_DEVICE inline float exp(float x) {
+  constexpr float high = 88.72283F;
+  const float clamped = x > high ? high : (x < least_exp ? least_exp : x);
+  const float shifted = std::fma(clamped, 1.44269504F, integer_shift);
+  const float p = exp_of_rest(clamped, shifted);
   // Multiplies by 2^n. This takes two factors, because 2^128 is not a float.
-  const auto bits = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(to_integer);
+  const auto bits =
+    std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(integer_shift);
   const auto half = bits >> 1;
   const float first = std::bit_cast<float>((half + 127) << 23);
   const float second = std::bit_cast<float>((bits - half + 127) << 23);
   float y = p * first * second;
   y = x > high ? HUGE_VALF : y;
-  y = x < low ? 0.0F : y;
+  y = x < least_exp ? 0.0F : y;
   return x != x ? x : y;
+}
+
+/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the bits of exp(x), and needs
+/// half as many instructions: the power of 2 is at most 1, and a NaN needs no test.
+TROUPE_HOST_DEVICE inline float exp_of_negative(float x) {
+  const float shifted = std::fma(x, 1.44269504F, integer_shift);
+  // The exponent of the result is between -126 and 0.
+  const auto exponent = std::bit_cast<std::uint32_t>(shifted) << 23;
+  const float power = std::bit_cast<float>(exponent + (127U << 23));
+  return x < least_exp ? 0.0F : exp_of_rest(x, shifted) * power;
 }
 
 /// Relative error below 3 ulp; NaN stays NaN. For |x| < 0.625, the result is an odd polynomial

@@ -229,7 +229,7 @@ struct attention_kernel {
 
 template <unsigned columns>
 struct query_gradient_kernel {
-  using many_registers = void;
+  static constexpr unsigned blocks_at_once = 1;
   operands x;
   mixed_view dy, y;
   view<const float> statistics; // (batch, heads, queries)
@@ -294,7 +294,7 @@ struct query_gradient_kernel {
 /// queries.
 template <unsigned columns>
 struct key_gradient_kernel {
-  using many_registers = void;
+  static constexpr unsigned blocks_at_once = 1;
   operands x;
   mixed_view dy;
   view<const float> statistics; // (batch, heads, queries)

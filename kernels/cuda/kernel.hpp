@@ -138,19 +138,12 @@ __global__ void __launch_bounds__(block_threads) run_kernel(const Kernel kernel)
   kernel(thread{});
 }
 
-/// Runs a kernel that declares `many_registers`. The bound of one block per multiprocessor lets the
-/// compiler use more registers. Without it, the compiler keeps some values in memory instead, to
-/// let more blocks run at the same time.
-template <class Kernel>
-__global__ void __launch_bounds__(block_threads, 1) run_large_kernel(const Kernel kernel) {
-  kernel(thread{});
-}
-
 /// Runs a kernel that declares how many blocks a multiprocessor should run at the same time,
-/// `blocks_at_once`. The compiler then limits the registers of a thread.
+/// `blocks_at_once`. The compiler then limits the registers of a thread, so that this number of
+/// blocks has enough of them. Otherwise, it keeps some values in memory to let more blocks run.
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads, Kernel::blocks_at_once)
-  run_dense_kernel(const Kernel kernel) {
+  run_bounded_kernel(const Kernel kernel) {
   kernel(thread{});
 }
 
@@ -162,10 +155,8 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
     return;
   const auto blocks = static_cast<unsigned>(size.blocks);
   const auto handle = static_cast<cudaStream_t>(where.handle);
-  if constexpr (requires { typename Kernel::many_registers; })
-    run_large_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
-  else if constexpr (requires { Kernel::blocks_at_once; })
-    run_dense_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
+  if constexpr (requires { Kernel::blocks_at_once; })
+    run_bounded_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
   else
     run_kernel<<<blocks, block_threads, size.shared_bytes, handle>>>(kernel);
   check_launch(name, size.blocks, size.shared_bytes);

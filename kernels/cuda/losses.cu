@@ -5,7 +5,6 @@
 #include "kernels/cuda/mixed_view.hpp"
 #include "kernels/cuda/rows.hpp"
 
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -17,28 +16,6 @@ namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the bits of cpu::exp, and needs
-/// half as many instructions: the power of 2 is at most 1, and a NaN needs no test.
-TROUPE_DEVICE float exp_of_negative(float x) {
-  constexpr float low = -87.33654F;
-  constexpr float to_integer = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
-  const float shifted = std::fma(x, 1.44269504F, to_integer);
-  const float n = shifted - to_integer;
-  float r = std::fma(n, -0.693359375F, x);
-  r = std::fma(n, 2.12194440e-4F, r);
-  float p = 1.9875691500e-4F;
-  p = std::fma(p, r, 1.3981999507e-3F);
-  p = std::fma(p, r, 8.3334519073e-3F);
-  p = std::fma(p, r, 4.1665795894e-2F);
-  p = std::fma(p, r, 1.6666665459e-1F);
-  p = std::fma(p, r, 5.0000001201e-1F);
-  p = std::fma(p, r * r, r) + 1.0F;
-  // The exponent of the result is between -126 and 0.
-  const auto exponent = std::bit_cast<std::uint32_t>(shifted) << 23;
-  const float power = std::bit_cast<float>(exponent + (127U << 23));
-  return x < low ? 0.0F : p * power;
-}
 
 template <class Columns, class In>
 struct softmax_kernel {
@@ -58,14 +35,14 @@ struct softmax_kernel {
         [&](unsigned j, float y) { largest = larger_of(largest, j < n ? y : -infinity); });
       largest = own.maximum(largest);
       const auto total = values.sum([&](unsigned j, float& y) {
-        const float e = j < n ? exp_of_negative(y - largest) : 0.0F;
+        const float e = j < n ? cpu::exp_of_negative(y - largest) : 0.0F;
         if (Columns::keeps)
           y = e;
         return e;
       });
       const auto factor = static_cast<float>(1 / own.sum(total));
       values.write(out, [&](unsigned j, float y) {
-        const float e = Columns::keeps ? y : j < n ? exp_of_negative(y - largest) : 0.0F;
+        const float e = Columns::keeps ? y : j < n ? cpu::exp_of_negative(y - largest) : 0.0F;
         return j < n ? e * factor : 0.0F; // the factor may be NaN
       });
     }
@@ -144,7 +121,7 @@ struct cross_entropy_kernel {
       correct = own.sum(better) == 0;
     }
     auto total = values.sum([&](unsigned, float& x) {
-      const float e = exp_of_negative(x - largest);
+      const float e = cpu::exp_of_negative(x - largest);
       if (Columns::keeps)
         x = e;
       return e;
@@ -155,12 +132,12 @@ struct cross_entropy_kernel {
       const auto spread =
         static_cast<float>(smoothing / static_cast<double>(columns.count)) * factor;
       const auto share = [&](float x) {
-        return (Columns::keeps ? x : exp_of_negative(x - largest)) * scale - spread;
+        return (Columns::keeps ? x : cpu::exp_of_negative(x - largest)) * scale - spread;
       };
       values.write(gradient, [&](unsigned, float x) { return share(x); });
       if (owns)
         gradient.store(place,
-                       exp_of_negative(value - largest) * scale - spread
+                       cpu::exp_of_negative(value - largest) * scale - spread
                          - static_cast<float>(1 - smoothing) * factor);
     }
     finish(own, r, std::log(total) + static_cast<double>(largest) - wanted, correct ? 1 : 0, 1);

@@ -109,7 +109,7 @@ struct narrow_query_gradient_kernel {
 /// gradient needs its own launch.
 template <class T, unsigned columns, bool for_keys, bool for_values>
 struct narrow_key_gradient_kernel {
-  using many_registers = void;
+  static constexpr unsigned blocks_at_once = 1;
   using work_of_block = narrow_work<T, columns>;
   attention_operands<view<const T>> x;
   view<const T> dy;

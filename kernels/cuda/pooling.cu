@@ -116,7 +116,7 @@ struct max_select_kernel {
 /// element, in the order of the windows.
 template <class In, class Out>
 struct max_gradient_kernel {
-  using many_registers = void;
+  static constexpr unsigned blocks_at_once = 1;
   pooling how;
   In dy;  // (planes, positions)
   In x;   // (planes, pixels)
@@ -145,7 +145,7 @@ struct max_gradient_kernel {
 constexpr std::int64_t most_per_cell = 16;
 template <class In, class Out>
 struct max_cell_gradient_kernel {
-  using many_registers = void;
+  static constexpr unsigned blocks_at_once = 1;
   pooling how;
   divider cells, line; // numbers of cells: of a plane, and of a line of cells
   std::size_t all;     // the number of all cells

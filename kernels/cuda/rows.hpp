@@ -64,7 +64,7 @@ struct row_columns {
   using values = pack<float, pack_width>;
   static constexpr unsigned packs = Packs;
   static constexpr bool keeps = Packs > 0;
-  /// See run_dense_kernel(); for kernels that keep one row.
+  /// See run_bounded_kernel(); for kernels that keep one row.
   static constexpr unsigned blocks_at_once = Packs > 2 ? 2 : 4;
   static constexpr std::size_t shared_bytes =
     std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;

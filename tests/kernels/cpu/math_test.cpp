@@ -7,7 +7,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 using namespace troupe;
@@ -111,6 +113,21 @@ BOOST_AUTO_TEST_CASE(special_values) {
   BOOST_TEST(cpu::relu(-inf) == 0.0F);
   BOOST_TEST(std::isnan(cpu::relu(quiet_nan)));
   BOOST_TEST(std::isnan(cpu::relu_gradient(1.0F, quiet_nan)));
+}
+
+BOOST_AUTO_TEST_CASE(exp_of_negative_has_the_bits_of_exp) {
+  int differences = 0;
+  for (int i = 0; i <= 400000; ++i) {
+    const float x = -100 * static_cast<float>(i) / 400000;
+    differences += std::bit_cast<std::uint32_t>(cpu::exp_of_negative(x))
+        != std::bit_cast<std::uint32_t>(cpu::exp(x))
+      ? 1
+      : 0;
+  }
+  BOOST_TEST(differences == 0);
+  BOOST_TEST(cpu::exp_of_negative(-1e30F) == 0);
+  BOOST_TEST(cpu::exp_of_negative(-inf) == 0);
+  BOOST_TEST(std::isnan(cpu::exp_of_negative(quiet_nan)));
 }
 
 BOOST_AUTO_TEST_CASE(results_do_not_depend_on_the_position) {
