@@ -308,8 +308,14 @@ void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchr
     system(), context_, std::move(device), parts.synchronizer,
     caf::actor_cast<trainer_listener>(site.worker), std::move(sums), site.loss_scale);
   start(caf::actor_cast<caf::strong_actor_ptr>(parts.trainer));
-  parts.input = spawn_task<input_reader>(true, context_, options_.source,
-                                         caf::actor_cast<input_listener>(site.worker));
+  pinned_memory_source pinned;
+  if (where.gpu)
+    pinned = [gpus = options_.gpus, where] {
+      return require_gpus(gpus.get()).open_pinned_memory(where.index);
+    };
+  parts.input =
+    spawn_task<input_reader>(true, context_, options_.source,
+                             caf::actor_cast<input_listener>(site.worker), std::move(pinned));
   send(site.worker, std::move(parts));
 }
 

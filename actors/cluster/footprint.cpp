@@ -7,6 +7,7 @@
 #include "actors/model/replica_state.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/replica/replica_store.hpp"
+#include "actors/worker/pinned_pool.hpp"
 #include "kernels/optimizers/least_squares.hpp"
 #include "messages/transfer.hpp"
 
@@ -44,9 +45,14 @@ std::size_t bytes_of_data(const job_data& data) {
   return result;
 }
 
+/// Bytes of the labels of a record in a batch.
+std::size_t bytes_of_labels(const job_context& context) {
+  return bytes_of(context.data.label_elements());
+}
+
 /// Bytes of a record in a batch. For sparse records, this is an average.
 std::size_t bytes_of_record(const job_context& context, const job_data& data) {
-  const auto labels = bytes_of(context.data.label_elements());
+  const auto labels = bytes_of_labels(context);
   if (context.data.features == feature_kind::sparse)
     return labels + (data.train ? data.train->memory_bytes() / data.train->size() : 0);
   return labels + bytes_of(context.data.feature_width());
@@ -161,9 +167,11 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
   if (!surely_on_gpu(context, task))
     result.activations =
       executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
-  // The batches of one gradient are trained while the next ones are read.
+  // The batches of one gradient are trained while the next ones are read. Features in pinned memory
+  // count as memory of the GPU's task (device_memory).
+  const bool pinned = surely_on_gpu(context, task) && pinned_batch_bytes(context) > 0;
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
-    * bytes_of_record(context, data);
+    * (pinned ? bytes_of_labels(context) : bytes_of_record(context, data));
   // Only the training records count, because a worker releases the test records after it has loaded
   // them.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;

@@ -16,6 +16,7 @@ constexpr std::uint32_t max_window = 1U << 20;
 constexpr std::uint32_t most_picture_size = 1U << 13;
 constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
+constexpr std::uint32_t most_read_threads = 1024;
 
 /// Refuses a share for testing if there are test files, because all records of the other files are
 /// then for training or validation.
@@ -202,6 +203,12 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
   problems.require(data.prefetch() >= 1 && data.prefetch() <= max_prefetch, "data.prefetch",
                    "expected 1 to " + std::to_string(max_prefetch) + " batches, got "
                      + std::to_string(data.prefetch()));
+  problems.require(data.read_threads() >= 1 && data.read_threads() <= most_read_threads,
+                   "data.read_threads",
+                   "expected a number of threads from 1 to " + std::to_string(most_read_threads)
+                     + ", got " + std::to_string(data.read_threads()));
+  problems.require(!data.has_libsvm() || data.read_threads() <= 1, "data.read_threads",
+                   "a worker reads sparse features on one thread; leave it out");
   problems.require(!data.has_global_batch() || data.global_batch() >= 1, "data.global_batch",
                    "0 samples; expected at least 1. For all training records in one step, use "
                    "batch: 0");

@@ -22,7 +22,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 /// Fields that may differ between nodes.
-constexpr std::array<std::string_view, 19> not_hashed{"name",
+constexpr std::array<std::string_view, 20> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
                                                       "model.initial_weights",
@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, 19> not_hashed{"name",
                                                       "checkpoint.keep",
                                                       "evaluate.every_steps",
                                                       "data.prefetch",
+                                                      "data.read_threads",
                                                       "device",
                                                       "soft_placement",
                                                       "elastic.rejoin_timeout_ms",

@@ -87,6 +87,17 @@ std::optional<double> hidden_share(const std::vector<task_status>& tasks) {
   return hidden / (hidden + waiting);
 }
 
+double data_share(const std::vector<task_status>& tasks) {
+  double data = 0;
+  double all = 0;
+  for (const auto& x : tasks) {
+    data += x.waiting_for_data;
+    all += x.computing + x.waiting_for_lease + x.waiting_for_data + x.waiting_for_weights
+      + x.waiting_for_update;
+  }
+  return all > 0 ? data / all : 0;
+}
+
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept {
   return static_cast<std::size_t>(std::ranges::upper_bound(staleness_bounds, staleness)
                                   - staleness_bounds.begin())

@@ -68,6 +68,10 @@ struct task_status {
 /// updates. Empty if nothing was exchanged.
 std::optional<double> hidden_share(const std::vector<task_status>& tasks);
 
+/// The share of the workers' time during which they waited for data, over all workers. 0 without
+/// workers.
+double data_share(const std::vector<task_status>& tasks);
+
 /// A histogram of the staleness of applied gradients. `counts[i]` counts staleness from
 /// staleness_bounds[i] up to, but not including, the next bound; the last bucket has no upper
 /// bound.

@@ -62,6 +62,15 @@ simulation::simulation(simulation_options options)
   nodes_.resize(count);
   ended_.resize(count);
   ended_at_.resize(count);
+  try {
+    start_nodes();
+  } catch (...) { // the job does not fit its data, for example
+    end();
+    throw;
+  }
+}
+
+void simulation::start_nodes() {
   std::vector<task_name> front{coordinator_task};
   if (options_.one_node) {
     std::ranges::copy(tasks_of(static_cast<std::uint32_t>(options_.workers),
@@ -82,8 +91,14 @@ simulation::simulation(simulation_options options)
 }
 
 simulation::~simulation() {
+  end();
+}
+
+/// Ends all actors. Otherwise, the destructor of the actor system would wait for them for ever.
+void simulation::end() {
   for (auto& node : nodes_)
-    caf::anon_send(node, crash_node{});
+    if (node)
+      caf::anon_send(node, crash_node{});
   nodes_.clear();
   caf::anon_send_exit(observer_, caf::exit_reason::kill);
   observer_ = nullptr;

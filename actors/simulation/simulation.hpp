@@ -88,6 +88,7 @@ struct simulation_view {
 /// seed gives the same run, message by message.
 class simulation {
 public:
+  /// Throws input_error if the job does not fit the data.
   explicit simulation(simulation_options options);
   ~simulation();
   simulation(const simulation&) = delete;
@@ -143,6 +144,8 @@ public:
   simulation_result run();
 
 private:
+  void start_nodes();
+  void end();
   void start_node(sim_node number, std::vector<task_name> tasks);
   void start_node(sim_node number, std::vector<task_name> tasks, std::string address, bool again);
   coordinator_setup make_coordinator();

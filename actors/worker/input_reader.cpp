@@ -1,7 +1,9 @@
 #include "actors/worker/input_reader.hpp"
 
 #include "actors/model/data_fingerprint.hpp"
+#include "kernels/cpu/flush_denormals.hpp"
 #include "kernels/data/permutation.hpp"
+#include "kernels/devices/device_error.hpp"
 #include "kernels/error.hpp"
 #include "kernels/random.hpp"
 #include "messages/errors.hpp"
@@ -28,41 +30,18 @@ std::span<std::int32_t> integers_of(payload& x) {
   return {reinterpret_cast<std::int32_t*>(x.mutable_data()), x.size() / sizeof(std::int32_t)};
 }
 
-/// Allocates memory in a batch's payloads for the features of some records.
-feature_batch make_features(std::span<const std::uint64_t> records, const dataset& data,
-                            sample_batch& out) {
-  feature_batch result;
-  if (data.record().features == feature_kind::sparse) {
-    const auto entries = data.entries(records);
-    if (entries > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
-      throw input_error("a batch of " + std::to_string(records.size()) + " records has "
-                        + std::to_string(entries)
-                        + " entries, more than 2^31; make data.batch smaller");
-    // The memory pool keeps buffers by size. Sizes are rounded up to powers of two, so that buffers
-    // can be used again.
-    const auto room = std::bit_ceil(entries);
-    out.row_starts = payload::floats(records.size() + 1);
-    out.columns = payload::floats(room);
-    out.features = payload::floats(room);
-    result.sparse = {integers_of(out.row_starts), integers_of(out.columns),
-                     out.features.as_mutable_floats()};
-    result.sparse.row_starts[0] = 0;
-    return result;
-  }
-  out.features = payload::floats(records.size() * data.record().feature_width());
-  if (data.record().features == feature_kind::tokens)
-    result.tokens = integers_of(out.features);
-  else
-    result.numbers = out.features.as_mutable_floats();
-  return result;
+/// The rows `where` of a destination with this number of elements per row.
+template <class T>
+std::span<T> rows_of(std::span<T> all, range where, std::size_t width) {
+  return all.empty() ? all : all.subspan(where.begin * width, where.size() * width);
 }
 
 } // namespace
 
 input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-                           data_source source, input_listener listener)
+                           data_source source, input_listener listener, pinned_memory_source pinned)
   : super(cfg), context_(std::move(context)), source_(std::move(source)),
-    listener_(std::move(listener)) {
+    listener_(std::move(listener)), open_pinned_(std::move(pinned)) {
   records_.reserve(context_->batch());
   const auto& how = context_->job.data().augment();
   augmentation_ = {how.flip(), how.crop_padding()};
@@ -95,10 +74,28 @@ void input_reader::load() {
         + to_string(there) + "): give all nodes the same files";
     else
       require_same_data(loaded, context_->fingerprint);
+    prepare();
   } catch (const std::exception& error) {
     result.problem = error.what();
   }
   send(listener_, std::move(result));
+}
+
+/// Starts the threads and opens the pinned memory with which batches are gathered.
+void input_reader::prepare() {
+  if (context_->data.features == feature_kind::sparse)
+    return;
+  if (const auto threads = context_->job.data().read_threads(); threads > 1) {
+    team_.emplace(threads);
+    failures_.resize(threads);
+  }
+  const auto bytes = pinned_batch_bytes(*context_);
+  if (open_pinned_ == nullptr || bytes == 0)
+    return;
+  try {
+    pinned_ = std::make_shared<pinned_pool>(open_pinned_(), bytes);
+  } catch (const device_error&) { // the trainer opens the same GPU, and reports the failure
+  }
 }
 
 // The rows of weights that the batches read: token ids, or the columns of sparse features, are the
@@ -166,20 +163,83 @@ sample_batch input_reader::read(std::uint32_t epoch, std::uint64_t begin, std::u
   records_.resize(result.rows);
   permutation{data_->size(), context_->job.seed(), epoch}.fill(begin, records_);
   const auto& shape = data_->record();
-  const auto features = make_features(records_, *data_, result);
+  const auto features =
+    shape.features == feature_kind::sparse ? make_sparse_features(result) : make_features(result);
   result.labels = payload::floats(result.rows * shape.label_elements());
   label_batch labels;
   if (shape.labels == label_kind::classes)
     labels.classes = integers_of(result.labels);
   else
     labels.targets = result.labels.as_mutable_floats();
-  data_->read(records_, features, labels);
-  if (!augmentation_.empty())
-    for (std::size_t i = 0; i < records_.size(); ++i)
-      augment(features.numbers.subspan(i * shape.feature_width(), shape.feature_width()),
-              shape.dims, augmentation_,
-              stream_key(context_->job.seed(), {augment_stream, epoch, records_[i]}));
+  gather(epoch, features, labels);
   return result;
+}
+
+/// Allocates memory for the features of records_.
+feature_batch input_reader::make_features(sample_batch& out) {
+  const auto bytes = records_.size() * data_->record().feature_width() * sizeof(float);
+  out.features = pinned_ ? pinned_->take(bytes) : payload::allocate(bytes);
+  if (data_->record().features == feature_kind::tokens)
+    return integers_of(out.features);
+  return out.features.as_mutable_floats();
+}
+
+feature_batch input_reader::make_sparse_features(sample_batch& out) {
+  const auto entries = data_->entries(records_);
+  if (entries > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
+    throw input_error("a batch of " + std::to_string(records_.size()) + " records has "
+                      + std::to_string(entries)
+                      + " entries, more than 2^31; make data.batch smaller");
+  // The memory pool keeps buffers by size. Sizes are rounded up to powers of two, so that buffers
+  // can be used again.
+  const auto room = std::bit_ceil(entries);
+  out.row_starts = payload::floats(records_.size() + 1);
+  out.columns = payload::floats(room);
+  out.features = payload::floats(room);
+  const sparse_batch result{integers_of(out.row_starts), integers_of(out.columns),
+                            out.features.as_mutable_floats()};
+  result.row_starts[0] = 0;
+  return result;
+}
+
+/// Reads records_. Each thread reads a part of the rows.
+void input_reader::gather(std::uint32_t epoch, const feature_batch& features,
+                          const label_batch& labels) {
+  if (!team_) {
+    gather_rows(epoch, features, labels, {0, records_.size()});
+    return;
+  }
+  team_->run([&](std::size_t i) {
+    try {
+      gather_rows(epoch, features, labels, part_of(records_.size(), team_->size(), i));
+    } catch (...) {
+      failures_[i] = std::current_exception();
+    }
+  });
+  for (auto& x : failures_)
+    if (x)
+      std::rethrow_exception(std::exchange(x, nullptr));
+}
+
+void input_reader::gather_rows(std::uint32_t epoch, const feature_batch& features,
+                               const label_batch& labels, range rows) {
+  if (rows.empty())
+    return;
+  const cpu::flush_denormals mode; // as on the threads of a thread_team
+  const auto& shape = data_->record();
+  const auto width = shape.feature_width();
+  const auto records = rows_of(std::span<const std::uint64_t>{records_}, rows, 1);
+  auto to = features;
+  to.numbers = rows_of(features.numbers, rows, width);
+  to.tokens = rows_of(features.tokens, rows, width);
+  data_->read(records, to,
+              {rows_of(labels.classes, rows, shape.label_elements()),
+               rows_of(labels.targets, rows, shape.label_elements())});
+  if (augmentation_.empty())
+    return;
+  for (std::size_t i = 0; i < records.size(); ++i)
+    augment(to.numbers.subspan(i * width, width), shape.dims, augmentation_,
+            stream_key(context_->job.seed(), {augment_stream, epoch, records[i]}));
 }
 
 } // namespace troupe

@@ -2,11 +2,17 @@
 
 #include "actors/model/data_builder.hpp"
 #include "actors/model/job_context.hpp"
+#include "actors/worker/pinned_pool.hpp"
+#include "kernels/cpu/thread_team.hpp"
 #include "kernels/data/augmentation.hpp"
 #include "messages/synchronizer.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,14 +76,19 @@ namespace troupe {
 using input_actor = caf::typed_actor<rpc<void, read_batch>>;
 using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_ready>>;
 
-/// Gathers batches in advance for the trainer, on its own thread. First, it loads the data and
-/// reports the result (input_ready).
+/// Opens pinned memory for a worker on a GPU. It is called on the thread of the input_reader. It
+/// may throw device_error.
+using pinned_memory_source = std::function<std::shared_ptr<pinned_memory>()>;
+
+/// Gathers batches in advance for the trainer, on its own thread and, with data.read_threads, on
+/// more threads. First, it loads the data and reports the result (input_ready).
 class input_reader : public input_actor::base {
 public:
   using super = input_actor::base;
 
+  /// @param pinned for the features of large batches; null if the worker computes on the CPU
   input_reader(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
-               data_source source, input_listener listener);
+               data_source source, input_listener listener, pinned_memory_source pinned);
 
   const char* name() const override { return "troupe.input"; }
 
@@ -86,8 +97,14 @@ protected:
 
 private:
   void load();
+  void prepare();
   void on_read(const read_batch& x);
   sample_batch read(std::uint32_t epoch, std::uint64_t begin, std::uint64_t end);
+  feature_batch make_features(sample_batch& out);
+  feature_batch make_sparse_features(sample_batch& out);
+  void gather(std::uint32_t epoch, const feature_batch& features, const label_batch& labels);
+  void gather_rows(std::uint32_t epoch, const feature_batch& features, const label_batch& labels,
+                   range rows);
   void add_named(const sample_batch& x, std::vector<std::int32_t>& rows) const;
   batch_rows touched_by(const batch_read& x) const;
 
@@ -96,7 +113,15 @@ private:
   input_listener listener_;
   std::shared_ptr<const dataset> data_;
   augmentation augmentation_;
+  pinned_memory_source open_pinned_;
+  /// For features; null if they are in other memory.
+  std::shared_ptr<pinned_pool> pinned_;
+  /// Absent if one thread gathers the batches.
+  std::optional<thread_team> team_;
+  /// The records of the current batch.
   std::vector<std::uint64_t> records_;
+  /// For each thread: the exception that ended its part of the batch.
+  std::vector<std::exception_ptr> failures_;
 };
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "actors/worker/task_device.hpp"
 
 #include "actors/model/replica_state.hpp"
+#include "actors/worker/pinned_pool.hpp"
 #include "kernels/error.hpp"
 
 #include <algorithm>
@@ -169,6 +170,8 @@ gpu_memory device_memory(const job_context& context, const task_name& task, std:
     return {};
   if (const auto what = plan_of(context, task.job, gpus->fusion())) {
     auto result = gpus->memory_of(*what);
+    if (task.job == job_kind::worker)
+      result.pinned += pinned_batches(context) * pinned_batch_bytes(context);
     const auto where = residence_of(context, workers, in_ring);
     if (task.job == job_kind::worker && where != residence::host) {
       auto sizes = range_updater::sizes_of(context, context.parameters().size(), false);

@@ -375,7 +375,7 @@ void trainer::finish() {
     hand_over(i);
   binding_->clear();
   batch_ = {};
-  next_.reset();
+  uploading_ = std::exchange(next_, std::nullopt);
   gradient_ = {};
   computing_ = false;
   ++steps_;

@@ -198,8 +198,6 @@ private:
   trainer_listener listener_;
   ring_node_actor sums_;
   trainer_device device_;
-  /// Null if the device has failed.
-  std::unique_ptr<device_executor> executor_;
   std::optional<weight_binding> binding_;
   /// Number of steps computed in this run. Sums are numbered by step.
   std::uint64_t steps_ = 0;
@@ -232,6 +230,13 @@ private:
   /// Sum over the earlier batches; empty if a gradient has only one batch.
   std::vector<float> sum_;
   batch_trained done_;
+
+  /// The batch that was announced in the step before. A GPU may be copying it from its memory until
+  /// the current step has ended.
+  std::optional<next_batch> uploading_;
+  /// Null if the device has failed. The last member, because its destructor waits for the GPU,
+  /// which may be copying batches from the members above.
+  std::unique_ptr<device_executor> executor_;
 };
 
 } // namespace troupe

@@ -244,6 +244,9 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
 
 namespace {
 
+/// The share of their time that workers must have waited for data, so that the summary says it.
+constexpr double worth_a_line = 0.2;
+
 /// Text for a training loss. The loss is NaN, which means unknown, for an epoch before this run was
 /// resumed.
 std::string loss_text(double x, const char* format) {
@@ -354,6 +357,10 @@ std::string format_summary(const run_summary& x) {
                      x.pacing->rate_damping));
   if (const auto share = hidden_share(x.tasks); share && trained)
     line("communication", fmt::format("computing hid {:.0f} % of its time", 100 * *share));
+  if (const auto share = data_share(x.tasks); trained && share >= worth_a_line)
+    line("data",
+         fmt::format("workers waited {:.0f} % of their time for data (data.read_threads may help)",
+                     100 * share));
   const char* what = "shards";
   for (const auto& text : shard_lines(x.tasks))
     line(std::exchange(what, ""), text);

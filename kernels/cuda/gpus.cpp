@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/executor.hpp"
 #include "kernels/cuda/gpu_executor.hpp"
+#include "kernels/cuda/gpu_pinned_memory.hpp"
 #include "kernels/cuda/gpu_replica.hpp"
 #include "kernels/cuda/gpu_ring.hpp"
 #include "kernels/cuda/updater.hpp"
@@ -35,6 +36,9 @@ public:
                                                  std::shared_ptr<const plan> on_cpu,
                                                  const gpu_options& how) const override {
     return std::make_unique<gpu_executor>(open_(index), std::move(what), std::move(on_cpu), how);
+  }
+  std::shared_ptr<pinned_memory> open_pinned_memory(std::size_t index) const override {
+    return std::make_shared<gpu_pinned_memory>(open_(index));
   }
   gpu_memory memory_of(const updater_sizes& sizes, bool staged) const override {
     return {updater::memory_bytes(sizes, staged), updater::pinned_bytes(sizes)};

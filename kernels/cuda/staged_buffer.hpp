@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/devices/pinned_memory.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -34,12 +35,11 @@ public:
     std::ranges::copy(values, here_.data());
     send(where, 0, values.size());
   }
-  /// The same. But if the values take at least 64 KiB and are in pinned memory, they are copied to
-  /// the device directly. Then they must not change until the copy is done.
+  /// The same. But if the values are in pinned memory and take at least direct_feed_bytes, they are
+  /// copied to the device directly. Then they must not change until the copy is done.
   void send_feed(stream where, std::span<const T> values) const {
-    // For fewer bytes, the copy takes less time than is_pinned().
-    constexpr std::size_t many_bytes = std::size_t{64} << 10;
-    if (values.size_bytes() >= many_bytes && gpu_->is_pinned(values.data(), values.size_bytes()))
+    if (values.size_bytes() >= direct_feed_bytes
+        && gpu_->is_pinned(values.data(), values.size_bytes()))
       gpu_->copy_in(where, there_.data(), values.data(), values.size_bytes());
     else
       send(where, values);

@@ -76,6 +76,7 @@ struct gpu_options {
 
 class device_replica;
 class device_ring;
+class pinned_memory;
 
 /// The GPUs of this machine that the process may use. They are numbered from 0. Any thread may call
 /// the functions. Each executor has its own streams, so any number of executors can share a GPU.
@@ -112,6 +113,10 @@ public:
                                                          std::shared_ptr<const plan> what,
                                                          std::shared_ptr<const plan> on_cpu,
                                                          const gpu_options& how = {}) const = 0;
+
+  /// Opens the GPU for allocations of pinned memory. Feeds in this memory are copied to GPUs
+  /// directly (direct_feed_bytes). Throws device_error if the GPU cannot be used.
+  virtual std::shared_ptr<pinned_memory> open_pinned_memory(std::size_t index) const = 0;
 
   /// The memory that an updater of these sizes allocates.
   /// @param staged true to include the memory of device_updater::reserve_stage()

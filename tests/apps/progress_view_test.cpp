@@ -177,6 +177,19 @@ BOOST_AUTO_TEST_CASE(hidden_communication) {
   BOOST_TEST(!contains(format_summary(x), "communication"));
 }
 
+BOOST_AUTO_TEST_CASE(waiting_for_data) {
+  run_summary x;
+  x.samples = 1;
+  x.tasks = {worker(0), worker(1)}; // 10 s each
+  x.tasks[0].waiting_for_data = 4.5;
+  BOOST_TEST(!contains(format_summary(x), "for data"));
+  x.tasks[1].waiting_for_data = 5.5;
+  BOOST_TEST(contains(format_summary(x),
+                      "  data                workers waited 33 % of their time for data "
+                      "(data.read_threads may help)\n"),
+             format_summary(x));
+}
+
 BOOST_AUTO_TEST_CASE(the_time_left) {
   auto view = view_of(progress(10, 4000)); // 20,000 of 80,000 samples
   view.add(progress(20, 6000));            // 2,000 more samples in 10 s

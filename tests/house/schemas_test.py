@@ -14,12 +14,12 @@ from used_headers_test import Sources
 # message instead (`namespace proto { class Job; }`), or move the needed part to its own schema, like names.proto.
 MOST = {
     "collective": 20,
-    "data": 185,
-    "job": 240,
-    "names": 205,
+    "data": 190,
+    "job": 245,
+    "names": 210,
     "pieces": 30,
     "store": 20,
-    "wire": 240,
+    "wire": 245,
 }
 
 

@@ -1,5 +1,6 @@
 // Clusters with other shapes than one node per task, and clusters with an evaluator.
 
+#include "kernels/error.hpp"
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
 #include "tests/support/example_job.hpp"
@@ -37,6 +38,12 @@ void check_complete(const simulation_result& x) {
   }
 }
 
+/// The model has 7 classes, and the data has 10.
+void check_refused(simulation_options options) {
+  options.job.mutable_model()->mutable_layer(1)->mutable_dense()->set_units(7);
+  BOOST_CHECK_THROW(simulation{options}, input_error);
+}
+
 /// Counts the requests to a service.
 class request_count {
 public:
@@ -59,6 +66,17 @@ private:
 } // namespace
 
 // If worker 0 runs on the coordinator's node, other nodes reach it through the coordinator's link.
+// The constructor must also end the actors that it has started.
+BOOST_AUTO_TEST_CASE(a_job_that_does_not_fit_its_data) {
+  auto options = options_for(proto::RING, 2, 0);
+  check_refused(options);
+  options.one_node = true;
+  check_refused(options);
+  options.one_node = false;
+  options.channels = true;
+  check_refused(options);
+}
+
 BOOST_AUTO_TEST_CASE(a_coordinator_that_trains) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2, 3, 4})

@@ -88,6 +88,10 @@ BOOST_AUTO_TEST_CASE(data) {
   BOOST_TEST(problems({"data.batch=0"}) == "(no error)");
   BOOST_TEST(contains(problems({"data.batch=16777217"}), "data.batch: expected 0 (all"));
   BOOST_TEST(contains(problems({"data.prefetch=0"}), "data.prefetch: expected 1 to 64"));
+  BOOST_TEST(contains(problems({"data.read_threads=0"}),
+                      "data.read_threads: expected a number of threads from 1 to 1024, got 0"));
+  BOOST_TEST(contains(problems({"data.read_threads=2", "data.libsvm={path: \"x\"}"}),
+                      "data.read_threads: a worker reads sparse features on one thread"));
   BOOST_TEST(contains(problems({"evaluate={}"}), "evaluate.every_steps: expected a number"));
   BOOST_TEST(contains(problems({"data.batch=101"}),
                       "data.batch: 101 is more than the 100 training records"));

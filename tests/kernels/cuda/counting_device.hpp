@@ -17,6 +17,8 @@ struct traffic {
   std::size_t out = 0;
   /// Number of copies of announced batches that run while a device computes another batch.
   std::size_t uploads = 0;
+  /// Number of copies from pinned memory that another device object allocated.
+  std::size_t direct = 0;
 };
 
 /// Adds its copies to counts that it shares with other devices. Bytes are added at once, and
@@ -29,6 +31,7 @@ public:
 
   void copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) override {
     all_->in += bytes;
+    all_->direct += is_pinned(from, bytes) && !has_pinned(from, bytes) ? 1 : 0;
     simulated_device::copy_in(where, to, from, bytes);
   }
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <iostream>
 #include <iterator>
+#include <mutex>
 
 namespace troupe::test {
 
@@ -35,6 +36,28 @@ simulated_stream& stream_of(cuda::stream x) {
   return *static_cast<simulated_stream*>(x.handle);
 }
 
+/// True if these bytes are in one of these ranges of memory, each with its first byte and its size.
+bool lies_in(const std::map<const std::byte*, std::size_t>& ranges, const void* memory,
+             std::size_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(memory);
+  const auto after = ranges.upper_bound(first);
+  if (after == ranges.begin())
+    return false;
+  const auto& [begin, size] = *std::prev(after);
+  return first + bytes <= begin + size;
+}
+
+/// The pinned memory of all devices.
+struct all_pinned {
+  std::mutex mutex;
+  std::map<const std::byte*, std::size_t> ranges;
+};
+
+all_pinned& everywhere() {
+  static all_pinned result;
+  return result;
+}
+
 } // namespace
 
 simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_(3, seed) {
@@ -43,6 +66,10 @@ simulated_device::simulated_device(std::optional<std::uint64_t> seed) : streams_
 }
 
 simulated_device::~simulated_device() {
+  auto& all = everywhere();
+  const std::lock_guard guard{all.mutex};
+  for (const auto& [begin, x] : pinned_) // memory that a test has not released
+    all.ranges.erase(begin);
   if (entered() == this)
     entered() = nullptr;
 }
@@ -88,6 +115,9 @@ void* simulated_device::allocate_pinned(std::size_t bytes) {
   std::vector<std::byte> memory(bytes, std::byte{0xa5});
   auto* const result = memory.data();
   pinned_.emplace(result, std::move(memory));
+  auto& all = everywhere();
+  const std::lock_guard guard{all.mutex};
+  all.ranges.emplace(result, bytes);
   return result;
 }
 
@@ -98,17 +128,24 @@ void simulated_device::release_pinned(void* memory) noexcept {
     if (found == pinned_.end())
       throw simulation_error("pinned memory is freed that was not allocated");
     streams_.check_free(memory, found->second.size());
+    auto& all = everywhere();
+    const std::lock_guard guard{all.mutex};
+    all.ranges.erase(found->first);
     pinned_.erase(found);
   });
 }
 
 bool simulated_device::is_pinned(const void* memory, std::size_t bytes) const {
-  const auto* const first = static_cast<const std::byte*>(memory);
-  const auto after = pinned_.upper_bound(first);
-  if (after == pinned_.begin())
-    return false;
-  const auto& [begin, x] = *std::prev(after);
-  return first + bytes <= begin + x.size();
+  auto& all = everywhere();
+  const std::lock_guard guard{all.mutex};
+  return lies_in(all.ranges, memory, bytes);
+}
+
+bool simulated_device::has_pinned(const void* memory, std::size_t bytes) const {
+  std::map<const std::byte*, std::size_t> own;
+  for (const auto& [begin, x] : pinned_)
+    own.emplace(begin, x.size());
+  return lies_in(own, memory, bytes);
 }
 
 void simulated_device::copy_in(cuda::stream where, void* to, const void* from, std::size_t bytes) {

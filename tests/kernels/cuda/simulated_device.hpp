@@ -78,6 +78,8 @@ public:
   /// The bytes of all allocations of device memory so far, and of pinned memory.
   std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
   std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
+  /// True if this object allocated this pinned memory.
+  bool has_pinned(const void* memory, std::size_t bytes) const;
   /// The number of recordings so far, and how often a recording was submitted.
   std::size_t recordings() const noexcept { return recordings_; }
   std::size_t replays() const noexcept { return replays_; }
@@ -106,6 +108,7 @@ private:
   cuda::stream main_ = streams_.handle(0);
   cuda::stream copies_ = streams_.handle(1);
   cuda::stream uploads_ = streams_.handle(2);
+  /// The pinned memory that this object allocated.
   std::map<const std::byte*, std::vector<std::byte>> pinned_;
   /// The numbers of the GPUs whose memory this GPU can access.
   std::set<std::size_t> reached_;
