@@ -5,11 +5,11 @@
 #include <bit>
 #include <cstdint>
 
-// Floating-point numbers of 16 bits, and their conversions. No operand of a conversion is a
-// denormal number of float32. Therefore, a processor that treats denormal numbers as zero gives the
-// same bits. The conversions have no branches, so compilers can vectorize loops that call them.
-// Device code uses the instructions of the GPU. Their results are the same, except for the bits of
-// a NaN (PTX ISA, section "cvt").
+// Floating-point numbers of 16 bits, and their conversions. A processor that treats denormal
+// numbers of float32 as zero gives the same bits, because no floating-point operation in a
+// conversion has another result for zero than for such a number. The conversions have no branches,
+// so compilers can vectorize loops that call them. Device code uses the instructions of the GPU.
+// Their results are the same, except for the bits of a NaN (PTX ISA, section "cvt").
 
 namespace troupe {
 

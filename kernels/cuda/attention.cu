@@ -116,7 +116,7 @@ struct tile_work {
   TROUPE_DEVICE void add_product(const input_head& x, unsigned row,
                                  float (&sums)[own_rows][columns]) const {
     constexpr auto width = along * columns;
-    t.barrier(); // the tile is complete, and all threads have read the tiles before it
+    t.barrier(); // the tile is complete, and all threads have read the earlier tiles
     for (auto i = t.index(); i < tile_columns * width; i += block_threads)
       values.store(i, x.at(row + i / width, i % width));
     t.barrier();
@@ -131,7 +131,7 @@ struct tile_work {
     }
   }
 
-  /// The sum, and the maximum, over the threads that share a row.
+  /// The sum, and the maximum, of x over the threads that compute elements of the same row.
   TROUPE_DEVICE float row_sum(float x) const {
     for (unsigned mask = along / 2; mask > 0; mask /= 2)
       x += t.shuffle_xor(x, mask);
@@ -162,9 +162,9 @@ struct attention_kernel {
   view<float> statistics; // (batch, heads, queries)
   std::size_t blocks_per_head;
 
-  /// Changes the products of a tile into exponentials of their differences from the largest product
-  /// so far. If this tile has a larger product than the earlier tiles, scales the earlier sums
-  /// accordingly.
+  /// Changes each product of a tile into exp(product - largest product of its row so far). If this
+  /// tile has a larger product than the earlier tiles, multiplies the earlier sums of the row by a
+  /// factor, so that they refer to the new maximum.
   TROUPE_DEVICE void to_exponentials(const tile_work<columns>& work, unsigned row, unsigned column,
                                      float (&products)[own_rows][own_columns],
                                      float (&largest)[own_rows], float (&totals)[own_rows],

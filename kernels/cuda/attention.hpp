@@ -32,11 +32,11 @@ struct attention_gradients {
   mixed_output v;
 };
 
-/// Takes two launches. In the first one, a block of threads handles a block of queries, in one pass
-/// over the keys, and computes the gradient of q. In the second one, a block of threads handles a
-/// block of keys, in one pass over the queries, and computes the gradients of k and v. With tensor
-/// cores and heads of more than 64 columns, k and v need separate launches. `products` (batch,
-/// heads, queries) is work space.
+/// Computes the gradients in two launches. In the first launch, a block of threads handles a block
+/// of queries, in one pass over the keys, and computes the gradient of q. In the second launch, a
+/// block of threads handles a block of keys, in one pass over the queries, and computes the
+/// gradients of k and v. With tensor cores and heads of more than 64 columns, k and v need separate
+/// launches. `products` (batch, heads, queries) is work space.
 void attention_gradient(stream where, const attention_layout& size, const attention_inputs& x,
                         mixed_input dy, mixed_input y, const float* statistics, float* products,
                         const attention_gradients& out);

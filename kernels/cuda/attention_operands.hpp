@@ -29,7 +29,7 @@ struct head_view {
       stride(where.row), count(static_cast<unsigned>(count)),
       width(static_cast<unsigned>(size.width)) {}
 
-  /// Divisions of 32 bits take less time than those of 64 bits.
+  /// Converts to 32 bits, because divisions of 32 bits take less time than those of 64 bits.
   static TROUPE_DEVICE unsigned short_of(std::size_t x) { return static_cast<unsigned>(x); }
   TROUPE_DEVICE bool has(unsigned row, unsigned column) const {
     return row < count && column < width;
@@ -37,14 +37,15 @@ struct head_view {
   TROUPE_DEVICE std::size_t place(unsigned row, unsigned column) const {
     return begin + row * stride + column;
   }
-  /// The element; 0 beyond the last row or column.
+  /// Returns the element, or 0 beyond the last row or column.
   TROUPE_DEVICE auto at(unsigned row, unsigned column) const {
     using element = decltype(x.load(0));
     return has(row, column) ? x.load(place(row, column)) : element{};
   }
 };
 
-/// The arguments that all attention kernels have.
+/// The arguments that all attention kernels have. A query sees a key if its attention may use the
+/// key.
 template <class View>
 struct attention_operands {
   using head = head_view<View>;
@@ -63,7 +64,7 @@ struct attention_operands {
     return query + rows <= queries() && key + columns <= keys()
       && (!size.causal || key + columns <= query + 1);
   }
-  /// One past the last key that is seen by any of the `rows` queries that begin at number `row`.
+  /// One past the last key that any of the `rows` queries from number `row` on sees.
   template <unsigned rows>
   TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
     return size.causal ? std::min(row + rows, keys()) : keys();

@@ -12,12 +12,12 @@
 // channel, and then a warp adds up the parts. If there is only one part, the second launch is not
 // needed.
 //
-// Terms has:
+// The type argument `Terms` has:
 //   `static constexpr unsigned sums`: the number of sums of a channel
 //   `bool packs() const`: true if all elements can be loaded in packs
 //   `void add(width<W>, std::size_t c, std::size_t i, bool packed, double (&totals)[sums]) const`:
 //     adds the terms of elements [i, i + W), which belong to channel c
-// Result has:
+// The type argument `Result` has:
 //   `void store(std::size_t c, const double (&totals)[sums]) const`: takes the sums of channel c
 
 namespace troupe::cuda {
@@ -29,10 +29,10 @@ struct channel_sum {
   static constexpr auto sums = Terms::sums;
   Terms terms;
   Result result;
-  view<double> partial; // (sums, channels, parts); not used if there is only one part
+  view<double> partial; // (sums, channels, parts); unused if there is only one part
   std::size_t channels, parts;
-  std::size_t packs;      // of all images of a channel
-  divider packs_of_image; // of one image
+  std::size_t packs;      // per channel, over all images
+  divider packs_of_image; // per channel, in one image
   bool packed;
 
   TROUPE_DEVICE void operator()(const thread& t) const {

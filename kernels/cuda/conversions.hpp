@@ -18,8 +18,8 @@ struct converted {
   std::size_t n = 0;
 };
 
-/// Runs all conversions. A launch runs up to most_conversions of them. Conversions must not overlap
-/// in memory. Types: float32, bfloat16, float16. The results have the bits of
+/// Runs all conversions. A launch runs up to most_conversions conversions. Conversions must not
+/// overlap in memory. Types: float32, bfloat16, float16. The results have the same bits as those of
 /// kernels/narrow_float.hpp.
 inline constexpr std::size_t most_conversions = 64;
 void convert(stream where, std::span<const converted> all);

@@ -41,7 +41,8 @@ struct tensor_product {
   /// of 8 rows. With this distance, at most two lanes write to the same memory bank.
   static constexpr unsigned result_row = columns + 4;
   using elements = loaded_elements<Problem, rows, columns, step>;
-  /// The table is behind the tiles. The number of its first entry.
+  /// The number of the first entry of the table (loaded_elements), which is behind the tiles in
+  /// shared memory.
   static constexpr unsigned table_first =
     std::max<unsigned>((a_elements + b_elements) * sizeof(type), rows* result_row * sizeof(float))
     / sizeof(half_position);
@@ -122,7 +123,7 @@ struct tensor_product {
 };
 
 /// Adds up the parts of the gradient of weights, in float64. A block computes 8 elements at a time.
-/// Each of 32 groups of threads adds up every 32nd part.
+/// It has 32 groups of 8 threads, and each group adds up every 32nd part.
 struct parts_total {
   static constexpr unsigned columns = 8;
   static constexpr unsigned shares = block_threads / columns;
@@ -179,11 +180,11 @@ void for_each_shape(F f) {
 }
 
 /// Calls f(shape) for the shape with the least work. The choice does not depend on the number of
-/// images, so the results for an image do not depend on it, either.
+/// images, so the result for an image does not depend on the other images of the batch.
 template <bool runs_down, class F>
 void with_best_shape(std::size_t m, std::size_t n, F f) {
   const auto work = [&]<class Shape>(Shape) {
-    // To load an element of a tile takes about as long as this many multiplications.
+    // Loading an element of a tile takes about as long as this many multiplications.
     constexpr std::size_t a_cost = 8;
     constexpr std::size_t b_cost = 12;
     const auto across = runs_down ? (n + Shape::columns - 1) / Shape::columns : 1;
@@ -270,8 +271,8 @@ void conv2d_input_gradient(stream where, const images& in, const images& out, co
 }
 
 std::size_t weight_gradient_parts(const images& in, const images& out, const window& how) noexcept {
-  // The number of blocks is about three for each multiprocessor of a large GPU, and each part has
-  // at least 256 terms.
+  // There are enough parts for about three blocks on each multiprocessor of a large GPU. If the sum
+  // is short, there are fewer parts, so that each part has at least 256 terms.
   constexpr std::size_t blocks = 396;
   const auto m = out.channels / static_cast<std::size_t>(how.groups);
   const auto n = weights_of(in, out, how) / std::max<std::size_t>(out.channels, 1);

@@ -11,15 +11,17 @@ namespace troupe::cuda {
 
 using cpu::images;
 
-// Convolutions and pooling. Formulas: kernels/graph/image_operations.hpp. `in` are the sizes of the
-// images. `out` are the sizes of the operation's result; for gradients, these are the sizes of dy.
+// Convolutions and pooling. Formulas: kernels/graph/image_operations.hpp. `in` contains the sizes
+// of the images. `out` contains the sizes of the result of the operation. Gradients get the same
+// `in` and `out`: dx has the sizes `in`, and dy has the sizes `out`.
 //
 // Convolutions are computed as products of matrices. Tiles of the operands are gathered from the
 // images when they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Tensor
 // cores multiply elements of 16 bits. Sums are added up in float32. The operands and the result
-// have one type, except for the bias, the operand of `last`, and the gradient of weights. An image
-// has fewer than 2^32 elements. The number of samples times the number of positions (pixels of the
-// result, or of dx) is also less than 2^32.
+// have the same type. The bias and the gradient of weights are always float32. If the result has 16
+// bits, the operand of `last` may have another type. An image has fewer than 2^32 elements. The
+// number of samples times the number of positions (pixels of the result, or of dx) is also less
+// than 2^32.
 
 /// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, if `bias` is not null.
 /// Then the function `last`, if there is one, is applied.
@@ -42,7 +44,7 @@ void conv2d_weight_gradient(stream where, const images& in, const images& out, c
 void max_pool_select(stream where, const images& in, const images& out, const window& how,
                      mixed_input v, mixed_input x, mixed_output y);
 /// dx at a position is the sum of dy over the windows in which x is largest at this position, added
-/// up in the order of windows; 0 if there is no such window. dx has the type of dy and x, or
+/// up in the order of windows. If there is no such window, dx is 0. dx has the type of dy and x, or
 /// float32.
 void max_pool_gradient(stream where, const images& in, const images& out, const window& how,
                        mixed_input dy, mixed_input x, mixed_output dx);

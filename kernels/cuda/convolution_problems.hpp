@@ -9,31 +9,34 @@
 #include <cstddef>
 #include <type_traits>
 
-// Convolutions as products of matrices: c (m, n) = a (m, k) b (k, n) for each group. A "problem"
-// says where the elements of a, b and c are in the images (kernels/cuda/convolution.hpp).
+// Convolutions as products of matrices: c (m, n) = a (m, k) b (k, n) for each group. A "problem" is
+// a class that finds the elements of a, b and c in the images and weights
+// (kernels/cuda/convolution.hpp).
 //
-// An element of b has two indices. One is the number of a place: a position or a pixel, counted
-// over all images. The other is the number of an element of a window. Each index gives one half of
-// the element's position in memory. Computing a half takes divisions, but adding two halves takes
-// none. So each half is computed once and used for many elements.
+// An element of b has two indices: the number of a place, and the number of a window element. A
+// place is a position of the window, or a pixel, counted over all images. The position of the
+// element in memory is the sum of two halves, one for each index. Computing a half takes divisions,
+// but adding two halves takes none. So each half is computed once and used for many elements.
 
 namespace troupe::cuda {
 
-/// One half of the position of an element of b. The element's offset, and its coordinates in the
-/// image, are the sums of those of both halves. The numbers of a half may be negative, so they are
-/// added up modulo 2^32. Only input gradients use phases: the phase has the remainders of divisions
-/// by the strides. If two halves have different phases, there is no such element.
+/// One half of the position of an element of b (see above). The offset of the element in memory is
+/// the sum of the offsets of both halves, and its coordinates (y, x) in the image are sums, too.
+/// The numbers of a half may be negative, so sums are computed modulo 2^32. `phase` is for input
+/// gradients: it contains the remainders of divisions by the strides. If the phases of the two
+/// halves differ, the element of b is 0.
 struct alignas(16) half_position {
   unsigned offset, y, x, phase;
 };
 
-/// no_element is the half for an element of a window outside the matrix. no_place is the phase of a
-/// place outside it. These phases differ from each other and from all other phases.
+/// no_element replaces the half of a window element that is outside the matrix b. no_place is the
+/// phase of a half whose place is outside b. Both phases differ from all other phases, so that the
+/// loaded element is 0.
 inline constexpr half_position no_element{0, 0, 0, ~0U};
 inline constexpr unsigned no_place = ~0U - 1;
 
-/// The half of a position that depends on the image, and the image that it refers to. `image`
-/// begins at the first channel of the group.
+/// The half of a position that belongs to a place (a position of the window, or a pixel), and the
+/// image of this place. `image` begins at the first channel of the group.
 template <class T>
 struct place {
   view<const T> image;
@@ -50,10 +53,11 @@ struct place {
   }
   place() = default;
 
-  /// The element with these halves; 0 if it is outside the image.
+  /// Loads the element with the halves `at` and `e`. Returns 0 if the element is outside the image,
+  /// or if the phases differ.
   TROUPE_DEVICE T load(const half_position& e, unsigned height, unsigned width) const {
-    const bool inside =
-      (e.phase == at.phase) & (at.y + e.y < height) & (at.x + e.x < width); // large if negative
+    // The sums are unsigned, so a negative coordinate is a large number.
+    const bool inside = (e.phase == at.phase) & (at.y + e.y < height) & (at.x + e.x < width);
     return inside ? image.load(at.offset + e.offset) : T{};
   }
 };
@@ -102,7 +106,7 @@ struct convolution_sizes {
   struct divided {
     unsigned quotient, rest;
   };
-  /// A division of numbers of 32 bits.
+  /// Divides numbers of 32 bits.
   static TROUPE_DEVICE divided divide(unsigned x, const divider& by) {
     const auto quotient = static_cast<unsigned>(by.quotient(x));
     return {quotient, x - quotient * static_cast<unsigned>(by.divisor())};
@@ -119,8 +123,9 @@ struct convolution_sizes {
     return {channel.quotient, row.quotient * dilation_y, row.rest * dilation_x};
   }
 
-  /// Halves of the pixels of patches (the pixels under a window): of the first pixel of the patch
-  /// at position i, and of element i of the window. Positions are counted over all result images.
+  /// A patch is the pixels under the window at one position. Positions are counted over all result
+  /// images. patch_at() returns the half for the first pixel of the patch at position i.
+  /// patch_element() returns the half for element i of the window.
   template <class T>
   TROUPE_DEVICE place<T> patch_at(const view<const T>& images, unsigned group, unsigned i) const {
     const auto image = divide(i, by_positions);
@@ -167,15 +172,16 @@ struct convolution_output {
 template <class T, class Out>
 struct forward_problem {
   using type = T;
-  /// True if neighbours in memory are in the same column of b, false if they are in the same row.
-  /// If it is false, the columns of b are places; otherwise, the rows are.
+  /// True if the rows of b are places. Neighbours in memory are then in the same column of b. False
+  /// if the columns of b are places. Neighbours in memory are then in the same row of b.
   static constexpr bool runs_down = false;
   convolution_sizes size;
   view<const T> x, w;
   convolution_output<Out> y;
 
   TROUPE_DEVICE const view<const T>& left() const { return w; }
-  /// The index, in left(), of the element (0, k) of a; and the distance between rows of a.
+  /// left_at() returns the index, in left(), of element (0, k) of a. left_row() is the distance
+  /// between neighbouring rows of a.
   TROUPE_DEVICE std::size_t left_at(unsigned group, unsigned k) const {
     return std::size_t{group} * size.group_filters * left_row() + k;
   }
@@ -187,7 +193,8 @@ struct forward_problem {
   /// The sizes of the images of b.
   TROUPE_DEVICE unsigned height() const { return size.height; }
   TROUPE_DEVICE unsigned width() const { return size.width; }
-  /// Where column j of the result begins. The argument `row` of store() is counted over all groups.
+  /// The index of the first element of column j of the result. store() adds the offset of `row`,
+  /// which is counted over all groups.
   TROUPE_DEVICE std::size_t result_at(unsigned, unsigned j) const {
     const auto image = size.divide(j, size.by_positions);
     return size.at_result(image.quotient, 0) + image.rest;
@@ -198,8 +205,9 @@ struct forward_problem {
 };
 
 /// The gradient of the images: a is the weights (channels, filters * window), and b is elements of
-/// dy (filters * window, images * pixels): the element of dy at the position whose patch has pixel
-/// j under window element k, or 0 if there is no such position.
+/// dy (filters * window, images * pixels). Index k means a filter and a window element. Element (k,
+/// j) of b is the element of dy of this filter at the position at which this window element is over
+/// pixel j. It is 0 if there is no such position.
 template <class T, class Out>
 struct input_gradient_problem {
   using type = T;
@@ -215,9 +223,10 @@ struct input_gradient_problem {
     return f * size.group_channels * size.window_size + filter.rest;
   }
   TROUPE_DEVICE std::size_t left_row() const { return size.window_size; }
-  /// With coordinates that start at the edge of the padding, a position times the stride, plus an
-  /// element of the window, is a pixel. So the remainders of pixel and element must be equal, and
-  /// the position is the difference of the quotients.
+  /// Pixels are counted from the edge of the padding here. A pixel is then position * stride +
+  /// distance, where `distance` is that of the window element from the first pixel of the window.
+  /// So the pixel and the distance must have the same remainder when they are divided by the
+  /// stride. The position is the difference of the two quotients.
   TROUPE_DEVICE half_position element_at(unsigned k) const {
     const auto e = size.element_at(k);
     const auto h = divided_half(e.y, e.x);
@@ -243,7 +252,8 @@ private:
   TROUPE_DEVICE half_position divided_half(unsigned y, unsigned x) const {
     const auto down = size.divide(y, size.by_stride_y);
     const auto right = size.divide(x, size.by_stride_x);
-    // Remainders of columns are less than the width of the padded image.
+    // Remainders of columns are less than the width of the padded image, so each pair of remainders
+    // has its own phase.
     return {down.quotient * size.out_width + right.quotient, down.quotient, right.quotient,
             down.rest * (size.width + 2 * size.pad_x) + right.rest};
   }

@@ -14,7 +14,8 @@ namespace {
 
 #define TROUPE_TEXT_OF(x) #x
 #define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
-/// The library of the toolkit version of this build. Other versions may have different functions.
+/// The cuBLAS of the CUDA toolkit with which this program is built. Other versions may have
+/// different functions.
 constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
@@ -26,8 +27,8 @@ cudaDataType_t type_of(dtype x) {
   return x == dtype::bfloat16 ? CUDA_R_16BF : x == dtype::float16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/// The functions of the library. The library stays loaded until the program ends, because the next
-/// device needs it again, and threads of the library may still run.
+/// The functions of the library. The library stays loaded until the program ends: the next device
+/// needs it again, and threads of the library may still run.
 struct library {
   library() : handle(::dlopen(library_name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
     if (handle == nullptr)
@@ -121,7 +122,7 @@ void cublas::multiply(const product& x) {
   if (x.m == 0 || x.n == 0 || x.batch == 0)
     return;
   const auto& c = *context_;
-  if (x.k == 0) { // cuBLAS may leave c unchanged.
+  if (x.k == 0) { // cuBLAS might not write 0 to c
     check_cuda(cudaMemsetAsync(x.c, 0, x.batch * x.m * x.n * size_of(x.result), c.where),
                "a product without terms");
     return;

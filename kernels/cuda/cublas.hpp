@@ -6,9 +6,9 @@
 
 namespace troupe::cuda {
 
-/// Matrix products by cuBLAS, of float32, bfloat16 or float16, or with operands rounded to TF32.
-/// The library is loaded at run time, once in a process, so programs also run on machines without
-/// it.
+/// Computes matrix products by cuBLAS. The operands are float32, bfloat16 or float16, or float32
+/// that is rounded to TF32. The library is loaded at run time, once in a process, so programs also
+/// run on machines without it.
 class cublas {
 public:
   /// Products will run in this stream of the current device. Throws device_error if the library is

@@ -20,7 +20,7 @@ namespace {
 
 #define TROUPE_TEXT_OF(x) #x
 #define TROUPE_TEXT(x) TROUPE_TEXT_OF(x)
-/// The library of the toolkit version of this build, like in cublas.cpp.
+/// The cublasLt of the CUDA toolkit with which this program is built.
 constexpr const char* lt_library_name = "libcublasLt.so." TROUPE_TEXT(CUBLAS_VER_MAJOR);
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
@@ -82,7 +82,7 @@ struct cublas_lt::choice {
   cublasLtMatrixLayout_t a = nullptr;
   cublasLtMatrixLayout_t b = nullptr;
   cublasLtMatrixLayout_t c = nullptr;
-  /// Empty if cublasLt has no algorithm.
+  /// Empty if cublasLt has no algorithm for this kind of product.
   std::optional<cublasLtMatmulAlgo_t> algorithm;
 };
 
@@ -176,7 +176,7 @@ void cublas_lt::library::load() {
 }
 
 /// cublasLt is column-major, so it sees each row-major matrix as its transpose. Therefore, the
-/// product is computed as c^T = op(b)^T op(a)^T, with swapped operands: b is the first one. The
+/// product is computed as c^T = op(b)^T op(a)^T, with swapped operands: b is the first operand. The
 /// bias has one element for each row of c^T.
 void cublas_lt::library::describe(choice& to, const product& x) const {
   const auto compute = rounds_to_tf32(x) ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -187,7 +187,8 @@ void cublas_lt::library::describe(choice& to, const product& x) const {
   set(to.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(x));
   if (x.bias != nullptr) {
     set(to.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, lt_type_of(x.result));
-    set(to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias); // for its alignment
+    // The algorithm depends on the alignment of the bias. multiply() sets the address again.
+    set(to.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias);
   }
   make(to.a, x.operands, x.transpose_b ? x.k : x.n, x.transpose_b ? x.n : x.k);
   make(to.b, x.operands, x.transpose_a ? x.m : x.k, x.transpose_a ? x.k : x.m);

@@ -7,10 +7,11 @@
 
 namespace troupe::cuda {
 
-/// Products with epilogues (epilogue.hpp) by cublasLt, of float32, bfloat16 or float16, or with
-/// operands rounded to TF32. The library is loaded at run time, like cuBLAS. cublasLt proposes an
-/// algorithm for each kind of product. A kind is a combination of sizes, transpositions, types,
-/// epilogue, and alignment of the operands. The proposal is requested once and kept.
+/// Computes products with epilogues (epilogue.hpp) by cublasLt. The operands are float32, bfloat16
+/// or float16, or float32 that is rounded to TF32. The library is loaded at run time, like cuBLAS.
+/// cublasLt proposes an algorithm for each kind of product. A kind is a combination of sizes,
+/// transpositions, types, epilogue, and alignment of the operands. The proposal is requested once
+/// and kept.
 class cublas_lt {
 public:
   /// Bytes of work space that algorithms may use. This is the size that cuBLAS recommends for

@@ -4,9 +4,9 @@
 
 namespace troupe::cuda {
 
-/// Explains an error of the CUDA runtime (a cudaError_t as a number) to people. The result is the
-/// text of the error. After some faults of kernels, the process cannot use the GPU any more. For
-/// these, the result also says what to do.
+/// Returns a text that explains an error of the CUDA runtime. `error` is a cudaError_t as a number.
+/// After some faults of kernels, the process cannot use the GPU any more. For these faults, the
+/// text also says what to do.
 std::string explain_cuda(int error);
 
 /// If `error` is not 0, throws a device_error with the text of `what` and of explain_cuda. Before

@@ -31,7 +31,7 @@ bool multiply_at_once(device& gpu, stream where, const dense_product& x, void* s
   return true;
 }
 
-/// A matrix of a product, as it is stored.
+/// The sizes of a matrix as it is stored, that is, before it is transposed for a product.
 struct stored_matrix {
   std::size_t rows, columns;
 
@@ -39,14 +39,14 @@ struct stored_matrix {
   bool operator==(const stored_matrix&) const = default;
 };
 
-/// A product of 16-bit matrices whose rows have a multiple of `unit` elements. Other matrices are
-/// copied, one after the other, to the work space, and filled up with zeros.
+/// A product of 16-bit matrices. A matrix whose rows are not a multiple of `unit` elements is first
+/// copied to the work space, and padded with zeros there.
 class padded_product {
 public:
   explicit padded_product(const product& x) : given_(x), padded_(x) {
     if (!is_narrow(x.operands) || x.batch != 1)
       return;
-    // Copies pay off only if the product uses each element often.
+    // Copies save time only if the product uses each element often.
     constexpr std::size_t least = 256;
     if (std::min({x.m, x.n, x.k}) < least)
       return;
@@ -90,7 +90,7 @@ public:
   }
 
 private:
-  /// The sizes of a matrix and of its copy.
+  /// The sizes of a matrix and of its padded copy. They are equal if the matrix needs no copy.
   struct pair {
     stored_matrix from, to;
   };

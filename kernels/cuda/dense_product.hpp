@@ -14,19 +14,20 @@ namespace troupe::cuda {
 struct dense_product {
   /// The product, without an epilogue.
   product what;
-  const float* bias = nullptr; // (n); null for none
+  const float* bias = nullptr; // (n); null if there is no bias
   ending last;
 };
 
-/// The number of bytes of work space that multiply() needs.
+/// The number of bytes of work space that multiply() needs. `has_end` is true if a bias or an
+/// ending follows the product.
 std::size_t product_space(const product& what, bool has_end) noexcept;
 
 /// Computes bias and ending in an epilogue of the product if the device can (device::fuses).
 /// Otherwise, one more launch computes them.
 ///
-/// Without bias and ending, large 16-bit matrices whose rows are not multiples of 16 bytes go
-/// through padded copies, because cuBLAS multiplies aligned matrices several times as fast (GPT-2's
-/// output layer has 50257 columns).
+/// A product without bias and ending may use padded copies of its matrices. This is done for large
+/// 16-bit matrices whose rows are not multiples of 16 bytes, because cuBLAS multiplies aligned
+/// matrices several times as fast. An example is GPT-2's output layer, which has 50257 columns.
 void multiply(device& gpu, stream where, const dense_product& x, void* space);
 
 /// The work after a product or a convolution: out = last(x + bias). The bias has one value for each
@@ -36,11 +37,12 @@ struct product_end {
   std::size_t channels = 1;
   std::size_t inner = 1;
   const float* x = nullptr;    // (n); may be the result
-  const float* bias = nullptr; // (channels); null for none
+  const float* bias = nullptr; // (channels); null if there is no bias
   ending last;
   mixed_output out; // (n)
 };
-/// Does this work in one launch. Does nothing if there is neither a bias nor an ending.
+/// Computes out = last(x + bias) in one launch. Does nothing if there is neither a bias nor an
+/// ending.
 void finish(stream where, const product_end& x);
 
 } // namespace troupe::cuda

@@ -13,15 +13,14 @@
 
 namespace troupe::cuda {
 
-/// Thrown if there is no driver or no such device, if a library is missing, if memory is too small,
-/// or if a kernel or a copy failed.
+/// Thrown if there is no driver or no GPU with the requested number, if a library is missing, if
+/// memory is too small, or if a kernel or a copy failed.
 using troupe::device_error;
 
-/// A matrix product: c = op(a) op(b). The matrices are in device memory, row-major, and without
-/// gaps unless lead_a or lead_b is set. op(x) is x, or its transpose if transpose_a (transpose_b)
-/// is true. op(a) is (m, k), op(b) is (k, n), and c is (m, n). c must not overlap a or b. `batch`
-/// is the number of such products; their matrices follow each other in memory. If k is 0, c becomes
-/// 0.
+/// A matrix product: c = op(a) op(b). The matrices are in device memory and row-major. op(x) is x,
+/// or its transpose if transpose_a (transpose_b) is true. op(a) is (m, k), op(b) is (k, n), and c
+/// is (m, n). c must not overlap a or b. `batch` products of these sizes are computed. Their
+/// matrices follow each other in memory. If k is 0, c becomes 0.
 struct product {
   std::size_t m = 0;
   std::size_t n = 0;
@@ -32,20 +31,20 @@ struct product {
   const void* b = nullptr;
   void* c = nullptr;
   std::size_t batch = 1;
-  /// The distance between rows of a and b in memory, in elements; 0 if the rows are contiguous.
-  /// Only for a batch of 1.
+  /// The distance between neighbouring rows of a (of b) in memory, in elements. 0 if the rows have
+  /// no gaps between them. A batch of several products needs 0.
   std::size_t lead_a = 0;
   std::size_t lead_b = 0;
   /// The type of a and b: float32, bfloat16 or float16. Sums are computed in float32.
   dtype operands = dtype::float32;
   /// The type of c: the type of a and b, or float32.
   dtype result = dtype::float32;
-  /// Operands of float32 may be rounded to TF32: 10 bits of precision instead of 23.
+  /// True if operands of float32 may be rounded to TF32: 10 bits of precision instead of 23.
   bool tf32 = false;
   /// An epilogue: c = after(op(a) op(b) + bias), rounded only once, at the end. `bias` has n
   /// elements of the type `result`, which are added to each row of the product; null if there is no
-  /// bias. `after` is `relu`, or `end` for no function. An epilogue is allowed only if
-  /// device::fuses returns true for the product.
+  /// bias. `after` is operation::relu, or operation::end for no function. An epilogue is allowed
+  /// only if device::fuses returns true for the product.
   const void* bias = nullptr;
   operation after = operation::end;
 };
@@ -122,11 +121,11 @@ public:
   virtual stream copy_stream() const = 0;
   virtual stream upload_stream() const = 0;
   /// Makes this device the current one of the calling thread. Kernels, products, allocations,
-  /// releases and `make_event` use the current device. The thread that opened the device need not
-  /// call this, unless it has entered or opened another device since.
+  /// releases and `make_event` use the current device. Opening a device also makes it the current
+  /// one. A thread must call this again after it has entered or opened another device.
   virtual void enter() = 0;
-  /// Allocates device memory. Throws device_error if there is too little. The error text says how
-  /// much is free.
+  /// Allocates device memory. Throws device_error if the device has too little free memory. The
+  /// error text says how much is free.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) noexcept = 0;
   /// Allocates pinned (page-locked) memory of the host. A copy from or to pinned memory runs while
@@ -177,8 +176,8 @@ public:
   virtual std::unique_ptr<recording> end_recording(stream where) = 0;
 };
 
-/// Opens GPU number `index` of this machine. Throws device_error if there is no driver, no such
-/// device, or a device that is too old for this program.
+/// Opens GPU number `index` of this machine. Throws device_error if there is no driver, if there is
+/// no GPU with this number, or if the GPU is too old for this program.
 std::unique_ptr<device> open_device(std::size_t index);
 
 /// kernel.hpp calls this after each launch of a kernel. Throws device_error if the launch failed.

@@ -8,12 +8,12 @@
 
 namespace troupe::cuda {
 
-/// Divides by a number that the host knows before the launch. For loops over elements. GPUs have no
-/// instruction for the division of integers: a division of 64 bits takes a call and about a hundred
-/// instructions. This class needs only a product and a shift (Granlund and Montgomery 1994,
+/// Divides by a number that the host knows before the launch. Use it in loops over elements. GPUs
+/// have no instruction for the division of integers: a division of 64 bits takes a call and about a
+/// hundred instructions. This class needs only a product and a shift (Granlund and Montgomery 1994,
 /// "Division by invariant integers using multiplication", figure 4.1). If all dividends are less
-/// than 2^31, the product has factors of 32 bits. All threads make the same choice, so they take
-/// the same branch.
+/// than 2^31, the product has factors of 32 bits. All threads take the same branch, because this
+/// choice depends only on the divider.
 class divider {
 public:
   divider() = default;

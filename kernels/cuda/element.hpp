@@ -7,8 +7,8 @@
 namespace troupe::cuda {
 
 /// Computes one element of an element-wise operation, with the functions of the CPU, so results
-/// have the same bits. The values of operands that the operation does not have are ignored. Returns
-/// 0 for other operations.
+/// have the same bits. Operands that the operation does not have are ignored. Returns 0 if the
+/// operation is not element-wise.
 TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, float factor) {
 #define TROUPE_ELEMENT_CASE(kind, name, formula)                                                   \
   case operation::name:                                                                            \
@@ -22,7 +22,8 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
 }
 
 /// The number of operands of an element-wise operation; 0 for other operations. The constants below
-/// have the names of the kinds in kernels/cpu/element_formulas.hpp.
+/// have the names of the kinds in kernels/cpu/element_formulas.hpp, because the macro returns
+/// `kind`.
 constexpr unsigned operand_count(operation op) {
   constexpr unsigned unary = 1;
   constexpr unsigned costly_unary = 1;

@@ -14,25 +14,25 @@ namespace troupe::cuda {
 namespace {
 
 /// Where a step of a chain finds an operand: the number of an input or of a temporary (chain_step),
-/// or one of these.
+/// or one of these values.
 enum chain_source : std::uint8_t {
-  /// The result of the step before, which is still in registers.
+  /// The result of the previous step, which is still in registers.
   from_last_step = 254,
   /// The operation does not have this operand.
   from_nowhere = 255,
 };
 
-/// An element_step in less memory, because the arguments of a kernel are at most 4 KiB. Numbers
-/// below the number of inputs are inputs, and numbers from there on are temporaries.
+/// An element_step that takes less memory, because the arguments of a kernel are at most 4 KiB.
+/// Operand numbers below the number of inputs are inputs. Larger numbers are temporaries.
 struct chain_step {
   operation op;
   std::uint8_t a, b, c, result;
-  /// A later step needs the result from shared memory.
+  /// True if a step after the next one reads the result. The result is then kept in shared memory.
   bool is_kept;
   float factor;
 };
 
-/// apply() for each element of a pack. The operation is decoded once for all of them.
+/// Calls apply() for each element of a pack. The `switch` on the operation runs only once per pack.
 template <unsigned W>
 TROUPE_DEVICE pack<float, W> apply_all(operation op, const pack<float, W>& first,
                                        const pack<float, W>& second, const pack<float, W>& third,
@@ -55,13 +55,13 @@ TROUPE_DEVICE pack<float, W> apply_all(operation op, const pack<float, W>& first
 
 /// Runs a chain (instruction::program). The chain is the same for all threads, so the threads of a
 /// warp always take the same branch. The result of a step stays in registers for the next step.
-/// Other temporaries are in shared memory, (temporaries, block_threads, width), because registers
-/// cannot be indexed at run time.
+/// Other temporaries are in shared memory, because registers cannot be indexed at run time. Their
+/// shape is (temporaries, block_threads, width_of_space).
 template <bool Mixed>
 struct chain_kernel {
   using input_view = std::conditional_t<Mixed, mixed_view, view<const float>>;
   using output_view = std::conditional_t<Mixed, mixed_target, view<float>>;
-  /// 16 bytes of the smallest type.
+  /// The number of elements of a pack. If all elements have the smallest type, a pack has 16 bytes.
   static constexpr unsigned chain_width = Mixed ? 8 : pack_width;
   chain_step steps[most_chain_steps];
   const void* inputs[most_chain_inputs]; // (n) each
@@ -124,8 +124,8 @@ struct channel_kernel {
   divider inner, channels;
   channel_operation how;
   operation after;
-  /// Neighbouring elements have neighbouring channels. Otherwise, the elements of a pack have the
-  /// same channel.
+  /// True if neighbouring elements belong to neighbouring channels. If it is false, all elements of
+  /// a pack belong to the same channel.
   bool by_column;
 
   template <unsigned W>
@@ -221,11 +221,13 @@ void check_chain(std::span<const element_step> program, std::size_t inputs,
     throw std::invalid_argument("elementwise: the chain is too long for a kernel");
 }
 
-/// The steps of a chain for the kernel. Returns the number of temporaries in shared memory.
+/// Writes the steps of a chain to `steps`, as the kernel needs them. Returns the number of
+/// temporaries in shared memory.
 std::size_t encode_chain(std::span<const element_step> program, std::size_t inputs,
                          std::span<chain_step> steps) {
-  /// For each number: the step that wrote it last, and its place among the kept temporaries,
-  /// counted from 1 (0: it is not kept).
+  /// For each number of an operand: the step that wrote it last (`writer`), and its position among
+  /// the temporaries in shared memory (`places`). Positions are counted from 1. Position 0 means
+  /// that the operand is not in shared memory.
   constexpr auto never = ~std::size_t{0};
   std::array<std::size_t, 256> writer{};
   std::array<std::uint8_t, 256> places{};

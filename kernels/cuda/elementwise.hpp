@@ -29,9 +29,11 @@ void elementwise(stream where, std::span<const element_step> program, std::size_
 /// The operation that by_channel() applies to an element and the value of its channel.
 enum class channel_operation : std::uint8_t { add, multiply, broadcast };
 
-/// For n elements, computes out[i] = after(x[i] + b[c]), after(x[i] * b[c]) or after(b[c]), where c
-/// = i / inner % channels. For rows with a bias per column, inner is 1. For images with a bias per
-/// channel, inner is the number of pixels. `out` may be x. x may be null for a broadcast.
+/// The arguments of by_channel(). For n elements, it computes out[i] = after(x[i] + b[c]),
+/// after(x[i] * b[c]) or after(b[c]). The channel c of element i is i / inner % channels. `after`
+/// is the operation of `last`, if it has one. For rows with a bias per column, inner is 1. For
+/// images with a bias per channel, inner is the number of pixels. `out` may be x. x may be null for
+/// a broadcast.
 struct channel_arguments {
   std::size_t n = 0;
   std::size_t channels = 1;
@@ -40,7 +42,8 @@ struct channel_arguments {
   const float* b = nullptr; // (channels)
   ending last;
   void* out = nullptr; // (n)
-  /// float32, bfloat16 or float16. The operand of `last` has its own type.
+  /// The types of x and out: float32, bfloat16 or float16. The type of the operand of `last` is in
+  /// `last`.
   dtype x_type = dtype::float32;
   dtype out_type = dtype::float32;
 };
@@ -49,7 +52,7 @@ void by_channel(stream where, channel_operation how, const channel_arguments& ar
 /// Converts n elements to float32.
 void to_float(stream where, std::size_t n, const std::int32_t* x, float* out);
 
-/// *out = *x.
+/// Converts one number to double: *out = *x.
 void to_double(stream where, const float* x, double* out);
 
 /// out[i] = 0, for n elements.

@@ -199,7 +199,7 @@ std::string name_of(const instruction& x) {
 }
 
 /// Submits work of an instruction. If the submission fails, the error names the instruction. With
-/// gpu_options::check_kernels, this is also so if the work itself fails.
+/// gpu_options::check_kernels, the error also names the instruction if the work itself fails.
 template <class F>
 void submit_checked(executor_state& s, const instruction& x, F work) {
   try {
@@ -225,8 +225,8 @@ void execute(executor_state& s, std::size_t i) {
     to_double(s.stream, s.read(s.what->loss()), s.scalars.data() + loss_slot);
 }
 
-/// True for a cast of a weight or a feed. Such casts do not depend on each other, so one launch
-/// runs several of them.
+/// True for a cast of a weight or a feed. These casts do not depend on each other, so one launch
+/// runs several casts.
 bool is_cast_of_leaf(const instruction& x) {
   return x.op == operation::cast
     && (x.inputs[0].where == operand::place::weight || x.inputs[0].where == operand::place::feed);
@@ -292,7 +292,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
 
 /// Submits segment k as a recording. The second run with these numbers of rows makes the recording.
 /// The first run is not recorded: when kernels and cuBLAS are first used, the driver loads the
-/// kernels, and cuBLAS allocates memory. Neither is allowed during a recording.
+/// kernels, and cuBLAS allocates memory. A recording allows neither loading nor allocation.
 void compute_recorded(executor_state& s, std::size_t k) {
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
   all.resize(s.segments.size());
@@ -411,9 +411,9 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   return true;
 }
 
-/// Divides a plan into segments. A segment ends where a bucket is final (except for the last
-/// bucket), and before an instruction that needs sums over workers. A bucket is copied while the
-/// next segments run. The last bucket is copied after all other instructions of its segment.
+/// Divides a plan into segments. A segment ends where a bucket is final, and before an instruction
+/// that needs sums over workers. A bucket is copied while the next segments run. The last bucket
+/// does not end a segment, so it is copied after all instructions of the plan.
 std::vector<segment> segments_of(device& gpu, const plan& what) {
   const auto& buckets = what.buckets();
   const auto n = what.instructions().size();

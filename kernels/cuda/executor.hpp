@@ -31,7 +31,7 @@ void check_supported(const plan& what);
 void check_types(const device& where, const plan& what);
 
 /// Calls device::prepare_products for the matrix products of the plan. Does nothing if the plan has
-/// none.
+/// no products.
 void prepare_products(device& where, const plan& what);
 
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
@@ -70,17 +70,18 @@ public:
   /// have no gradient, the gradient stays in gradient(), and run_result::squared_norm is set. In
   /// this case, on_bucket is not called, and the host waits only once.
   ///
-  /// Nothing is recorded in the first run with a number of rows, nor if on_instruction or
-  /// gpu_options::check_kernels is set. Throws device_error if the device fails, and
-  /// std::invalid_argument if the arguments do not fit the plan. A device_error names the
-  /// instruction whose submission failed. If the host notices a failure only when it waits, the
-  /// error names the instructions of the segment for which it waited. The failure may then also be
-  /// in earlier segments for which the host did not wait. With check_kernels, the error always
-  /// names the instruction that failed.
+  /// The first run with a number of rows is not recorded. No run is recorded if on_instruction or
+  /// gpu_options::check_kernels is set.
+  ///
+  /// Throws std::invalid_argument if the arguments do not fit the plan, and device_error if the
+  /// device fails. A device_error names the instruction whose submission failed. If the host
+  /// notices a failure only when it waits, the error names the instructions of the segment for
+  /// which it waited. The failure may then also be in earlier segments for which the host did not
+  /// wait. With check_kernels, the error always names the instruction that failed.
   run_result run(const run_arguments<float>& arguments);
 
   /// Like advance, give_sums and restart of troupe::executor. All weights must be available when a
-  /// run begins. advance() stops only for sums over all workers.
+  /// run begins. advance() returns without a result only if it needs sums over all workers.
   std::optional<run_result> advance(const run_arguments<float>& arguments);
   void give_sums(std::span<const double> totals, std::size_t rows);
   void restart() noexcept;
@@ -98,7 +99,8 @@ public:
   /// Bytes of device memory that an executor of this plan allocates, without the entries of sparse
   /// feeds.
   static std::size_t memory_bytes(const plan& what);
-  /// Bytes of pinned memory that it allocates, without the entries of sparse feeds.
+  /// Bytes of pinned memory that an executor of this plan allocates, without the entries of sparse
+  /// feeds.
   static std::size_t pinned_bytes(const plan& what);
 
 private:

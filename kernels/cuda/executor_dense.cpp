@@ -9,13 +9,14 @@
 #include <algorithm>
 #include <vector>
 
-// The rows of products, programs of element-wise operations, reductions and losses.
+// The rows of the operation table for products, programs of element-wise operations, reductions and
+// losses.
 
 namespace troupe::cuda {
 
 namespace {
 
-/// The product of a step, without its operands.
+/// The sizes and types of the product that an instruction computes, without addresses.
 product product_of(const instruction& x, std::size_t rows) {
   const auto a = matrix_extent(x.inputs[0].shape, rows);
   const auto b = matrix_extent(x.inputs[1].shape, rows);
@@ -111,8 +112,9 @@ std::span<const operation_row> dense_rows() {
      .run = run_matmul,
      .space =
        [](const instruction& x, std::size_t rows) {
-         // Fewer rows may need more space, because only some numbers of rows need padding. If
-         // neither the largest number nor the one below it needs padding, no number does.
+         // `rows` is the largest number of rows. Fewer rows may need more space: a number of rows
+         // that is a multiple of 8 needs no padding, and the number below it does. Therefore, this
+         // returns the larger space of `rows` and `rows - 1`.
          const bool ends = x.bias.exists() || x.after;
          const auto bytes = std::max(product_space(product_of(x, rows), ends),
                                      product_space(product_of(x, rows > 0 ? rows - 1 : 0), ends));

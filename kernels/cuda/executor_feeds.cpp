@@ -60,7 +60,8 @@ std::size_t take_announced(executor_state& s, const run_arguments<float>& argume
     if (x.batch == 0)
       continue;
     if (x.batch != arguments.batch || x.rows != arguments.rows) {
-      x.copied->hold(s.stream); // the caller may change these feeds after this run
+      // The caller may change these feeds after this run, so their copies must end before it.
+      x.copied->hold(s.stream);
       continue;
     }
     s.current_feeds = i;
@@ -105,7 +106,8 @@ void copy_announced(executor_state& s, const announced_feeds<float>& next) {
   auto& to = s.feeds[1 - s.current_feeds];
   if (to.batch == next.batch)
     return;
-  if (to.batch != 0) // Another batch came instead of the announced one.
+  // An announced batch that did not run: its copies may still read the pinned memory.
+  if (to.batch != 0)
     to.copied->wait();
   to.batch = 0;
   to.rows = next.rows;

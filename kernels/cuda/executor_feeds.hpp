@@ -14,18 +14,19 @@ struct executor_state;
 /// Allocates memory for max_rows samples of each feed that the plan reads.
 void allocate_feeds(executor_state& s);
 
-/// Copies the feeds of a run to the device, except for feeds that were announced and have already
-/// been copied.
+/// Copies the feeds of a run to the device. Feeds that copy_announced() has already copied are not
+/// copied again.
 void copy_feeds(executor_state& s, const run_arguments<float>& arguments);
 
-/// Copies the announced dense feeds of the next run to the device, while the submitted run
-/// computes. They go to the set of feeds that the submitted run does not read. Does nothing if no
-/// batch is announced, if its feeds have already been copied, if it has more rows than the plan
-/// allows, or if the plan has no gradients (there is then only one set). The host must have waited
-/// for all runs before the submitted one.
+/// Copies the dense feeds of the announced next batch (run_arguments::next) to the device, while
+/// the submitted run computes. The copies go to the set of feeds that the submitted run does not
+/// read. The host must have waited for all earlier runs. Does nothing in these cases:
+/// - no batch is announced, or its feeds have already been copied;
+/// - the batch has more rows than the plan allows;
+/// - the plan has no gradients, so that it has only one set of feeds.
 void copy_announced(executor_state& s, const announced_feeds<float>& next);
 
-/// Bytes that feeds take in device memory. They take the same number of bytes of pinned memory.
+/// Bytes that feeds take in device memory. Feeds take as many bytes of pinned memory.
 std::size_t feed_bytes(const plan& what);
 
 } // namespace troupe::cuda

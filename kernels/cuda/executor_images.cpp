@@ -4,7 +4,7 @@
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/cuda/reductions.hpp"
 
-// The rows of convolutions, pooling and batch normalization.
+// The rows of the operation table for convolutions, pooling and batch normalization.
 
 namespace troupe::cuda {
 
@@ -50,8 +50,8 @@ void by_channel_of(const image_step& s, channel_operation how) {
               s.x.output.type});
 }
 
-/// Computes summed_mean (from = 0) or summed_variance (from = 1): this part of the moments, times
-/// `factor`.
+/// Computes summed_mean (from = 0) or summed_variance (from = 1): the means or the variances in the
+/// moments, times `factor`.
 void scale_moments(const step& s, std::size_t from, double factor) {
   const float* const inputs[] = {s.a + from * s.elements()};
   const element_step program[] = {{operation::scale, 0, 0, 0, 1, factor}};

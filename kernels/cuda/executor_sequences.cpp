@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <array>
 
-// The rows of operations on sequences.
+// The rows of the operation table for operations on sequences.
 
 namespace troupe::cuda {
 
@@ -47,8 +47,9 @@ void run_batched_matmul(const step& s) {
                       .tf32 = s.run.options.tf32});
 }
 
-/// The sizes of an operation that moves elements along an axis. The dimensions after the axis move
-/// together (`inner` elements). The dimensions before the axis are rows.
+/// The sizes of an operation that copies parts of a tensor along one axis, such as slice or concat.
+/// The dimensions before the axis are rows. The dimensions after the axis are `inner` elements that
+/// stay together.
 struct move_step {
   const step& s;
   std::size_t axis = s.x.axes[0];
@@ -63,7 +64,7 @@ struct move_step {
   std::size_t begin() const { return s.x.axes[1] * inner; }
 };
 
-/// A pointer to the elements from number n on.
+/// Points to the elements of x from number n on.
 mixed_input after(mixed_input x, std::size_t n) {
   return {static_cast<const std::byte*>(x.data) + n * size_of(x.type), x.type};
 }

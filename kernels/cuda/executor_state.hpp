@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-// The state of the executor, internal to it. operation_table.hpp defines how a GPU runs each
-// instruction.
+// The state of the executor. This file is internal to the executor. operation_table.hpp defines how
+// a GPU runs each instruction.
 
 namespace troupe::cuda {
 
@@ -35,18 +35,19 @@ enum scalar_slot : std::size_t { loss_slot, correct_slot, counted_slot, scalar_s
 struct segment {
   range instructions;
   range buckets;
-  /// Recorded after the instructions, and after the copies of the buckets.
+  /// `computed` is recorded after the instructions, and `copied` after the copies of the buckets.
   std::unique_ptr<event> computed;
   std::unique_ptr<event> copied;
 };
 
 /// The feeds of a batch, in device memory.
 struct feed_set {
-  /// One for each placeholder; empty if the plan does not read it.
+  /// One buffer for each placeholder: in `labels` if it is int32, otherwise in `values`. The other
+  /// buffers are empty. A placeholder that the plan does not read has no memory.
   std::vector<staged_buffer<float>> values;
   std::vector<staged_buffer<std::int32_t>> labels;
-  /// The number of an announced batch. The first `count` feeds of this batch are already copied to
-  /// this set. 0 if there is none.
+  /// The number of the announced batch (run_arguments::next) whose first `count` feeds are already
+  /// copied to this set. 0 if there is no such batch. `rows` is the number of its samples.
   std::uint64_t batch = 0;
   std::size_t rows = 0;
   std::size_t count = 0;
@@ -74,7 +75,8 @@ struct executor_state {
   buffer<float> arena;
   staged_buffer<float> weights;  // in the order of the layout
   staged_buffer<float> gradient; // in the order of the layout; empty for a plan without gradients
-  /// Two sets if batches may be announced: a run reads one set while the other one is filled.
+  /// Two sets if batches may be announced: a run reads one set while the next batch is copied to
+  /// the other set.
   std::vector<feed_set> feeds;
   /// The set that the current run reads.
   std::size_t current_feeds = 0;
@@ -86,7 +88,8 @@ struct executor_state {
   /// of squares of each part.
   std::vector<norm_part> norm_parts = norm_parts_of(*what);
   staged_buffer<double> squares;
-  /// Sums of the current instruction over the samples of this worker or of all workers.
+  /// Sums of the current instruction over samples, for example for batch normalization: first over
+  /// the samples of this worker, and after give_sums() over those of all workers.
   staged_buffer<double> totals;
   /// Keys of the dropout masks, in the order of their instructions.
   staged_buffer<std::uint64_t> keys;
@@ -120,8 +123,8 @@ struct executor_state {
     std::size_t delivered = 0;
     /// The number of segments for whose end the host has waited.
     std::size_t ended = 0;
-    /// For the next segment: true if on_sums was called, and true if give_sums() has supplied the
-    /// sums.
+    /// About the next segment. `asked` is true if on_sums was called. `given` is true if
+    /// give_sums() has supplied the sums.
     bool asked = false;
     bool given = false;
   };
@@ -130,9 +133,9 @@ struct executor_state {
   std::optional<std::size_t> all_rows;
 
   bool has_totals(const instruction& x) const { return x.key != 0 && all_rows.has_value(); }
-  /// The number of samples over which an instruction computes its statistics: the samples of all
-  /// workers if the instruction needs sums over them (x.key is not 0) and the number is known;
-  /// otherwise, the samples of this worker.
+  /// The number of samples over which an instruction computes its statistics. If the instruction
+  /// needs sums over all workers (x.key is not 0) and their number of samples is known, it is this
+  /// number. Otherwise, it is the number of samples of this worker.
   std::size_t rows_of(const instruction& x) const {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }

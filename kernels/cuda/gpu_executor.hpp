@@ -19,7 +19,7 @@ namespace troupe::cuda {
 class gpu_executor final : public device_executor {
 public:
   /// Throws like troupe::cuda::executor. A device_error also says how much memory the plan needs.
-  /// @param on_cpu the same computation as a plan for the CPU
+  /// @param on_cpu the same computation as a plan for the CPU, for find_not_finite()
   /// @param replica the replica to which this executor belongs, for take_weights(); null if there
   /// is none
   gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,

@@ -35,8 +35,8 @@ void submit_norm(executor_state& s) {
   }
 }
 
-// In double, the square of any finite float is finite, and so is the sum of any number of such
-// squares.
+// A sum of squares in double is finite exactly if all elements are finite: the square of a finite
+// float does not overflow in double, and neither does the sum of any number of such squares.
 double squared_norm_of(const executor_state& s) {
   double result = 0;
   for (std::size_t i = 0; i < s.norm_parts.size(); ++i) {

@@ -14,7 +14,7 @@ struct executor_state;
 /// A part of the gradient, whose squares are added up together.
 struct norm_part {
   range where;
-  /// False for statistics of layers. They are not part of the norm, but they must be finite.
+  /// False for statistics of layers. Statistics are not part of the norm, but they must be finite.
   bool counts = true;
 };
 

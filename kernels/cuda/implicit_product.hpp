@@ -15,8 +15,8 @@
 namespace troupe::cuda {
 
 /// The sizes of the products, and how they are divided into tasks for blocks of threads. Each group
-/// has a product (m, n). A task computes one tile (rows, columns) of one of them, in one of several
-/// parts of the sum over k.
+/// has a product (m, n). A task computes one tile (rows, columns) of one product. If the sum over k
+/// is divided into parts, the task computes one part of it.
 struct product_sizes {
   unsigned m, n, k;
   std::size_t tasks;
@@ -36,7 +36,8 @@ struct product_sizes {
   }
 };
 
-/// The task of a block of threads.
+/// One task. The tile begins at row i0 and column j0 of the product of `group`. The task adds up
+/// the terms [begin, end) of the sum over k, which are part number `part`.
 struct product_task {
   unsigned i0, j0, group, part, begin, end;
 
@@ -56,8 +57,9 @@ struct product_task {
 
 /// The elements that a thread loads in one step: of a tile of `a`, shape (rows, depth), and of a
 /// tile of `b`, shape (depth, columns). Neighbouring threads load elements that are neighbours in
-/// memory. All elements of a thread have the same place. The other halves of their positions are in
-/// a table in shared memory (`place` and half_position: convolution_problems.hpp).
+/// memory. The position of an element of b has two halves (convolution_problems.hpp). One half, its
+/// `place`, is the same for all elements that a thread loads in a step. The other halves are in a
+/// table in shared memory.
 template <class Problem, unsigned rows, unsigned columns, unsigned depth>
 struct loaded_elements {
   using type = typename Problem::type;
@@ -66,9 +68,9 @@ struct loaded_elements {
   static constexpr unsigned b_count = columns * depth / block_threads;
   /// If runs_down is true, a thread loads groups of this many neighbouring columns of b.
   static constexpr unsigned group = std::is_same_v<type, float> ? 4 : 1;
-  /// If runs_down is true, the table has the columns of the tile. Otherwise, it has the rows of b
-  /// for 2 * table_steps steps. While threads still read one half of the table, others write the
-  /// other half.
+  /// If runs_down is true, the table has an entry for each column of the tile. Otherwise, it has an
+  /// entry for each row of b, for 2 * table_steps steps. While some threads still read one half of
+  /// the table, other threads write the other half.
   static constexpr unsigned table_steps = 8;
   static constexpr unsigned table_size = runs_down ? columns : 2 * table_steps * depth;
   static_assert(block_threads % depth == 0 && block_threads % columns == 0
@@ -111,7 +113,8 @@ struct loaded_elements {
     }
   }
 
-  /// Must be called before load() of the same step. There must be a barrier between them.
+  /// Writes the table entries of a step. Must be called before load() of the same step, with a
+  /// barrier between the two calls.
   static TROUPE_DEVICE void prepare(const thread& t, const Problem& problem,
                                     const product_task& task, unsigned step,
                                     const view<half_position>& table) {
@@ -150,8 +153,9 @@ struct loaded_elements {
   }
 };
 
-/// Writes the elements of a tile of the result. They are in shared memory: slice s of the sum of
-/// element (i, j) is at (s * rows + i) * row + j. Neighbouring threads write neighbouring elements.
+/// Copies a tile of the result from shared memory to device memory. A sum may consist of several
+/// slices (product_shape), which are added up here. Slice s of the sum of element (i, j) is at (s *
+/// rows + i) * row + j. Neighbouring threads write neighbouring elements.
 template <unsigned rows, unsigned columns, unsigned row, unsigned slices, class Problem>
 TROUPE_DEVICE void store_results(const thread& t, const Problem& problem, const product_sizes& size,
                                  const product_task& task, const view<float>& result) {
@@ -189,7 +193,7 @@ struct product_shape {
                 && block_warps % warps == 0 && depth % slices == 0);
 };
 
-/// Four neighbouring elements of shared memory, which an instruction reads or writes at once.
+/// Four neighbouring elements of shared memory, which a single instruction reads or writes.
 struct alignas(16) four_floats {
   static constexpr unsigned size = 4;
   float x[size];
@@ -197,7 +201,7 @@ struct alignas(16) four_floats {
 
 /// A product of float32. Before the block multiplies in one step, the threads start to load the
 /// elements of the next step into registers. Shared memory has tiles of two steps, so threads may
-/// write the next tile while others still read the last one.
+/// write the next tile while other threads still read the previous one.
 template <class Problem, class Shape>
 struct implicit_product {
   using shape = Shape;
@@ -205,9 +209,9 @@ struct implicit_product {
   static constexpr unsigned columns = shape::columns;
   using elements = loaded_elements<Problem, rows, columns, shape::depth>;
   static constexpr unsigned four = four_floats::size;
-  /// Rows of tiles in shared memory, in groups of four floats. Row k of the first tile is column k
-  /// of a. With the padding, threads of a warp that write to neighbouring rows use different memory
-  /// banks.
+  /// The distance between rows of a tile in shared memory, in groups of four floats. Row k of the
+  /// first tile is column k of a. Because of the padding (+ 1), threads of a warp that write to
+  /// neighbouring rows use different memory banks.
   static constexpr unsigned a_row = rows / four + 1;
   static constexpr unsigned b_row = columns / four + 1;
   static constexpr unsigned tiles = shape::depth * (a_row + b_row);
@@ -233,7 +237,8 @@ struct implicit_product {
       slice = t.warp() / shape::warps;
     }
   };
-  /// The row of a thread's r-th row in the tile. Groups of four rows are 16 rows apart.
+  /// Returns the number, in the tile, of a thread's r-th row. Groups of four rows are 16 rows
+  /// apart.
   static TROUPE_DEVICE unsigned row_of(const own_place& own, unsigned r) {
     return own.row + r / four * 4 * four + r % four;
   }

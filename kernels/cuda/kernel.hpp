@@ -20,17 +20,17 @@
 // accesses memory only through views. Threads synchronize at barriers and exchange values by
 // shuffles.
 //
-// A file of kernels is compiled twice. nvcc compiles it to device code. There, a view is a pointer,
-// and a barrier is __syncthreads(). A C++ compiler compiles it to host code for the tests. There, a
-// thread is a fiber, and each access is checked (tests/kernels/cuda/simulator.hpp).
+// A file of kernels is compiled twice. nvcc compiles it to device code. In device code, a view is a
+// pointer, and a barrier is __syncthreads(). A C++ compiler compiles it to host code for the tests.
+// In host code, a thread is a fiber, and each access is checked (tests/kernels/cuda/simulator.hpp).
 
 #ifdef __CUDACC__
 #define TROUPE_DEVICE __device__ __forceinline__
-/// Put this before a loop over an array in registers: registers have no addresses, so the compiler
-/// must know each index.
+/// Put this before a loop over an array that should be in registers. The compiler then unrolls the
+/// loop, so it knows each index. Registers cannot be indexed at run time.
 #define TROUPE_UNROLL _Pragma("unroll")
-/// Put this before a loop that the compiler must not unroll, because that would take too many
-/// registers.
+/// Put this before a loop that the compiler must not unroll, because the unrolled loop would take
+/// too many registers.
 #define TROUPE_ONE_BY_ONE _Pragma("unroll 1")
 #else
 #define TROUPE_DEVICE inline
@@ -40,7 +40,8 @@
 
 namespace troupe::cuda {
 
-/// Number of threads in a warp, and in every block. A lane is a thread of a warp.
+/// The number of threads in a warp, and in a block (the same for all kernels). A lane is a thread
+/// of a warp.
 inline constexpr unsigned warp_threads = 32;
 inline constexpr unsigned block_threads = 256;
 inline constexpr unsigned block_warps = block_threads / warp_threads;
@@ -70,8 +71,9 @@ struct launch_size {
   std::size_t shared_bytes = 0;
 };
 
-/// W neighbouring elements. A thread loads or stores them with one instruction, if they take at
-/// most 16 bytes. A kernel that waits for memory needs this to reach the bandwidth of the memory.
+/// W neighbouring elements. A thread loads or stores a pack with one instruction if the pack has at
+/// most 16 bytes. A kernel whose speed is limited by memory needs packs to reach the bandwidth of
+/// the memory.
 template <class T, unsigned W>
 struct alignas(sizeof(T) * W) pack {
   T x[W];
@@ -107,7 +109,7 @@ struct thread {
   TROUPE_DEVICE std::size_t block() const { return blockIdx.x; }
   TROUPE_DEVICE std::size_t blocks() const { return gridDim.x; }
   /// Waits until all threads of the block have called this; all of them must call it. Afterwards,
-  /// each thread sees everything that the others wrote before their calls.
+  /// each thread sees everything that the other threads wrote before their calls.
   TROUPE_DEVICE void barrier() const { __syncthreads(); }
   /// Returns the argument x of the lane with the number (lane() ^ mask). All lanes of the warp must
   /// call it.
@@ -128,7 +130,7 @@ struct thread {
   /// these threads. A loop over elements starts at first() and continues in steps of stride().
   TROUPE_DEVICE std::size_t first() const { return block() * block_threads + index(); }
   TROUPE_DEVICE std::size_t stride() const { return blocks() * block_threads; }
-  /// The same numbers for warps instead of threads.
+  /// Like first() and stride(), for warps instead of threads.
   TROUPE_DEVICE std::size_t first_warp() const { return block() * block_warps + warp(); }
   TROUPE_DEVICE std::size_t warp_stride() const { return blocks() * block_warps; }
 };
@@ -138,9 +140,10 @@ __global__ void __launch_bounds__(block_threads) run_kernel(const Kernel kernel)
   kernel(thread{});
 }
 
-/// Runs a kernel that declares how many blocks a multiprocessor should run at the same time,
-/// `blocks_at_once`. The compiler then limits the registers of a thread, so that this number of
-/// blocks has enough of them. Otherwise, it keeps some values in memory to let more blocks run.
+/// Runs a kernel that declares `blocks_at_once`: how many blocks a multiprocessor should run at the
+/// same time. The compiler then limits the registers of a thread, so that there are enough
+/// registers for this number of blocks. Without the declaration, the compiler may keep some values
+/// in memory instead of registers, to let more blocks run.
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads, Kernel::blocks_at_once)
   run_bounded_kernel(const Kernel kernel) {
@@ -175,8 +178,9 @@ struct place {
 
 /// The position of the thread that runs now.
 const place& here() noexcept;
-/// Reports an error unless the current thread may read (check_write: write) element i. There are
-/// `size` elements at `data`, each of `element` bytes.
+/// check_read() reports an error if the current thread may not read element i. check_write()
+/// reports an error if it may not write element i. `data` points to `size` elements of `element`
+/// bytes each.
 void check_read(const void* data, std::size_t i, std::size_t size, std::size_t element);
 void check_write(const void* data, std::size_t i, std::size_t size, std::size_t element);
 /// Reports an error unless i is a multiple of the width of a pack.
@@ -185,11 +189,11 @@ void barrier(const std::source_location& where);
 /// The values that a lane passes to the other lanes of its warp.
 using lane_words = std::array<std::uint64_t, 4>;
 using warp_words = std::array<lane_words, warp_threads>;
-/// The name of a product of tiles in errors of `meet` (kernels/cuda/tensor_core.hpp).
+/// The argument `what` of meet() for a product of tensor cores (kernels/cuda/tensor_core.hpp).
 inline constexpr const char* a_product = "a product";
 /// Waits until all lanes of the warp have called this at the same line of code. Returns the values
-/// that each lane passed as `mine`. They are valid until this lane's next call. `what` is a name
-/// for errors.
+/// that each lane passed as `mine`. These values are valid until this lane's next call. `what`
+/// names the operation in errors.
 const warp_words& meet(const lane_words& mine, const char* what, const std::source_location& where);
 /// Passes `value` to the other lanes of the warp. Returns the value of the lane with the number
 /// (lane ^ mask).
@@ -278,7 +282,8 @@ struct element_address {
   const void* data = nullptr;
   std::size_t bytes = sizeof(float);
 
-  /// True if packs of `width` elements can be loaded from it. Null is always accepted.
+  /// True if the address is aligned for packs of `width` elements. A null address is always
+  /// aligned.
   bool packs(unsigned width = pack_width) const {
     return reinterpret_cast<std::uintptr_t>(data) % (width * bytes) == 0;
   }
@@ -295,7 +300,8 @@ public:
     for (const auto& x : all)
       require(x);
   }
-  /// Another vector that the kernel accesses.
+  /// Adds a vector that the kernel accesses. If its address is not aligned for packs, the loop goes
+  /// through all elements one by one.
   void require(const element_address& x) {
     if (!x.packs(P))
       one_by_one();
@@ -305,7 +311,7 @@ public:
 
   /// Number of blocks for a launch.
   std::size_t blocks() const { return blocks_for(packs_ > 0 ? packs_ : n_); }
-  /// Calls f(width<W>, i) for elements [i, i + W).
+  /// Calls f(width<W>{}, i) for elements [i, i + W). W is P for packs, and 1 for single elements.
   template <class F>
   TROUPE_DEVICE void visit(const thread& t, F f) const {
     for (auto p = t.first(); p < packs_; p += t.stride())
@@ -345,7 +351,8 @@ TROUPE_DEVICE void store_floats(const view<float>& to, std::size_t i, const pack
 }
 
 // -- sums and maxima over the threads of a warp or a block
-// All these threads get the same result. The order of additions is fixed.
+// All threads of the warp or block must call the function, and get the same result. The order of
+// additions is fixed.
 
 template <class T>
 TROUPE_DEVICE T warp_sum(const thread& t, T x) {
@@ -354,7 +361,7 @@ TROUPE_DEVICE T warp_sum(const thread& t, T x) {
   return x;
 }
 
-/// Returns the larger number. If one is NaN, returns the other one.
+/// Returns the larger number. If one number is NaN, returns the other number.
 TROUPE_DEVICE float larger_of(float a, float b) {
 #ifdef __CUDACC__
   return fmaxf(a, b);
@@ -370,7 +377,8 @@ TROUPE_DEVICE float warp_maximum(const thread& t, float x) {
   return x;
 }
 
-/// `space` is shared memory of block_warps elements. Nothing else may use it.
+/// The sum of x over the block. `space` is shared memory of block_warps elements. Only block_sum
+/// and block_maximum may use it.
 template <class T>
 TROUPE_DEVICE T block_sum(const thread& t, T x, const view<T>& space) {
   x = warp_sum(t, x);

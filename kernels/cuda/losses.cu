@@ -43,7 +43,7 @@ struct softmax_kernel {
       const auto factor = static_cast<float>(1 / own.sum(total));
       values.write(out, [&](unsigned j, float y) {
         const float e = Columns::keeps ? y : j < n ? cpu::exp_of_negative(y - largest) : 0.0F;
-        return j < n ? e * factor : 0.0F; // the factor may be NaN
+        return j < n ? e * factor : 0.0F; // 0 even if the factor is NaN
       });
     }
   }
@@ -101,8 +101,8 @@ struct cross_entropy_kernel {
     float largest = -infinity;
     values.visit([&](unsigned, float x) { largest = larger_of(largest, x); });
     largest = own.maximum(largest);
-    // The thread that owns the label's column reads its logit, before this thread may overwrite it.
-    // The sum passes the logit to all threads.
+    // The gradient may overwrite the logits. So the thread that owns the label's column reads its
+    // logit here, before it writes the gradient. The sum passes the logit to all threads.
     const auto place = r * columns.count + label;
     const bool owns = columns.owner_of(label) == own.rank();
     const auto value = own.sum(owns ? logits.load(place) : 0.0F);
@@ -114,7 +114,8 @@ struct cross_entropy_kernel {
     }
     bool correct = value == largest;
     if (correct) {
-      // The label's logit must be the first one of the largest, and no logit may be NaN.
+      // The sample is correct only if no logit before the label's logit is equally large, and no
+      // logit is NaN.
       unsigned better = 0;
       values.visit(
         [&](unsigned j, float x) { better += x != x || (j < label && x == largest) ? 1 : 0; });

@@ -15,7 +15,7 @@ struct mixed_input {
   mixed_input(const void* x, dtype of) : data(x), type(of) {}
 };
 
-/// The same for a result of a kernel.
+/// A result of a kernel, with the types of mixed_input.
 struct mixed_output {
   void* data = nullptr;
   dtype type = dtype::float32;

@@ -29,7 +29,7 @@ struct mixed_view {
   }
 };
 
-/// The same for writing. Elements are rounded to the type.
+/// Like mixed_view, for writing. Elements are rounded from float32 to `type`.
 struct mixed_target {
   void* data = nullptr;
   std::size_t size = 0;
@@ -45,7 +45,8 @@ struct mixed_target {
   }
 };
 
-// Views of elements of 16 bits whose type is known at compile time. They need fewer registers.
+// Views of elements of 16 bits whose type is known at compile time. Kernels with these views need
+// fewer registers.
 
 template <class T>
 struct narrow_view {
@@ -121,8 +122,8 @@ TROUPE_DEVICE void store_floats(const mixed_target& to, std::size_t i, const pac
     store_floats(view<float>{static_cast<float*>(to.data), to.size}, i, x);
 }
 
-/// Loads [i, i + W). Without packs, it loads the same elements one by one, so that the order of
-/// additions does not depend on addresses.
+/// Loads elements [i, i + W): as a pack if `packed` is true, otherwise one by one. A thread gets
+/// the same elements in both cases, so that the order of additions does not depend on addresses.
 template <unsigned W, class In>
 TROUPE_DEVICE pack<double, W> load_doubles(width<W> n, const In& x, std::size_t i, bool packed) {
   pack<double, W> result;
@@ -183,8 +184,8 @@ void with_elements(mixed_output out, std::size_t n, F f, const Inputs&... inputs
     call(float{}, view<float>{static_cast<float*>(out.data), n});
 }
 
-/// The same for a kernel that computes in float32: its views convert elements of 16 bits to float32
-/// when they are loaded.
+/// Like with_elements, for a kernel that computes in float32: its views convert elements of 16 bits
+/// to float32 when they are loaded.
 template <class F, class... Inputs>
 void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
   const auto widening = []<class T>(const view<const T>& x) {
@@ -197,8 +198,8 @@ void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
     out, n, [&](auto to, const auto&... from) { f(to, widening(from)...); }, inputs...);
 }
 
-/// The same for a kernel with a single input, and no result, of these types. Calls f(view of the
-/// input).
+/// Like with_views, for a kernel that has a single input and no result of these types. Calls f(view
+/// of the input).
 template <class F>
 void with_view(const read_elements& x, F f) {
   with_views(

@@ -56,7 +56,7 @@ struct resize_kernel {
   view<const std::uint16_t> from;
   view<std::uint16_t> to;
   std::size_t from_rows, from_columns, to_rows, to_columns;
-  divider packs; // of a row of `to`
+  divider packs; // packs per row of `to`
   bool from_packed, to_packed;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
@@ -118,7 +118,7 @@ struct blend_kernel {
           break;
         const auto at = (first + static_cast<std::size_t>(position)) * size.inner + i % size.inner;
         const auto part = table.load(2 * (terms + k) + 1) * x.load(at);
-        total = k == 0 ? part : total + part; // not 0 + part: 0 + -0 is 0
+        total = k == 0 ? part : total + part; // 0 + part would change -0 to 0
       }
       out.store(i, total);
     }

@@ -19,8 +19,8 @@ void gather_strided(stream where, std::span<const std::size_t> extents,
                     std::span<const std::size_t> strides, std::size_t size, mixed_input x,
                     mixed_output out);
 
-/// Rows of `size` elements. Neighbouring rows begin from_stride elements apart in the source, and
-/// to_stride elements apart in the destination.
+/// Copies rows of `size` elements. Neighbouring rows begin from_stride elements apart in the
+/// source, and to_stride elements apart in the destination.
 struct row_copy {
   std::size_t rows = 0;
   std::size_t size = 0;
@@ -58,10 +58,10 @@ void embedding(stream where, std::size_t n, std::size_t entries, std::size_t col
                const std::int32_t* ids, const float* table, float* out);
 /// Work space of embedding_gradient, in elements of 64 bits.
 std::size_t embedding_gradient_space(std::size_t n) noexcept;
-/// Row i of out (entries, columns) is the sum of all rows of dy (n, columns) whose id is i, in
-/// their order; 0 if there are none. The positions of dy are sorted by id: blocks of threads sort
-/// runs of 256 positions, and about log2(n / 256) launches merge these runs. n must be less than
-/// 2^32.
+/// Row i of out (entries, columns) is the sum of all rows of dy (n, columns) whose id is i, added
+/// up in their order. If no row has this id, it is 0. The positions of dy are sorted by id: blocks
+/// of threads sort runs of 256 positions, and about log2(n / 256) launches merge these runs. n must
+/// be less than 2^32.
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                         const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out);
 

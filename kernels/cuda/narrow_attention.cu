@@ -25,9 +25,10 @@ struct narrow_attention_kernel {
   view<float> statistics; // (batch, heads, queries)
   std::size_t blocks_per_head;
 
-  /// Changes the products of these tiles into exponentials of their differences from the largest
-  /// product so far. If these tiles have a larger product than all earlier ones, scales the earlier
-  /// sums accordingly. `totals` are sums over only this lane's columns.
+  /// Changes each product of these tiles into exp(product - largest product of its row so far). If
+  /// these tiles have a larger product than all earlier tiles, multiplies the earlier sums of the
+  /// row by a factor, so that they refer to the new maximum. `totals` are sums over only this
+  /// lane's columns.
   TROUPE_DEVICE void to_exponentials(const work_of_block& work, unsigned row, unsigned column,
                                      sum_tile (&products)[tiles_at_once], float (&largest)[2],
                                      float (&totals)[2], sum_tile (&sums)[columns]) const {

@@ -16,7 +16,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// The sum of dy * y for each query of each head. A warp handles a query at a time.
+/// The sum of dy * y for each query of each head. A warp handles one query at a time.
 template <class T>
 struct row_products_kernel {
   attention_operands<view<const T>> x;

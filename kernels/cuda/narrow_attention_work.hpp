@@ -32,8 +32,8 @@ inline std::size_t narrow_blocks_of(std::size_t rows) {
   return (rows + narrow_block_rows - 1) / narrow_block_rows;
 }
 
-/// exp(x), x <= 0. A GPU has an instruction for powers of 2. The relative error grows with |x|, to
-/// about 2^-17 at -80. It stays far below the rounding to 16 bits.
+/// exp(x) for x <= 0. A GPU computes it with its instruction for powers of 2. The relative error
+/// grows with |x|, to about 2^-17 at -80. This error is far below that of the rounding to 16 bits.
 TROUPE_DEVICE float narrow_exp(float x) {
 #ifdef __CUDACC__
   return __expf(x);
@@ -44,7 +44,7 @@ TROUPE_DEVICE float narrow_exp(float x) {
 
 /// Calls f(head, first row) for each task of this block of threads: a block of rows of a head. With
 /// `last_first`, the last rows of all heads come first. In causal attention, these rows take
-/// longest, and the multiprocessors should not wait for them at the end.
+/// longest. If they came last, most multiprocessors would wait for them at the end.
 template <class F>
 TROUPE_DEVICE void each_narrow_task(const thread& t, std::size_t heads, std::size_t blocks_per_head,
                                     bool last_first, F f) {
@@ -76,7 +76,7 @@ struct narrow_work {
   const thread& t;
 
   /// The rows of a step in shared memory: of two heads, (narrow_step_rows, width) each, and two
-  /// numbers for each row.
+  /// numbers for each row (row_numbers).
   struct step {
     tile_memory<T> first, second;
     view<float> numbers; // (2, narrow_step_rows) from number `begin` on
@@ -86,7 +86,8 @@ struct narrow_work {
       return numbers.load(begin + which * narrow_step_rows + row);
     }
   };
-  /// Two numbers for each row of a head, (rows) each; null if there are none.
+  /// Two vectors (rows) with a number for each row of a head, such as `statistics` and `products`
+  /// of queries. Null if the kernel needs no numbers.
   struct row_numbers {
     view<const float> first, second;
     /// The number of the head's first row in both views.
@@ -105,7 +106,7 @@ struct narrow_work {
             static_cast<unsigned>(tile_bytes / sizeof(float)) + buffer * numbers_of_step};
   }
 
-  /// 16 bytes of a row, which one instruction loads.
+  /// 16 bytes of a row, which a single instruction loads.
   struct alignas(tensor_row * sizeof(T)) piece {
     std::uint32_t words[tensor_row * sizeof(T) / sizeof(std::uint32_t)];
   };
@@ -149,7 +150,8 @@ struct narrow_work {
   }
   /// Loads this warp's rows of a block into registers. The block starts at `row`.
   TROUPE_DEVICE void load_own(const head& x, unsigned row, left_tile<T> (&to)[columns]) const {
-    // The rows also fill the memory of `second`, which follows.
+    // The block has twice as many rows as a step, so they also fill the memory of `second`, which
+    // follows.
     const auto memory = step_in(0).first;
     t.barrier(); // all threads have read the old contents of this memory
     load<narrow_block_rows>(memory, x, row);
@@ -215,7 +217,7 @@ struct narrow_work {
       add_product(t, factors, load_right(t, step.at(i * tensor_edge, c * tensor_edge)), sums[c]);
   }
 
-  // The sum, and the maximum, over a row of a tile. 4 lanes share a row.
+  // The sum, and the maximum, of x over the 4 lanes that have elements of the same row of a tile.
   TROUPE_DEVICE float row_sum(float x) const {
     for (unsigned mask = 2; mask > 0; mask /= 2)
       x += t.shuffle_xor(x, mask);

@@ -19,8 +19,9 @@ namespace {
 template <class Row>
 TROUPE_DEVICE double mean_of(const typename Row::team& own, Row& x, double n) {
   double sum = 0;
-  // Without the factor, the compiler would keep the values in double for later, in too many
-  // registers. The product is exact.
+  // The factor does not change the result, because the product is exact. Without it, the compiler
+  // would keep the values, converted to double, until a later loop. This would take too many
+  // registers.
   x.visit([&](unsigned, float v) { sum += static_cast<double>(0.25F * v); });
   return 4 * own.sum(sum) / n;
 }
@@ -182,7 +183,7 @@ public:
     });
   }
   TROUPE_DEVICE float mean(std::size_t c) const { return moments_.load(c); }
-  /// 1 / sqrt(variance + epsilon). This is in float32, because each pack computes it again, and a
+  /// 1 / sqrt(variance + epsilon). It is computed in float32: each pack computes it again, and a
   /// root in double takes much longer on some GPUs.
   TROUPE_DEVICE float scale(std::size_t c) const {
     return 1 / std::sqrt(moments_.load(moments_.size / 2 + c) + epsilon_);
@@ -192,7 +193,7 @@ private:
   element_loop all_;
   divider pixels_, channels_;
   view<const float> moments_; // (2, channels)
-  float epsilon_;             // not 0 in float32, so that a scale is finite
+  float epsilon_;             // never 0, so that a scale is finite
 };
 
 template <class In, class Out>
@@ -222,7 +223,7 @@ struct channels_gradient_kernel {
   In dy, x;
   view<const double> totals; // (2, channels)
   Out out;
-  double share; // of an element in a mean
+  double share; // 1 / the number of elements of a channel
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     all.visit(t, [&]<unsigned W>(width<W> n, std::size_t i, std::size_t c) {

@@ -20,22 +20,23 @@ void normalize_rows_gradient(stream where, std::size_t rows, std::size_t columns
 
 /// The number of elements of `space`, the work space of the functions below.
 std::size_t channel_space(const channel_sizes& size) noexcept;
-/// out (2, channels): the mean and the variance of each channel; 0 if there are no images. The
-/// formula is that of moments_of_sums: if the deviation is 1/1000 of the mean, the variance has a
-/// relative error of about 1e-9.
+/// out (2, channels): the mean and the variance of each channel. Both are 0 if there are no images.
+/// The variance is computed from the sum and the sum of squares, like in moments_of_sums. If the
+/// deviation is 1/1000 of the mean, the variance has a relative error of about 1e-9.
 void channel_moments(stream where, const channel_sizes& size, mixed_input x, double* space,
                      float* out);
 /// out = (x - mean) / sqrt(variance + epsilon) of each channel. `out` may be x.
 void normalize_channels(stream where, const channel_sizes& size, mixed_input x,
                         const float* moments, double epsilon, mixed_output out);
 /// Sums over the images of all workers, in device memory, and the number of elements that a channel
-/// has in these images. If `sums` is null, only the images of this worker count.
+/// has in these images. If `sums` is null, only the images of this worker are used.
 struct channel_totals {
   const double* sums = nullptr; // (2, channels)
   std::size_t each = 0;
 };
-/// The gradient of normalize_channels. `totals` are those of channel_products. If they are not
-/// given, they are computed first; this needs `space`. `out` may be dy or x.
+/// The gradient of normalize_channels. `totals` are the sums of channel_products over all workers.
+/// If totals.sums is null, the sums over this worker's images are computed first, in `space`. `out`
+/// may be dy or x.
 void normalize_channels_gradient(stream where, const channel_sizes& size, mixed_input dy,
                                  mixed_input x, const float* moments, double epsilon,
                                  const channel_totals& totals, double* space, mixed_output out);

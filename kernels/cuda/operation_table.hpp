@@ -8,9 +8,9 @@
 #include <optional>
 #include <span>
 
-// How a GPU runs each operation, internal to the executor. The table has a row for each operation.
-// The rows are next to the functions that launch their kernels: executor_dense.cpp,
-// executor_images.cpp and executor_sequences.cpp.
+// A table that defines how a GPU runs each operation. This file is internal to the executor. The
+// table has a row for each operation. The rows are next to the functions that launch their kernels:
+// executor_dense.cpp, executor_images.cpp and executor_sequences.cpp.
 
 namespace troupe::cuda {
 
@@ -32,7 +32,8 @@ struct step {
   troupe::extent matrix(const troupe::operand& of) const { return run.matrix(of); }
   stream where() const { return run.stream; }
   double* space() const { return run.space.data(); }
-  /// The sums over all workers, in device memory. Null if only the samples of this worker count.
+  /// The sums over all workers, in device memory. Null if the statistics are computed over the
+  /// samples of this worker only.
   const double* totals() const { return run.has_totals(x) ? run.totals.data() : nullptr; }
   ending last() const {
     return {x.after.value_or(operation::end), run.read(x.epilogue_operand),
@@ -40,17 +41,19 @@ struct step {
   }
   mixed_input values(std::size_t i) const { return {operand(i), x.inputs[i].type}; }
   mixed_output result() const { return {out, x.output.type}; }
-  /// The destination of the operation's own result, before `finish`: work space of float32
-  /// (space_of_product) if a bias or an epilogue follows and the final result has 16 bits;
-  /// otherwise, the output of the instruction.
+  /// The memory to which the operation writes its result, before finish() adds the bias and applies
+  /// the epilogue. This is usually the output of the instruction. If the output has 16 bits and a
+  /// bias or an epilogue follows, it is work space of float32 (space_of_product), so that the
+  /// result is rounded only once.
   mixed_output product() const;
 };
 
 /// The number of doubles of work space that step::product needs.
 std::size_t space_of_product(const instruction& x, std::size_t rows);
 
-/// Reads step::product, adds the bias of the instruction (one value for each `inner` elements of
-/// `channels`), applies the epilogue of the instruction, and writes the result.
+/// Reads step::product, adds the bias of the instruction, applies its epilogue, and writes the
+/// result. The bias has one value per channel. `inner` neighbouring elements belong to the same
+/// channel (channel_arguments).
 void finish(const step& s, std::size_t channels, std::size_t inner);
 
 struct operation_row {

@@ -10,7 +10,7 @@ namespace troupe::cuda {
 
 namespace {
 
-/// A range of lines, columns or windows.
+/// A range [begin, end) of lines, columns or windows.
 struct part {
   int begin, end;
 };
@@ -57,8 +57,8 @@ struct axis {
 
 struct pooling {
   axis y, x;
-  divider pixels, positions; // numbers of a plane (a channel of an image)
-  divider width, windows;    // numbers of a line of pixels, and of a line of windows
+  divider pixels, positions; // per plane (a channel of an image)
+  divider width, windows;    // per line: pixels in a line of pixels, windows in a line of windows
 
   struct place {
     int line, column;
@@ -140,14 +140,15 @@ struct max_gradient_kernel {
   }
 };
 
-/// The same for windows that do not overlap. A thread computes the elements of dx in a cell at a
-/// time. Cells with more elements than this would be too much work for a thread.
+/// Like max_gradient_kernel, for windows that do not overlap. A thread computes the elements of dx
+/// in one cell at a time. A cell of more than most_per_cell elements would be too much work for one
+/// thread.
 constexpr std::int64_t most_per_cell = 16;
 template <class In, class Out>
 struct max_cell_gradient_kernel {
   static constexpr unsigned blocks_at_once = 1;
   pooling how;
-  divider cells, line; // numbers of cells: of a plane, and of a line of cells
+  divider cells, line; // cells per plane, and cells per line of cells
   std::size_t all;     // the number of all cells
   In dy;               // (planes, positions)
   In x;                // (planes, pixels)
@@ -160,7 +161,7 @@ struct max_cell_gradient_kernel {
       const auto [i, j] = pooling::place_of(line, cell);
       const auto lines = how.y.cell(i);
       const auto columns = how.x.cell(j);
-      auto largest = how.pixels.divisor(); // none
+      auto largest = how.pixels.divisor(); // no pixel has this number
       float gradient = 0;
       if (i < how.y.windows && j < how.x.windows) {
         largest = how.largest(x, begin, i, j);
@@ -227,7 +228,7 @@ pooling pooling_of(const images& in, const images& out, const window& how) {
   const auto number = [](auto x) { return static_cast<int>(x); };
   const auto axis_of = [&](std::int64_t window, std::int64_t stride, std::int64_t pad,
                            std::size_t image, std::size_t windows) {
-    // The dividends are lines of the padded image, plus less than a stride.
+    // The dividends are less than the number of lines of the padded image plus a stride.
     return axis{number(window), number(stride),  number(pad),
                 number(image),  number(windows), {static_cast<std::size_t>(stride), 1U << 31}};
   };

@@ -27,7 +27,8 @@ struct recurrence_kernel {
   TROUPE_DEVICE float product(std::size_t i) const { return step > 0 ? products.load(i) : 0.0F; }
 
   // The next functions store all parts of `states` except h, which they return. They load all
-  // values before they divide: a division contains a branch, and a load after it would wait for it.
+  // values before they divide: a division contains a branch, and a load after the branch would wait
+  // for the division.
 
   TROUPE_DEVICE float lstm(std::size_t in, std::size_t a, std::size_t out, float before) const {
     const auto hidden = units.divisor();
@@ -95,9 +96,10 @@ struct recurrence_gradient_kernel {
   view<float> out;          // (batch, time, parts * hidden)
   /// The gradient of the product of this step, for the product with w that follows.
   view<float> by_product; // (batch, gates * hidden)
-  /// Gradients that come from the next time step; unused in the last step. `back` went through the
-  /// product with w, and is a gradient of h. `through` did not. It is a gradient of c (lstm) or h
-  /// (gru). The kernel replaces it by the value for the previous step.
+  /// Gradients that come from the next time step. They are unused in the last step. `back` is the
+  /// gradient of h that comes through the product with w. `through` is the gradient that comes
+  /// without this product: of c for lstm, and of h for gru. The kernel replaces `through` by the
+  /// value for the previous step.
   view<const float> back; // (batch, hidden)
   view<float> through;    // (batch, hidden), lstm and gru only
   divider units;

@@ -18,7 +18,7 @@ std::size_t recurrence_space(const cpu::recurrence& size);
 /// The forward pass over all time steps.
 /// @param z (batch, time, gates * hidden): the inputs times their weights, with their biases
 /// @param w (gates * hidden, hidden): the weights for the previous h
-/// @param b (gates * hidden): the bias of the product with w; null unless the cell is gru
+/// @param b (gates * hidden): the bias of the product with w for gru; null for other cells
 /// @param states (batch, time, stored * hidden): the result
 void recurrent(device& gpu, stream where, const cpu::recurrence& size, const float* z,
                const float* w, const float* b, float* states, float* space);

@@ -142,7 +142,7 @@ struct binary_correct_term {
   }
 };
 
-/// Sums of a few vectors that are not long. A block adds up a vector.
+/// Adds up a few short vectors. Each block adds up one vector.
 struct sums_kernel {
   view<const double> x; // (number of sums, n)
   std::size_t n;
@@ -310,7 +310,7 @@ void binary_correct(stream where, std::size_t n, const float* logits, const std:
 
 void sum_rows(stream where, std::size_t n, const double* x, std::span<const sum_of_rows> all,
               double* space) {
-  // Longer vectors need more than one block each.
+  // A longer vector needs more than one block, so it is added up by its own launches.
   constexpr std::size_t longest = 8192;
   if (n == 0 || n > longest || all.size() > most_row_sums) {
     for (const auto& one : all) {
@@ -343,7 +343,8 @@ std::size_t column_tiles(std::size_t columns) noexcept {
 } // namespace
 
 std::size_t row_parts(std::size_t rows, std::size_t columns) noexcept {
-  // The number of blocks is large enough for a large GPU, and each part has at least 64 rows.
+  // There are enough parts to use all of a large GPU. If there are few rows, there are fewer parts,
+  // so that each part has at least 64 rows.
   const auto tiles = column_tiles(columns);
   return std::clamp<std::size_t>(rows / 64, 1, std::max<std::size_t>(512 / tiles, 1));
 }
@@ -379,7 +380,8 @@ void sum_last(stream where, std::size_t rows, std::size_t columns, mixed_input x
 }
 
 std::size_t channel_parts(const channel_sizes& size) noexcept {
-  // The number of blocks is large enough for a large GPU, and each part has at least 4096 elements.
+  // There are enough parts to use all of a large GPU. If a channel has few elements, there are
+  // fewer parts, so that each part has at least 4096 elements.
   return std::clamp<std::size_t>(
     size.count * size.pixels / 4096, 1,
     std::max<std::size_t>(512 / std::max<std::size_t>(size.channels, 1), 1));

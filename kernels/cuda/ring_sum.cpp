@@ -65,8 +65,8 @@ void ring_sum::gather() {
   checked_->record(where);
 }
 
-// In double, the square of any finite float is finite, and so is the sum of any number of such
-// squares.
+// A sum of squares in double is finite exactly if all elements are finite: the square of a finite
+// float does not overflow in double, and neither does the sum of any number of such squares.
 bool ring_sum::is_finite() {
   gpu_->enter();
   checked_->wait();

@@ -12,9 +12,10 @@
 namespace troupe::cuda {
 
 /// One rank's part in adding up the gradients of a range of n parameters over the R replicas of a
-/// ring. See device_updater::add_up. Each rank adds up one segment of the range: it reads (R - 1) n
-/// / R elements from other ranks. Then it copies the sums of the other segments, which are as many
-/// elements. Nothing goes through the host, except a number that shows whether the sum is finite.
+/// ring. See device_updater::add_up. Each rank adds up one segment of the range. For this, it reads
+/// (R - 1) n / R elements from other ranks. Then it copies the sums of the other segments, which
+/// are also (R - 1) n / R elements. Only one number goes through the host: it shows whether the sum
+/// is finite.
 ///
 /// All work of a rank is in the main stream of its replica's updaters. Each rank records an event
 /// after it has added up its segment. Before another rank copies this segment, its stream waits for

@@ -34,7 +34,8 @@ struct warp_team {
   TROUPE_DEVICE float maximum(float x) const { return warp_maximum(t, x); }
 };
 
-/// A launch needs shared memory for block_warps doubles.
+/// A block of threads as a team. Its functions are those of warp_team. A launch needs shared memory
+/// for block_warps doubles.
 struct block_team {
   static constexpr unsigned threads = block_threads;
   static std::size_t blocks(std::size_t rows) { return blocks_for(rows, 1); }
@@ -68,7 +69,7 @@ struct row_columns {
   static constexpr unsigned blocks_at_once = Packs > 2 ? 2 : 4;
   static constexpr std::size_t shared_bytes =
     std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;
-  /// The columns of a pack of each thread.
+  /// The number of columns that the team covers with one pack per thread.
   static constexpr unsigned columns_at_once = Team::threads * pack_width;
 
   unsigned count = 0;
@@ -116,8 +117,8 @@ struct row_columns {
       return result;
     }
   }
-  /// Loads all packs of a row that is kept. All loads are submitted before the first one is used,
-  /// so that they run at the same time.
+  /// Loads all packs of a row that is kept. All loads are submitted before the first loaded value
+  /// is used, so that the loads run at the same time.
   template <class In>
   TROUPE_DEVICE void load_all(const Team& own, const In& x, std::size_t begin, float absent,
                               values (&to)[Packs > 0 ? Packs : 1]) const {
@@ -155,7 +156,7 @@ struct row_columns {
   }
 };
 
-/// One row of x, which begins at element `begin`. Functions of the columns may also be called for
+/// One row of x, which begins at element `begin`. The functions f below may also be called for
 /// columns after the end of the row. The value of these columns is `absent`.
 template <class Columns, class In>
 class row_values {
@@ -194,7 +195,7 @@ public:
     });
     return total;
   }
-  /// The same, without the columns that the row does not have.
+  /// The sum of f(value) over those of the thread's columns that the row has. Rounded like sum().
   template <class F>
   TROUPE_DEVICE double sum_present(F f) {
     double total = 0;
@@ -216,7 +217,8 @@ public:
         f(columns_.has(j, k), x.x[k]);
     });
   }
-  /// The same for f(true if the row has the column, value, value of the other row).
+  /// Calls f(true if the row has the column, value, value of the other row) for each of the
+  /// thread's columns.
   template <class F>
   TROUPE_DEVICE void visit_present_with(row_values& other, F f) {
     each_pack_with(other, [&](unsigned j, const values& x, const values& y) {
@@ -236,7 +238,7 @@ public:
       columns_.store(out, begin_, j, y);
     });
   }
-  /// Writes f(value, value of the other row).
+  /// Writes f(value, value of the other row) to the same columns of the row of `out`.
   template <class Out, class F>
   TROUPE_DEVICE void write_with(row_values& other, const Out& out, F f) {
     each_pack_with(other, [&](unsigned j, const values& x, const values& y) {
@@ -317,7 +319,7 @@ void with_row_columns(std::size_t columns, std::initializer_list<element_address
   }
 }
 
-/// Launches a kernel over rows of these columns.
+/// Launches a kernel whose teams handle `rows` rows.
 template <class Columns, class Kernel>
 void launch_rows(stream where, const char* name, std::size_t rows, const Columns&,
                  const Kernel& kernel) {

@@ -10,8 +10,8 @@ namespace troupe::cuda {
 
 namespace {
 
-// A thread computes an element of the result at a time. It adds up entries in their order, so the
-// bits are those of the CPU.
+// A thread computes one element of the result at a time. It adds up the entries in their order, so
+// the result has the same bits as on the CPU.
 
 struct sparse_kernel {
   view<const std::int32_t> starts;  // (rows + 1)

@@ -20,14 +20,15 @@ struct sparse_entries {
   std::size_t capacity = 0;
 };
 
-/// The same entries, grouped by column. Within a group, they are in the order of their rows. There
-/// is a group for each column that has entries and is less than the number of features.
+/// The entries of x, grouped by column. Within a group, they are in the order of their rows. There
+/// is a group for each column that has entries. Columns that are negative or too large have no
+/// group.
 struct entries_by_column {
-  const std::int32_t* count = nullptr;   ///< (1): number of columns
+  const std::int32_t* count = nullptr;   ///< (1): number of groups
   const std::int32_t* columns = nullptr; ///< (capacity): the column of each group, all different
   const std::int32_t* starts = nullptr;  ///< (capacity + 1): the first entry of each group
-  const std::int32_t* rows = nullptr;    ///< (capacity), by entry
-  const float* values = nullptr;         ///< (capacity), by entry
+  const std::int32_t* rows = nullptr;    ///< (capacity): the row of each entry
+  const float* values = nullptr;         ///< (capacity): the value of each entry
   std::size_t capacity = 0;
 };
 

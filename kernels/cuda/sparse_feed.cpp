@@ -50,7 +50,7 @@ void sparse_feed::copy_columns(stream where, const sparse_rows<float>& x, std::s
 }
 
 /// Sorts the entries by column. Writes to `groups_`: the number of columns with entries; these
-/// columns; the number of the first entry of each of them; the row of each entry. Writes to
+/// columns; the number of the first entry of each column; the row of each entry. Writes to
 /// `group_values_`: the value of each entry.
 void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
   order_.clear();

@@ -12,20 +12,21 @@
 namespace troupe::cuda {
 
 /// A sparse matrix (rows, features) in device memory. The number of entries is known only when a
-/// run begins. If a run needs more memory for entries, or more pinned memory for their copies, this
-/// memory grows.
+/// run begins. If a run needs more memory for entries (device memory, and pinned memory for the
+/// copies), this memory grows.
 class sparse_feed {
 public:
   /// @param by_column true if the entries are also needed column by column
   sparse_feed(device& where, std::size_t max_rows, std::size_t features, bool by_column);
 
-  /// Bytes of device memory that it allocates, without the memory for entries.
+  /// Bytes of device memory that a sparse_feed allocates, without the memory for entries.
   static std::size_t memory_bytes(std::size_t max_rows) noexcept {
     return (max_rows + 1) * sizeof(std::int32_t);
   }
 
-  /// Copies the rows to the device. No earlier copy may be running. Returns true if the entries
-  /// have moved to other memory. Throws device_error if there is too little memory.
+  /// Copies the rows to the device. No earlier copy may be running. Returns true if the entries are
+  /// now in other memory than before. Recordings that contain the old addresses are then useless.
+  /// Throws device_error if there is too little memory.
   bool copy(stream where, const sparse_rows<float>& x, std::size_t rows);
 
   sparse_entries entries() const noexcept;

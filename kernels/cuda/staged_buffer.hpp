@@ -10,8 +10,8 @@
 namespace troupe::cuda {
 
 /// n elements of device memory, and n elements of pinned memory of the host. Copies between host
-/// and device go through the pinned memory (except in send_feed). While an element is being copied,
-/// do not access it in pinned memory.
+/// and device go through the pinned memory. Only send_feed may copy directly from other memory.
+/// While an element is being copied, do not access it in pinned memory.
 template <class T>
 class staged_buffer {
 public:
@@ -35,8 +35,9 @@ public:
     std::ranges::copy(values, here_.data());
     send(where, 0, values.size());
   }
-  /// The same. But if the values are in pinned memory and take at least direct_feed_bytes, they are
-  /// copied to the device directly. Then they must not change until the copy is done.
+  /// Like send(where, values). But if the values take at least direct_feed_bytes and are already in
+  /// pinned memory, they are copied from there to the device directly. In this case, the values must
+  /// not change until the copy is done.
   void send_feed(stream where, std::span<const T> values) const {
     if (values.size_bytes() >= direct_feed_bytes
         && gpu_->is_pinned(values.data(), values.size_bytes()))

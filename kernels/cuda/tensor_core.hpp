@@ -56,8 +56,8 @@ struct sum_tile {
   static constexpr unsigned size = 8;
   float x[size];
 
-  /// A lane has elements of two rows. This is 0 if x[i] is in the first of them, and 1 if it is in
-  /// the second.
+  /// A lane has elements of two rows. Returns 0 if x[i] is in the first row, and 1 if it is in the
+  /// second row.
   static TROUPE_DEVICE unsigned half(unsigned i) { return i / 2 % 2; }
   /// The row and the column of x[i] in the tile.
   static TROUPE_DEVICE unsigned row(unsigned lane, unsigned i) { return lane / 4 + half(i) * 8; }
@@ -82,9 +82,9 @@ struct tile_memory {
   }
 };
 
-/// Copies element j of `from` (device memory) to element i of `to` (shared memory), or 0 if `has`
-/// is false. The thread continues before the copy is done. After all threads of the block have
-/// called wait_for_copies(), and then barrier(), they see the element.
+/// Copies element j of `from` (device memory) to element i of `to` (shared memory), or writes 0 if
+/// `has` is false. The thread continues before the copy is done. After all threads of the block
+/// have called wait_for_copies(), and then barrier(), they see the element.
 template <class T>
 TROUPE_DEVICE void start_copy(const view<T>& to, std::size_t i, const view<const T>& from,
                               std::size_t j, bool has) {

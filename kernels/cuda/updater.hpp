@@ -35,7 +35,7 @@ public:
   updater(std::shared_ptr<device> where, const updater_sizes& sizes,
           std::size_t piece = default_piece);
   /// Makes an updater of this replica, for parameters from number `begin` on. It supports stage(),
-  /// and not apply().
+  /// but not apply().
   /// @param seat the place of the replica in its ring; used only if updater_sizes::in_ring
   updater(std::shared_ptr<replica_memory> replica, std::size_t begin, const updater_sizes& sizes,
           std::size_t piece = default_piece, ring_seat seat = {});
@@ -46,7 +46,7 @@ public:
   /// Bytes of device memory that an updater of these sizes allocates.
   /// @param staged true if reserve_stage() or stage() is called
   static std::size_t memory_bytes(const updater_sizes& sizes, bool staged);
-  /// Bytes of pinned memory that it allocates.
+  /// Bytes of pinned memory that an updater of these sizes allocates.
   static std::size_t pinned_bytes(const updater_sizes& sizes) noexcept {
     return ((sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1)) * sizes.elements
       * sizeof(float)
@@ -70,7 +70,8 @@ public:
 private:
   struct piece {
     range where;
-    /// Recorded after the update of the piece, and after its copies to the host.
+    /// `computed` is recorded after the update of the piece, and `copied` after its copies to the
+    /// host.
     std::unique_ptr<event> computed;
     std::unique_ptr<event> copied;
     /// Only in a replica: true if a copy of the gradient to the device may still be running.
@@ -107,8 +108,9 @@ private:
   buffer<float> staged_state_; // (slots, elements)
   /// Work space of rules that need whole tensors.
   buffer<double> space_;
-  /// The memory of the host that holds the same values as `weights_` (staged_are_: as
-  /// `staged_weights_`). Null if there is none.
+  /// weights_are_ is the host memory that holds the same values as weights_, and staged_are_ is the
+  /// one for staged_weights_. An update from this memory need not copy its weights to the device.
+  /// Null if there is no such memory.
   const float* weights_are_ = nullptr;
   const float* staged_are_ = nullptr;
   /// The memory that state() returns.

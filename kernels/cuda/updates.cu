@@ -69,7 +69,8 @@ struct element_update {
 };
 
 /// Loads the weights and the state of elements [i, i + W), calls f(direction, weight, number of the
-/// element in the pack) for each, and stores the state. The gradients of the pack begin at g.
+/// element in the pack) for each element, and stores the state. The gradients of the pack begin at
+/// index g.
 template <unsigned W, class F>
 TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const element_update& how,
                                std::size_t i, std::size_t g, F f) {

@@ -18,10 +18,10 @@ void update(stream where, const optimizer& rule, const update_arguments<float>& 
             double* space);
 
 /// Updates only the rows `ids` of a tensor (rows, columns). The weights and the state cover the
-/// whole tensor. The gradient, (ids.size(), columns), covers only the rows `ids`. Other rows keep
-/// their weights and state. The ids must be distinct and within the tensor. The update is in place:
-/// `updated` must be the weights. Also throws std::invalid_argument for lamb, which needs whole
-/// tensors.
+/// whole tensor. The gradient covers only the rows `ids`: its shape is (ids.size(), columns). Other
+/// rows keep their weights and state. The ids must be distinct and within the tensor. The update is
+/// in place: `updated` must be the weights. Also throws std::invalid_argument for lamb, which needs
+/// whole tensors.
 void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
                  std::span<const std::int32_t> ids, std::size_t columns);
 

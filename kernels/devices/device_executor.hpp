@@ -14,8 +14,8 @@
 namespace troupe {
 
 /// Runs a plan on a device. The arguments and the results are in the memory of the host. The
-/// functions without a comment do the same as those of troupe::executor. On a GPU, functions also
-/// throw device_error. Only one thread at a time may use an executor.
+/// functions without a comment do the same as the functions of troupe::executor. On a GPU,
+/// functions also throw device_error. Only one thread at a time may use an executor.
 class device_executor {
 public:
   device_executor() = default;
@@ -30,7 +30,7 @@ public:
   virtual std::string find_not_finite(const run_arguments<float>& arguments) = 0;
   virtual std::span<const float> fetched(std::size_t index) = 0;
   virtual const plan& what() const noexcept = 0;
-  /// True if the rows of this weight may be in several places (run_arguments::parts).
+  /// True if the rows of this weight may be in several pieces of memory (run_arguments::parts).
   virtual bool takes_rows(std::size_t) const { return false; }
   /// True if run_arguments::weights may be empty. The run then uses the weights of the previous
   /// run.
@@ -69,8 +69,8 @@ struct gpu_options {
   /// If true, products of float32 may round their operands to TF32.
   bool tf32 = false;
   /// If true, instructions are launched one by one instead of as a CUDA graph, and the host waits
-  /// after each of them. If an instruction fails, the error then names it. Slow; only for finding
-  /// faults.
+  /// after each of them. If an instruction fails, the error then names this instruction. Use it
+  /// only to find faults, because it is slow.
   bool check_kernels = false;
 };
 
@@ -91,15 +91,15 @@ public:
   /// device_error if the GPU cannot be used.
   virtual std::string name(std::size_t index) const = 0;
 
-  /// For plan_options::fusion of plans for a GPU.
+  /// The operations that a GPU can combine into one step of a plan, for plan_options::fusion.
   virtual const fusion_table& fusion() const = 0;
 
   /// Throws input_error, with the name of the layer, if GPUs cannot compute the plan. Opens no GPU.
   virtual void check(const plan& what) const = 0;
 
-  /// Does the same check for one GPU, which it opens and closes again. Also throws device_error if
-  /// the GPU cannot be used, if it has no products in the precision of the plan, or if the plan has
-  /// products and the library that computes them is missing.
+  /// Like check(what), but it also checks GPU number `index`, which it opens and closes again.
+  /// Throws device_error if the GPU cannot be used, if it has no products in the precision of the
+  /// plan, or if the plan has products and the library that computes them is missing.
   virtual void check(std::size_t index, const plan& what) const = 0;
 
   /// The memory that an executor of this plan allocates.
@@ -107,8 +107,7 @@ public:
 
   /// Makes an executor, and allocates all memory of the GPU that its runs need. Throws device_error
   /// if the GPU cannot be used or has too little memory. Also throws the errors of `check`.
-  /// @param on_cpu a plan of the same computation for the CPU, with which find_not_finite()
-  /// searches
+  /// @param on_cpu a plan of the same computation for the CPU, which find_not_finite() runs
   virtual std::unique_ptr<device_executor> make_executor(std::size_t index,
                                                          std::shared_ptr<const plan> what,
                                                          std::shared_ptr<const plan> on_cpu,

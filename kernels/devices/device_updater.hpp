@@ -34,7 +34,7 @@ struct range_update {
   /// n elements, summed over samples. If it is empty, the updater uses the gradient of the last run
   /// of its device_replica, or in a device_ring, the sum of these gradients over all replicas.
   std::span<const float> gradient;
-  std::span<float> updated; ///< n; the memory of `weights`, or no overlap
+  std::span<float> updated; ///< n; this is `weights`, or does not overlap it
   /// The parts of the range, in order. Each element is in exactly one part.
   std::span<const update_part> parts;
   /// `mean` is 1 / samples, for parameters of kind state. `scale` is the factor on the gradient of
@@ -47,11 +47,11 @@ struct range_update {
   std::span<float> moment = {};
   std::uint64_t moment_step = 0;
   bool look_ahead = false;
-  /// n elements that are added to the gradient, or empty. Only if device_updater::adds_up() is
-  /// true.
+  /// n elements that are added to the gradient. Empty if nothing is added. It must be empty if
+  /// device_updater::adds_up() is false.
   std::span<const float> addend = {};
-  /// If it is not null, *finite becomes false if an element of the gradient is not finite. Only if
-  /// device_updater::adds_up() is true.
+  /// If an element of the gradient is not finite, *finite becomes false. Null if the caller does
+  /// not need this check. It must be null if device_updater::adds_up() is false.
   bool* finite = nullptr;
 };
 
@@ -85,9 +85,9 @@ public:
   device_updater& operator=(const device_updater&) = delete;
   virtual ~device_updater() = default;
 
-  /// True if the updater accepts range_update::addend and range_update::finite. Only for rules that
-  /// do not need whole tensors (optimizer::by_tensor). The sum, the check and the update are then
-  /// computed in a single pass over the elements.
+  /// True if the updater accepts range_update::addend and range_update::finite. The sum, the check
+  /// and the update are then computed in a single pass over the elements. This is possible only for
+  /// rules that do not need whole tensors (optimizer::by_tensor).
   virtual bool adds_up() const noexcept { return false; }
 
   /// Makes an update. A GPU keeps a copy of `updated`. If `weights` of the next update is the same
@@ -108,8 +108,8 @@ public:
   virtual void forget_weights() noexcept {}
 
   /// Only for an updater of a device_replica. read_weights() copies the newest weights of the whole
-  /// range to the host. write_weights() replaces them by values from the host. When a call returns,
-  /// the caller may use or change the memory of the host.
+  /// range to the host. write_weights() replaces the weights by values from the host. When a call
+  /// returns, the caller may use or change the memory of the host.
   virtual void read_weights(std::span<float>) {}
   virtual void write_weights(std::span<const float>) {}
 

@@ -109,8 +109,8 @@ std::vector<feed<T>> graph_session<T>::feeds_for(const plan& what,
     const auto& n = x.placeholder.node();
     if (n.index >= result.size())
       continue; // The placeholder is newer than the plan, so the plan does not read it.
-    // The executor refuses null pointers. A feed without elements therefore points to one of these,
-    // which are never read.
+    // The executor refuses null pointers. A feed without elements therefore points to one of these
+    // constants, which are never read.
     static constexpr T nothing{};
     static constexpr std::int32_t no_integer{};
     if (n.type == dtype::sparse)

@@ -38,8 +38,8 @@ struct session_feed {
 };
 
 /// Computes any part of a graph: `run(feeds, fetches)` evaluates the requested nodes (fetches) and
-/// all nodes on which they depend. For experiments, tests and small programs. Training uses plan
-/// and executor directly.
+/// all nodes on which they depend. It is for experiments, tests and small programs. Training uses
+/// plan and executor directly.
 ///
 ///     graph g;
 ///     auto x = g.placeholder("x", {shape::batch, 3});
@@ -76,7 +76,7 @@ public:
   /// The values of all variables, in the order of graph::parameters(). The caller may change them.
   /// Valid until variables are added to the graph.
   std::span<T> variables();
-  /// The values of the variable with this name. Throws input_error if there is none.
+  /// The values of the variable with this name. Throws input_error if there is no such variable.
   std::span<T> variable(std::string_view name);
 
   /// Returns the values of the fetches, row-major. The feeds determine the number of samples. It is

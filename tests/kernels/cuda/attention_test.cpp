@@ -23,8 +23,9 @@ using namespace troupe::test;
 
 namespace {
 
-/// The relative error of a share. A share is the exponential of a score, so this is the absolute
-/// error of the score: a few units of 2^-24 for each product that is added.
+/// The relative error of a share (an attention probability). A share is the exponential of a score,
+/// so its relative error is the absolute error of the score: a few units of 2^-24 for each product
+/// that is added.
 double share_tolerance(const attention_layout& size) {
   return std::max(2e-6, 6e-8 * static_cast<double>(size.width));
 }
@@ -95,7 +96,7 @@ struct attention_trial {
       cpu::attention(size, all(), x, y.data(), statistics.data(), scratch);
     });
   }
-  /// Reads the results.
+  /// Computes the gradients from the results of compute_results().
   void compute_gradients() {
     dq.assign(q.size(), 0);
     dk.assign(k.size(), 0);
@@ -132,7 +133,7 @@ struct gpu_results {
   std::vector<float> y, statistics, dq, dk, dv;
 };
 
-/// An array of elements of any type.
+/// Device memory for elements of a type that is chosen at run time.
 class device_elements {
 public:
   device_elements(dtype type, const std::vector<float>& x) : type_(type) {
@@ -190,8 +191,8 @@ gpu_results run_on_gpu(const attention_trial& x, dtype type, bool packed) {
           packed ? dq.values() : dv.values()};
 }
 
-/// Tensor cores read operands of 16 bits. These operands include shares and the gradients of
-/// scores, which are rounded.
+/// The rounding error of the operands of tensor cores, which have 16 bits. The operands include
+/// shares and gradients of scores, which are rounded before they are multiplied.
 double rounding_of(dtype type) {
   return type == dtype::float32 ? 0 : type == dtype::bfloat16 ? 1.0 / 512 : 1.0 / 4096;
 }

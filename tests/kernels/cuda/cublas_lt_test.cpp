@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <vector>
 
-// The calls of cublasLt. A fake library, which computes on the host, takes its place.
+// Tests of the class cublas_lt. A fake library, which computes on the host, replaces cublasLt.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_SUITE(cublas_lt)
 
 namespace {
 
-/// Aligned host memory, which takes the place of device memory.
+/// Aligned host memory, which replaces device memory.
 struct memory {
   memory(dtype of, const std::vector<double>& values, std::size_t gap = 0)
     : type(of), bytes(values.size() * size_of(of) + gap + 256) {
@@ -129,7 +129,7 @@ BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {
     BOOST_TEST(l.lt.fuses(what));
     l.lt.multiply({}, what);
   }
-  // This product is of the same kind, but its operands are elsewhere.
+  // This product is of the same kind, but its operands are at other addresses.
   l.lt.multiply({}, other.with(false, true, true, operation::relu));
   check_close(other.c.values(32), other.expected(other.with(false, true, true, operation::relu)),
               1e-6, 1e-5, "product");
@@ -141,7 +141,8 @@ BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {
   unaligned.m = 3;
   unaligned.a = static_cast<const float*>(what.a) + 1;
   BOOST_TEST(l.lt.fuses(unaligned));
-  // Operands are not aligned, so an algorithm for aligned operands would be refused.
+  // The operands are not aligned, so the fake library would refuse an algorithm for aligned
+  // operands.
   l.lt.multiply({}, unaligned);
   BOOST_TEST(counts.proposals == 4U);
 }

@@ -157,8 +157,9 @@ BOOST_AUTO_TEST_CASE(results_with_and_without_epilogues) {
   });
 }
 
-// A fused product takes one launch. If the result has 16 bits, the conversion of the bias takes
-// another.
+// Pairs of counts: products with an epilogue, and launches of kernels. With an epilogue, a product
+// needs no kernel after it. If its result has 16 bits, a kernel converts the bias first. Without an
+// epilogue, a kernel follows the product.
 BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
   const auto run = [](dtype type, bool with_bias, operation after, std::size_t gap, bool has) {
     simulated_device gpu;
@@ -206,7 +207,7 @@ BOOST_AUTO_TEST_CASE(rows_are_aligned) {
   BOOST_TEST(launches_of(300, 261, 264, narrow, narrow) == 2);
   BOOST_TEST(launches_of(300, 261, 264, narrow, dtype::float32) == 1);
   BOOST_TEST(launches_of(300, 264, 264, narrow, narrow) == 0);
-  // Copies do not pay off for few rows, and float32 needs none.
+  // With few rows, copies would not save time. Products of float32 need no copies.
   BOOST_TEST(launches_of(64, 261, 264, narrow, narrow) == 0);
   BOOST_TEST(launches_of(300, 261, 257, dtype::float32, dtype::float32) == 0);
 }

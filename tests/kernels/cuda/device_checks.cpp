@@ -80,7 +80,8 @@ executed execute_on(cuda::device& gpu, const graph& g, const leaves& values, exp
 
 namespace {
 
-/// Writes NaN to the result first, so that elements that are not computed are noticed.
+/// Compares a product with the reference. Writes NaN to the result first, so that an element that
+/// is not computed is noticed.
 void check_product(cuda::device& gpu, cuda::product x) {
   const auto a = random_floats(x.batch * x.m * x.k, "a");
   const auto b = random_floats(x.batch * x.k * x.n, "b");
@@ -237,7 +238,8 @@ void check_pooling(cuda::device& gpu) {
 }
 
 void check_batch_normalization(cuda::device& gpu) {
-  // If 33 images have 17 * 17 or 18 * 18 pixels, each channel has two parts. 18 * 18 has packs.
+  // With 33 images of 17 * 17 or 18 * 18 pixels, the sum over a channel has two parts
+  // (channel_parts). With 18 * 18 pixels, it is added up in packs.
   for (const std::int64_t pixels : {1, 5, 17, 18}) {
     graph g;
     const auto x = g.placeholder("x", {shape::batch, 3, pixels, pixels});
@@ -485,7 +487,7 @@ std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<co
 
 namespace {
 
-/// A device_executor that runs whole steps, with the same functions as other executors.
+/// A device_executor with the functions of other executors, so that run(m, executor) accepts it.
 struct whole_runs {
   std::unique_ptr<device_executor> on;
 

@@ -16,8 +16,8 @@ namespace troupe::test {
 
 // -- single operations
 
-/// Products with all combinations of transposed operands. Some are batches of products, and some
-/// are sums of no terms.
+/// Checks products with all combinations of transposed operands. Some are batches of products. Some
+/// have k = 0, so the result must be 0.
 void check_products(cuda::device& gpu);
 
 /// Like execute() of numeric.hpp, but on a device.
@@ -34,16 +34,16 @@ void check_on(cuda::device& gpu, const graph& g, expression y, double tolerance)
 extern const std::vector<window> windows;
 
 void check_convolutions(cuda::device& gpu);
-/// Convolutions with more filters, patches and positions than a tile has. They are computed in
-/// several parts.
+/// Checks convolutions with more filters, patches and positions than a tile has. They need several
+/// tiles.
 void check_large_convolutions(cuda::device& gpu);
 void check_pooling(cuda::device& gpu);
 void check_batch_normalization(cuda::device& gpu);
 void check_channels(cuda::device& gpu);
 void check_moves(cuda::device& gpu);
 void check_layer_normalization(cuda::device& gpu);
-/// Operations on rows of all lengths that the GPU handles in its own way (kernels/cuda/rows.hpp),
-/// aligned and not.
+/// Checks operations on rows. kernels/cuda/rows.hpp handles rows of different lengths in different
+/// ways. There is a length for each of these ways, both for aligned and for unaligned rows.
 void check_long_rows(cuda::device& gpu);
 void check_attention(cuda::device& gpu);
 void check_recurrence(cuda::device& gpu);
@@ -143,18 +143,21 @@ results run(const model& m, Executor& executor) {
   return out;
 }
 
-/// Compares results. A GPU adds up in another order, and in double instead of float. The tolerance
-/// is a number of roundings of 2^-24, relative to the largest element of a tensor.
+/// Compares the results of a GPU with those of the CPU. A GPU adds up in another order, and in
+/// double instead of float. The tolerance is relative to the largest element of a tensor.
 void check_same(const results& gpu, const results& cpu, double tolerance = 2e-6);
-/// A plan in this precision.
+/// Makes a plan in this precision.
 std::shared_ptr<const plan> plan_for(const model& m, plan_options options, dtype type,
                                      std::size_t rows);
-/// Compares mixed precision on both devices. Both round the results of their steps. They fuse
-/// different steps, and their sums differ in the last bits of float32, so a single result may be
-/// rounded to a neighbour. So tensors are compared by the length of their difference.
-/// @param roundings the accepted length, in roundings
+/// Compares mixed precision on the device and on the CPU. Both round the results of their steps.
+/// But they fuse different steps, and their sums differ in the last bits of float32, so a single
+/// result may be rounded to a neighbour. Therefore, tensors are compared by the length of their
+/// difference.
+/// @param roundings the accepted length of the difference, relative to the length of the tensor, in
+/// rounding errors of 16 bits
 void check_mixed(cuda::device& gpu, model& m, std::int64_t classes, double roundings = 10);
-/// A step with its own batch. It announces the batch of another step (0: none).
+/// A training step. `batch` is the number of its batch. `next` is the number of the batch that it
+/// announces, or 0 if it announces no batch.
 struct announcing_step {
   std::uint64_t batch = 0;
   std::uint64_t next = 0;
@@ -168,17 +171,18 @@ std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<co
                                      const std::vector<announcing_step>& steps,
                                      std::size_t known = 2,
                                      void (*build)(model&) = build_classifier);
-/// Runs the plan on both devices, with several numbers of rows.
+/// Runs a model on the device and on the CPU, with several numbers of rows, and compares the
+/// results.
 void check_against_cpu(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 2e-6);
-/// A recorded run gives the same bits as a run without a recording. A recording contains no seeds
-/// and no pointers of the host, and each number of rows has its own recording.
+/// Checks that recorded runs give the same bits as runs without a recording. Seeds, feeds and
+/// numbers of rows change between the runs.
 void check_recordings(cuda::device& gpu);
-/// Two workers use the first GPU at the same time, each on its own thread.
+/// Checks two workers that use the first GPU at the same time, each on its own thread.
 void check_workers(const gpu_set& gpus, double tolerance = 2e-6);
-/// Makes five steps on both devices. Weights, gradients and state stay on the device. The weights
-/// may differ by `tolerance`.
+/// Makes five training steps on the device and on the CPU. On the device, weights, gradients and
+/// state stay in its memory. In the end, the weights may differ by `tolerance`.
 void check_training(cuda::device& gpu, model& m, std::int64_t classes, double tolerance = 1e-6);
-/// A model with mean squared error, and a model with two classes.
+/// Checks a model with mean squared error, and a model with two classes.
 void check_regression(cuda::device& gpu);
 
 } // namespace troupe::test

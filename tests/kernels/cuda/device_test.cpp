@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(tf32_only_if_asked) {
   const auto exact = loss_with({});
   const auto rounded = loss_with({.tf32 = true});
   BOOST_TEST(rounded != exact);
-  // The error of four layers.
+  // Each of the four layers may add a relative error of 2^-11.
   BOOST_TEST(std::fabs(rounded - exact) <= 4 * 0x1p-11 * std::fabs(exact));
 }
 
@@ -208,8 +208,8 @@ BOOST_AUTO_TEST_CASE(a_thread_that_has_not_entered) {
   BOOST_TEST(fault_of([&] { gpu.release(gpu.allocate(8)); }) == "(no error)");
 }
 
-// Destructors also enter the device, because other threads and objects have entered other devices
-// since.
+// Functions and destructors must enter the device first, because the thread may have entered
+// another device since.
 BOOST_AUTO_TEST_CASE(executors_and_updaters_enter_their_device) {
   model m;
   build_classifier(m);
@@ -254,8 +254,8 @@ BOOST_AUTO_TEST_CASE(what_a_recording_does_not_take) {
 
 namespace {
 
-/// Makes one call fail. Calls are counted from 1; 0 means that none fails. Later calls succeed
-/// again.
+/// Makes one call of a function fail: call number `left`, counted from 1. If `left` is 0, no call
+/// fails. Later calls succeed again.
 struct failure {
   std::size_t left = 0;
 
@@ -324,8 +324,8 @@ BOOST_AUTO_TEST_CASE(a_launch_that_fails_names_its_layer) {
   BOOST_TEST(text.ends_with("(matmul) with 33 rows"), text);
 }
 
-// No kernels may be loaded during a recording. So a segment of a plan is recorded only after a run
-// of this segment has succeeded.
+// During a recording, no kernels may be loaded. So a segment of a plan is recorded only after this
+// segment has run successfully.
 BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
   failing_run x;
   x.gpu.product.left = 1;

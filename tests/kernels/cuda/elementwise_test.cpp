@@ -127,8 +127,8 @@ BOOST_AUTO_TEST_CASE(bias_and_activation) {
         cuda::by_channel({}, channel_operation::add,
                          {n, columns, 1, dx.data(), db.data(), {after, dy.data()}, out.data()});
         BOOST_TEST(same_numbers(out.values(), expected));
-        // The operand has one value per row. It is read as images of `columns` pixels with one
-        // channel per row.
+        // Here, the bias has one value per row. So the matrix is treated as an image with one
+        // channel per row, of `columns` pixels each.
         const auto per_row = random_floats(rows, "b");
         const device_array<float> dr(per_row);
         cpu::add_row_bias<float>(rows, columns, x.data(), per_row.data(), epilogue, y.data(),

@@ -61,8 +61,8 @@ BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   });
 }
 
-// The weights are normal numbers, so sums are about a hundred. The normalization keeps the errors
-// of these sums.
+// The weights are drawn from a normal distribution, so sums are about a hundred. Errors are
+// relative to these sums, and the normalization does not reduce them.
 BOOST_AUTO_TEST_CASE(convolutional_networks_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     model m;
@@ -75,8 +75,8 @@ BOOST_AUTO_TEST_CASE(regression_and_two_classes) {
   with_all_devices([](simulated_device& gpu) { check_regression(gpu); });
 }
 
-// A fetched number of correct samples is reported as such only if the plan requests it
-// (plan_options::correct).
+// run_result::correct is the number of correct samples only if the plan requests it
+// (plan_options::correct). A fetch of this number is not enough.
 BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   graph g;
   const auto logits = g.placeholder("logits", {shape::batch, 2});
@@ -97,8 +97,9 @@ BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   }
 }
 
-// The planner makes no longer steps than these (planner::longest_chain). The first step has the
-// most inputs, and the second one has the most temporaries.
+// Because of planner::longest_chain, the planner makes no larger steps than in these models. The
+// step of the first round has the most inputs, and the step of the second round has the most
+// temporaries.
 BOOST_AUTO_TEST_CASE(the_longest_chains_fit_in_a_kernel) {
   for (const bool many_inputs : {true, false}) {
     model m;
@@ -258,7 +259,7 @@ std::vector<std::vector<float>> run_together(const model& m, std::vector<Executo
   return gradients;
 }
 
-/// Begins a run, and abandons it where it waits for sums.
+/// Begins a run, gives it the first sums for which it waits, and abandons it.
 void abandon(const model& m, cuda::executor& there, std::size_t rows) {
   const std::vector<feed<float>> feeds{m.floats[0].data()};
   const auto pointers = m.pointers();

@@ -70,8 +70,9 @@ bool is_missed(std::size_t forgotten, Run run, Same is_right) {
   return false;
 }
 
-/// Checks that a run has exactly `count` waits, and that its result is the same without streams.
-/// Then checks that some order of the streams shows it if any of these waits is missing.
+/// Checks that a run has exactly `count` waits, and that its result is the same as on a device that
+/// runs all work when it is submitted. Then leaves out each wait in turn, and checks that some
+/// order of the streams shows that it is missing.
 template <class Run, class Same>
 void check_all_are_needed(std::size_t count, Run run, Same same) {
   const auto expected = run([] { return std::make_unique<simulated_device>(); });

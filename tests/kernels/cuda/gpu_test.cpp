@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(products_are_those_of_the_cpu) {
 }
 
 // cublasLt has an algorithm for common layers. Its results are those of a product and a second
-// launch. Its ReLU keeps numbers that are not finite.
+// launch, within rounding. Its ReLU keeps NaN.
 BOOST_AUTO_TEST_CASE(epilogues) {
   const auto gpu = open_or_skip();
   if (!gpu)
@@ -104,8 +104,8 @@ BOOST_AUTO_TEST_CASE(epilogues) {
     };
     cuda::multiply(*gpu, where, x, space.data());
     const auto at_once = result();
-    // The same with a second launch for the epilogue, because a bias at such an address cannot be
-    // fused.
+    // The same with a second launch for the epilogue, because a bias at an unaligned address cannot
+    // be in an epilogue.
     const auto shifted = sent(floats(n + 1, "bias"), dtype::float32);
     gpu->copy_inside(where, shifted.data() + 4, bias.data(), n * 4);
     x.bias = reinterpret_cast<const float*>(shifted.data()) + 1;

@@ -41,8 +41,8 @@ BOOST_AUTO_TEST_CASE(channels) {
   check_channels(gpu);
 }
 
-// Windows have several equal maxima, or a NaN. The bits are those of the CPU, so the GPU chooses
-// the same element. Windows that do not overlap have a kernel of their own.
+// Windows have several equal maxima, or a NaN. The bits must be those of the CPU, which shows that
+// the GPU chooses the same element. Windows that do not overlap are computed by another kernel.
 BOOST_AUTO_TEST_CASE(maxima_that_are_not_alone) {
   const cpu::images in{2, 2, 6, 5};
   auto all = windows;
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(normalization_of_several_parts) {
   }
 }
 
-// The terms are exact in double. A sum has as many roundings as terms.
+// The terms are exact in double. A sum is rounded once for each term.
 BOOST_AUTO_TEST_CASE(normalization_by_sums_over_workers) {
   auto sizes = element_counts;
   sizes.push_back(5000); // several parts with packs

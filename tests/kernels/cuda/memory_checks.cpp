@@ -16,8 +16,9 @@ const char* word::read(const moment& now) {
     return "a read of memory that nothing has written";
   if (last_write_.conflicts(now))
     return "a race: a read of what another thread wrote, without a barrier between them";
-  // Two readers of one launch that are not in the same block and phase are stored as `several`. If
-  // any thread of this launch then writes, this is a race.
+  // If threads of several blocks of a launch read this word, `block` becomes `several`. If several
+  // threads of one block read it in one phase, `thread` becomes `several`. `several` differs from
+  // all numbers, so a write by any of these threads then counts as a race.
   auto& seen = last_read_;
   if (seen.launch != now.launch) {
     seen = {now.launch, now.block, now.phase, now.thread};

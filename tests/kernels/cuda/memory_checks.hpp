@@ -19,8 +19,8 @@ struct moment {
   std::uint32_t thread = 0;
 };
 
-/// The latest accesses to two bytes of memory. They are enough to find races that are visible in
-/// the order in which the threads run.
+/// The latest accesses to two bytes of memory. They are enough to find the races that occur in the
+/// order in which the simulator runs the threads.
 class word {
 public:
   static constexpr std::uint32_t several = ~std::uint32_t{0};
@@ -28,7 +28,7 @@ public:
   /// Number of words for an element, or for memory, of this many bytes.
   static constexpr std::size_t count(std::size_t bytes) { return (bytes + size - 1) / size; }
 
-  /// Returns the error; empty if there is none.
+  /// Returns the text of an error, or an empty text.
   const char* read(const moment& now);
   const char* write(const moment& now);
   void fill() { written_ = true; }
@@ -55,9 +55,10 @@ private:
 class checked_memory {
 public:
   void* allocate(std::size_t bytes);
-  /// Returns the error; empty if there is none.
+  /// Returns the text of an error, or an empty text.
   std::string release(void* memory);
-  /// The words of the bytes [p, p + bytes). Null if the bytes are not all in one allocation.
+  /// Returns the words of the bytes [p, p + bytes). Returns null if the bytes are not all in one
+  /// allocation.
   word* find(const void* p, std::size_t bytes);
 
 private:

@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(more_conversions_than_one_launch_has) {
   BOOST_TEST(to.values() == narrowed(dtype::bfloat16, x), boost::test_tools::per_element());
 }
 
-// Computes 0.5 (x * y) with any mix of types. The computation is in float32, and the result is
+// Computes 0.3 (x * y) with any mix of types. The computation is in float32, and the result is
 // rounded once.
 BOOST_AUTO_TEST_CASE(chains_of_mixed_types) {
   const element_step program[] = {{operation::multiply, 0, 1, 0, 2},

@@ -31,10 +31,10 @@ using namespace troupe;
 using namespace troupe::cuda;
 using namespace troupe::test;
 
-// Kernels that read and write 16 bits have the bits of their float32 form: the same computation
-// from the same numbers, rounded once. Other tests compare the float32 form with a reference. The
-// simulator adds up products of tensor cores in the order of the float32 form, except for
-// convolutions. A GPU adds them up in another order.
+// A kernel with operands of 16 bits must compute the same as with float32 operands of equal values,
+// and round the result once. So the bits are compared. Other tests compare the kernels of float32
+// with a reference. Convolutions of 16 bits use tensor cores, which add up in another order, so
+// they have a tolerance. On a GPU, all products of tensor cores are added up in another order.
 
 namespace {
 
@@ -83,7 +83,7 @@ double largest(const std::vector<double>& x) {
 /// the largest sum.
 constexpr double order_tolerance = 1e-5;
 
-/// Checks a kernel whose result has the type of its inputs, and whose float32 form adds up in
+/// Checks a kernel whose result has the type of its inputs. With float32, the kernel adds up in
 /// another order.
 void check_narrow_product(const std::string& name, const narrow_launch& x) {
   for (const auto type : narrow_types) {
@@ -100,7 +100,7 @@ void check_narrow_product(const std::string& name, const narrow_launch& x) {
   }
 }
 
-/// The same for a kernel whose results are float32.
+/// Like check_narrow_product(), for a kernel whose results are float32.
 void check_product_sums(const std::string& name, const std::vector<std::size_t>& inputs,
                         std::size_t n, const std::function<void(const arrays&, float*)>& run) {
   const narrow_launch x{inputs, n, {}};
@@ -285,8 +285,8 @@ BOOST_AUTO_TEST_CASE(reductions) {
   }
 }
 
-// Convolutions with a bias, with a function of the result, and with a derivative whose operand has
-// either type.
+// Convolutions with a bias, with a function of the result, and with a derivative. The operand of
+// the derivative has 16 bits or is float32.
 BOOST_AUTO_TEST_CASE(convolutions) {
   const images in{3, 4, 9, 7};
   for (const auto& how : windows)

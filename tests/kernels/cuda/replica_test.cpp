@@ -1,5 +1,5 @@
 // The weights of a replica (one worker's copy of the model) stay on a GPU. An executor and two
-// updaters use them, each with its own device object.
+// updaters use them. The executor has its own device object, and the updaters share another one.
 
 #include "kernels/cuda/gpu_executor.hpp"
 #include "kernels/cuda/replica_memory.hpp"
@@ -325,7 +325,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   std::vector<float> gradient(there.n);
   there.run->read_gradient(gradient);
   BOOST_TEST(!std::ranges::all_of(gradient, [](float y) { return std::isfinite(y); }));
-  // The weights are those on the GPU.
+  // The arguments contain no weights, so find_not_finite() reads those on the GPU.
   how.gradient = gradient;
   BOOST_TEST(there.run->find_not_finite(how).starts_with("weights "));
 }

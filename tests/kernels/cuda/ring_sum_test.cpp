@@ -50,12 +50,14 @@ struct ranks_example {
   std::vector<float> initial;
 };
 
-/// Two ranges. One has more elements than there are ranks, and the other has fewer.
+/// Two ranges of the parameters. The first one has only 2 elements, so some ranks may have empty
+/// segments.
 std::array<range, 2> ranges_of(std::size_t n) {
   return {range{0, 2}, range{2, n}};
 }
 
-/// All ranks of a ring in one thread. Calls in the right order take the place of messages.
+/// All ranks of a ring, in one thread. They need no messages, because the thread makes their calls
+/// in the required order.
 class ranks {
 public:
   ranks(const ranks_example& x, const gpu_set& gpus, std::span<const std::size_t> places)
@@ -227,8 +229,9 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_the_ring) {
   }
 }
 
-// In each step, each of two ranks waits three times for its updates and its run. There are two
-// ranges. For each, the rank's stream waits for the other rank, and the host waits for the sum.
+// In each step, each of two ranks waits three times for its updates and its run. In addition, each
+// rank waits twice for each of two ranges: its stream waits for the other rank, and the host waits
+// for the sum.
 BOOST_AUTO_TEST_CASE(a_sum_needs_every_wait_for_an_event) {
   const ranks_example x(2);
   std::size_t runs = 0;

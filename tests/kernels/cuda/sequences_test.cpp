@@ -68,7 +68,8 @@ BOOST_AUTO_TEST_CASE(recurrence) {
   check_recurrence(gpu);
 }
 
-// Some layers have more units than a block has threads. Others have units that do not fill a warp.
+// Some layers have more units than a block has threads. In other layers, the units do not fill the
+// last warp.
 BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
   simulated_device gpu;
   const auto where = gpu.main_stream();

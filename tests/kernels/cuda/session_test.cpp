@@ -23,7 +23,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// One GPU.
+/// A set that has only GPU 0.
 std::shared_ptr<const gpu_set> one_gpu() {
   return cuda::make_gpus([](std::size_t index) -> std::unique_ptr<cuda::device> {
     if (index > 0)
@@ -59,7 +59,7 @@ void compare(graph_session<float>& there, graph_session<float>& here,
 BOOST_AUTO_TEST_SUITE(cuda_session)
 
 // Fetches are any nodes, a leaf, gradients, and the masks of dropout. Labels are int32. Sets of
-// fetches alternate, and each set has its own device.
+// fetches alternate, and each set has its own device object.
 BOOST_AUTO_TEST_CASE(fetches_are_those_of_the_cpu) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 7});

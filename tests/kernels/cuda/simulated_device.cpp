@@ -255,7 +255,7 @@ namespace {
 /// The element (row, column) of a column-major matrix lies at row + column * lead.
 struct strided_matrix {
   const cuda::gemm_call::matrix& x;
-  std::size_t rows, columns; // as they are stored
+  std::size_t rows, columns; // in memory, before a transposition
 
   /// The number of elements from the first to the last element of a batch.
   std::size_t reach(std::size_t batch) const {
@@ -400,7 +400,7 @@ void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
   const auto call = cuda::gemm_of(x);
   submit(where, [x, call] {
     run_gemm(x, call);
-    if (x.k == 0) { // a real device does the same
+    if (x.k == 0) { // a real device writes 0, too
       const auto bytes = x.batch * x.m * x.n * size_of(x.result);
       mark_written(x.c, bytes);
       std::memset(x.c, 0, bytes);

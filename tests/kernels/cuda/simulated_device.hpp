@@ -66,7 +66,7 @@ public:
   std::size_t gpu = 0;
   /// True if this GPU can access the memory of other GPUs.
   bool has_peers = true;
-  /// The type whose products this device cannot compute. By default, it computes all.
+  /// The type whose products this device cannot compute. By default, there is no such type.
   std::optional<dtype> refused_type;
   /// True if it computes products with epilogues, by the rules of cublasLt.
   bool has_epilogues = true;

@@ -189,8 +189,8 @@ std::vector<simulated_streams::copy*> simulated_streams::copies_of(const void* m
   return result;
 }
 
-// The elements of a list never move. A copy stays in the list until the host has waited for its
-// task.
+// Tasks keep pointers into the entries of copies_. This is safe: the elements of a std::list never
+// move, and an entry stays until the host has waited for its task.
 
 void simulated_streams::copy_in(simulated_stream& x, void* to, const void* from, std::size_t bytes,
                                 std::function<void()> check) {

@@ -19,7 +19,7 @@ class simulated_streams;
 /// For each stream, the number of its tasks that have run.
 using stream_clock = std::vector<std::uint64_t>;
 
-/// A place in a stream that an event has recorded.
+/// The state of an event: the position in a stream at which it was recorded last.
 struct stream_mark {
   /// The streams of the device that recorded the mark last.
   simulated_streams* owner = nullptr;
@@ -46,8 +46,8 @@ struct simulated_stream {
   simulated_streams* owner = nullptr;
   std::size_t index = 0;
   std::deque<task> tasks;
-  /// Everything that is done when the tasks that have run here are done. This includes tasks of
-  /// other streams for which this stream has waited.
+  /// The tasks of all streams that are known to be done when the tasks that have run here are done.
+  /// These include tasks of other streams for which this stream has waited.
   stream_clock after;
   /// While the stream is recorded, the work since the beginning of the recording.
   std::optional<std::vector<std::function<void()>>> recorded;
@@ -60,7 +60,7 @@ void submit(cuda::stream where, std::function<void()> work);
 ///
 /// Without a seed, work runs when it is submitted. With a seed, work runs later: some of it during
 /// other calls, and the rest when the host waits. The seed chooses which stream runs next, and how
-/// far the device keeps up with the host. So streams interleave in any order that the events
+/// soon work runs after it was submitted. So streams interleave in any order that the events
 /// permit.
 ///
 /// With a seed, these faults are also found (simulation_error):
@@ -68,9 +68,9 @@ void submit(cuda::stream where, std::function<void()> work);
 /// - a copy writes to pinned memory, and no event orders it after an earlier copy of this memory;
 /// - pinned memory is freed while a copy of it is under way;
 /// - a stream or the host waits for an event that was never recorded.
-/// Another fault is found with and without a seed: while a stream is recorded, only kernels and
-/// products may be submitted. If the host reads pinned memory before it has waited for a copy to
-/// it, it reads only bytes 0xa5, even if the copy has already run.
+/// Another fault is found with and without a seed: work other than kernels and products is
+/// submitted while a stream is recorded. If the host reads pinned memory before it has waited for a
+/// copy to this memory, it reads only bytes 0xa5, even if the copy has already run.
 ///
 /// A stream may wait for a mark of another device. If all streams of a device wait, it runs the
 /// other device. So two threads may use two such devices, and the calls of all devices take turns.
@@ -94,7 +94,7 @@ public:
   std::vector<std::function<void()>> end_recording(simulated_stream& x);
 
   void record(simulated_stream& x, std::shared_ptr<stream_mark> mark);
-  /// Writes the time at this place of the stream, which is the number of kernels, copies and
+  /// Writes the simulated time at which the stream gets here: the number of kernels, copies and
   /// products that the device has run before.
   void record_time(simulated_stream& x, std::shared_ptr<std::uint64_t> time);
   void hold(simulated_stream& x, std::shared_ptr<const stream_mark> mark);
@@ -135,7 +135,8 @@ private:
   /// always run.
   bool run_any();
   void run_next(simulated_stream& x);
-  /// The host has waited until these tasks were done.
+  /// Called when the host has waited until these tasks were done. Makes the results of their copies
+  /// visible in pinned memory, and checks that the host has not changed this memory before.
   void publish(const stream_clock& done);
 
   std::deque<simulated_stream> streams_;

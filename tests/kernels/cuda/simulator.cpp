@@ -122,7 +122,7 @@ std::mutex& one_at_a_time() {
   return result;
 }
 
-/// The limit that holds on all GPUs without further settings.
+/// The largest shared memory of a block that all GPUs accept without further settings.
 constexpr std::size_t most_shared_bytes = std::size_t{48} << 10;
 constexpr std::size_t largest_grid = (std::size_t{1} << 31) - 1;
 
@@ -245,7 +245,7 @@ std::uint64_t simulator::exchange(std::uint64_t value, unsigned mask,
 
 // -- blocks
 
-/// All threads wait at the same line, so they may continue.
+/// Lets the threads continue if all of them wait at the same line. Otherwise, reports an error.
 void simulator::release(std::span<fiber> all, state why) {
   const auto& first = *std::ranges::find(all, why, &fiber::now);
   const std::string what = first.what;

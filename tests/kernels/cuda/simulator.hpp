@@ -49,7 +49,8 @@ std::size_t launches() noexcept;
 /// The number of tile products that warps have computed so far (kernels/cuda/tensor_core.hpp).
 std::size_t tensor_products() noexcept;
 
-/// Calls f for each order, with as many blocks as on a GPU, with one block, and with a few blocks.
+/// Calls f three times: forward with as many blocks as on a GPU, backward with one block, and
+/// shuffled with a few blocks.
 template <class F>
 void in_all_orders(F f) {
   constexpr std::pair<thread_order, std::size_t> all[] = {

@@ -69,7 +69,8 @@ BOOST_AUTO_TEST_CASE(addresses_and_launches_that_no_gpu_takes) {
   BOOST_TEST(fault_of([](const thread&) {}, 1, std::size_t{48} << 10) == "(no error)");
 }
 
-// A loop over elements without its stride computes only the first round.
+// The number of blocks is small, so loops over elements need several rounds. A loop that forgets to
+// continue with its stride then computes wrong results.
 BOOST_AUTO_TEST_CASE(loops_run_several_rounds) {
   BOOST_TEST(blocks_for(10 * block_threads) == few_blocks);
   set_most_blocks(most_gpu_blocks);
@@ -155,7 +156,7 @@ BOOST_AUTO_TEST_CASE(divergent_barriers_and_shuffles) {
            "thread 3: does not reach a shuffle");
   contains(fault_of([](const thread& t) { t.shuffle_xor(1, t.lane() == 9 ? 2 : 1); }),
            "lanes of a warp shuffle by different masks");
-  // A shuffle may be skipped by a whole warp.
+  // A whole warp may skip a shuffle.
   BOOST_TEST(fault_of([](const thread& t) {
                if (t.warp() == 1)
                  t.shuffle_xor(1, 1);

@@ -47,7 +47,7 @@ struct size {
   std::size_t rows, features, units, each;
 };
 
-/// Checks both products on both devices. The bits of NaNs are compared, too.
+/// Compares both sparse products with those of the CPU. All bits must be equal, also those of NaNs.
 void check_products(const sparse_matrix& x, std::size_t features, std::size_t units) {
   const auto weight = random_floats(features * units, "weight");
   const auto g = random_floats(x.rows * units, "g");
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(columns_that_are_no_features) {
   BOOST_TEST(same_bits(sums.values(), gradient));
 }
 
-// Batches have growing and shrinking numbers of entries. Recorded runs lie between them.
+// Batches have growing and shrinking numbers of entries. Some of the runs are recorded.
 BOOST_AUTO_TEST_CASE(a_sparse_model) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 50}, dtype::sparse);

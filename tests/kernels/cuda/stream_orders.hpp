@@ -27,7 +27,7 @@ void with_all_orders(F f) {
     }
 }
 
-/// Calls f with a device for each of these orders.
+/// Calls f with a device for each of the orders of with_all_orders().
 template <class F>
 void with_all_devices(F f) {
   with_all_orders([&](std::optional<std::uint64_t> seed) {

@@ -17,7 +17,8 @@
 #include <set>
 #include <string>
 
-// The simulated streams find missing events. The executor uses no event that is not needed.
+// Checks that the simulated streams find missing events, and that executors and updaters use no
+// event without need.
 
 using namespace troupe;
 using namespace troupe::cuda;
@@ -82,7 +83,7 @@ BOOST_AUTO_TEST_CASE(only_events_order_two_streams) {
   }
 }
 
-// This holds even if the copy has already run.
+// Before the host waits for a copy, it does not see the result, even if the copy has already run.
 BOOST_AUTO_TEST_CASE(results_are_available_after_a_wait) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};
@@ -288,7 +289,8 @@ BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
 
 namespace {
 
-/// A model with many feeds. A run without samples has fewer pieces of work than feeds.
+/// A model with many feeds. A run without samples has fewer pieces of work than feeds, so it may
+/// end before the copies of an announced batch.
 void build_many_feeds(model& m) {
   auto x = m.g.placeholder("x", {shape::batch, 2});
   for (std::size_t i = 0; i < 40; ++i)
@@ -305,9 +307,9 @@ std::shared_ptr<const plan> classifier_plan() {
 
 } // namespace
 
-// Announcing a batch does not change the bits. This is tested if the announced batch comes, if
-// another batch comes, if the same batch runs again, and if its size differs. A recording contains
-// the addresses of its feeds, so four rounds use the recordings.
+// Announcing a batch does not change the bits. In some steps, the announced batch comes. In other
+// steps, another batch comes, the same batch runs again, or the batch has another size. A recording
+// contains the addresses of its feeds, so four rounds use the recordings.
 BOOST_AUTO_TEST_CASE(announced_batches_give_the_same_bits) {
   const auto what = classifier_plan();
   std::vector<announcing_step> steps{{1, 2},        {2, 3},        {2, 3}, {3, 4}, {9, 4},
@@ -329,7 +331,8 @@ BOOST_AUTO_TEST_CASE(announced_batches_give_the_same_bits) {
     });
 }
 
-// The copies are submitted before the host waits for the first bucket. They use their own stream.
+// The copies of announced feeds are submitted before the host waits for the first bucket. They use
+// their own stream.
 BOOST_AUTO_TEST_CASE(announced_feeds_are_copied_while_a_run_computes) {
   const auto what = classifier_plan();
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -361,8 +364,9 @@ BOOST_AUTO_TEST_CASE(announced_feeds_are_copied_while_a_run_computes) {
   }
 }
 
-// Many values in pinned memory are copied from there. When a run has ended, the caller may change
-// the batch that was announced for it, even if another batch came.
+// Feeds of at least 64 KiB that are already in pinned memory are copied directly from there. When a
+// run has ended, the caller may change the batch that was announced for it, even if another batch
+// came.
 BOOST_AUTO_TEST_CASE(announced_feeds_in_pinned_memory) {
   constexpr std::size_t features = 2600; // 7 rows are more than 64 KiB
   model m;
@@ -442,14 +446,15 @@ BOOST_AUTO_TEST_CASE(announced_batches_that_do_not_come_need_a_wait) {
   // The main stream of the second step also waits for the announced batch: see
   // announced_feeds_in_pinned_memory.
   BOOST_TEST(waits.so_far == 3 * 2 * segments + 3);
-  // The number of the host's wait. It is in the second step, after the waits of the copy stream.
+  // The number of the host's wait before it overwrites the batch. This wait is in the second step,
+  // after the waits of the copy stream.
   const auto wait = 3 * segments + 1;
   BOOST_TEST(is_missed(
     wait, [&](auto make) { return announced_steps(*make(), what, steps); },
     [&](const auto& x) { return same(x, expected); }));
 }
 
-// For each piece of an update, there are the same waits.
+// For each piece of an update, the copy stream waits once, and the host waits once.
 BOOST_AUTO_TEST_CASE(an_update_needs_every_wait_for_an_event) {
   constexpr std::size_t parameters = 100;
   constexpr std::size_t pieces = 4;

@@ -16,8 +16,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Parts of the parameters: 10 frozen parameters, 90 or more with one rule, 5 of layer state, and
-/// again some with another rule.
+/// Divides n parameters into parts: 10 frozen parameters, n - 70 with one rule, 5 of layer state,
+/// and 55 with another rule.
 std::vector<update_part> parts_of(const optimizer& rule, std::size_t n) {
   auto other = rule;
   other.weight_decay = 0.01F;
@@ -56,8 +56,8 @@ struct pair_of_updaters {
                    .moment_step = apart ? step : 0,
                    .look_ahead = apart};
     make(*cpu, x);
-    // The device copies its weights to a slot of a pool in host memory. The slot changes with each
-    // update.
+    // The updater of the GPU copies the new weights to one of two slots in host memory. The slots
+    // alternate.
     auto& to = slots[step % 2];
     to.resize(weights.size());
     x.weights = slots[(step + 1) % 2].empty() ? std::span<const float>{weights}

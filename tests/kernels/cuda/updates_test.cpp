@@ -14,7 +14,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Update rules that compute different things.
+/// Rules of all kinds: without further options, with weight decay and clipping, and also with l1
+/// and without momentum.
 std::vector<optimizer> rules() {
   std::vector<optimizer> result;
   for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind) {
