@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Owns a file descriptor, and closes it in the destructor. Can be moved but not copied, like a
-/// unique_ptr.
+/// Owns a file descriptor, and closes it in the destructor. Like a unique_ptr, it can be moved but
+/// not copied.
 class file_descriptor {
 public:
   file_descriptor() noexcept = default;

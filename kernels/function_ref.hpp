@@ -9,10 +9,10 @@ namespace troupe {
 template <class Signature>
 class function_ref;
 
-/// A reference to a callable, for parameters of functions. It consists of two pointers. It owns
-/// nothing and allocates nothing. The callable must exist until the function that takes the
-/// reference has returned. A default-constructed function_ref is empty; calling it is undefined
-/// behaviour.
+/// A reference to a callable, for use as a function parameter. It is like std::function, but it
+/// consists of two pointers, owns nothing and allocates nothing. The callable must exist until the
+/// function that takes the reference has returned. A default-constructed function_ref is empty;
+/// calling it is undefined behaviour.
 template <class R, class... Args>
 class function_ref<R(Args...)> {
 public:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Marks functions that run on the CPU and within CUDA kernels. For compilers other than nvcc, these
-// are ordinary functions.
+// Marks functions that run both on the CPU and in CUDA kernels. For compilers other than nvcc, the
+// mark is empty.
 #ifdef __CUDACC__
 #define TROUPE_HOST_DEVICE __host__ __device__
 #else

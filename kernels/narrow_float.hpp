@@ -5,11 +5,13 @@
 #include <bit>
 #include <cstdint>
 
-// Floating-point numbers of 16 bits, and their conversions. A processor that treats denormal
-// numbers of float32 as zero gives the same bits, because no floating-point operation in a
-// conversion has another result for zero than for such a number. The conversions have no branches,
-// so compilers can vectorize loops that call them. Device code uses the instructions of the GPU.
-// Their results are the same, except for the bits of a NaN (PTX ISA, section "cvt").
+// Floating-point numbers of 16 bits, and their conversions.
+//
+// The conversions also give the same bits on a processor that treats denormal numbers as zero. The
+// only operand that may be a denormal float32 is added to 0.5, and the sum is 0.5 in both cases.
+// The conversions have no branches, so compilers can vectorize loops that call them. Device code
+// uses the instructions of the GPU. The results of a GPU are the same, except for the bits of a NaN
+// (PTX ISA, section "cvt").
 
 namespace troupe {
 
@@ -27,12 +29,13 @@ struct float16 {
   bool operator==(const float16&) const = default;
 };
 
-/// The same number. A NaN stays a NaN.
+/// Converts to float32, which represents every bfloat16 exactly. A NaN stays a NaN.
 TROUPE_HOST_DEVICE inline float widened(bfloat16 x) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// The same number. A NaN stays a NaN, and becomes quiet.
+/// Converts to float32, which represents every float16 exactly. A NaN stays a NaN, and becomes
+/// quiet.
 TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
 #ifdef __CUDA_ARCH__
   float result;
@@ -57,9 +60,9 @@ TROUPE_HOST_DEVICE inline float widened(float16 x) noexcept {
 #endif
 }
 
-/// The nearest bfloat16. Of two equally near numbers, it is the one whose last bit is 0. Numbers
-/// that are too large become infinite. A NaN stays a NaN, becomes quiet, and loses the lower bits
-/// of its payload.
+/// Rounds to the nearest bfloat16. If two numbers are equally near, the result is the one whose
+/// last bit is 0. Numbers that are too large become infinite. A NaN stays a NaN, becomes quiet, and
+/// loses the lower bits of its payload.
 TROUPE_HOST_DEVICE inline void narrow(float x, bfloat16& result) noexcept {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
@@ -71,8 +74,9 @@ TROUPE_HOST_DEVICE inline void narrow(float x, bfloat16& result) noexcept {
 #endif
 }
 
-/// Rounds to float16 in the same way. Numbers from 65520 on become infinite. Numbers below 2^-14
-/// are rounded to multiples of 2^-24 (denormal numbers of float16).
+/// Rounds to the nearest float16. If two numbers are equally near, the result is the one whose last
+/// bit is 0. Numbers from 65520 on become infinite. Numbers below 2^-14 are rounded to multiples of
+/// 2^-24 (denormal numbers of float16).
 TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
@@ -82,12 +86,13 @@ TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
   const std::uint32_t rest = bits & 0x7fffffffU;
   constexpr std::uint32_t shift = 112U << 23;
   constexpr std::uint32_t least_normal = 113U << 23;
-  // 65520 is the middle between the largest number, 65504, and 65536.
+  // 65520 is the middle between 65504, the largest float16, and 65536. From there on, numbers are
+  // rounded to infinity.
   constexpr std::uint32_t too_large = 0x477ff000U;
   constexpr std::uint32_t infinite = 0x7f800000U;
   const std::uint32_t normal = (rest - shift + 0xfffU + (rest >> 13 & 1U)) >> 13;
-  // The last bit of a number between 0.5 and 1 is 2^-24. Therefore, the addition of 0.5 rounds to a
-  // multiple of 2^-24.
+  // The last bit of a float32 between 0.5 and 1 has the value 2^-24. Therefore, the addition of 0.5
+  // rounds to a multiple of 2^-24.
   constexpr std::uint32_t half = 126U << 23;
   const bool is_denormal = rest < least_normal;
   const float small = std::bit_cast<float>(is_denormal ? rest : 0U);
@@ -102,7 +107,7 @@ TROUPE_HOST_DEVICE inline void narrow(float x, float16& result) noexcept {
 #endif
 }
 
-/// x, rounded to a type of 16 bits.
+/// x, rounded to bfloat16 or float16.
 template <class Narrow>
 TROUPE_HOST_DEVICE Narrow rounded_to(float x) noexcept {
   Narrow result;

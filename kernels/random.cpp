@@ -9,7 +9,8 @@ namespace {
 
 __extension__ using uint128 = unsigned __int128;
 
-/// Finalizer of splitmix64 (Steele, Lea and Flood, 2014).
+/// The last step of splitmix64 (Steele, Lea and Flood, 2014). It maps similar numbers to unrelated
+/// ones.
 constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
@@ -39,7 +40,8 @@ double portable_log(double x) noexcept {
 } // namespace
 
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept {
-  // The FNV-1a hash of the name. mix() makes the keys of similar names different.
+  // The FNV-1a hash of the name. Similar names can have similar hashes; mix() makes the keys
+  // unrelated.
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (char c : name)
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;

@@ -11,7 +11,8 @@ namespace troupe {
 
 /// A stream of random numbers that is the same on every machine, with every compiler and library.
 /// The generator, the distributions and even the logarithm are part of troupe, because the results
-/// of the standard library differ between implementations. Not for secrets.
+/// of the standard library differ between implementations. The numbers are predictable, so do not
+/// use them for secrets.
 ///
 /// A seed, together with a name or integers, identifies a stream. Streams with different names are
 /// independent for all practical purposes. The generator is xoshiro256++ (Blackman and Vigna,
@@ -21,7 +22,7 @@ class random_stream {
 public:
   explicit random_stream(std::uint64_t seed) noexcept;
   random_stream(std::uint64_t seed, std::string_view name) noexcept;
-  /// `path` is a list of integers such as {epoch} or {worker, step}.
+  /// `path` is a list of integers that identifies the stream, such as {epoch} or {worker, step}.
   random_stream(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
 
   /// 64 random bits.
@@ -32,8 +33,8 @@ public:
   double uniform() noexcept;
   /// Uniform in [low, high).
   double uniform(double low, double high) noexcept { return low + (high - low) * uniform(); }
-  /// Normal, with mean 0 and variance 1. Marsaglia's polar method computes two values; the second
-  /// is not used.
+  /// Normal, with mean 0 and variance 1. Marsaglia's polar method computes two such values; the
+  /// second value is not used.
   double normal() noexcept;
 
   /// Random permutation of `items` in place (Fisher and Yates).
@@ -56,8 +57,8 @@ private:
   std::uint64_t state_[4];
 };
 
-/// A 64-bit number from a seed and a name (or a list of integers). Similar arguments give unrelated
-/// numbers. Use it as the seed of a stream or of several related streams.
+/// Computes a 64-bit number from a seed and a name (or a list of integers). Similar arguments give
+/// unrelated numbers. Use the result as the seed of a stream or of several related streams.
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept;
 std::uint64_t stream_key(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
 

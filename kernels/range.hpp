@@ -22,12 +22,13 @@ struct range {
 /// `begin`.
 range intersect(range a, range b) noexcept;
 
-/// Part `index` of `parts` contiguous parts of [0, n). Sizes differ by at most one; the larger
-/// parts come first. If parts > n, some are empty. Requires parts >= 1 and index < parts.
+/// Divides [0, n) into `parts` contiguous parts, and returns part number `index`. The sizes of the
+/// parts differ by at most one; the larger parts come first. If parts > n, some parts are empty.
+/// Requires parts >= 1 and index < parts.
 range part_of(std::size_t n, std::size_t parts, std::size_t index) noexcept;
 
-/// All parts of [0, n), in order, for example the shards of a parameter vector or the segments of a
-/// ring. Throws std::invalid_argument if `parts` is 0.
+/// All parts of [0, n) (see part_of), in order, for example the shards of a parameter vector or the
+/// segments of a ring. Throws std::invalid_argument if `parts` is 0.
 std::vector<range> split_evenly(std::size_t n, std::size_t parts);
 
 } // namespace troupe

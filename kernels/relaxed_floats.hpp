@@ -8,16 +8,16 @@
 namespace troupe {
 
 // Functions for float32 vectors that several threads read and write at the same time, without locks
-// (Hogwild, Niu et al. 2011, arXiv 1106.5730). A word is one float32. Each word is read and written
+// (Hogwild, Niu et al. 2011, arXiv 1106.5730). A word is one float32. Each word is read or written
 // as a whole. Different words are independent: a copy may contain some words from before another
 // thread's update and some words from after it.
 //
-// In C++, such an access is a relaxed atomic operation per word. On x86-64 and AArch64, this
-// operation is an ordinary load or store, but compilers do not combine several of them. Therefore,
-// the loops below access four words at once through a volatile vector. On these processors, such an
-// access still reads or writes each aligned word as a whole. Builds for ThreadSanitizer use only
-// atomic operations. ThreadSanitizer then reports every access to the vectors elsewhere that is not
-// atomic.
+// In C++, access without locks requires one relaxed atomic operation per word. On x86-64 and
+// AArch64, this operation is an ordinary load or store, but compilers do not combine four of them
+// into one vector instruction. Therefore, the loops below access four words at once through a
+// volatile vector. On these processors, a vector access still reads or writes each aligned word as
+// a whole. Builds for ThreadSanitizer use only atomic operations. ThreadSanitizer then reports code
+// elsewhere that accesses the vectors without atomic operations.
 
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool has_word_blocks = false;
@@ -25,12 +25,12 @@ inline constexpr bool has_word_blocks = false;
 inline constexpr bool has_word_blocks = true;
 #endif
 
-/// Four words, aligned like a single one.
+/// Four words. The address needs only the alignment of one word.
 typedef float word_block __attribute__((vector_size(16), aligned(4), may_alias)); // NOLINT
 inline constexpr std::size_t block_words = 4;
 
-/// Load or store block_words words. Other threads may read and write the same words at the same
-/// time.
+/// load_words and store_words access block_words words. Other threads may read and write the same
+/// words at the same time.
 inline word_block load_words(const float* words) noexcept {
   return *reinterpret_cast<const volatile word_block*>(words);
 }
@@ -49,7 +49,7 @@ inline void relaxed_copy(std::span<float> shared, std::span<float> out) noexcept
     out[i] = std::atomic_ref{shared[i]}.load(std::memory_order_relaxed);
 }
 
-/// Does for one word what the function below does for a vector.
+/// relaxed_move for a single word. The vector version below describes the steps.
 inline void relaxed_move(float& shared, float before, float& after) noexcept {
   std::atomic_ref word{shared};
   const float now = word.load(std::memory_order_relaxed);
@@ -63,10 +63,12 @@ inline void relaxed_move(float& shared, float before, float& after) noexcept {
 }
 
 /// Adds `after` - `before` to `shared`, and sets `after` to the new values of `shared`. All three
-/// have the same size. Other threads may write to `shared` at the same time. If a word of `shared`
-/// still equals the word of `before`, it becomes the word of `after`, bit for bit. If the words of
-/// `before` and `after` are equal, the word of `shared` is not written. If another thread writes to
-/// a word between the load and the store in this function, that write is lost.
+/// vectors have the same size. Other threads may write to `shared` at the same time. If another
+/// thread writes to a word between the load and the store in this function, that write is lost.
+///
+/// If a word of `shared` still equals the word of `before`, it becomes the word of `after`, bit for
+/// bit, without the rounding of the sum. If the words of `before` and `after` are equal, the word
+/// of `shared` is not written.
 inline void relaxed_move(std::span<float> shared, std::span<const float> before,
                          std::span<float> after) noexcept {
   std::size_t i = 0;

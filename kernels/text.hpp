@@ -8,7 +8,7 @@ namespace troupe {
 
 // Numbers as text, for messages and canonical files.
 
-/// The shortest decimal text from which a reader gets the same number.
+/// The shortest decimal text that a reader converts back to the same number.
 std::string number_text(float x);
 std::string number_text(double x);
 

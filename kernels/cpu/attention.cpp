@@ -15,11 +15,12 @@ namespace troupe::cpu {
 namespace {
 
 /// Rows and columns of a block of shares (attention probabilities). Two blocks fit into the
-/// second-level cache. If attention is causal, half of each square on the diagonal is computed
-/// without need; with squares of this size, this is little work.
+/// second-level cache. If attention is causal, half of the 32 x 32 shares at the diagonal are
+/// masked. They are computed nevertheless; with so few rows, this is little work.
 constexpr std::size_t block_rows = 32;
 constexpr std::size_t block_columns = 256;
-/// Number of keys that one product adds up. A causal block may end after any number of such chunks.
+/// Number of keys that are added up in one product. A causal block may end after any number of
+/// these chunks of keys.
 constexpr std::size_t key_chunk = gemm_columns;
 static_assert(block_columns % key_chunk == 0);
 
@@ -27,7 +28,7 @@ std::size_t whole_chunks(std::size_t n) {
   return (n + key_chunk - 1) / key_chunk * key_chunk;
 }
 
-/// A head of a tensor: its first row, and the distance of its rows.
+/// One head of a tensor as a matrix: its first row, and the distance of its rows.
 template <class T>
 struct head_matrix {
   T* data = nullptr;
@@ -42,18 +43,19 @@ struct head_matrix {
   matrix<std::remove_const_t<T>> from(std::size_t r) const { return {row(r), stride, 1}; }
 };
 
-/// A block of shares: the queries [row, row + rows), and those `columns` keys from `column` on that
-/// at least one of these queries sees.
+/// A block of shares. It consists of the queries [row, row + rows) and of `columns` keys from
+/// `column` on. At least one of the queries sees each of the keys.
 struct share_block {
   std::size_t row;
   std::size_t rows;
   std::size_t column;
   std::size_t columns;
-  /// Number of columns that products compute. This is a whole number of chunks, except in the block
-  /// with the last keys.
+  /// Number of columns that products compute. It is a whole number of chunks. Only the block with
+  /// the last keys may end within a chunk.
   std::size_t padded;
 
-  /// Number of columns of the block that row r of the block sees.
+  /// The number of columns of the block that row r of the block may use. With causal attention, the
+  /// other columns are masked.
   std::size_t visible(std::size_t r, bool causal) const {
     if (!causal)
       return columns;
@@ -62,8 +64,8 @@ struct share_block {
   }
 };
 
-/// Calls f(share_block) for all blocks with the queries from `row` on (at most block_rows queries),
-/// from left to right.
+/// Calls f(share_block) for each block of a group of queries, from left to right. The group begins
+/// at query `row` and has at most block_rows queries.
 template <class F>
 void each_block(const attention_layout& size, std::size_t row, F f) {
   const auto rows = std::min(block_rows, size.queries - row);
@@ -74,7 +76,7 @@ void each_block(const attention_layout& size, std::size_t row, F f) {
   }
 }
 
-/// The rows of a matrix (keys, width), packed for products that sum over chunks of keys.
+/// A matrix (keys, width), packed for products that sum over the keys, one chunk at a time.
 template <class T>
 struct packed_chunks {
   T* panels;
@@ -90,8 +92,8 @@ struct packed_chunks {
     for (std::size_t key = 0; key < keys; key += key_chunk)
       pack<T>(std::min(key_chunk, keys - key), width, from.from(key), at(key));
   }
-  /// The rows of c that belong to the block += shares times rows of the packed matrix. At the first
-  /// keys, = instead of +=.
+  /// Computes c += shares times the matrix, for the rows and keys of a block. The first keys set c
+  /// instead of adding to it.
   void multiply(const share_block& b, const T* shares, const head_matrix<T>& c) const {
     for (std::size_t key = 0; key < b.padded; key += key_chunk)
       gemm_packed<T>(b.rows, width, std::min(key_chunk, b.padded - key),
@@ -100,7 +102,7 @@ struct packed_chunks {
   }
 };
 
-/// The rows of a matrix (keys, width), packed for products of these rows with other rows.
+/// A matrix (keys, width), packed for products of its rows with other rows.
 template <class T>
 struct packed_rows {
   T* panels;
@@ -112,7 +114,8 @@ struct packed_rows {
   void fill(const head_matrix<const T>& from, std::size_t keys) const {
     pack<T>(width, keys, from.from(0).transposed(), panels);
   }
-  /// out (rows, block_columns) = rows of x times the transposed rows of the packed matrix.
+  /// Computes out (rows, block_columns) = x times the transposed matrix, for the rows and keys of a
+  /// block.
   void multiply(const share_block& b, const head_matrix<const T>& x, T* out) const {
     gemm_packed<T>(b.rows, b.padded, width, x.from(b.row), panels + b.column * width, out,
                    block_columns);
@@ -126,7 +129,8 @@ void scale_row(std::size_t n, T factor, T* x) {
     x[i] *= factor;
 }
 
-/// Divides the scratch space into parts. In attention_gradient, the part for gemm() comes first.
+/// Takes arrays from the scratch space, one after the other. In attention_gradient, the scratch
+/// space of gemm() comes first.
 template <class T>
 struct scratch_parts {
   T* next;
@@ -141,15 +145,16 @@ struct scratch_parts {
 
 constexpr std::size_t block_elements = block_rows * block_columns;
 
-/// For each row of a block: the largest scaled score, and the sum of the exponentials.
+/// For each row of a block: the largest scaled score so far, and the sum of the exponentials so
+/// far.
 template <class T>
 struct row_statistics {
   T largest[block_rows];
   T sum[block_rows];
 };
 
-/// Replaces the scores of a block by shares. The division of the shares by their sum follows in
-/// finish_rows().
+/// Replaces the scores of a block by shares, which are not yet divided by their sum. finish_rows()
+/// divides the result by this sum.
 template <class T>
 void to_shares(const attention_layout& size, const share_block& b, T* scores,
                row_statistics<T>& rows, const head_matrix<T>& y) {
@@ -165,7 +170,7 @@ void to_shares(const attention_layout& size, const share_block& b, T* scores,
     const T before = b.column > 0 ? rows.largest[r] : -infinity;
     const T found = maximum(n, x);
     const T largest = before > found ? before : found;
-    // If all scores so far are -infinity, a shift of 0 gives exponentials of 0. A shift of
+    // If all scores so far are -infinity, the shift is 0, and the exponentials are 0. A shift of
     // -infinity would give NaN.
     const T shift = largest == -infinity ? T(0) : largest;
     T sum = exponentials(n, x, shift, x);
@@ -180,7 +185,7 @@ void to_shares(const attention_layout& size, const share_block& b, T* scores,
   }
 }
 
-/// Computes the final results of rows whose keys have all been processed.
+/// Computes the final results of rows when all of their keys have been processed.
 template <class T>
 void finish_rows(const attention_layout& size, std::size_t row, const row_statistics<T>& rows,
                  const head_matrix<T>& y, T* statistics) {
@@ -193,10 +198,12 @@ void finish_rows(const attention_layout& size, std::size_t row, const row_statis
   }
 }
 
-/// shares = exp(factor scores - statistics), where `shares` contains the scores before the call.
-/// slopes = shares (slopes - products) factor, where `slopes` contains the products of dy and v
-/// before the call; products[r] is the sum of dy y in row r. The new slopes are the gradients of
-/// the products of queries and keys.
+/// Turns the scores of a block into shares, and computes the gradients of the scores.
+///
+/// - shares: contains the scores before the call, and exp(factor scores - statistics) after it.
+/// - slopes: contains the products of dy and v before the call, and shares (slopes - products)
+///   factor after it. These are the gradients of the products of queries and keys.
+/// - products[r]: the sum of dy y in row r.
 template <class T>
 void to_gradients(const attention_layout& size, const share_block& b, const T* statistics,
                   const T* products, T* shares, T* slopes) {
@@ -230,7 +237,8 @@ void clear_rows(const head_matrix<T>& x, std::size_t rows, std::size_t width) {
     std::fill_n(x.row(r), width, T(0));
 }
 
-/// Rows of out += the transposed block (rows, columns) of `values` times rows of x.
+/// Computes out += the transposed block `values` (rows, columns) times x. The rows of x are the
+/// queries of the block, and the rows of out are its keys.
 template <class T>
 void add_transposed(const attention_layout& size, const share_block& b, const T* values,
                     const head_matrix<const T>& x, const head_matrix<T>& out, T* scratch) {

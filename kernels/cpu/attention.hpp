@@ -11,11 +11,12 @@ namespace troupe::cpu {
 //
 // Attention is computed in blocks of queries and keys (FlashAttention: Dao et al., 2022, arXiv
 // 2205.14135). The attention probabilities are called shares here. The shares of a block stay in
-// the cache. A row of queries may need several blocks of keys. Then its running maximum and its
-// running sum of exponentials are kept, and after each block, its result so far is scaled to the
-// new maximum (Milakov and Gimelshein, 2018, arXiv 1805.02867). Matrix products use gemm.hpp. The
-// positions of the blocks depend only on the numbers of queries and keys and on `causal`. So the
-// bits do not depend on the number of threads.
+// the cache. A row of queries may need several blocks of keys. Then its maximum and its sum of
+// exponentials over the blocks so far are kept. After each block, the result so far is scaled to
+// the new maximum (Milakov and Gimelshein, 2018, arXiv 1805.02867). Matrix products use gemm.hpp.
+//
+// The positions of the blocks depend only on the numbers of queries and keys and on `causal`. So
+// the bits do not depend on the number of threads.
 
 /// Number of elements of scratch space that a thread needs. The scratch space must be aligned to 64
 /// bytes.
@@ -30,13 +31,14 @@ struct attention_inputs {
   const T* v = nullptr;
 };
 
-/// Computes the heads `part`. The heads of all samples have the numbers [0, batch * heads). `y` or
-/// `statistics` may be null if it is not needed.
+/// Computes attention for the heads `part`. The heads of all samples are numbered from 0 to batch *
+/// heads - 1. `y` or `statistics` may be null if it is not needed.
 template <class T>
 void attention(const attention_layout& size, range part, const attention_inputs<T>& x, T* y,
                T* statistics, T* scratch);
 
-/// The gradients of the operands. A pointer is null if the gradient is not needed.
+/// Where the gradients of the operands are written. A pointer is null if its gradient is not
+/// needed.
 template <class T>
 struct attention_gradients {
   T* q = nullptr;

@@ -10,7 +10,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Number of channels, or of pixels, that are processed at a time.
+/// Number of channels, or of pixels, that are processed at a time, as one vector.
 constexpr std::size_t lanes = 16;
 
 /// Calls f(first channel, number of channels) for groups of at most `lanes` channels.
@@ -20,10 +20,10 @@ void each_group(std::size_t channels, F f) {
     f(c, std::min(lanes, channels - c));
 }
 
-/// Returns, for each of `count` channels from `first` on, the sum of f(channel, element) over its
-/// elements, in double. The images are added in order. Within an image, there are `lanes` partial
-/// sums, which form a vector. If a channel has only one pixel, the vector consists of channels
-/// instead.
+/// For each of `count` channels from `first` on, returns the sum of f(channel, element) over the
+/// elements of the channel, in double. The images are added in order. Within an image, there are
+/// `lanes` partial sums, which form a vector. If a channel has only one pixel, each element of the
+/// vector is the sum of another channel.
 template <class F>
 std::array<double, lanes> sums_of(const images& size, std::size_t first, std::size_t count, F f) {
   std::array<double, lanes> totals{};
@@ -51,7 +51,7 @@ std::array<double, lanes> sums_of(const images& size, std::size_t first, std::si
   return totals;
 }
 
-/// out[i] = f(channel, i) for all elements.
+/// out[i] = f(channel of element i, i) for all elements.
 template <class T, class F>
 void transform(const images& size, T* out, F f) {
   const auto pixels = size.pixels();
@@ -72,7 +72,7 @@ void transform(const images& size, T* out, F f) {
   }
 }
 
-/// The sums of dy and of dy (x - mean), for `count` channels from `first` on.
+/// The sums of dy and of dy (x - mean), for each of `count` channels from `first` on.
 template <class T>
 std::array<std::array<double, lanes>, 2> products_of(const images& size, std::size_t first,
                                                      std::size_t count, const T* dy, const T* x,
@@ -84,7 +84,7 @@ std::array<std::array<double, lanes>, 2> products_of(const images& size, std::si
           })};
 }
 
-/// Writes the two sums of some channels to out (2, channels).
+/// Writes the two sums of `count` channels to out (2, channels).
 void store(const std::array<std::array<double, lanes>, 2>& sums, std::size_t first,
            std::size_t count, std::size_t channels, double* out) {
   for (std::size_t part = 0; part < 2; ++part)
@@ -146,7 +146,8 @@ void moments_of_sums(std::size_t channels, const double* sums, std::size_t n, T*
 
 template <class T>
 void normalize_channels(const images& size, const T* x, const T* moments, double epsilon, T* out) {
-  // In groups, so the square root is computed once per channel, not once per element.
+  // The channels are processed in groups, so the square root is computed once per channel, not once
+  // per element.
   each_group(size.channels, [&](std::size_t first, std::size_t count) {
     std::array<T, lanes> scale{};
     for (std::size_t j = 0; j < count; ++j)

@@ -6,7 +6,7 @@
 
 namespace troupe::cpu {
 
-/// out[i] = x[i] for n elements. `type`: the type of x, which has 16 bits. T: float, double.
+/// out[i] = x[i] for n elements. `type` is the type of x, which has 16 bits. T: float, double.
 template <class T>
 void widen(dtype type, std::size_t n, const void* x, T* out);
 

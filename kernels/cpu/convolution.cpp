@@ -22,18 +22,19 @@ struct geometry {
 
   window how;
   std::size_t groups;
-  /// Number of channels and of filters per group.
+  /// Number of channels and of filters in one group.
   std::size_t channels;
   std::size_t filters;
   std::size_t height, width;
   std::size_t rows, columns;
   std::size_t positions;
-  /// Number of elements under the window.
+  /// Number of elements of the image under the window, in all channels of a group.
   std::size_t patch;
 };
 
-/// The positions j in [first, last) along one axis are those for which element j * stride + shift
-/// is inside the image.
+/// The positions of the window along one axis for which an element of the window is inside the
+/// image. Position j is one of them if j * stride + shift is at least 0 and less than `extent`.
+/// They are the positions [first, last).
 struct inside {
   inside(std::int64_t positions, std::int64_t stride, std::int64_t shift, std::int64_t extent)
     : first(shift < 0 ? std::min((-shift + stride - 1) / stride, positions) : 0),
@@ -43,8 +44,8 @@ struct inside {
   std::int64_t last;
 };
 
-/// Calls f(k, c, u, v) for each row k of the matrix of patches. The first element of the row is the
-/// element (u, v) of channel c. It may be outside the image.
+/// Calls f(k, c, u, v) for each row k of the matrix of patches. Row k contains channel c of the
+/// image under element (u, v) of the window.
 template <class F>
 void each_row(const geometry& g, F f) {
   const auto& how = g.how;
@@ -55,7 +56,8 @@ void each_row(const geometry& g, F f) {
         f(k++, c, u * how.dilation_y - how.pad_y, v * how.dilation_x - how.pad_x);
 }
 
-/// Writes patches (patch, positions) of x (channels, height, width), with zeros outside the image.
+/// Writes the matrix of patches (patch, positions) of x (channels, height, width). Elements outside
+/// the image are 0.
 template <class T>
 void gather_patches(const geometry& g, const T* x, T* patches) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {
@@ -107,8 +109,8 @@ void scatter_patches(const geometry& g, const T* patches, T* dx) {
   });
 }
 
-/// True if the matrix of patches is the image itself, because the window is a single element that
-/// moves by 1.
+/// True if the window is a single element that moves by 1. Then the matrix of patches is the image
+/// itself.
 bool is_pointwise(const window& how) {
   return how == window{.groups = how.groups};
 }

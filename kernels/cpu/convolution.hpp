@@ -20,8 +20,8 @@ struct images {
 };
 
 /// The sizes of a tensor (batch, channels, ...). With rank 4, the last two dimensions are height
-/// and width. Otherwise, all dimensions after the channels together are the height, and the width
-/// is 1.
+/// and width. With another rank, the height is the product of all dimensions after the channels,
+/// and the width is 1.
 inline images images_of(const operand& x, std::size_t rows) {
   const auto extent = [&](std::size_t axis) {
     return axis < x.shape.rank() ? static_cast<std::size_t>(x.shape[axis]) : 1;
@@ -40,20 +40,21 @@ inline images images_of(const operand& x, std::size_t rows) {
 // (direct_convolution.hpp).
 //
 // `scratch` has conv2d_scratch_elements<T>() elements, aligned to 64 bytes. Different threads may
-// compute parts of a result, each with its own scratch space. This does not change the bits.
+// compute parts of a result, each with its own scratch space. The bits do not depend on the
+// division into parts.
 
-/// x: the sizes of the input; y: the sizes of the output.
+/// x: the sizes of the input image; y: the sizes of the output.
 template <class T>
 std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how);
 
-/// The operations that are applied to a result before it leaves the cache (instruction::bias, after
+/// The operations that are applied to a result while it is in the cache (instruction::bias, after
 /// and epilogue_operand).
 template <class T>
 struct finish {
   /// One element per channel. Null if there is no bias.
   const T* bias = nullptr;
   std::optional<operation> after;
-  /// The operand of `after`, with the size of the result. Null if `after` needs none.
+  /// The operand of `after`, with the size of the result. Null if `after` has no operand.
   const T* operand = nullptr;
 };
 
@@ -68,9 +69,9 @@ template <class T>
 void conv2d_input_gradient(const images& in, const images& out, const window& how, const T* dy,
                            const T* w, const finish<T>& last, T* dx, T* scratch, range part);
 
-/// dw = conv2d_weight_gradient(x, dy), summed in the order of the images. The gradient of each
-/// filter has the shape (channels / groups, window height, window width). This function computes
-/// its elements `part`, for all filters.
+/// Computes dw = conv2d_weight_gradient(x, dy), summed in the order of the images. The gradient of
+/// a filter has the shape (channels / groups, window height, window width). For each filter, the
+/// function computes the elements `part` of this gradient.
 template <class T>
 void conv2d_weight_gradient(const images& in, const images& out, const window& how, const T* x,
                             const T* dy, T* dw, T* scratch, range part);
@@ -80,15 +81,15 @@ void conv2d_weight_gradient(const images& in, const images& out, const window& h
 /// out = x + b[c] for each channel c. out may be x.
 template <class T>
 void add_channel_bias(const images& size, const T* x, const T* b, T* out);
-/// Computes the channels `part` of out (channels): the sums over images and pixels, computed in
-/// double.
+/// out (channels) = the sums over images and pixels, in double. Computes only the channels `part`.
 template <class T>
 void sum_channels(const images& size, const T* x, T* out, range part);
 template <class T>
 void broadcast_channels(const images& size, const T* x, T* out);
 
-// -- pooling; in: sizes of the images, out: sizes of the result; a plane is one channel of one
-// image, and `planes` is a range of the count * channels planes --
+// -- pooling --
+// in: sizes of the images. out: sizes of the result. A plane is one channel of one image. `planes`
+// is a range of the count * channels planes.
 
 template <class T>
 void max_pool_select(const images& in, const images& out, const window& how, const T* v, const T* x,

@@ -26,12 +26,13 @@ struct correlation {
 
   std::size_t patch() const { return channels * kernel_height * kernel_width; }
   std::size_t positions() const { return rows * columns; }
-  /// Length of a line, and size of a channel, of the padded image.
+  /// Number of elements of a line, and of a channel, of the padded image.
   std::size_t line() const { return columns + kernel_width - 1; }
   std::size_t plane() const { return (rows + kernel_height - 1) * line(); }
-  /// Number of results per filter before narrow(). Each line of results, except the last, ends with
-  /// kernel_width - 1 useless results, where the window crosses the right edge
-  /// (direct_convolution.hpp). The number is rounded up to the multiple that gemm_at() needs.
+  /// Number of results per filter in the wide layout, before narrow(). At the end of each line but
+  /// the last, there are kernel_width - 1 useless results, for positions where the window crosses
+  /// the right edge (direct_convolution.hpp). The number is rounded up to a multiple of
+  /// gemm_columns, as gemm_at() requires.
   std::size_t wide_positions() const {
     return round_up(rows * line() - (kernel_width - 1), gemm_columns);
   }
@@ -46,7 +47,8 @@ struct correlation {
     return round_up(patch() * sizeof(std::size_t) / sizeof(T) + 1, 16);
   }
 
-  /// Writes the offset of each row of the matrix of patches in the padded image.
+  /// Writes the offsets of gemm_at(): where each row of the matrix of patches begins in the padded
+  /// image.
   void write_offsets(std::size_t* out) const {
     for (std::size_t c = 0; c < channels; ++c)
       for (std::size_t u = 0; u < kernel_height; ++u)
@@ -67,7 +69,7 @@ struct correlation {
       }
   }
 
-  /// Copies the results without the additional elements at the end of each line.
+  /// Copies the results, and leaves out the useless results at the end of each line.
   template <class T>
   void narrow(const T* wide, T* out) const {
     for (std::size_t f = 0; f < filters; ++f)
@@ -92,8 +94,8 @@ correlation forward(const images& in, const images& out, const window& how) {
           size(how.pad_y),      size(how.pad_x)};
 }
 
-/// The correlation that gives the gradient of the input: dy with the filters, rotated by 180
-/// degrees.
+/// The correlation that computes the gradient of the input. It correlates dy with the filters,
+/// which are rotated by 180 degrees.
 correlation backward(const images& in, const images& out, const window& how) {
   const auto groups = size(how.groups);
   return {out.channels / groups,
@@ -113,7 +115,7 @@ std::size_t correlate_elements(const correlation& c) {
   return c.padded_elements() + c.result_elements() + c.template offset_elements<T>();
 }
 
-/// Divides the scratch space into parts.
+/// Takes arrays from the scratch space, one after the other.
 template <class T>
 class pieces {
 public:
@@ -189,8 +191,8 @@ void direct_input_gradient(const images& in, const images& out, const window& ho
   const auto kernel = c.kernel_height * c.kernel_width;
   pieces<T> space(scratch);
   T* const turned = space.take(groups * c.patch() * c.filters);
-  // w is (groups, filters of the convolution, its channels, kernel). In this correlation, the
-  // filters of the convolution are channels, and its channels are filters.
+  // w is (groups, filters, channels, kernel). In the correlation for the gradient, the filters and
+  // the channels of the convolution change places.
   for (std::size_t g = 0; g < groups; ++g)
     for (std::size_t o = 0; o < c.channels; ++o)
       for (std::size_t i = 0; i < c.filters; ++i) {
@@ -211,7 +213,7 @@ void direct_weight_gradient(const images& in, const images& out, const window& h
   T* const padded = space.take(c.padded_elements());
   const auto* offsets = space.take_offsets(c);
   T* const panels = space.take(packed_elements<T>(c.positions(), c.filters));
-  // Both are (part, filters): the sum over all images, and the sum over one image.
+  // total: the sums over all images. one: the sums over one image. Each is (part, filters).
   T* const total = space.take(part.size() * stride);
   T* const one = space.take(part.size() * stride);
   std::fill_n(padded, c.padded_elements(), T(0));

@@ -5,8 +5,8 @@
 
 namespace troupe::cpu {
 
-/// out[i] = x[i] / (1 - rate) if the mask of `key` keeps element i; otherwise 0. See
-/// kernels/graph/operations.hpp. out may be x.
+/// out[i] = x[i] / (1 - rate) if the mask of `key` keeps element i, else 0.
+/// kernels/graph/operations.hpp defines the mask. out may be x.
 template <class T>
 void dropout(std::size_t n, const T* x, double rate, std::uint64_t key, T* out);
 

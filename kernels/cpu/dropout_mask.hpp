@@ -7,8 +7,8 @@
 
 namespace troupe::cpu {
 
-/// Mixes the bits of h (Wellons' hash function lowbias32). It uses only 32-bit arithmetic, so eight
-/// elements fit into a vector of 32 bytes.
+/// Mixes the bits of h (Wellons' hash function lowbias32). It uses only 32-bit arithmetic, so a
+/// vector of 32 bytes holds eight elements.
 TROUPE_HOST_DEVICE inline std::uint32_t mix(std::uint32_t h) noexcept {
   h ^= h >> 16;
   h *= 0x7feb352dU;

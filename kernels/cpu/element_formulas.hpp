@@ -7,11 +7,16 @@
 // loops of the CPU (element_loops.hpp) and the kernels of GPUs (kernels/cuda/element.hpp) are
 // generated from these rows, so their results have the same bits. The functions are in math.hpp.
 //
-// Kinds: `unary`, `binary` and `ternary` give the number of operands. An `activation` can also be
-// applied to the result of a product. A `derivative` multiplies the result of a product, a, by the
-// derivative of an activation; b is the operand of the epilogue. The prefix `costly` means that
-// larger vectors make the operation faster; other operations wait for memory. `cast` is in this
-// table for chains; if it is the only operation of a step, executor_dense.cpp runs it.
+// The kinds are:
+// - `unary`, `binary` and `ternary`: operations with one, two or three operands.
+// - `activation`: a unary operation that can also be applied to the result of a product.
+// - `derivative`: multiplies the result of a product, a, by the derivative of an activation. b is
+//   the operand of the epilogue (instruction::epilogue_operand).
+// - The prefix `costly`: the operation is faster with larger vectors. Operations without this
+//   prefix are limited by the speed of the memory.
+//
+// `cast` is in this table for chains. If it is the only operation of a step, executor_dense.cpp
+// runs it.
 // clang-format off: it takes a * b for a declaration
 #define TROUPE_ELEMENTS(ROW)                                                                       \
   ROW(binary, add, a + b)                                                                          \

@@ -1,7 +1,7 @@
 #pragma once
 
-// The loops of elementwise.cpp, for vectors of any width. elementwise.cpp includes this file.
-// loops_avx512.cpp also includes it, and is compiled for larger vectors. All functions have
+// The loops of elementwise.cpp, for vectors of any width. Two files include this file:
+// elementwise.cpp, and loops_avx512.cpp, which is compiled for larger vectors. All functions have
 // internal linkage. Otherwise, both files would define the same inline functions, the linker would
 // keep only one definition, and a processor without AVX-512 might run code for AVX-512.
 
@@ -15,23 +15,26 @@
 
 namespace troupe::cpu {
 
-/// The loops of an element-wise operation.
+/// The loops of one element-wise operation.
 template <class T>
 struct element_row {
   operation op;
   element_loop<T>* loop;
-  /// out (rows, columns) = f(x + b). For after_bias, b is (columns) or null; for after_row_bias, b
-  /// is (rows) or null. If the function is null, the bias and the operation take two passes.
+  /// Loops that add a bias before the operation: out (rows, columns) = f(x + b). For after_bias, b
+  /// is (columns) or null. For after_row_bias, b is (rows) or null. If an operation has no such
+  /// loop, the bias and the operation take two passes.
   void (*after_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   void (*after_row_bias)(std::size_t, std::size_t, const T*, const T*, T*) = nullptr;
   bool epilogue = false;
-  /// Larger vectors make the operation faster. Other operations wait for memory.
+  /// True if larger vectors make the operation faster. Other operations are limited by the speed of
+  /// the memory.
   bool costly = false;
 };
 
 namespace {
 
-/// out[i] = f(x[i]). `out` may be an operand, because element i is read before it is written.
+/// out[i] = f(x[i]). `out` may be one of the operands, because element i is read before it is
+/// written.
 template <class T, class F>
 void map(std::size_t n, const T* x, T* out, F f) {
   if (x == out) {
@@ -73,8 +76,8 @@ void map_rows(std::size_t rows, std::size_t columns, const T* x, const T* b, T* 
   }
 }
 
-// F: the formula, f(a, b, c, factor). For an operand that the formula does not read, any number may
-// be passed.
+// F is the formula, f(a, b, c, factor). An operand that the formula does not read may be any
+// number.
 
 template <class T, class F>
 constexpr element_row<T> unary(operation op, F) {
@@ -120,7 +123,7 @@ constexpr element_row<T> activation(operation op, F f) {
 }
 
 /// The derivative of an activation, times the result of a product. The second operand is the
-/// operand of the epilogue.
+/// operand of the epilogue (instruction::epilogue_operand).
 template <class T, class F>
 constexpr element_row<T> derivative(operation op, F f) {
   auto row = binary<T>(op, f);

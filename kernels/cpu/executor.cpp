@@ -34,8 +34,8 @@ std::size_t scratch_elements(const plan& what) {
   return (result + 15) / 16 * 16;
 }
 
-/// True if the CPU can run this instruction with values of 16 bits. This is the case only for casts
-/// from or to float32.
+/// True if the CPU can run this instruction directly with values of 16 bits. Only casts from or to
+/// float32 can.
 bool converts(const instruction& x) {
   return x.op == operation::cast && !(is_narrow(x.inputs[0].type) && is_narrow(x.output.type));
 }
@@ -132,8 +132,8 @@ void executor_state<T>::write_scalar(const operand& where, double value) {
     *p = static_cast<T>(value);
 }
 
-/// The value of the loss after its instruction has run. If the instruction itself sums over
-/// samples, the value is in double. Otherwise, it is rounded to T.
+/// The value of the loss after its instruction has run. It is in double if the instruction itself
+/// sums over samples. Otherwise, it was rounded to T.
 template <class T>
 double executor_state<T>::loss() const {
   return scalar ? *scalar : static_cast<double>(*read(what->loss()));
@@ -193,7 +193,7 @@ bool executor_state<T>::has_sums(const run_arguments<T>& arguments) {
 
 namespace {
 
-/// The size of the physical memory in bytes. The largest number if the system does not report it.
+/// The size of the physical memory in bytes. If the system does not report it, the largest number.
 std::uint64_t physical_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES);
   const auto size = ::sysconf(_SC_PAGESIZE);
@@ -209,8 +209,8 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   : state_(std::make_unique<executor_state<T>>(std::move(what))) {
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
-  // make_aligned() uses all pages. If this takes more memory than the system has, the system ends
-  // the process.
+  // make_aligned() writes to all pages. If they need more memory than the machine has, the system
+  // kills the process. This error is thrown instead.
   const auto bytes = s.code.arena_elements * sizeof(T);
   if (const auto memory = physical_memory(); bytes > memory)
     throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
@@ -302,11 +302,11 @@ std::optional<run_result> executor<T>::advance(const run_arguments<T>& arguments
   }
   if (!complete)
     return std::nullopt;
-  for (; bucket < buckets.size(); ++bucket) // if the plan has no instructions
+  for (; bucket < buckets.size(); ++bucket) // a plan without instructions
     if (arguments.on_bucket)
       arguments.on_bucket(bucket);
   if (const T* p = s.read(s.what->loss()); p != nullptr && s.loss_instruction == ~std::size_t{0})
-    loss = static_cast<double>(*p); // if the loss is a constant or a variable
+    loss = static_cast<double>(*p); // the loss is a constant or a variable
   const run_result result{loss, s.correct, s.counted};
   s.under_way.reset();
   return result;
@@ -324,8 +324,8 @@ void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
   s.under_way->given = true;
 }
 
-// The weight must have at least two columns, because a product with one column sums in another
-// order (gemm.hpp). Adding the products of its parts could then give other bits.
+// The weight must have at least two columns. A product with one column adds its terms in another
+// order (gemm.hpp). With a cut weight, its parts would be added instead, and the bits could differ.
 bool may_be_cut(const plan& what, std::size_t weight) {
   const auto& matrix = what.parameters().entries()[weight].shape;
   const auto reads = [weight](const operand& x) {

@@ -16,11 +16,13 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Computes one part of a product c = left * b, where the rows of b may be in several places.
-/// `values` points to the rows `rows` of b. The function computes the columns `columns` of c, whose
-/// rows are `stride` elements apart. If b is transposed, each row of b gives one column of c, and
-/// `columns` is within `rows`. Otherwise, each row of b is a term of every sum: the call with the
-/// first rows sets c, and later calls add to c.
+/// Computes one part of a product c = left * b, where b may be in several pieces of memory.
+/// `values` points to the piece with the rows `rows` of b. The function computes the columns
+/// `columns` of c, whose rows begin `stride` elements apart.
+///
+/// If b is transposed, each row of b gives one column of c, and `columns` must be within `rows`.
+/// Otherwise, each row of b is a term of every sum: the call with the first rows sets c, and later
+/// calls add to c.
 template <class T>
 void multiply(const step<T>& s, std::size_t m, matrix<T> left, range rows, const T* values,
               range columns, T* c, std::size_t stride, T* scratch) {
@@ -56,7 +58,8 @@ void run_matmul(const step<T>& s) {
   // advantage: rows usually stay on the thread that computed them. But each thread must then pack
   // the whole right operand, which takes relatively long if there are few rows.
   if (m >= 512 || m >= 2 * n) {
-    // At least two rows per thread, because a product with one row sums in another order.
+    // Each thread gets at least two rows, because a product with one row adds its terms in another
+    // order.
     s.run.split(m, std::max<std::size_t>(least(n), 2), [&](range part, std::size_t thread) {
       T* const to = s.out + part.begin * n;
       auto mine = left;
@@ -98,7 +101,7 @@ void run_matmul(const step<T>& s) {
     });
 }
 
-/// For both products with a sparse matrix.
+/// Runs one of the two products with a sparse matrix.
 template <class T, auto product>
 void run_sparse(const step<T>& s) {
   const auto& features = s.x.inputs[0];
@@ -120,8 +123,8 @@ void run_chain(const step<T>& s) {
   });
 }
 
-/// The rows are divided into a fixed number of parts, which does not depend on the number of
-/// threads. So the sum always has the same bits.
+/// The rows are divided into row_blocks parts. This number does not depend on the number of
+/// threads, so the sum always has the same bits.
 template <class T>
 void run_softmax_loss(const step<T>& s) {
   constexpr auto parts = row_blocks;

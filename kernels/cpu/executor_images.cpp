@@ -28,18 +28,18 @@ struct image_step : step<T> {
   finish<T> last{this->run.read(this->x.bias), this->x.after,
                  this->run.read(this->x.epilogue_operand)};
 
-  /// Number of pixels of a channel in the images of all workers.
+  /// Number of values per channel in the images of all workers.
   std::size_t all_pixels() const { return this->run.rows_of(this->x) * input.pixels(); }
   images of(std::size_t i) const { return images_of(this->x.inputs[i], this->run.rows); }
-  /// Divides the images of the input among threads. Calls f(images, scratch space).
+  /// Divides the images of the input among threads. Calls f(range of images, scratch space).
   template <class F>
   void each_image(F f) const {
     this->run.split_rows(input.count, output.per_image(), [&](range part, std::size_t thread) {
       f(part, this->run.scratch_of(thread));
     });
   }
-  /// Divides the planes of a tensor among threads, and calls f(planes). A plane is one channel of
-  /// one image.
+  /// Divides the planes of a tensor among threads. A plane is one channel of one image. Calls
+  /// f(range of planes).
   template <class F>
   void each_plane(const images& size, F f) const {
     this->run.split_rows(size.count * size.channels, size.pixels(),
@@ -53,8 +53,8 @@ operation_row<T> row(operation_row<T> rest, F) {
   return rest;
 }
 
-/// For summed_mean and summed_variance: out = factor times the means (`from` is 0) or the variances
-/// (`from` is 1).
+/// Computes summed_mean (`from` is 0) and summed_variance (`from` is 1): out = factor times the
+/// means, or times the variances.
 template <class T>
 void scale_moments(const step<T>& s, std::size_t from, T factor) {
   const auto channels = s.elements();

@@ -13,7 +13,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Divides dimension 0 of the result among threads.
+/// Transposes a tensor. The threads divide dimension 0 of the result among them.
 template <class T>
 void run_transpose(const step<T>& s) {
   const auto& y = s.x.output;
@@ -33,8 +33,9 @@ void run_transpose(const step<T>& s) {
   });
 }
 
-/// The sizes of an operation that moves elements along an axis. The dimensions after the axis move
-/// together. The dimensions before the axis form rows, which are divided among threads.
+/// The sizes of an operation that copies elements to other positions along an axis. The `inner`
+/// elements behind each position, those of the dimensions after the axis, stay together. The
+/// dimensions before the axis form rows, which are divided among threads.
 template <class T>
 struct move_step {
   const step<T>& s;
@@ -44,10 +45,10 @@ struct move_step {
   std::size_t width = width_of(s.x.output);
 
   std::size_t width_of(const operand& x) const { return s.run.extent(x, axis) * inner; }
-  /// The position of the first moved element in a row, for slice and place.
+  /// For slice and place: the position, within a row, of the first element that is copied.
   std::size_t begin() const { return s.x.axes[1] * inner; }
-  /// Divides the rows among threads. Calls f(rows, pointer to the first of these rows in the
-  /// result).
+  /// Divides the rows among threads. Calls f(range of rows, pointer to the first of these rows in
+  /// the result).
   template <class F>
   void each(F f) const {
     s.run.split_rows(s.run.extents(s.x.output, 0, axis), width,
@@ -136,8 +137,8 @@ recurrence recurrence_of(const instruction& x, std::size_t weight, std::size_t r
 }
 
 /// Divides the samples among threads. Samples are independent, so each thread computes all time
-/// steps of its own samples. Calls f(sizes for these samples, scratch space, g), where g(x) is the
-/// position of the first element of these samples in operand x.
+/// steps of its own samples. Calls f(sizes for these samples, scratch space, g). g(x) is the
+/// position, in operand x, of the first element of these samples.
 template <class T, class F>
 void by_sample(const step<T>& s, std::size_t weight, F f) {
   const auto size = recurrence_of(s.x, weight, s.run.rows);
@@ -171,7 +172,7 @@ std::size_t recurrent_scratch(const instruction& x, std::size_t rows) {
   return recurrent_scratch_elements<T>(recurrence_of(x, weight, rows));
 }
 
-/// Divides the heads of all samples among threads. Calls f(heads, scratch space).
+/// Divides the heads of all samples among threads. Calls f(range of heads, scratch space).
 template <class T, class F>
 void by_head(const step<T>& s, const attention_layout& size, F f) {
   const auto products = 2 * size.queries * size.keys * size.width;

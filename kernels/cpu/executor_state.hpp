@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-// The state of an executor. Internal to the executor. kernels/cpu/operation_table.hpp declares the
-// functions that run instructions.
+// The state of an executor. Internal to the executor. The functions that run instructions are
+// declared in kernels/cpu/operation_table.hpp.
 
 namespace troupe {
 
@@ -28,7 +28,7 @@ using aligned_array = std::unique_ptr<T[], aligned_delete>;
 template <class T>
 aligned_array<T> make_aligned(std::size_t n) {
   auto* p = static_cast<T*>(::operator new(std::max<std::size_t>(n, 1) * sizeof(T), alignment));
-  std::fill_n(p, n, T(0)); // maps the pages now, not during the first run
+  std::fill_n(p, n, T(0)); // so that the system maps the pages now, not during the first run
   return aligned_array<T>(p);
 }
 
@@ -36,8 +36,8 @@ aligned_array<T> make_aligned(std::size_t n) {
 template <class T>
 void check_feeds(const plan& what, std::size_t rows, std::span<const feed<T>> feeds);
 
-/// The size of a tensor as a matrix: all leading dimensions together are rows, and the last
-/// dimension is columns.
+/// The size of a tensor as a matrix. The last dimension gives the columns; all other dimensions
+/// together give the rows.
 struct extent {
   std::size_t rows;
   std::size_t columns;
@@ -55,13 +55,13 @@ inline extent matrix_extent(const shape& x, std::size_t rows) {
   return {leading, columns};
 }
 
-/// Smallest number of elements, or of multiply-adds, in the part of a thread. For smaller parts,
+/// Smallest number of elements, or of multiply-adds, that a thread gets. For smaller parts,
 /// dividing the work costs more than it saves: the other thread must be notified, and its operands
 /// are mostly in the cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
 inline constexpr std::size_t least_products = std::size_t{1} << 20;
-/// A sum over rows is divided into this many blocks of rows, with any number of threads. So the
-/// bits of the result do not depend on the number of threads.
+/// Number of blocks of rows into which a sum over rows is divided. It does not depend on the number
+/// of threads, so the bits of the result do not depend on it either.
 inline constexpr std::size_t row_blocks = 16;
 
 template <class T>
@@ -69,19 +69,20 @@ struct executor_state {
   explicit executor_state(std::shared_ptr<const plan> instructions);
 
   std::shared_ptr<const plan> what;
-  /// The instructions that the executor runs, adapted to loops without 16-bit types.
+  /// The instructions that the executor runs. Values of 16 bits are replaced by float32, because
+  /// most loops have no 16-bit types.
   widened_instructions code;
   aligned_array<T> arena;
   /// Scratch space: scratch_size elements for each thread.
   aligned_array<T> scratch;
   std::size_t scratch_size = 0;
-  /// Absent if there is one thread.
+  /// The threads. Null if there is only one thread.
   std::unique_ptr<thread_team> team;
   // Arguments of the last run, copied into vectors of the right size.
   std::size_t rows = 0;
   std::vector<const T*> weights;
   std::vector<feed<T>> feeds;
-  /// Belongs to the caller.
+  /// Parts of weights (run_arguments::parts). The memory belongs to the caller.
   std::span<const weight_rows<T>> parts;
   /// Scratch space that all threads share.
   aligned_array<T> shared;
@@ -93,8 +94,8 @@ struct executor_state {
 
   void bind(const run_arguments<T>& arguments);
   const T* read(const operand& x) const;
-  /// Calls f(rows, pointer to the first of these rows) for each place that has rows of this matrix,
-  /// in ascending order of the rows. There are several places only for a weight in `parts`.
+  /// Calls f(rows, pointer to the first of these rows) for each piece of memory that has rows of
+  /// this matrix, in ascending order of the rows. Only a weight in `parts` has several pieces.
   template <class F>
   void for_rows(const operand& x, F f) const {
     bool cut = false;
@@ -109,24 +110,24 @@ struct executor_state {
   const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
-  /// True if this result is the number of correct samples that plan_options::correct requested.
+  /// True if this result is the number of correct samples for plan_options::correct.
   bool counts(const operand& x) const {
     const auto& requested = what->correct();
     return requested.exists() && x.where == requested.where && x.index == requested.index;
   }
 
-  /// The number of the last instruction that writes the loss. ~0 if there is none.
+  /// The number of the last instruction that writes the loss. ~0 if no instruction writes it.
   std::size_t loss_instruction = ~std::size_t{0};
-  /// The scalar result of the last instruction in double, before it was rounded to T. Nothing if
-  /// the instruction did not call write_scalar().
+  /// The scalar result of the last instruction in double, before it was rounded to T. Empty if the
+  /// instruction did not call write_scalar().
   std::optional<double> scalar;
   std::size_t correct = 0;
   std::size_t counted = 0;
 
-  /// The sums over all workers, for each instruction; empty for an instruction that needs none.
-  /// They stay after the run, because find_not_finite() uses them.
+  /// For each instruction, the sums over all workers that it needs. Empty for an instruction that
+  /// needs none. The sums are kept after the run, because find_not_finite() uses them.
   std::vector<std::vector<double>> sums;
-  /// Number of samples of all workers in the run. Nothing if this is the only worker, or before
+  /// Number of samples of all workers in the run. Empty if this is the only worker, or before
   /// give_sums().
   std::optional<std::size_t> all_rows;
 
@@ -134,18 +135,19 @@ struct executor_state {
     const auto& result = sums[static_cast<std::size_t>(&x - code.instructions.data())];
     return all_rows && !result.empty() ? result.data() : nullptr;
   }
-  /// Number of samples on which the result of an instruction depends.
+  /// Number of samples on which the result of an instruction depends: those of all workers
+  /// (node::key is not 0), or those of this worker.
   std::size_t rows_of(const instruction& x) const {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }
 
-  /// The progress of a run: the next instruction, the next bucket, and the loss so far.
+  /// How far a run has come: the next instruction, the next bucket, and the loss so far.
   struct position {
     std::size_t instruction = 0;
     std::size_t bucket = 0;
     double loss = 0;
-    /// asked: true if on_sums was called for the next instruction. given: true if give_sums() has
-    /// supplied the sums.
+    /// asked: true if on_sums has been called for the next instruction. given: true if give_sums()
+    /// has supplied these sums.
     bool asked = false;
     bool given = false;
   };
@@ -160,13 +162,13 @@ struct executor_state {
   }
   void begin();
 
-  /// The number of threads that share n units of work, if the part of each thread has at least
-  /// `least` units.
+  /// The number of threads that share n units of work. Each thread gets at least `least` units.
   std::size_t parts_of(std::size_t n, std::size_t least) const {
     return team ? std::clamp<std::size_t>(n / std::max<std::size_t>(least, 1), 1, team->size()) : 1;
   }
-  /// Divides [0, n) into parts and calls f(part, thread) for each of them. It uses several threads
-  /// if each part has at least `least` elements. The division must not change the bits of a result.
+  /// Divides [0, n) into parts, one per thread, and calls f(part, thread) for each part. Each part
+  /// has at least `least` elements; if n is too small for two such parts, there is only one. Only
+  /// for results whose bits do not depend on the division.
   template <class F>
   void split(std::size_t n, std::size_t least, F f) {
     const auto parts = parts_of(n, least);
@@ -190,8 +192,8 @@ struct executor_state {
   void execute(std::size_t i);
   /// Copies the elements of `from` to `to`, and converts them if the types differ.
   void convert(const operand& from, const operand& to);
-  /// Returns true if the next instruction needs no sums over all workers, or has them. Otherwise,
-  /// requests them with on_sums, but only once, and returns false.
+  /// Returns true if the next instruction can run: it needs no sums over all workers, or has them.
+  /// Otherwise, requests the sums with on_sums, but only once, and returns false.
   bool has_sums(const run_arguments<T>& arguments);
   std::size_t extent(const operand& x, std::size_t axis) const {
     return x.shape[axis] == shape::batch ? rows : static_cast<std::size_t>(x.shape[axis]);

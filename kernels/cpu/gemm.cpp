@@ -16,7 +16,7 @@ namespace {
 template <class T>
 using narrow = tiles<T, 32>;
 
-/// The sum of x[p] y[p], in 32 chains that are added at the end.
+/// The sum of x[p] y[p]. It is computed as 32 independent sums, which are added at the end.
 template <class T>
 T dot(std::size_t n, const T* x, const T* y) {
   using lanes = narrow<T>;
@@ -39,9 +39,9 @@ T dot(std::size_t n, const T* x, const T* y) {
   return rest[0];
 }
 
-/// c = x v, or c += x v, with x (m, k) and v (k). The elements of c (m) are `stride` elements
-/// apart. The elements of v, and of each row of x, are contiguous. The rows of x may be more than k
-/// elements apart.
+/// c = x v, or c += x v, where x is a matrix (m, k) and v is a vector (k). The elements of c (m)
+/// are `stride` elements apart. v and each row of x are contiguous. The rows of x may begin more
+/// than k elements apart.
 template <class T>
 void multiply_vector(std::size_t m, std::size_t k, matrix<T> x, const T* v, T* c,
                      std::size_t stride, bool accumulate) {

@@ -23,12 +23,12 @@ struct matrix {
 // processor has it, otherwise AVX2.
 //
 // Each element of c is computed by a single chain of fused multiply-adds over k, in order. The
-// chain starts with 0, or with the old value of the element (c += a b). So its bits depend only on
-// its row of a and its column of b. They do not depend on the width of vectors, on the number of
-// rows and columns, or on how a product is divided among calls or threads. There are these
-// exceptions:
+// chain starts with 0, or with the old value of the element (c += a b). So the bits of an element
+// depend only on its row of a and its column of b. They do not depend on the width of vectors, on
+// the number of rows and columns, or on how a product is divided among calls or threads. There are
+// these exceptions:
 // - In gemm(), if a or b is a vector, and both are contiguous along k, the element is the sum of 32
-//   such chains.
+//   chains.
 // - In builds for machines without fused multiply-adds, each multiply-add rounds twice.
 // - With TROUPE_BLAS=openblas, gemm<float>() calls OpenBLAS. Its bits depend on the processor and
 //   on how a product is divided.
@@ -39,20 +39,20 @@ struct matrix {
 template <class T>
 std::size_t gemm_scratch_elements() noexcept;
 
-/// c (m, n) = a (m, k) b (k, n), or c += a b if `accumulate` is true. c is row-major, with rows
-/// `row_stride` elements apart, and does not overlap a or b. If k == 0, c becomes 0, or does not
-/// change (`accumulate`).
+/// c (m, n) = a (m, k) b (k, n), or c += a b if `accumulate` is true. c is row-major; its rows
+/// begin `row_stride` elements apart. c does not overlap a or b. If k == 0, the product is 0.
 template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
           std::size_t row_stride, T* scratch, bool accumulate = false);
 
-/// A packed panel contains this many columns of b, or this number divided by a power of 2.
+/// Number of columns of b in a packed panel. A panel may also have this number divided by a power
+/// of 2.
 inline constexpr std::size_t gemm_columns = 32;
 
-/// For a matrix b (k, n) that is used in several products: call pack() once, which writes
-/// packed_elements() elements to `panels`. Then call gemm_packed() for each product. a is
-/// row-major. A product may use only the first n columns of b, if this n is a multiple of
-/// gemm_columns.
+/// For a matrix b (k, n) that is used in several products: first call pack(), which writes
+/// packed_elements() elements to `panels`. Then call gemm_packed() for each product. There, a is
+/// row-major, and n may be smaller than in pack() if it is a multiple of gemm_columns: the product
+/// then uses only the first n columns of b.
 template <class T>
 std::size_t packed_elements(std::size_t k, std::size_t n) noexcept;
 template <class T>
@@ -61,7 +61,8 @@ template <class T>
 void gemm_packed(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, const T* panels, T* c,
                  std::size_t row_stride, bool accumulate = false);
 
-// For convolutions: products with matrices that are not stored. Their rows overlap in an image.
+// For convolutions: products with matrices of patches that are not stored. The rows of these
+// matrices are read from an image, in which they overlap.
 
 /// c (m, n) = a (m, k) b (k, n). a is row-major without gaps. Row p of b begins at b + offsets[p].
 /// n is a multiple of gemm_columns.
@@ -70,8 +71,8 @@ void gemm_at(std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b
              const std::size_t* offsets, T* c, std::size_t row_stride);
 
 /// c (m, n) += a (m, height * width) b, where b is packed in `panels`. Row i of a begins at a +
-/// offsets[i], and consists of `height` lines of `width` elements; lines begin `line` elements
-/// apart. There must be room in each row of c for n rounded up to a multiple of gemm_columns.
+/// offsets[i]. It consists of `height` lines of `width` elements, which begin `line` elements
+/// apart. Each row of c must have room for n elements, rounded up to a multiple of gemm_columns.
 template <class T>
 void gemm_lines(std::size_t m, std::size_t n, std::size_t height, std::size_t width, const T* a,
                 const std::size_t* offsets, std::size_t line, const T* panels, T* c,

@@ -8,7 +8,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// Describes a matrix of `rows` by `columns` as cblas expects it.
+/// Describes a matrix of `rows` by `columns` in the form that cblas expects.
 struct operand {
   CBLAS_TRANSPOSE order;
   std::size_t stride;
@@ -19,8 +19,8 @@ struct operand {
     const auto width = row_major ? columns : rows;
     const auto lines = row_major ? rows : columns;
     order = row_major ? CblasNoTrans : CblasTrans;
-    // If there is only one line, cblas does not use the stride, but still requires that it is large
-    // enough.
+    // If there is only one line, cblas does not use the stride. But it still requires a stride that
+    // is large enough.
     stride = lines == 1 ? width : row_major ? x.row_stride : x.column_stride;
     fits = stride >= width;
   }

@@ -1,10 +1,10 @@
 #pragma once
 
-// The matrix product for vectors of one width, as described in gemm.hpp. gemm.cpp includes this
-// file. gemm_avx512.cpp also includes it, and is compiled for larger vectors. Everything here has
-// internal linkage, and nothing from the standard library is called. Otherwise, both files would
-// define the same inline functions, the linker would keep only one definition, and a processor
-// without AVX-512 might run code for AVX-512.
+// The matrix product for vectors of one width. gemm.hpp describes the products. Two files include
+// this file: gemm.cpp, and gemm_avx512.cpp, which is compiled for larger vectors. Everything here
+// has internal linkage, and nothing from the standard library is called. Otherwise, both files
+// would define the same inline functions, the linker would keep only one definition, and a
+// processor without AVX-512 might run code for AVX-512.
 //
 // Compiled with -ffp-contract=fast: acc += a * b is a fused multiply-add if the build is for
 // machines that have it.
@@ -28,9 +28,9 @@ constexpr size_t quotient_up(size_t a, size_t b) {
   return (a + b - 1) / b;
 }
 
-/// A tile of the result is `rows` rows of two vectors, and is held in registers. 12 sums, two
-/// vectors of b and one broadcast element of a use 15 of the 16 registers of AVX2. With AVX-512, 28
-/// sums and the same operands use 31 of 32.
+/// A tile is the part of the result that is held in registers: `rows` rows of two vectors. With
+/// AVX2, it uses 15 of the 16 registers: 12 sums, two vectors of b and one broadcast element of a.
+/// With AVX-512, it uses 31 of 32: 28 sums and the same operands.
 template <class T, size_t bytes>
 struct tiles {
   static constexpr size_t lanes = bytes / sizeof(T);
@@ -43,9 +43,9 @@ struct tiles {
   static vector load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, vector x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// c (R rows of V vectors) = a b, or c += a b if `accumulate` is true. Rows of c are c_stride
-  /// apart, and rows of b are b_stride apart. Element (i, p) of a is a[i * a_stride + p], or a[p *
-  /// R + i] if a is packed.
+  /// Computes one tile: c (R rows of V vectors) = a b, or c += a b if `accumulate` is true. Rows of
+  /// c begin c_stride apart, and rows of b b_stride apart. Element (i, p) of a is a[i * a_stride +
+  /// p]. If a is packed, it is a[p * R + i] instead.
   template <size_t R, size_t V, bool packed>
   static void multiply(size_t depth, const T* a, size_t a_stride, const T* b, size_t b_stride, T* c,
                        size_t c_stride, bool accumulate) {
@@ -101,8 +101,8 @@ struct tiles {
       return packed ? multiply<R, 1, true> : multiply<R, 1, false>;
   }
 
-  /// Packs `count` rows of a column-major a: strip[p * count + i] = a[p * stride + i] for i < count
-  /// <= rows, p < depth.
+  /// Packs `count` rows of a column-major a into a strip: strip[p * count + i] = a[p * stride + i]
+  /// for i < count <= rows, p < depth.
   template <size_t R = rows>
   static void gather(size_t count, size_t depth, const T* a, size_t stride, T* strip) {
     if constexpr (R > 1) {
@@ -149,7 +149,7 @@ struct tiles {
     return depth * quotient_up(n, lanes) * lanes;
   }
 
-  /// The destination of a product: element (i, j) is data[i * down + j * across]. One of the two
+  /// The destination of a product. Element (i, j) is data[i * down + j * across]. One of the two
   /// strides is 1.
   struct target {
     T* data;
@@ -157,8 +157,8 @@ struct tiles {
     size_t across;
   };
 
-  /// For a tile that cannot be written directly, because it extends beyond the edge of c, or
-  /// because c is transposed. Computes the tile in a buffer, and then copies it.
+  /// Computes a tile in a buffer, and then copies it to c. For tiles that cannot be written
+  /// directly, because they extend beyond the edge of c, or because c is transposed.
   static void multiply_edge(function f, size_t n_rows, size_t n_columns, size_t depth, const T* a,
                             size_t a_stride, const T* b, size_t b_stride, target c,
                             bool accumulate) {
@@ -182,8 +182,9 @@ struct tiles {
     }
   }
 
-  /// c (n_rows, n) = a b, or c += a b, for n_rows <= rows. If b_stride is 0, b is in packed panels.
-  /// Otherwise, b is row-major, and n must be a multiple of `lanes`.
+  /// Computes a strip of the result, which is a row of tiles: c (n_rows, n) = a b, or c += a b, for
+  /// n_rows <= rows. If b_stride is 0, b is in packed panels. Otherwise, b is row-major, and n must
+  /// be a multiple of `lanes`.
   static void multiply_strip(size_t n_rows, size_t n, size_t depth, const T* a, size_t a_stride,
                              bool packed, const T* b, size_t b_stride, target c, bool accumulate) {
     const function wide = choose<rows>(n_rows, true, packed);
@@ -212,10 +213,12 @@ struct tiles {
     size_t count;
   };
 
-  /// c (m, n) = a (m, depth) times packed panels, or c += this product. A column-major a is first
-  /// packed into strips in `packed_rows`, which has block_elements elements. Many strips are packed
-  /// at once, `lines` lines of a at a time. If the strips were packed one after another, and the
-  /// distance of lines were a power of two, each read would miss the cache.
+  /// c (m, n) = a (m, depth) times packed panels, or c += this product.
+  ///
+  /// A column-major a is first packed into strips in `packed_rows`, which has block_elements
+  /// elements. Many strips are packed at the same time, from `lines` lines of a. If they were
+  /// packed one after the other, each read would miss the cache when the distance of the lines is a
+  /// power of two.
   static void multiply_block(size_t m, size_t n, size_t depth, matrix<T> a, const T* panels,
                              target c, bool accumulate, T* packed_rows) {
     constexpr size_t lines = 8;
@@ -239,9 +242,9 @@ struct tiles {
     }
   }
 
-  /// Largest depth of a block: the number of terms of each sum that are added at once. With this
-  /// depth, a strip of a stays in the first-level cache, and a panel of b in the second-level
-  /// cache.
+  /// Largest depth of a block, which is the number of terms of each sum that are added at once.
+  /// With this depth, a strip of a stays in the first-level cache, and a panel of b in the
+  /// second-level cache.
   static constexpr size_t max_depth = 2048 / sizeof(T);
   /// Number of elements in half of the scratch space: half a MiB. One half is for packed panels of
   /// b, the other half for packed strips of a.
@@ -266,8 +269,8 @@ struct tiles {
     }
   }
 
-  /// For an a with a single strip of rows, and a row-major b. b is not packed, except for the
-  /// columns after the last whole vector.
+  /// The product for an a that is a single strip, and a row-major b. Only the columns of b after
+  /// the last whole vector are packed.
   static void multiply_few_rows(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
                                 bool accumulate, T* scratch) {
     const auto whole = n / lanes * lanes;
@@ -290,8 +293,8 @@ struct tiles {
     }
   }
 
-  /// The approximate cost of a product. The unit is one multiply-add with a packed panel. The cost
-  /// includes sums in vectors that are not full, packing with and without transposing, and writing
+  /// The approximate cost of a product. One unit is one multiply-add with a packed panel. The cost
+  /// includes sums in partly filled vectors, packing with and without transposing, and writing
   /// transposed results.
   static size_t cost(size_t m, size_t n, size_t k, bool copies_a, bool copies_b, bool transposed) {
     const auto padded = quotient_up(n, lanes) * lanes;
@@ -305,7 +308,7 @@ struct tiles {
     const bool rows_of_a = a.column_stride == 1;
     const bool rows_of_b = b.column_stride == 1;
     target to{c, row_stride, 1};
-    // If it is cheaper, computes c^T = b^T a^T instead.
+    // Computes c^T = b^T a^T instead, if this is cheaper.
     if (cost(n, m, k, rows_of_b, !rows_of_a, true) < cost(m, n, k, !rows_of_a, rows_of_b, false)) {
       const auto left = a;
       a = b.transposed();
@@ -321,7 +324,7 @@ struct tiles {
       multiply_packing_b(m, n, k, a, b, to, accumulate, scratch);
   }
 
-  /// c = a b, or c += a b, for a completely packed b and a row-major a. The outer loop goes through
+  /// c = a b, or c += a b, where all of b is packed and a is row-major. The outer loop goes through
   /// the panels of b, so each panel is read from memory once for all strips of a. This is fast if a
   /// has few strips, as in the steps of a recurrence.
   static void product_packed(size_t m, size_t n, size_t k, matrix<T> a, const T* panels, T* c,
@@ -344,7 +347,7 @@ struct tiles {
 
   // -- convolutions: matrices of patches that are never stored ------------------------------------
 
-  /// Like `multiply` with an a that is not packed, but row p of b is at b + offsets[p].
+  /// Like `multiply` with an a that is not packed. But row p of b begins at b + offsets[p].
   template <size_t R, size_t V>
   static void multiply_at(size_t depth, const T* a, size_t a_stride, const T* b,
                           const size_t* offsets, T* c, size_t c_stride) {
@@ -396,8 +399,8 @@ struct tiles {
       }
   }
 
-  /// c (R rows of V vectors) += a b. Row i of a begins at a + offsets[i], and consists of `height`
-  /// lines of `width` elements; lines begin `line` elements apart. b is a packed panel.
+  /// c (R rows of V vectors) += a b. Row i of a begins at a + offsets[i]. It consists of `height`
+  /// lines of `width` elements, which begin `line` elements apart. b is a packed panel.
   template <size_t R, size_t V>
   static void multiply_lines(size_t height, size_t width, const T* a, const size_t* offsets,
                              size_t line, const T* b, T* c, size_t c_stride) {

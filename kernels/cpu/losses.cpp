@@ -13,7 +13,7 @@ namespace troupe::cpu {
 
 namespace {
 
-/// The sum of exp(x - shift). The terms are not written.
+/// The sum of exp(x - shift). The exponentials are not stored.
 template <class T>
 T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   constexpr std::size_t chunk = 64;
@@ -28,8 +28,8 @@ T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   return total;
 }
 
-/// True if the logit of `label` is the largest one. If several are equal, the first one counts.
-/// False if a logit is NaN.
+/// True if the logit of `label` is the largest logit. If several logits are equally large, the
+/// first of them counts. False if a logit is NaN.
 template <class T>
 bool is_correct(std::size_t n, const T* logits, std::size_t label) {
   const T value = logits[label];
@@ -66,7 +66,8 @@ classification softmax_cross_entropy(std::size_t rows, std::size_t classes, cons
       continue;
     }
     ++result.counted;
-    // The conversion turns a negative label into a very large one.
+    // A negative label becomes a very large number here, so one comparison finds all invalid
+    // labels.
     const auto label = static_cast<std::size_t>(static_cast<std::uint32_t>(labels[r]));
     if (label >= classes) {
       constexpr auto nan = std::numeric_limits<T>::quiet_NaN();

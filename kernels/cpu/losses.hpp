@@ -7,7 +7,7 @@
 
 namespace troupe::cpu {
 
-/// The results of softmax_cross_entropy that are sums over the rows.
+/// Sums over the rows that softmax_cross_entropy returns.
 struct classification {
   double loss = 0;
   std::size_t correct = 0;
@@ -21,15 +21,16 @@ void softmax(std::size_t rows, std::size_t columns, const T* x, T* out);
 
 /// Computes the loss and the number of correct rows from logits (rows, classes) and labels (rows).
 /// If `gradient` is not null, also writes the gradient (rows, classes) times `factor`. All of this
-/// takes one pass over the logits; see kernels/graph/operations.hpp. `gradient` may be `logits`. If
-/// `need_loss` is false and `gradient` is null, it computes no exponentials and no loss.
+/// takes one pass over the logits. Formulas: kernels/graph/operations.hpp. `gradient` may be
+/// `logits`. If `need_loss` is false and `gradient` is null, only the number of correct rows is
+/// computed, without exponentials.
 template <class T>
 classification softmax_cross_entropy(std::size_t rows, std::size_t classes, const T* logits,
                                      const std::int32_t* labels, const cross_entropy& how,
                                      double factor, T* gradient, bool need_loss);
 
-/// Returns how many of the n logits are correct. A logit is correct if it is above 0 and the label
-/// is 1, or if it is not above 0 and the label is 0. Other labels, and NaN, count as wrong.
+/// Returns how many of the n logits are correct. If the label is 1, the logit must be above 0. If
+/// the label is 0, the logit must not be above 0. Other labels, and NaN, count as wrong.
 template <class T>
 std::size_t binary_correct(std::size_t n, const T* logits, const std::int32_t* labels);
 

@@ -11,10 +11,10 @@ namespace troupe::cpu {
 
 // Functions of single elements, for the CPU and for CUDA kernels.
 //
-// The transcendental functions for float have no branches, so the compiler can vectorize loops over
-// them. Elements in a vector and the remaining elements at the end of a loop go through the same
-// operations. So the result of an element does not depend on its position. The versions for double
-// call the C library. They serve as a reference.
+// The float versions of exp, log and similar functions have no branches, so the compiler can
+// vectorize loops over them. Elements in a vector and the remaining elements at the end of a loop
+// go through the same operations. So the result of an element does not depend on its position. The
+// versions for double call the C library. They serve as a reference.
 
 TROUPE_HOST_DEVICE inline double exp(double x) {
   return std::exp(x);
@@ -36,10 +36,10 @@ TROUPE_HOST_DEVICE inline double softplus(double x) {
 }
 
 inline constexpr float integer_shift = 12582912.0F; // 1.5 * 2^23: adding it rounds to an integer
-inline constexpr float least_exp = -87.33654F;      // exp() is 0 below it
+inline constexpr float least_exp = -87.33654F;      // below this number, exp() returns 0
 
-/// exp(r), where x = n log 2 + r with |r| <= log(2) / 2, and n = shifted - integer_shift. It is a
-/// polynomial (coefficients of Cephes' expf, Moshier 1992).
+/// The polynomial part of exp(x). It is exp(r), where x = n log 2 + r with |r| <= log(2) / 2.
+/// `shifted` is n + integer_shift. The coefficients are those of Cephes' expf (Moshier 1992).
 TROUPE_HOST_DEVICE inline float exp_of_rest(float x, float shifted) {
   const float n = shifted - integer_shift;
   float r = std::fma(n, -0.693359375F, x);
@@ -53,14 +53,14 @@ TROUPE_HOST_DEVICE inline float exp_of_rest(float x, float shifted) {
   return std::fma(p, r * r, r) + 1.0F;
 }
 
-/// Relative error below 2 ulp. The result is 0 below -87.3 (no denormals) and infinity above 88.7;
-/// NaN stays NaN.
+/// e^x. Relative error below 2 ulp. The result is 0 below -87.3 (no denormals) and infinity above
+/// 88.7. NaN stays NaN.
 TROUPE_HOST_DEVICE inline float exp(float x) {
   constexpr float high = 88.72283F;
   const float clamped = x > high ? high : (x < least_exp ? least_exp : x);
   const float shifted = std::fma(clamped, 1.44269504F, integer_shift);
   const float p = exp_of_rest(clamped, shifted);
-  // Multiplies by 2^n. This takes two factors, because 2^128 is not a float.
+  // Multiplies by 2^n, in two factors, because 2^128 is not a float.
   const auto bits =
     std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(integer_shift);
   const auto half = bits >> 1;
@@ -72,8 +72,8 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   return x != x ? x : y;
 }
 
-/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the bits of exp(x), and needs
-/// half as many instructions: the power of 2 is at most 1, and a NaN needs no test.
+/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the same bits as exp(x), but
+/// takes half as many instructions: the power of 2 is at most 1, and a NaN needs no test.
 TROUPE_HOST_DEVICE inline float exp_of_negative(float x) {
   const float shifted = std::fma(x, 1.44269504F, integer_shift);
   // The exponent of the result is between -126 and 0.
@@ -82,8 +82,9 @@ TROUPE_HOST_DEVICE inline float exp_of_negative(float x) {
   return x < least_exp ? 0.0F : exp_of_rest(x, shifted) * power;
 }
 
-/// Relative error below 3 ulp; NaN stays NaN. For |x| < 0.625, the result is an odd polynomial
-/// (Cephes' tanhf); otherwise, it is 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
+/// The hyperbolic tangent. Relative error below 3 ulp. NaN stays NaN. For |x| < 0.625, the result
+/// is an odd polynomial (Cephes' tanhf). Otherwise, it is 1 - 2 / (exp(2 |x|) + 1) with the sign of
+/// x.
 TROUPE_HOST_DEVICE inline float tanh(float x) {
   const float a = std::fabs(x);
   const float e = exp(2 * a);
@@ -99,11 +100,13 @@ TROUPE_HOST_DEVICE inline float tanh(float x) {
   return x != x ? x : y;
 }
 
-/// Relative error below 2 ulp. The result is -infinity for 0 and positive denormals, and NaN for x
-/// < 0; NaN stays NaN. x = 2^n m with sqrt(1/2) <= m < sqrt(2); a polynomial in m - 1 gives log(m)
-/// (coefficients of Cephes' logf).
+/// The natural logarithm. Relative error below 2 ulp. The result is -infinity for 0 and positive
+/// denormals, and NaN for x < 0. NaN stays NaN.
+///
+/// With x = 2^n m and sqrt(1/2) <= m < sqrt(2), a polynomial in m - 1 gives log(m) (coefficients of
+/// Cephes' logf).
 TROUPE_HOST_DEVICE inline float log(float x) {
-  // Unsigned, because a signed subtraction would overflow for negative x.
+  // Unsigned, because a subtraction of signed numbers would overflow for negative x.
   const auto bits = std::bit_cast<std::uint32_t>(x);
   constexpr std::uint32_t root_half = 0x3f3504f3;
   const std::int32_t n = static_cast<std::int32_t>(bits - root_half) >> 23;
@@ -128,8 +131,9 @@ TROUPE_HOST_DEVICE inline float log(float x) {
   return x < HUGE_VALF ? y : x;
 }
 
-/// Absolute error below 4.5e-7; NaN stays NaN. For |x| <= 4, the result is an odd rational function
-/// (coefficients of Eigen's generic_fast_erf_float). For |x| > 4, it has its value at 4 or -4.
+/// The error function. Absolute error below 4.5e-7. NaN stays NaN. For |x| <= 4, the result is an
+/// odd rational function (coefficients of Eigen's generic_fast_erf_float). For |x| > 4, it is the
+/// value of this function at 4 or -4.
 TROUPE_HOST_DEVICE inline float erf(float x) {
   const float a = x > 4 ? 4 : (x < -4 ? -4 : x);
   const float z = a * a;
@@ -148,10 +152,11 @@ TROUPE_HOST_DEVICE inline float erf(float x) {
   return a * p / q;
 }
 
-/// Calls next(c) for each coefficient c of a polynomial p, the highest power first. For 0 <= a <=
-/// 9.5 and q = (a - 2) / (a + 2), (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q), with a relative error
-/// below 2^-26. The variable q is that of Shepherd and Laframboise, 1981 (Mathematics of
-/// Computation 36). The coefficients are our own fit.
+/// Calls next(c) for each coefficient c of the polynomial p in erfc(), the highest power first.
+///
+/// For 0 <= a <= 9.5 and q = (a - 2) / (a + 2), (1 + 2 a) exp(a^2) erfc(a) = 1 + p(q), with a
+/// relative error below 2^-26. The variable q is that of Shepherd and Laframboise, 1981
+/// (Mathematics of Computation 36). The coefficients were fitted for troupe.
 ///
 /// Always inlined, because a file that is compiled for AVX-512 must not define a function that
 /// other files may use.
@@ -173,16 +178,16 @@ erfc_coefficients(F next) {
   next(2.769783874e-1F);
 }
 
-/// 1 - erf(x), without the cancellation. Relative error below 5 ulp if the result is a normal float
-/// (x < 9.19). For larger x, the result is denormal or 0 (with flush_denormals, always 0). NaN
-/// stays NaN. erfc(-x) = 2 - erfc(x).
+/// 1 - erf(x), without cancellation for large x. The relative error is below 5 ulp if the result is
+/// a normal float (x < 9.19). For larger x, the result is denormal or 0 (with flush_denormals,
+/// always 0). NaN stays NaN. Negative x use erfc(-x) = 2 - erfc(x).
 TROUPE_HOST_DEVICE inline float erfc(float x) {
   const float distance = std::fabs(x);
   const float a = distance > 9.5F ? 9.5F : distance;
   const float q = (a - 2.0F) / (a + 2.0F);
   float p = 0;
   erfc_coefficients([&](float c) { p = std::fma(p, q, c); });
-  // exp(-a^2), corrected for the rounding of the square.
+  // exp(-a^2), corrected for the rounding error of a^2.
   const float square = a * a;
   const float rest = std::fma(a, a, -square);
   float tail = (p + 1.0F) / std::fma(2.0F, a, 1.0F) * exp(-square);
@@ -190,10 +195,11 @@ TROUPE_HOST_DEVICE inline float erfc(float x) {
   return x < 0 ? 2.0F - tail : tail;
 }
 
-/// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); NaN stays NaN.
+/// log(1 + exp(x)), computed as max(x, 0) + log(1 + exp(-|x|)). NaN stays NaN.
 TROUPE_HOST_DEVICE inline float softplus(float x) {
   const float e = exp(-std::fabs(x));
-  // log(1 + e), also for small e: the factor e / d corrects the rounding of 1 + e (Kahan's log1p).
+  // Computes log(1 + e), accurately also for small e: the factor e / d corrects the rounding of 1 +
+  // e (Kahan's log1p).
   const float u = 1.0F + e;
   const float d = u - 1.0F;
   const float l = d > 0 ? log(u) * (e / d) : e;
@@ -223,13 +229,14 @@ TROUPE_HOST_DEVICE T sigmoid(T x) {
   return T(1) / (T(1) + exp(-x));
 }
 
-/// max(x, 0); NaN stays NaN.
+/// max(x, 0). NaN stays NaN.
 template <class T>
 TROUPE_HOST_DEVICE T relu(T x) {
   return x < T(0) ? T(0) : x;
 }
 
-/// The derivative of an activation, computed from its result y and multiplied by dy.
+/// The four functions below: the derivative of an activation, computed from its result y and
+/// multiplied by dy.
 template <class T>
 TROUPE_HOST_DEVICE T relu_gradient(T dy, T y) {
   return y > T(0) ? dy : (y == y ? T(0) : y);
@@ -247,7 +254,7 @@ TROUPE_HOST_DEVICE T sigmoid_gradient(T dy, T y) {
   return dy * (y * (T(1) - y));
 }
 
-/// The larger number, or the smaller one. NaN if a or b is NaN.
+/// The larger number (maximum) or the smaller number (minimum). NaN if a or b is NaN.
 template <class T>
 TROUPE_HOST_DEVICE T maximum(T a, T b) {
   return a > b || a != a ? a : b;
@@ -256,7 +263,7 @@ template <class T>
 TROUPE_HOST_DEVICE T minimum(T a, T b) {
   return a < b || a != a ? a : b;
 }
-/// 1 if a > b, otherwise 0. It is also 0 if a or b is NaN, as in IEEE 754.
+/// 1 if a > b, otherwise 0. The result is 0 if a or b is NaN, as in IEEE 754.
 template <class T>
 TROUPE_HOST_DEVICE T greater(T a, T b) {
   return a > b ? T(1) : T(0);

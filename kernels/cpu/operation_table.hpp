@@ -5,19 +5,19 @@
 #include <cstddef>
 #include <span>
 
-// The table of operations: how the CPU runs each of them. Internal to the executor. The rows of the
-// table are in executor_dense.cpp, executor_images.cpp and executor_sequences.cpp, next to the
-// functions that they call.
+// The table of operations of the CPU: one row per operation, with the functions that run it.
+// Internal to the executor. The rows are in executor_dense.cpp, executor_images.cpp and
+// executor_sequences.cpp, next to the functions that they call.
 
 namespace troupe::cpu {
 
-/// One instruction of a run, with the values that most operations need.
+/// One instruction of a run, with the pointers that most operations need.
 template <class T>
 struct step {
   executor_state<T>& run;
   const instruction& x;
-  /// The first two inputs. Null if the instruction has no such input, or if the input is sparse or
-  /// int32.
+  /// The first two inputs. A pointer is null if the instruction has no such input, or if the input
+  /// is sparse or int32.
   const T* a = operand(0);
   const T* b = operand(1);
   T* out = run.write(x.output);
@@ -26,11 +26,11 @@ struct step {
     return i < x.inputs.size() ? run.read(x.inputs[i]) : nullptr;
   }
   std::size_t elements() const { return run.elements(x.output); }
-  /// The sums over all workers that this instruction needs. Null if there are no other workers.
+  /// The sums over all workers that this instruction needs. Null if there is only one worker.
   const double* totals() const { return run.totals(x); }
   extent matrix(const troupe::operand& of) const { return matrix_extent(of.shape, run.rows); }
-  /// Divides the rows of the result among threads. Calls f(rows, number of columns, position of the
-  /// first element of these rows).
+  /// Divides the rows of the result among threads. Calls f(range of rows, number of columns,
+  /// position of the first element of these rows).
   template <class F>
   void by_rows(F f) const {
     const auto size = matrix(x.output);
@@ -48,11 +48,11 @@ struct operation_row {
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
   /// Number of elements of scratch space that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
-  /// Null, except for operations that can depend on the samples of all workers (node::key is not
-  /// 0). Such a result needs two sums per channel over all workers. The function computes this
-  /// worker's part of them; out (2, channels).
+  /// For operations whose result can depend on the samples of all workers (node::key is not 0):
+  /// computes this worker's part of the sums over all workers. There are two sums per channel: out
+  /// (2, channels). Null for all other operations.
   void (*sums)(const step<T>&, double* out) = nullptr;
-  /// See fusion_traits.
+  /// These members have the same meaning as in fusion_traits.
   bool takes_epilogue = false;
   std::optional<operation> bias = std::nullopt;
 };
@@ -67,7 +67,7 @@ std::span<const operation_row<T>> sequence_rows();
 /// Number of sums over all workers that an instruction needs.
 std::size_t sums_needed(const instruction& x);
 
-/// The row of an operation. `run` is null if no instruction has this operation.
+/// The row of an operation. Its `run` is null if no instruction has this operation.
 template <class T>
 const operation_row<T>& row_of(operation op);
 

@@ -21,12 +21,12 @@ std::uint64_t bytes_of(const operand& x, std::size_t rows) {
 }
 
 std::uint64_t main_flops(const instruction& x, std::size_t rows) {
-  // If the instruction also has the gradient, one pass computes loss and gradient. Its FLOPs are
-  // those of the gradient.
+  // If the instruction also computes the gradient, one pass computes loss and gradient. Then the
+  // FLOPs of the gradient include those of the loss.
   const auto op = x.gradient.exists() ? operation::softmax_cross_entropy_gradient : x.op;
   const auto flops = traits_of(op).flops;
   if (flops == nullptr)
-    return x.program.size() * elements_of(x.output, rows); // for element-wise programs
+    return x.program.size() * elements_of(x.output, rows); // an element-wise program
   operation_sizes sizes{rows, {}, &x.output.shape, x.transpose_a, x.window};
   for (const auto& input : x.inputs)
     sizes.inputs.push_back(&input.shape);
@@ -62,8 +62,8 @@ std::uint64_t bytes_read_by(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// The values that are in the arena at the same time: first element, and number of elements, of
-/// each.
+/// The values that are in the arena at the same time. For each value, the map has its first element
+/// and its number of elements.
 using live_values = std::map<std::size_t, std::size_t>;
 
 void add(live_values& all, const operand& x, std::size_t rows,
@@ -123,7 +123,8 @@ plan_memory memory_of(const plan& x) {
     kept += each.where.shape.elements(rows);
   }
   // Goes through the instructions backwards. A value takes memory from the instruction that writes
-  // it to the last one that reads it. `live`: the values that are needed after the instruction.
+  // it to the last instruction that reads it. `live` contains the values that are needed after the
+  // current instruction.
   live_values live;
   for (const auto& fetch : x.fetches())
     add(live, fetch, rows, constants);

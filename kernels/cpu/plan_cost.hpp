@@ -12,12 +12,12 @@ namespace troupe {
 ///
 /// FLOPs: a multiplication and an addition are two FLOPs. An element-wise operation (exp, tanh, a
 /// derivative) is one FLOP per element. A comparison in a maximum is one FLOP. Operations that only
-/// move elements have none. A sparse input counts as empty, because its number of entries is known
+/// copy elements have none. A sparse input counts as empty, because its number of entries is known
 /// only at run time.
 struct instruction_cost {
   std::uint64_t flops = 0;
-  /// Bytes of all operands. An operand counts once, even if it is read several times or is in a
-  /// cache. If an operation reads only a part of its operand, such as some rows of a table, only
+  /// Bytes of all operands. An operand counts only once, even if it is read several times or is in
+  /// a cache. If an operation reads only a part of its operand, such as some rows of a table, only
   /// this part counts.
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
@@ -40,8 +40,8 @@ struct plan_memory {
   std::size_t arena = 0;
   /// Scratch space of the executor.
   std::size_t scratch = 0;
-  /// The largest total size of values that exist at the same time, including constants. The arena
-  /// cannot be smaller than this, unless the instructions run in another order.
+  /// The largest total size of values that exist at the same time, including constants. With this
+  /// order of the instructions, the arena cannot be smaller.
   std::size_t needed = 0;
 };
 

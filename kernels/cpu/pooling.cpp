@@ -9,13 +9,13 @@ namespace troupe::cpu {
 
 namespace {
 
-/// A part of a line or column of an image: [first, last).
+/// A range of lines or columns of an image: [first, last).
 struct span_of_image {
   std::size_t first;
   std::size_t last;
 };
 
-/// The part of the window that is inside the image, along one axis, if the window is at `position`.
+/// The part of the image that is under the window along one axis, if the window is at `position`.
 span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
                     std::int64_t window, std::size_t extent) {
   const auto begin = static_cast<std::int64_t>(position) * stride - pad;
@@ -25,8 +25,8 @@ span_of_image under(std::size_t position, std::int64_t stride, std::int64_t pad,
 }
 
 /// Calls f(plane, position, rows, columns) for all positions of the window on the planes `planes`.
-/// A plane is one channel of one image. `position` is the position of the result within its plane.
-/// `rows` and `columns` are the part of the image under the window.
+/// A plane is one channel of one image. `position` is the number of the result within its plane.
+/// `rows` and `columns` describe the part of the image that is under the window.
 template <class F>
 void each_position(const images& in, const images& out, const window& how, range planes, F f) {
   for (auto plane = planes.begin; plane < planes.end; ++plane)
@@ -37,8 +37,8 @@ void each_position(const images& in, const images& out, const window& how, range
     }
 }
 
-/// The offset of the largest element under the window in a plane. If several are equal, the first
-/// one counts. If there is a NaN, it is the first NaN.
+/// The offset in a plane of the largest element under the window. If several elements are equally
+/// large, the first of them counts. If there are NaNs, the first NaN counts.
 template <class T>
 std::size_t largest(const T* x, std::size_t width, span_of_image rows, span_of_image columns) {
   auto best = rows.first * width + columns.first;
@@ -56,7 +56,8 @@ bool is_halving(const window& how) {
   return how == window{.height = 2, .width = 2, .stride_y = 2, .stride_x = 2};
 }
 
-/// 1 / number of elements under the window. Elements beyond the padding do not count.
+/// 1 / number of elements under the window. Elements of the padding count. Elements beyond the
+/// padding do not.
 template <class T>
 T share_of(const images& in, const images& out, const window& how, std::size_t position) {
   if (!how.ceil_mode)
@@ -71,7 +72,8 @@ T share_of(const images& in, const images& out, const window& how, std::size_t p
                      * covered(position % out.width, how.stride_x, how.pad_x, how.width, in.width));
 }
 
-/// Loads and stores N elements at a time, as a vector of up to 32 bytes. N is 1 for the remainder.
+/// Loads and stores N elements at a time, as a vector of up to 32 bytes. For the elements that
+/// remain, N is smaller.
 template <class T, std::size_t N>
 struct group {
   using type [[gnu::vector_size(N * sizeof(T))]] = T;
@@ -80,7 +82,8 @@ struct group {
   static type load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, type x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// Of 2 N elements from p on: elements 0, 2, 4, ...; if `odd`, elements 1, 3, 5, ...
+  /// Of the 2 N elements from p on, every second one: elements 0, 2, 4, ..., or if `odd` is true,
+  /// elements 1, 3, 5, ...
   template <bool odd>
   static type every_second(const T* p) {
     constexpr int o = odd ? 1 : 0;
@@ -93,7 +96,7 @@ struct group {
     else
       return __builtin_shufflevector(a, b, o, o + 2);
   }
-  /// The reverse of every_second: stores the elements of a and b in turn.
+  /// The reverse of every_second: stores an element of a, an element of b, and so on.
   static void store_by_turns(T* p, type a, type b) {
     if constexpr (N == 8) {
       store(p, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
@@ -122,14 +125,16 @@ struct group<T, 1> {
   }
 };
 
-/// True if b becomes the largest element instead of a, which comes before b. A NaN is larger than
-/// any number. For vectors, the result is a mask of elements.
+/// Compares two elements, of which a comes before b. True if b is larger than a. A NaN is larger
+/// than any number, and the first NaN is the largest. For vectors, the result is a mask of
+/// elements.
 template <class V>
 auto is_larger(V b, V a) {
   return (b > a) | ((b != b) & (a == a));
 }
 
-/// N neighbouring windows of 2 by 2 elements: a and b are above, c and d are below.
+/// N neighbouring windows of 2 by 2 elements. In each window, a and b are above, and c and d are
+/// below.
 template <class T, std::size_t N>
 struct windows {
   using part = group<T, N>;
@@ -142,7 +147,7 @@ struct windows {
 
   V largest() const { return is_larger(lower, upper) ? lower : upper; }
 
-  /// Writes dy at the largest element of each window, and 0 at the others.
+  /// Writes dy at the largest element of each window, and 0 at its other elements.
   void spread(V dy, T* above, T* below) const {
     const V zero{};
     const V up = is_larger(lower, upper) ? zero : dy;
@@ -179,7 +184,7 @@ void halve_line(std::size_t n, const T* top, const T* bottom, T* y) {
   });
 }
 
-/// Writes dy at the elements that halve_line selects, and 0 at the others.
+/// Writes dy at the elements that halve_line selects, and 0 at all other elements.
 template <class T>
 void spread_line(std::size_t n, const T* dy, const T* top, const T* bottom, T* above, T* below) {
   each_window<most_lanes<T>>(n, top, bottom, [&](const auto& x, std::size_t first) {

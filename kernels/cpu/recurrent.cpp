@@ -29,10 +29,11 @@ struct workspace {
   T* weights;
   /// (batch, gates * hidden)
   T* gates;
-  /// (batch, hidden) each. The backward pass goes from the last time step to the first. dh: the
-  /// gradient that reaches the h of a step from the step after it, through the product with w.
-  /// through: the gradient that reaches the c (lstm) or the h (gru) of a step from the step after
-  /// it, not through this product.
+  /// Gradients that the backward pass carries from a time step to the step before it, (batch,
+  /// hidden) each.
+  /// - dh: the gradient of the h of the earlier step, through the product with w.
+  /// - through: the gradient of the c (lstm) or the h (gru) of the earlier step, on all other
+  ///   paths.
   T* dh;
   T* through;
 };
@@ -43,17 +44,17 @@ T* row(T* x, const recurrence& size, std::size_t sample, std::size_t t, std::siz
   return x + (sample * size.time + t) * width;
 }
 
-/// The c of lstm, or the h of gru, at time step t - 1. Null if t is 0, and for rnn, which stores
-/// only h. `stored` points to the stored values of step t.
+/// The c of lstm, or the h of gru, at time step t - 1. `stored` points to the stored values of step
+/// t. Null if t is 0, and for rnn, which does not need it.
 template <class T>
 const T* before(const recurrence& size, std::size_t t, const T* stored) {
   if (t == 0 || size.cell == cell::rnn)
     return nullptr;
-  // In both cells, it is the fifth of the stored vectors of a step.
+  // The c of lstm and the h of gru are both the fifth of the vectors that a step stores.
   return stored - size.stored() * size.hidden + 4 * size.hidden;
 }
 
-/// Computes space.gates = h_{t-1} w^T, which is 0 at the first time step.
+/// Computes space.gates = h_{t-1} w^T. At the first time step, h_{t-1} is 0, and so is the result.
 template <class T>
 void from_last_step(const recurrence& size, std::size_t t, const T* states,
                     const workspace<T>& space) {
@@ -93,7 +94,7 @@ std::size_t recurrence::parts() const noexcept {
 template <class T>
 std::size_t recurrent_scratch_elements(const recurrence& size) {
   const auto gates = size.gates() * size.hidden;
-  // Enough for packing w either as it is or transposed.
+  // Enough space for packing w as it is (forward pass) or transposed (backward pass).
   return packed_elements<T>(round_up(gates), round_up(size.hidden)) + round_up(size.batch * gates)
     + 2 * round_up(size.batch * size.hidden);
 }

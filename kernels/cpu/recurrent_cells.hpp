@@ -1,7 +1,7 @@
 #pragma once
 
 // The element-wise part of recurrent.cpp, for vectors of any width. The functions have internal
-// linkage for the reason that element_loops.hpp gives.
+// linkage; element_loops.hpp gives the reason.
 
 #include "kernels/cpu/math.hpp"
 #include "kernels/cpu/vectorize.hpp"
@@ -11,20 +11,23 @@
 
 namespace troupe::cpu {
 
-/// The functions that compute one time step of a cell for one sample.
+/// The functions that compute one time step of one sample, for one kind of cell.
 template <class T>
 struct cell_loops {
-  /// The forward step. z and b: as in `recurrent`. a: the product of w and the h of the previous
-  /// step. before: the c (lstm) or h (gru) of the previous step; null at the first step and for
-  /// rnn. states: receives the stored values of this step.
+  /// The forward step.
+  /// - z and b: as in `recurrent`.
+  /// - a: the product of w and the h of the previous step.
+  /// - before: the c (lstm) or h (gru) of the previous step. Null at the first step and for rnn.
+  /// - states: receives the values of this step that are stored.
   void (*step)(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states);
   /// The backward step.
   /// - dh: the gradient with respect to the h of this step.
   /// - states: the stored values of this step.
-  /// - direct: receives the gradient with respect to the previous step's c (lstm) or h (gru),
-  ///   without the part that goes through the product with w. For lstm, it contains the gradient
-  ///   with respect to this step's c when the function is called.
-  /// - by_product: receives the gradient with respect to the product with w. Only for gru; for the
+  /// - before: as in the forward step.
+  /// - direct: receives the gradient with respect to the c (lstm) or h (gru) of the previous step,
+  ///   without the part that goes through the product with w. For lstm, `direct` contains the
+  ///   gradient with respect to the c of this step before the call.
+  /// - by_product: receives the gradient with respect to the product with w. Only for gru. For the
   ///   other cells, this gradient is `out`.
   /// - out: receives the gradient with respect to the inputs of the activations.
   void (*back)(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
@@ -40,7 +43,7 @@ void rnn_step(std::size_t hidden, const T* z, const T* a, const T*, const T*, T*
     states[j] = cpu::tanh(z[j] + a[j]);
 }
 
-/// states: i, f, g, o, c and h, one vector after the other.
+/// states receives i, f, g, o, c and h, one vector after the other.
 template <class T>
 void lstm_step(std::size_t hidden, const T* z, const T* a, const T*, const T* before, T* states) {
   TROUPE_INDEPENDENT
@@ -59,7 +62,7 @@ void lstm_step(std::size_t hidden, const T* z, const T* a, const T*, const T* be
   }
 }
 
-/// states: r, u, n, a_n and h, one vector after the other.
+/// states receives r, u, n, a_n and h, one vector after the other.
 template <class T>
 void gru_step(std::size_t hidden, const T* z, const T* a, const T* b, const T* before, T* states) {
   TROUPE_INDEPENDENT
@@ -83,8 +86,8 @@ void rnn_back(std::size_t hidden, const T* dh, const T* states, const T*, T*, T*
     out[j] = cpu::tanh_gradient(dh[j], states[j]);
 }
 
-/// dc: before the call, the gradient with respect to this step's c, from the next step; after the
-/// call, the gradient with respect to the previous step's c.
+/// dc contains the gradient with respect to the c of this step, from the next step. The function
+/// replaces it by the gradient with respect to the c of the previous step.
 template <class T>
 void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T*,
                T* out) {
@@ -104,9 +107,11 @@ void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before
   }
 }
 
-/// out: the gradients with respect to the inputs of r, u and n, and the last one times r.
-/// by_product: the gradients with respect to the three parts r, u and n of the product with w.
-/// direct: the gradient with respect to the previous h, through u.
+/// - out: receives the gradients with respect to the inputs of r, u and n, and then the gradient of
+///   n times r.
+/// - by_product: receives the gradients with respect to the three parts r, u and n of the product
+///   with w.
+/// - direct: receives the gradient with respect to the previous h, through u.
 template <class T>
 void gru_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
               T* by_product, T* out) {

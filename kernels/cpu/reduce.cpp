@@ -12,7 +12,7 @@ namespace troupe {
 
 // These functions are plain loops. The compiler vectorizes them for AVX2, and they are as fast as
 // the memory. Functions that run under flush_denormals are not inlined. Otherwise, the compiler
-// might move some of their arithmetic out of its scope.
+// might move some of their arithmetic out of the scope of the flush_denormals object.
 
 namespace {
 
@@ -81,9 +81,9 @@ template double sum_of_squares<float>(std::span<const float>) noexcept;
 template double sum_of_squares<double>(std::span<const double>) noexcept;
 
 bool all_finite(std::span<const float> x) noexcept {
-  // Infinities and NaNs have an exponent of all ones. The loop uses integer arithmetic and has no
+  // An infinity or a NaN has an exponent of all ones. The loop uses integer arithmetic and has no
   // early exit, so it can be vectorized. Integer arithmetic also does not depend on floating-point
-  // modes.
+  // modes, such as flush_denormals.
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t found = 0;
   for (float v : x)

@@ -77,7 +77,8 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
 
 namespace {
 
-/// Computes entry i of a result of blend(): `inner` elements, from the list that begins at `term`.
+/// Computes one entry of a result of blend(), which has `inner` elements. `term` points to the
+/// first term of the entry (see blend_sizes).
 template <class T>
 void blend_entry(const T* term, std::size_t taps, std::size_t inner, const T* x, T* out) {
   if (term[0] < 0) {

@@ -14,8 +14,8 @@ namespace troupe::cpu {
 /// Largest number of axes of a tensor in gather_strided.
 inline constexpr std::size_t most_axes = 8;
 
-/// Writes `out`, a tensor with the sizes `extents`. Element (i_0, i_1, ...) of out is the element
-/// of x at position sum over k of i_k strides[k]. The number of axes is 1 to most_axes.
+/// Writes the tensor `out` with the sizes `extents`. Its element (i_0, i_1, ...) is the element of
+/// x at position i_0 strides[0] + i_1 strides[1] + ... The number of axes is 1 to most_axes.
 template <class T>
 void gather_strided(std::span<const std::size_t> extents, std::span<const std::size_t> strides,
                     const T* x, T* out);
@@ -27,9 +27,9 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
                std::size_t to_stride);
 
 /// The sizes for blend(), which computes each row (to, inner) of the result from a row (from,
-/// inner) of x. `table` (to, taps, 2) has, for each i < to, a list of up to `taps` pairs of a
-/// position and a weight. Element (i, j) of the result is the sum of weight * x(position, j) over
-/// the pairs of list i. A negative position ends the list.
+/// inner) of x. `table` (to, taps, 2) has a list of up to `taps` pairs (position, weight) for each
+/// i < to. Element (i, j) of the result is the sum of weight * x(position, j) over the pairs of
+/// list i. A negative position ends the list.
 struct blend_sizes {
   std::size_t from = 0;
   std::size_t to = 0;
@@ -39,19 +39,20 @@ struct blend_sizes {
 template <class T>
 void blend(std::size_t rows, const blend_sizes& size, const T* x, const T* table, T* out);
 
-/// out (ids, columns): row i is the row ids[i] of a table (entries, columns), or NaN if ids[i] is
-/// outside the table. `table` holds only the rows `rows` of this table. If ids[i] is another row,
-/// row i of out is not written.
+/// Looks up rows: row i of out (ids, columns) is row ids[i] of a table (entries, columns), or NaN
+/// if ids[i] is outside the table. `table` points to a piece of memory with only the rows `rows` of
+/// the table. If row ids[i] is not in this piece, row i of out is not written.
 template <class T>
 void embedding(std::span<const std::int32_t> ids, std::size_t entries, range rows,
                std::size_t columns, const T* table, T* out);
 /// Computes the columns `part` of out (entries, columns). Row e is the sum of the rows i of dy
-/// (ids, columns) with ids[i] = e.
+/// (ids, columns) for which ids[i] = e.
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
                         range part, const T* dy, T* out);
 
-// In the next four functions, `out` may be the same memory as an operand of the same size.
+// In the functions from here to causal_softmax, `out` may be the same memory as an operand of the
+// same size.
 
 template <class T>
 void multiply_rows(std::size_t rows, std::size_t columns, const T* x, const T* g, T* out);
@@ -64,16 +65,16 @@ void normalize_rows_gradient(std::size_t rows, std::size_t columns, const T* dy,
 template <class T>
 void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out);
 
-/// The sizes of a recurrence: of a recurrent layer over all time steps.
+/// The sizes of a recurrent layer over all time steps.
 struct recurrence {
   troupe::cell cell = troupe::cell::rnn;
   std::size_t batch = 0;
   std::size_t time = 0;
   std::size_t hidden = 0;
 
-  /// Numbers of vectors of `hidden` elements per sample and time step. gates(): the gates.
-  /// stored(): the vectors that the forward pass stores (states). parts(): the results of
-  /// recurrent_gradient.
+  /// Numbers of vectors of `hidden` elements per sample and time step. gates(): one vector per
+  /// gate. stored(): the vectors that the forward pass stores in `states`. parts(): the vectors
+  /// that recurrent_gradient computes.
   std::size_t gates() const noexcept;
   std::size_t stored() const noexcept;
   std::size_t parts() const noexcept;

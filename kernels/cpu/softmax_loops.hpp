@@ -11,7 +11,7 @@
 
 namespace troupe::cpu {
 
-/// The largest element. NaNs are ignored. -infinity if there are no other elements.
+/// The largest element. NaNs are ignored. If no element is left, the result is -infinity.
 template <class T>
 T maximum(std::size_t n, const T* x) {
   constexpr std::size_t lanes = 32 / sizeof(T);
@@ -33,7 +33,7 @@ T maximum(std::size_t n, const T* x) {
   return largest;
 }
 
-/// Writes exp(x[i] - shift) to `out`, which may be x, and returns the sum.
+/// Writes exp(x[i] - shift) to `out`, which may be x. Returns the sum of these exponentials.
 template <class T>
 T exponentials(std::size_t n, const T* x, T shift, T* out) {
   TROUPE_INDEPENDENT

@@ -6,9 +6,9 @@
 
 namespace troupe::cpu {
 
-// Sums in double. The terms are added in 16 independent chains, and the results of the chains are
-// added at the end. In a single chain, each addition would wait for the previous one. The order of
-// the additions depends only on the number of terms.
+// Sums in double. The terms are distributed over 16 independent sums, which are added at the end.
+// In a single sum, each addition would wait for the previous addition. The order of the additions
+// depends only on the number of terms.
 
 using double4 [[gnu::vector_size(32)]] = double;
 

@@ -11,16 +11,16 @@ namespace {
 
 using std::chrono::microseconds;
 
-/// How long a thread spins for more work. This is longer than the usual gap between two
-/// instructions that are divided among threads. Waking a sleeping thread takes about 50 us, and ten
-/// wake-ups take a third of a training step of an MLP.
+/// How long a thread spins (polls without sleeping) while it waits for more work. This is longer
+/// than the usual gap between two instructions that are divided among threads. Waking a sleeping
+/// thread takes about 50 us, and ten wake-ups take a third of a training step of an MLP.
 constexpr microseconds for_work{100};
-/// How long the owner spins while other threads finish their parts: about as long as a part takes.
-/// A thread that takes longer has probably lost its processor. If the owner sleeps, that thread can
-/// use the owner's processor.
+/// How long the owner spins while it waits for the other threads to finish their parts. It is about
+/// as long as a part takes. A thread that takes longer has probably lost its processor to other
+/// work. If the owner sleeps, that thread can use the owner's processor.
 constexpr microseconds for_others{30};
 
-/// Waits until `x` differs from `old`, and returns its value. Spins for `patience`, and then
+/// Waits until `x` differs from `old`, and returns the new value. Spins for `patience`, and then
 /// sleeps. It does not use the pause instruction of the processor, because many hypervisors suspend
 /// a processor that executes this instruction often.
 std::int32_t wait_for_change(const std::atomic<std::int32_t>& x, std::int32_t old,

@@ -10,9 +10,10 @@
 
 namespace troupe {
 
-/// A few threads that repeatedly share work. The work is typically a part of an instruction, a few
-/// microseconds per thread. After its part, a thread spins for a moment, because more work usually
-/// follows at once. Then it sleeps. Only one thread, the owner, may use a team at a time.
+/// A few threads that repeatedly share work. The work is typically one instruction of a plan, with
+/// a few microseconds per thread. After its part, a thread spins (polls without sleeping) for a
+/// moment, because more work usually follows at once. Then it sleeps. Only one thread, the owner,
+/// may use a team at a time.
 class thread_team {
 public:
   /// The owner is one of the `size` threads. The constructor starts the other threads. They block
@@ -34,7 +35,8 @@ private:
   void end();
 
   function_ref<void(std::size_t)> work_;
-  /// Counts calls of run. Release order: a thread that reads a new count also sees the work.
+  /// Number of calls of run. It is written with release order: a thread that reads a new number
+  /// also sees the work.
   std::atomic<std::int32_t> round_ = 0;
   std::atomic<std::int32_t> busy_ = 0;
   bool ended_ = false;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// Put this before a loop over elements. It tells g++ that no iteration reads an element that
-/// another iteration writes, even if the compiler cannot prove it. Other compilers get no hint, and
-/// check for overlapping memory at run time. (clang has an equivalent pragma, but that pragma
+/// another iteration writes, which the compiler often cannot prove. Other compilers get no hint,
+/// and check for overlapping memory at run time. (clang has an equivalent pragma, but that pragma
 /// demands vectorization and warns if it is impossible.)
 #if defined(__GNUC__) && !defined(__clang__)
 #define TROUPE_INDEPENDENT _Pragma("GCC ivdep")

@@ -47,6 +47,7 @@ void check_floats(const npy_array& x, std::size_t width, std::string_view name) 
       refuse_number(name, i / width, x.at(i));
 }
 
+/// Converts the features to float32. Throws input_error if a number is not finite as float32.
 /// @param lost_digits if true, also refuses a feature whose values float32 cannot distinguish.
 array_values floats_of(const npy_array& x, std::size_t width, bool lost_digits,
                        std::string_view name) {
@@ -79,6 +80,7 @@ array_values tokens_of(const npy_array& x, std::size_t width, std::size_t vocabu
   return own(npy_type::i32, std::move(result));
 }
 
+/// The features of the data set. Arrays of uint8 and float32 are not copied.
 /// @param training true if the records are for training. They will then be read in random order,
 /// and features that float32 cannot distinguish are refused.
 array_values values_of(const npy_array& x, const shared_bytes& memory, std::size_t vocabulary,

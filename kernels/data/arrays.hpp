@@ -13,19 +13,20 @@
 
 namespace troupe {
 
-/// Numbers of records: bytes, float32, or int32 for tokens; (records, dims...), row-major.
+/// The features of all records: bytes, float32, or int32 for tokens. The shape is (records,
+/// dims...), row-major.
 struct array_values {
   npy_type type = npy_type::f32;
-  /// Possibly not aligned.
+  /// The numbers, which may be unaligned.
   std::span<const std::byte> bytes;
   /// Keeps the bytes alive.
   std::shared_ptr<const void> owner;
-  /// True if the bytes are a mapped file, which needs no memory of its own. float32 numbers are
-  /// then checked when they are read.
+  /// True if the bytes are a mapped file, which takes no memory of its own. float32 numbers of such
+  /// a file are checked only when they are read.
   bool mapped = false;
 };
 
-/// Arrays of numbers or tokens with labels. Bytes are read as x / 255.
+/// Arrays of numbers or tokens with labels. Features that are stored as bytes are read as x / 255.
 class array_dataset final : public dataset {
 public:
   /// @param dims shape of a record.
@@ -43,7 +44,7 @@ public:
   std::size_t memory_bytes() const noexcept override {
     return (values_.mapped ? 0 : values_.bytes.size()) + labels_.memory_bytes();
   }
-  /// @throws input_error that names the record, if mapped numbers are not finite.
+  /// @throws input_error that names the record, if a number from a mapped file is not finite.
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override;
   bool read_labels(std::span<const std::uint64_t> records, label_batch labels) const override;
@@ -59,36 +60,42 @@ private:
 struct array_reading {
   /// Number of classes. 0 means the largest class + 1, but at least 2 (see stored_labels).
   std::size_t classes = 0;
-  /// If not 0, whole-number features are tokens, which must be below this number.
+  /// If not 0, features that are whole numbers are tokens, and each token must be below this
+  /// number.
   std::size_t vocabulary = 0;
   /// If true, labels that are whole numbers of shape (records, positions) are classes, one per
   /// position of a sequence.
   bool classes_per_position = false;
-  /// A label that is not a class. The loss ignores records or positions with this label.
+  /// A number that is not a class but may occur as a label. The loss ignores records or positions
+  /// with this label.
   std::optional<std::int32_t> ignored_label = std::nullopt;
 };
 
-/// A data set from two NumPy arrays.
+/// Makes a data set from two NumPy arrays.
 ///
 /// uint8 features are kept as bytes and read as x / 255. If they have the shape (records, rows,
 /// columns), they are grey images, and a record is (1, rows, columns). Bytes and float32 are not
 /// copied. Labels of a whole-number type and shape (records) are classes from 0. All other labels
 /// are targets, of shape (records) or (records, width).
 /// @param features the array in `memory`.
-/// @throws input_error that names the file: different numbers of features and labels, no records, a
-/// record without features, a number that is not finite as float32 (for a mapped float32 array, the
-/// error is thrown when the record is read), a feature or target whose values float32 cannot
-/// distinguish (float32_spread), a token outside the vocabulary, labels of another rank, or a label
-/// outside the classes (with its record).
+/// @throws input_error that names the file, for:
+/// - different numbers of features and labels, no records, or a record without features;
+/// - a number that is not finite as float32 (in a mapped float32 array, found when the record is
+///   read);
+/// - a feature or target whose values float32 cannot distinguish (float32_spread);
+/// - a token outside the vocabulary;
+/// - labels of another rank, or a label outside the classes (with its record).
 std::shared_ptr<const dataset> npy_records(const npy_array& features, const shared_bytes& memory,
                                            std::string_view features_name, const npy_array& labels,
                                            std::string_view labels_name,
                                            const array_reading& how = {});
 
-/// A data set from a NumPy array without labels, for predictions. In all other respects, it is like
-/// npy_records().
-/// @param as the training records, which have the same kind of features and labels.
-/// @throws input_error that names the file, like npy_records; also for records of another shape.
+/// Makes a data set from a NumPy array without labels, for predictions. In all other respects, it
+/// is like npy_records().
+/// @param as the training records. The new records have the same shape and kind of features and
+/// labels.
+/// @throws input_error that names the file, like npy_records. Also if the records have another
+/// shape than `as`.
 std::shared_ptr<const dataset> npy_features(const npy_array& features, const shared_bytes& memory,
                                             std::string_view name, const record_shape& as);
 

@@ -8,8 +8,8 @@ namespace troupe {
 
 namespace {
 
-/// Moves a line so that new element i is the old element i + shift, or 0 outside the line.
-/// `element` gives access to element i of the line.
+/// Shifts a line: new element i is the old element i + shift, or 0 outside the line. `element`
+/// gives access to element i of the line.
 template <class F>
 void shift_line(std::ptrdiff_t size, std::ptrdiff_t shift, F element) {
   const auto moved = [&](std::ptrdiff_t i) {

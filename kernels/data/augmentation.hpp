@@ -19,10 +19,10 @@ struct augmentation {
   bool empty() const noexcept { return !flip && crop_padding == 0; }
 };
 
-/// Changes one image in place.
+/// Applies the random changes to one image, in place.
 /// @param image (channels, height, width), row-major.
 /// @param dims its shape.
-/// @param key determines the change: the same key gives the same change.
+/// @param key determines the changes: the same key gives the same changes.
 void augment(std::span<float> image, const shape& dims, const augmentation& how,
              std::uint64_t key) noexcept;
 

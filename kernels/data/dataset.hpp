@@ -8,17 +8,18 @@
 
 namespace troupe {
 
-/// The destination for the sparse features of a batch, as compressed rows: row i has the entries
-/// from row_starts[i] up to, but not including, row_starts[i + 1].
+/// Where dataset::read writes the sparse features of a batch, as compressed rows. Row i has the
+/// entries from row_starts[i] up to, but not including, row_starts[i + 1].
 struct sparse_batch {
-  /// (batch + 1). The caller sets the first element. Entries are written from this position on.
+  /// (batch + 1). The caller sets the first element. Entries are written from the position in this
+  /// element on.
   std::span<std::int32_t> row_starts;
   std::span<std::int32_t> columns; ///< from 0; room for all entries of the batch
   std::span<float> values;         ///< same size as columns
 };
 
-/// The destination for features in `dataset::read`: the member that matches the data set's kind of
-/// features. The other members stay empty.
+/// Where dataset::read writes the features. Only the member for the data set's kind of features is
+/// set. The other members stay empty.
 struct feature_batch {
   std::span<float> numbers;       ///< (batch, dims...), row-major
   std::span<std::int32_t> tokens; ///< (batch, dims...), row-major
@@ -30,19 +31,19 @@ struct feature_batch {
   feature_batch(sparse_batch x) : sparse(x) {}            // NOLINT: implicit
 };
 
-/// The destination for labels in `dataset::read`: the member that matches the data set's kind of
-/// labels. The other member stays empty.
+/// Where dataset::read writes the labels. Only the member for the data set's kind of labels is set.
+/// The other member stays empty.
 struct label_batch {
   std::span<std::int32_t> classes; ///< (batch, labels_per_record)
   std::span<float> targets;        ///< (batch, label_width), row-major
 };
 
-/// Records to train or test on. Input readers read it, and an embedding program implements it to
-/// provide its own data.
+/// Records to train or test on. Input readers read records through this interface. An embedding
+/// program implements it to provide its own data.
 ///
 /// A data set does not change while it is shared (`std::shared_ptr<const dataset>`). Sizes and
-/// kinds are constant, and record i is the same record on every node, because nodes refer to
-/// samples by number. Several threads may call any member at the same time.
+/// kinds are constant. Record i is the same record on every node, because nodes refer to samples by
+/// number. Several threads may call any member at the same time.
 class dataset {
 public:
   dataset() = default;
@@ -56,22 +57,21 @@ public:
   /// The shape of the records.
   virtual const record_shape& record() const noexcept = 0;
 
-  /// Bytes of memory that the records take, for estimates; 0 if unknown.
+  /// Bytes of memory that the records take, for estimates. 0 if unknown.
   virtual std::size_t memory_bytes() const noexcept { return 0; }
 
-  /// The data set that contains the records. This is `*this`, or another data set if this data set
-  /// is only a view (such as a subset) of it.
+  /// The data set that holds the records in memory. Usually, this is `*this`. For a view of another
+  /// data set, such as a subset, it is that other data set.
   virtual const dataset& storage() const noexcept { return *this; }
 
-  /// The number of a record in its source, such as a file. It differs from `record` only in a view
-  /// of another data set.
+  /// The number of a record in its source, such as a file. In a view of another data set, it is the
+  /// number in that data set's source. Otherwise, it is `record`.
   virtual std::uint64_t origin(std::uint64_t record) const { return record; }
 
   /// For sparse features: the total number of entries in these records, at most 2^31 - 1.
   virtual std::uint64_t entries(std::span<const std::uint64_t>) const { return 0; }
 
-  /// Gathers a batch with one row per element of `records`, in that order. A record may appear
-  /// twice.
+  /// Reads a batch: one row per element of `records`, in that order. A record may appear twice.
   ///
   /// It allocates nothing, keeps no reference, and does not fail, because the caller guarantees
   /// that each record is below size() and that the outputs have exactly the sizes below. If a
@@ -83,8 +83,8 @@ public:
   virtual void read(std::span<const std::uint64_t> records, feature_batch features,
                     label_batch labels) const = 0;
 
-  /// Reads only the labels, in the same way as `read`, if this is cheaper than reading the features
-  /// as well. Otherwise returns false and reads nothing.
+  /// Reads only the labels, in the same way as `read`. Returns false and reads nothing if this is
+  /// not cheaper than reading the features as well.
   virtual bool read_labels(std::span<const std::uint64_t>, label_batch) const { return false; }
 };
 

@@ -12,8 +12,8 @@ struct stroke_point {
   float y;
 };
 
-/// One movement of the pen. If it is curved, it is a spline through the points; otherwise straight
-/// lines connect them.
+/// One movement of the pen. If `curved` is true, it is a spline through the points. Otherwise,
+/// straight lines connect the points.
 struct stroke {
   bool curved;
   std::span<const stroke_point> points;

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <utility>
 
-// This file uses only + - * / and sqrt, and the library is compiled without contraction to fused
-// multiply-adds (kernels/CMakeLists.txt). The bytes are therefore the same on every machine.
+// The bytes of the digits are the same on every machine. This file therefore uses only + - * / and
+// sqrt, and the library is compiled without fused multiply-adds (kernels/CMakeLists.txt).
 
 namespace troupe {
 
@@ -19,10 +19,11 @@ constexpr int side = static_cast<int>(digit_side);
 constexpr std::size_t pixels = digit_side * digit_side;
 constexpr int pieces_per_span = 5; // straight pieces of a spline between two of its points
 
-/// How much digits vary. With these values, an MLP 784-128-10 reaches about 97 % with 8,000 digits.
+/// How much the digits vary. With these values, an MLP 784-128-10 reaches about 97 % with 8,000
+/// digits.
 struct spread {
-  double jitter = 0.13; // of control points, in units of the drawing
-  double turn = 0.15;   // tan(half the angle): 17 degrees
+  double jitter = 0.13; // of each control point, in units of the drawing
+  double turn = 0.15;   // tan(half the largest angle, 17 degrees)
   double shear = 0.35;
   double narrow = 0.62; // smallest horizontal scale; the largest is 1.1
   double low = 0.75;    // smallest vertical scale; the largest is 1.05
@@ -34,8 +35,9 @@ struct spread {
 };
 constexpr spread amount{};
 
-/// Uniform in [low, high). This function is repeated here because the linker may choose another
-/// file's copy of an inline function from a header, and that copy may use fused operations.
+/// Uniform in [low, high). This is a copy of random_stream::uniform, an inline function in a
+/// header. The linker may choose another file's copy of that function, in which the compiler may
+/// have used fused operations.
 double between(random_stream& random, double low, double high) noexcept {
   return low + (high - low) * random.uniform();
 }
@@ -127,9 +129,9 @@ void draw_stroke(canvas& image, const stroke& pen, const affine& place, float ha
   }
 }
 
-/// Adds ink and noise: turns coverage into grey levels. The noise of a pixel is a sum of four
-/// uniform bytes, minus its mean (510), times a factor. The sum has the standard deviation 148. A
-/// random number has 8 bytes, enough for two pixels.
+/// Adds ink and noise, and so turns coverage into grey levels. The noise of a pixel is a sum of
+/// four uniform bytes, minus its mean (510), times a factor. The sum has the standard deviation
+/// 148. A random number has 8 bytes, enough for two pixels.
 void develop(const canvas& image, std::span<std::uint8_t> out, random_stream& random) noexcept {
   const float ink = static_cast<float>(between(random, amount.faint, 255.0));
   const float noise = static_cast<float>(between(random, 0.0, amount.noise)) / 148.0F;

@@ -15,7 +15,8 @@ std::vector<std::uint8_t> copy_of(std::span<const std::byte> bytes) {
   return {first, first + bytes.size()};
 }
 
-/// The first label that is not below `classes`, or the number of labels.
+/// The position of the first label that is not below `classes`. If there is none, the number of
+/// labels.
 std::size_t first_outside(std::span<const std::uint8_t> labels, std::size_t classes) {
   const auto outside = [classes](std::uint8_t label) { return label >= classes; };
   return static_cast<std::size_t>(std::ranges::find_if(labels, outside) - labels.begin());

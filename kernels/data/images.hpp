@@ -15,7 +15,7 @@ public:
   /// Takes ownership of pixels and labels.
   /// @param pixels (records, height, width), row-major
   /// @param labels (records)
-  /// @param classes number of classes; 0: the largest label + 1 (at least 1).
+  /// @param classes number of classes. 0 means the largest label + 1 (at least 1).
   /// @throws input_error if the sizes do not fit, or if a label is not below `classes` (names the
   /// record).
   image_dataset(std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels,
@@ -41,11 +41,12 @@ private:
   record_shape record_;
 };
 
-/// An image data set from two IDX files in memory (decompressed): images (records, rows, columns),
-/// labels (records).
+/// Makes an image data set from two IDX files in memory (decompressed): images (records, rows,
+/// columns), labels (records).
 /// @param classes like in image_dataset.
-/// @throws input_error that names the file: like parse_idx_u8; different numbers of images and
-/// labels; no records; images without pixels; a label outside the classes (with its record).
+/// @throws input_error that names the file, in the same cases as parse_idx_u8. Also for different
+/// numbers of images and labels, no records, images without pixels, or a label outside the classes
+/// (with its record).
 std::shared_ptr<const image_dataset> idx_images(std::span<const std::byte> images,
                                                 std::string_view images_name,
                                                 std::span<const std::byte> labels,

@@ -52,7 +52,7 @@ public:
   }
 
 private:
-  /// The part that has a record, and the record's number in it.
+  /// The number of the data set that contains a record, and the number of the record in it.
   std::pair<std::size_t, std::uint64_t> find(std::uint64_t record) const {
     const auto i = std::ranges::upper_bound(ends_, record);
     const auto begin = i == ends_.begin() ? 0 : *(i - 1);
@@ -71,7 +71,7 @@ private:
   }
 
   std::vector<std::shared_ptr<const dataset>> parts_;
-  /// For each part, the number of records up to its end.
+  /// For each data set in `parts_`: the number of records up to its end.
   std::vector<std::uint64_t> ends_;
 };
 

@@ -7,10 +7,12 @@
 
 namespace troupe {
 
-/// The records of several data sets, one after the other. The result shares ownership of these data
-/// sets.
-/// @param parts at least one, with the same shape of records, not sparse.
-/// @throws input_error if their records differ, with the number of the part from 0.
+/// Joins data sets: the records of the first one, then the records of the second one, and so on.
+/// The result shares ownership of these data sets.
+/// @param parts at least one data set. The records of all parts must have the same shape, and must
+/// not be sparse.
+/// @throws input_error if the records of a part differ. The text gives the number of the part,
+/// counted from 0.
 std::shared_ptr<const dataset> joined(std::vector<std::shared_ptr<const dataset>> parts);
 
 } // namespace troupe

@@ -13,10 +13,10 @@ namespace troupe {
 
 namespace {
 
-/// Tensors hold a class as std::int32_t.
+/// Largest number of classes. Tensors hold a class as std::int32_t.
 constexpr std::size_t most_classes = std::numeric_limits<std::int32_t>::max();
 
-/// The class (from 0) of a label; -1 if the label is not one of the classes.
+/// The class (from 0) of a label. -1 if the label is not one of the classes.
 double class_of(double label, class_numbers numbering) noexcept {
   if (numbering == class_numbers::signs)
     return label == -1 ? 0 : label == 1 ? 1 : -1;
@@ -26,7 +26,7 @@ double class_of(double label, class_numbers numbering) noexcept {
   return valid ? result : -1;
 }
 
-/// "0 to 9".
+/// The numbers of all classes in the file, as text: "0 to 9".
 std::string range_of(std::size_t classes, class_numbers numbering) {
   const std::size_t first = numbering == class_numbers::from_one ? 1 : 0;
   return std::to_string(first) + " to " + std::to_string(first + classes - 1);

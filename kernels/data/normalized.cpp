@@ -81,7 +81,8 @@ feature_scaling standardization(const dataset& records) {
   });
   for (std::size_t j = 0; j < width; ++j) {
     const double deviation = std::sqrt(result.scale[j]);
-    // Because of rounding, a constant that float32 cannot represent shows small deviations.
+    // A constant feature that float32 cannot represent exactly shows small deviations, because of
+    // rounding.
     const bool constant = !(deviation > 1e-6 * std::abs(result.shift[j]));
     result.scale[j] = constant ? 1 : deviation;
   }

@@ -6,13 +6,13 @@
 
 namespace troupe {
 
-/// The order in which an epoch visits n records: a pseudo-random permutation of 0 .. n - 1, from
-/// (seed, epoch).
+/// The order in which an epoch visits n records: a pseudo-random permutation of 0 .. n - 1,
+/// determined by (seed, epoch).
 ///
-/// The order is computed, not stored: `at` takes O(1) time and no memory, so that any node can
-/// compute the records of any lease (a range of positions that a worker trains). It is a Feistel
-/// network over the smallest power of two that is at least n and at least 256. The network is
-/// applied repeatedly until the result is below n (Black and Rogaway, "Ciphers with arbitrary
+/// The order is computed, not stored: `at` takes O(1) time and no memory. So any node can compute
+/// the records of any lease (a range of positions that a worker trains). The permutation is a
+/// Feistel network over the smallest power of two that is at least n and at least 256. The network
+/// is applied repeatedly until the result is below n (Black and Rogaway, "Ciphers with arbitrary
 /// finite domains", 2002). It uses only integer arithmetic, so it is the same on every machine.
 /// Immutable; any thread may use it.
 class permutation {

@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// The names in a folder that f(entry) accepts, in byte order.
+/// The names in a folder for which f(entry) is true, in byte order.
 template <class F>
 std::vector<std::string> names_in(const std::filesystem::path& folder, F f) {
   std::vector<std::string> result;
@@ -95,7 +95,7 @@ private:
 
   picture_folder folder_;
   picture_size size_;
-  /// True if the caller gave the size.
+  /// True if the caller chose the size. Otherwise, it is the size of the first picture.
   bool given_;
   record_shape record_;
 };

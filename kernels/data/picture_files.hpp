@@ -10,19 +10,21 @@
 
 namespace troupe {
 
-/// A folder with a folder of pictures for each class: `path/CLASS/*.png`, also .jpg and .jpeg, in
-/// lower or upper case. Other files, and names that begin with a dot, are ignored.
+/// The files of a folder that contains a folder of pictures for each class: `path/CLASS/*.png`,
+/// also .jpg and .jpeg, in lower or upper case. Other files, and names that begin with a dot, are
+/// ignored.
 struct picture_folder {
   std::filesystem::path path;
   /// Names of the classes, in the byte order of the names.
   std::vector<std::string> classes;
-  /// Paths below `path`, class by class, in the byte order of their names; and the class of each.
+  /// Paths of the pictures, relative to `path`, and the class of each picture. They are ordered by
+  /// class, and then by the bytes of their names.
   std::vector<std::string> files;
   std::vector<std::int32_t> labels;
 };
 
-/// Lists a folder.
-/// @param classes the classes that may occur; empty: the classes in the folder.
+/// Lists the pictures of a folder with a folder for each class.
+/// @param classes the classes that may occur. Empty: the classes in the folder.
 /// @throws input_error that names the folder, if it cannot be read, has no pictures, or has a class
 /// that is not in `classes`.
 picture_folder list_pictures(const std::filesystem::path& path,
@@ -44,11 +46,12 @@ struct picture_size {
   std::size_t channels = 3; ///< 1 or 3
 };
 
-/// The pictures of a folder: features (channels, height, width), x / 255, and classes. A file is
-/// read and decoded each time its record is read, so the data may be larger than the memory.
-/// @throws input_error that names a file: see decode_picture; `read` also throws if a file is gone.
-/// If no size was given, it also throws for a picture whose size differs from that of the first
-/// one.
+/// A data set of the pictures of a folder: features (channels, height, width), read as x / 255, and
+/// classes. A file is read and decoded each time its record is read, so the data may be larger than
+/// the memory.
+/// @throws input_error that names a file, in the same cases as decode_picture. `read` also throws
+/// if a file no longer exists. If no size was given, `read` also throws for a picture whose size
+/// differs from that of the first one.
 std::shared_ptr<const dataset> picture_files(picture_folder folder, picture_size size);
 
 } // namespace troupe

@@ -13,7 +13,7 @@ namespace troupe {
 enum class feature_kind : std::uint8_t {
   numbers, ///< floats
   tokens,  ///< int32 in [0, vocabulary)
-  sparse,  ///< floats, of which only those that are not 0 are stored, with their columns; dims has
+  sparse,  ///< floats that are mostly 0; only the others are stored, with their columns; dims has
            ///< one extent
 };
 
@@ -26,16 +26,16 @@ enum class label_kind : std::uint8_t {
   targets, ///< label_width floats
 };
 
-/// The properties that all records of a data set share. A model must know them.
+/// The properties that all records of a data set share. A model is built for these properties.
 struct record_shape {
   feature_kind features = feature_kind::numbers;
-  /// Shape of a record's features without the batch: (4) columns, (1, 28, 28) for grey images, (64)
-  /// tokens.
+  /// Shape of a record's features without the batch: (4) for four columns, (1, 28, 28) for a grey
+  /// image, (64) for 64 tokens.
   shape dims;
   /// For tokens: number of different tokens.
   std::size_t vocabulary = 0;
   label_kind labels = label_kind::classes;
-  /// For classes: their number. For targets: floats per record.
+  /// For classes: the number of classes. For targets: floats per record.
   std::size_t label_width = 0;
   /// For classes: number of labels per record. More than one for sequences with a label at each
   /// position.
@@ -43,7 +43,7 @@ struct record_shape {
 
   /// Features per record.
   std::size_t feature_width() const noexcept { return dims.elements(); }
-  /// int32 labels, or floats, of a record.
+  /// Number of int32 labels, or of floats, of a record.
   std::size_t label_elements() const noexcept {
     return labels == label_kind::classes ? labels_per_record : label_width;
   }

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Memory for some records of a data set. Each read reuses it. Only one thread at a time may use
-/// it.
+/// Memory into which records of a data set are read. Each read reuses the memory. Only one thread
+/// at a time may use it.
 class record_buffer {
 public:
   /// @param what the shape of the records that will be read.
@@ -19,20 +19,20 @@ public:
 
   std::size_t most() const noexcept { return most_; }
 
-  /// Reads these records in this order. They replace those of the previous read. Throws the errors
-  /// of `set.read`.
+  /// Reads these records in this order. They replace the records of the previous read. Throws the
+  /// errors of `set.read`.
   /// @param records at most `most`, each below set.size()
   void read(const dataset& set, std::span<const std::uint64_t> records);
 
-  /// Reads `count` records, starting with `first`; at most `most`.
+  /// Reads `count` records, starting with `first`. `count` is at most `most`.
   void read(const dataset& set, std::uint64_t first, std::size_t count);
 
-  /// Features and labels of the last read; valid until the next read.
+  /// Features and labels of the last read. They are valid until the next read.
   const feature_batch& features() const noexcept { return features_; }
   const label_batch& labels() const noexcept { return labels_; }
 
-  /// Size of a buffer with these arguments before its first read, in bytes. Sparse records take
-  /// more after a read.
+  /// Size in bytes of a buffer with these arguments, before its first read. With sparse records, it
+  /// grows in a read.
   static std::size_t memory_bytes(const record_shape& what, std::size_t most) noexcept;
 
 private:

@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// Removes the next n elements of `x` and returns them; none if x is empty.
+/// Removes the first n elements of `x` and returns them. Returns no elements if x is empty.
 template <class T>
 std::span<T> take(std::span<T>& x, std::size_t n) {
   const auto result = x.first(std::min(n, x.size()));
@@ -19,7 +19,7 @@ std::span<T> take(std::span<T>& x, std::size_t n) {
   return result;
 }
 
-/// Consecutive records.
+/// The records first .. first + count - 1. It has the interface of a vector of record numbers.
 struct record_range {
   std::uint64_t first;
   std::uint64_t count;
@@ -28,7 +28,9 @@ struct record_range {
   std::uint64_t operator[](std::uint64_t record) const noexcept { return first + record; }
 };
 
-/// @tparam Numbers maps records to records of the whole data set: a record_range, or a vector.
+/// Some records of another data set.
+/// @tparam Numbers maps the numbers of records to their numbers in the other data set: a
+/// record_range, or a vector.
 template <class Numbers>
 class subset_dataset final : public dataset {
 public:
@@ -82,7 +84,8 @@ private:
     return result;
   }
 
-  /// Calls f with consecutive groups of the records. f gets their numbers in the whole data set.
+  /// Renumbers the records in groups, which fit into a fixed buffer. Calls f with the numbers of
+  /// each group in the whole data set.
   template <class F>
   void each_part(std::span<const std::uint64_t> records, F f) const {
     std::array<std::uint64_t, 256> renumbered;

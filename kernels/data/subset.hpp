@@ -9,8 +9,8 @@ namespace troupe {
 
 /// Records first .. first + count - 1 of another data set, renumbered from 0.
 ///
-/// The result shares ownership of `whole`. Its `read` allocates nothing, because it translates the
-/// numbers of records piece by piece through a fixed buffer.
+/// The result shares ownership of `whole`. Its `read` allocates nothing, because it converts the
+/// numbers of records in groups, through a fixed buffer.
 /// @throws input_error if the range is not within `whole`.
 std::shared_ptr<const dataset> subset(std::shared_ptr<const dataset> whole, std::uint64_t first,
                                       std::uint64_t count);

@@ -14,8 +14,8 @@ namespace troupe {
 
 void float32_spread::check(std::string_view name, const std::string& what) const {
   const auto size = std::max(std::abs(low_), std::abs(high_));
-  // A float has 24 binary digits. If no number was added, low_ is above high_, and nothing is
-  // refused.
+  // A float has 24 binary digits. If no number was added, low_ is above high_, the difference is
+  // negative, and nothing is refused.
   if (!exact_ && high_ - low_ > 1e-12 * size && high_ - low_ < 0x1p-16 * size)
     throw input_error(std::string{name} + ": " + what + ": the values are from " + number_text(low_)
                       + " to " + number_text(high_) + ". Models compute in float32, which has only "
@@ -47,7 +47,7 @@ std::vector<float> scaled_columns(std::span<const double> values,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto& [mean, scale] = how[i % width];
     const auto scaled = (values[i] - mean) / scale;
-    // Written so that NaN is refused, too.
+    // The condition is negated so that NaN is refused, too.
     if (!(std::abs(scaled) <= std::numeric_limits<float>::max()))
       throw input_error(std::string{path} + ": record " + std::to_string(i / width) + ", column \""
                         + excerpt(names[i % width]) + "\": " + number_text(values[i])

@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// How the columns of a table were shifted and scaled: standardized = (value - mean) / scale.
+/// How the columns of a table were shifted and scaled before training: standardized = (value -
+/// mean) / scale.
 struct column_scaling {
   std::vector<double> feature_mean;  ///< (features); 0 when not standardized
   std::vector<double> feature_scale; ///< (features); 1 when not standardized or constant
@@ -24,9 +25,9 @@ struct column_moments {
   double scale = 1;
 };
 
-/// The mean and, as the scale, the standard deviation (population, divisor n) of a column over some
-/// rows. The scale is 1 instead if the deviation is not finite or is at most 1e-12 of the mean's
-/// absolute value.
+/// The mean and the standard deviation (population, divisor n) of a column over some rows. The
+/// deviation is the scale. If the deviation is not finite, or is at most 1e-12 of the mean's
+/// absolute value, the scale is 1 instead.
 /// @param values (rows, width), row-major
 /// @param column below width
 /// @param rows the rows to use: at least one
@@ -43,9 +44,9 @@ public:
     exact_ = exact_ && double{static_cast<float>(x)} == x;
   }
 
-  /// Throws input_error if float32 rounds the numbers, and can represent fewer than 256 values
-  /// between the smallest and the largest, because the differences between the numbers would be
-  /// lost. Numbers that differ by at most 1e-12 of their size count as equal.
+  /// Throws input_error if float32 would lose the differences between the numbers. This is the case
+  /// if float32 rounds the numbers, and can represent fewer than 256 values between the smallest
+  /// and the largest number. Numbers that differ by at most 1e-12 of their size count as equal.
   /// @param name the beginning of the error: "x.csv", "column \"time\""
   void check(std::string_view name, const std::string& what) const;
 
@@ -55,7 +56,7 @@ private:
   bool exact_ = true;
 };
 
-/// Converts a table to float32, after each column was shifted and scaled.
+/// Shifts and scales each column of a table, and converts the result to float32.
 /// @param values (rows, width), row-major
 /// @param how (width)
 /// @param names (width), for errors
@@ -66,13 +67,13 @@ std::vector<float> scaled_columns(std::span<const double> values,
                                   std::span<const column_moments> how,
                                   std::span<const std::string> names, std::string_view path);
 
-/// The coefficients of a linear model in the units of the data: for each target the intercept,
-/// followed by one coefficient per feature.
+/// Converts a linear model back to the units of the data. For each target, the result is the
+/// intercept, followed by one coefficient per feature.
 ///
-/// With y' = W x' + b for standardized x' = (x - m) / s and y' = (y - my) / sy:
+/// The model is y' = W x' + b for standardized x' = (x - m) / s and y' = (y - my) / sy. Then
 ///   coefficient_j = W_j sy / s_j,   intercept = my + sy b - sum_j coefficient_j m_j.
 /// @param weights (targets, features), row-major
-/// @param bias (targets); empty: no bias
+/// @param bias (targets). Empty if the model has no bias.
 /// @return (targets, 1 + features), row-major
 /// @throws input_error if sizes do not fit.
 std::vector<double> linear_coefficients(std::span<const float> weights, std::span<const float> bias,

@@ -11,21 +11,23 @@ namespace troupe {
 /// (tokens). The label at each position is the character after it.
 ///
 /// Record i begins at character begin + i * stride. Its tokens are the `window` characters from
-/// there on. Its labels are the `window` characters from the next character on. If the stride is
-/// `window`, each character is a label once. With a stride of 1, there is a record at each position
-/// where a window fits. No record, including its labels, extends beyond `end`. Therefore, parts of
-/// a text that do not overlap have no character in common.
+/// there on. Its labels are the `window` characters that begin one character later. If the stride
+/// is `window`, each character is a label once. With a stride of 1, there is a record at each
+/// position where a window fits. No record, including its labels, extends beyond `end`. Therefore,
+/// parts of a text that do not overlap have no character in common.
 class text_dataset final : public dataset {
 public:
   /// Makes records of a whole text.
   /// @param tokens each from 0 to vocabulary - 1.
   /// @param window, stride at least 1.
-  /// @throws input_error if not even one window, with the character after it, fits.
+  /// @throws input_error if the text is too short for one window and the character after it.
   text_dataset(std::vector<std::int32_t> tokens, std::size_t vocabulary, std::size_t window,
                std::size_t stride);
 
-  /// Characters begin .. end - 1 of the text of another data set. Shares its memory.
-  /// @throws input_error as above, and if this range is not within the text.
+  /// Makes records of the characters begin .. end - 1 of the text of another data set. Shares its
+  /// memory.
+  /// @throws input_error if this range is not within the text, or is too short for one window and
+  /// the character after it.
   text_dataset(std::shared_ptr<const text_dataset> whole, std::uint64_t begin, std::uint64_t end);
 
   std::uint64_t size() const noexcept override { return size_; }

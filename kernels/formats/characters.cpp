@@ -60,7 +60,8 @@ std::string encode_utf8(std::u32string_view text) {
 }
 
 vocabulary::vocabulary(std::u32string_view text) {
-  // A text has few distinct characters. Removing duplicates while reading saves memory.
+  // A text has few distinct characters. Removing duplicates now and then, while reading, saves
+  // memory.
   std::u32string found;
   const auto compact = [&] {
     std::ranges::sort(found);

@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// The characters (code points) of a text in UTF-8 (RFC 3629), which includes plain ASCII. Memory:
-/// 4 bytes per byte of input.
+/// Decodes a text in UTF-8 (RFC 3629), which includes plain ASCII, to characters (code points).
+/// Memory: 4 bytes per byte of input.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error with `name`, the line and the byte if the input is not UTF-8.
 std::u32string decode_utf8(std::span<const std::byte> bytes, std::string_view name);
@@ -35,11 +35,12 @@ public:
   /// All characters, in the order of their numbers.
   std::u32string_view characters() const noexcept { return characters_; }
 
-  /// The numbers of a text's characters.
+  /// The numbers of the characters of a text.
   /// @throws input_error with `name`, line and column if a character is unknown.
   std::vector<std::int32_t> encode(std::u32string_view text, std::string_view name) const;
 
-  /// The text of these numbers. Each must be at least 0 and below size().
+  /// The text with the characters of these numbers. Each number must be at least 0 and below
+  /// size().
   std::u32string decode(std::span<const std::int32_t> tokens) const;
 
 private:

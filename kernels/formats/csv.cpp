@@ -24,8 +24,8 @@ std::string place(std::string_view name, std::uint64_t line) {
   return std::string{name} + ":" + std::to_string(line) + ": ";
 }
 
-/// Goes through the fields of a text, one after the other. It copies only fields with quotes
-/// inside.
+/// Reads the fields of a text, one after the other. A field in quotes is copied. Other fields are
+/// views of the text.
 class field_reader {
 public:
   field_reader(std::span<const std::byte> bytes, std::string_view name)
@@ -125,8 +125,8 @@ std::vector<std::string> read_header(field_reader& reader, std::string_view name
   return header;
 }
 
-/// Advice if the header has one column and its name contains a separator other than the comma.
-/// Otherwise empty.
+/// If the header has one column, and its name contains another separator than the comma, returns
+/// advice for the error. Otherwise returns an empty text.
 std::string separator_advice(std::span<const std::string> header) {
   const std::size_t found =
     header.size() == 1 ? header.front().find_first_of(";\t|") : std::string::npos;
@@ -138,7 +138,8 @@ std::string separator_advice(std::span<const std::string> header) {
     + "? Save the file with commas, and with decimal points in numbers";
 }
 
-/// For each column of the file: its index among the selected columns, if it is one of them.
+/// For each column of the file: its position in `columns`, the selected columns. Empty for a column
+/// that is not selected.
 std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string> header,
                                                      std::span<const std::string> columns,
                                                      std::string_view name) {

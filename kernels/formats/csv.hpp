@@ -17,17 +17,19 @@ struct csv_columns {
   std::vector<double> values; ///< (rows, names.size()), row-major
 };
 
-/// Reads comma-separated values with a header line (RFC 4180: quoted fields, "" for a quote inside,
-/// CRLF or LF; a UTF-8 byte order mark is skipped; blank lines at the end are ignored).
+/// Reads comma-separated values with a header line (RFC 4180): quoted fields, "" for a quote inside
+/// a quoted field, CRLF or LF. A UTF-8 byte order mark is skipped. Blank lines at the end are
+/// ignored.
 ///
-/// The selected columns must contain numbers; other columns may contain any text. Memory: at most 8
+/// The selected columns must contain numbers. Other columns may contain any text. Memory: at most 8
 /// bytes per byte of input.
-/// @param columns names from the header; each one once.
+/// @param columns names from the header; each name once.
 /// @param name the name of the input in errors, usually its path.
-/// @throws input_error with `name`, the line (counted from 1) and the column: no header, an unknown
-/// column (with the nearest valid name), a column that is named twice, a line whose number of
-/// fields differs from the header, an open quote, a value that is empty, not finite or not a
-/// number, or no records.
+/// @throws input_error with `name`, the line (counted from 1) and the column, for:
+/// - no header, an unknown column (with the nearest valid name), or a column that is named twice;
+/// - a line whose number of fields differs from the header, or a quote that is never closed;
+/// - a value that is empty, not finite or not a number;
+/// - no records.
 csv_columns parse_csv(std::span<const std::byte> bytes, std::span<const std::string> columns,
                       std::string_view name);
 
@@ -41,34 +43,34 @@ struct csv_column {
 /// Selected columns of a CSV file, as numbers and texts, possibly with missing values.
 struct csv_table {
   std::uint64_t rows = 0;
-  /// (rows, columns), row-major: a number, or the index of a text of its column; NaN if there is no
-  /// value.
+  /// (rows, columns), row-major. For a column of numbers, the number; for a column of texts, the
+  /// index of the text in `texts`. NaN if there is no value.
   std::vector<double> values;
-  /// For each column: its distinct texts in order of first occurrence, without surrounding blanks.
-  /// Empty for columns of numbers.
+  /// For each column of texts: its distinct texts in the order of their first occurrence, without
+  /// surrounding blanks. Empty for a column of numbers.
   std::vector<std::vector<std::string>> texts;
 };
 
-/// Like parse_csv above, but for numbers and texts. A field has no value if it is empty or one of
-/// `missing`.
-/// @throws input_error as above, except that a missing value is not an error.
+/// Like parse_csv above, but also for columns of texts, and values may be missing. A value is
+/// missing if its field is empty or is one of `missing`.
+/// @throws input_error in the same cases as parse_csv above, except for a missing value.
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
 
-/// Reads a CSV file part by part, like parse_csv. Only one part is in memory.
+/// Reads a CSV file in parts, like parse_csv. Only one part is in memory.
 class csv_reader {
 public:
   /// Reads the header. Throws input_error like parse_csv if the header or a column is wrong.
-  /// @param bytes the caller's memory, which this object refers to.
+  /// @param bytes the caller's memory. This object refers to it.
   csv_reader(std::span<const std::byte> bytes, std::span<const csv_column> columns,
              std::vector<std::string> missing, std::string name);
   csv_reader(const csv_reader&) = delete;
   csv_reader& operator=(const csv_reader&) = delete;
   ~csv_reader();
 
-  /// The next rows, at most `most`; no rows at the end of the file. The indexes of texts refer to
-  /// `texts` of the same result.
-  /// @throws input_error like parse_csv, except that a file without records is not an error.
+  /// Reads the next rows, at most `most`. At the end of the file, the result has no rows. The
+  /// indexes of texts refer to `texts` of the same result.
+  /// @throws input_error in the same cases as parse_csv, except for a file without records.
   csv_table next(std::uint64_t most);
 
 private:
@@ -83,12 +85,13 @@ std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_colu
 
 /// Orders texts as categories: by number if all texts are finite numbers, otherwise by their bytes.
 /// Texts that stand for the same number, such as "1" and "1.0", are one category.
-/// @return the category of each text; `names` is set to one text for each category, in order.
+/// @param names on return, one text for each category, in order
+/// @return the category of each text
 std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
                                          std::vector<std::string>& names);
 
-/// The column names of a CSV file.
-/// @throws input_error with `name` if there is no header or a quote stays open.
+/// Reads the column names of a CSV file.
+/// @throws input_error with `name` if there is no header or a quote is never closed.
 std::vector<std::string> parse_csv_header(std::span<const std::byte> bytes, std::string_view name);
 
 } // namespace troupe

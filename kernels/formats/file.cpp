@@ -25,7 +25,8 @@ namespace {
                     + std::generic_category().message(error));
 }
 
-/// Real data compresses to a hundredth of its size at best; gzip compresses zeros to a thousandth.
+/// Limits for compressed files (see read_plain_or_gzip). Real data compresses to a hundredth of its
+/// size at best. gzip compresses zeros to a thousandth.
 constexpr std::uint64_t most_ratio = 100;
 constexpr std::uint64_t least_decompressed = std::uint64_t{256} << 20;
 
@@ -85,8 +86,8 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
 
 std::vector<std::byte> read_all(const input_file& file, const std::filesystem::path& path,
                                 std::uint64_t max_bytes) {
-  // The size is only a hint, because pipes have no size and a file may grow in the meantime. One
-  // byte more than the limit is read to detect a file that is too long.
+  // The size of the file is only a hint, because pipes have no size and a file may grow while it is
+  // read. One byte more than the limit is read, to detect a file that is too long.
   const auto hint = file.size();
   std::vector<std::byte> result;
   std::uint64_t want = std::max<std::uint64_t>(hint + 1, 4096);
@@ -109,7 +110,7 @@ std::vector<std::byte> plain_or_gzip(std::vector<std::byte> bytes,
                                      const std::filesystem::path& path, std::uint64_t max_bytes) {
   if (!is_gzip(bytes))
     return bytes;
-  // If a small compressed file has a larger result than this, the file is refused.
+  // The largest accepted result. A small compressed file whose result is larger is refused.
   const auto believed = std::max(least_decompressed, most_ratio * bytes.size());
   return gunzip(bytes, std::min(max_bytes, believed), path.string());
 }
@@ -187,7 +188,8 @@ file_writer::file_writer(std::filesystem::path path)
   : path_(std::move(path)), folder_(path_.has_parent_path() ? path_.parent_path() : ".") {
   const auto name = std::string{unfinished_prefix} + path_.filename().string() + '-'
     + std::to_string(::getpid()) + '-';
-  // An earlier process with the same id may have left files behind, so their names are skipped.
+  // An earlier process with the same id may have left files behind. The names of existing files are
+  // skipped.
   for (unsigned i = 0; !descriptor_; ++i) {
     const auto file = folder_ / (name + std::to_string(i));
     descriptor_ =

@@ -16,17 +16,17 @@ namespace troupe {
 /// The default limit of readers, for plain and for decompressed data: 8 GiB.
 inline constexpr std::uint64_t default_max_file_bytes = std::uint64_t{8} << 30;
 
-/// The bytes of a file, unchanged.
+/// Reads the bytes of a file.
 /// @throws input_error that names `path`, if the file is missing, unreadable, a directory, or
 /// longer than `max_bytes`.
 std::vector<std::byte> read_file(const std::filesystem::path& path,
                                  std::uint64_t max_bytes = default_max_file_bytes);
 
-/// The bytes of a file, decompressed if its first bytes are those of gzip (the name does not
-/// matter).
-/// @param max_bytes limit for the result. At most this many bytes and the compressed file are in
-/// memory. A compressed file is also refused if the result is larger than 256 MiB and more than 100
-/// times as large as the file, because such a file has almost no content.
+/// Reads a file, and decompresses it if its first bytes are those of gzip. The name of the file
+/// does not matter.
+/// @param max_bytes limit for the result. At most this many bytes, and the compressed file, are in
+/// memory. There is a second limit for compressed files: the result is refused if it is larger than
+/// 256 MiB and also more than 100 times as large as the file. Such a file has almost no content.
 /// @throws input_error that names `path`, like `read_file` and `gunzip`.
 std::vector<std::byte> read_plain_or_gzip(const std::filesystem::path& path,
                                           std::uint64_t max_bytes = default_max_file_bytes);
@@ -43,19 +43,18 @@ struct shared_bytes {
 /// Takes ownership of the bytes.
 shared_bytes share(std::vector<std::byte> bytes);
 
-/// Like read_plain_or_gzip, but maps a plain file that is not empty into memory. It may be longer
-/// than default_max_file_bytes.
+/// Like read_plain_or_gzip, but maps a plain file into memory instead of reading it. A mapped file
+/// may be longer than default_max_file_bytes. An empty file is not mapped.
 /// @throws input_error like read_plain_or_gzip, or if the file cannot be mapped.
 shared_bytes map_plain_or_gzip(const std::filesystem::path& path);
 
 /// Tells the system that mapped bytes will be read in random order.
 void expect_random_access(const shared_bytes& x) noexcept;
 
-/// The files that a path stands for. If the last part of the path has no `*` or `?`, this is the
-/// path itself. Otherwise, these are the entries of its directory whose names match (matches_glob),
-/// in the byte order of their names. As in a shell, `*` and `?` do not match a dot at the start of
-/// a name, so they find no hidden or unfinished files. The result may contain directories, which
-/// cannot be read as files.
+/// The files that match a path with wildcards in its last part (`*` and `?`, see matches_glob), in
+/// the byte order of their names. Without wildcards, this is the path itself. As in a shell, `*`
+/// and `?` do not match a dot at the start of a name, so they find no hidden or unfinished files.
+/// The result may contain directories, which cannot be read as files.
 /// @throws input_error that names `path`, if no file matches or its directory cannot be read.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 
@@ -64,12 +63,13 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 void write_all(const file_descriptor& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path);
 
-/// Names of files that are being written begin with this text. No other file has such a name.
+/// The beginning of the name of a file that is still being written. No other file has such a name.
 inline constexpr std::string_view unfinished_prefix = ".tmp-";
 
-/// Writes a file piece by piece so that a reader sees either the old file or the complete new one,
-/// even after a crash. The pieces go to a temporary file in the same directory, followed by fsync
-/// and rename. Creates no directories. Errors are std::system_error with the path in the text.
+/// Writes a file in pieces. A reader sees either the old file or the complete new file, even after
+/// a crash: the pieces go to a temporary file in the same directory, which is then synchronized
+/// (fsync) and renamed. Creates no directories. Errors are std::system_error with the path in the
+/// text.
 class file_writer {
 public:
   explicit file_writer(std::filesystem::path path);

@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-constexpr int gzip_window = MAX_WBITS + 16; // zlib's way to say "gzip, not zlib"
+constexpr int gzip_window = MAX_WBITS + 16; // zlib's code for the gzip format
 
 /// Limits a size to 32 bits, because zlib counts in 32 bits.
 uInt piece(std::size_t n) noexcept {
@@ -37,8 +37,8 @@ private:
   z_stream stream_{};
 };
 
-/// Makes room for more output. Doubles the size, up to `max` + 1 bytes. Output of `max` + 1 bytes
-/// is too long.
+/// Makes room for more output: doubles the size, up to `max` + 1 bytes. If the last byte is also
+/// used, the output is longer than `max`, which is an error.
 /// @param used bytes of `out` with output
 /// @param input bytes of the compressed data
 void grow_output(std::vector<std::byte>& out, std::size_t used, std::size_t input,

@@ -21,8 +21,8 @@ bool is_gzip(std::span<const std::byte> bytes) noexcept;
 std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::uint64_t max_bytes,
                               std::string_view name);
 
-/// Compresses to one gzip member without a timestamp, so that the same input gives the same output
-/// with the same zlib.
+/// Compresses to one gzip member. It has no timestamp, so the same input gives the same output with
+/// the same version of zlib.
 std::vector<std::byte> gzip(std::span<const std::byte> bytes);
 
 } // namespace troupe

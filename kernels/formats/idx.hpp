@@ -37,11 +37,11 @@ struct idx_array {
 /// the actual number of bytes), or additional bytes at the end.
 idx_array parse_idx(std::span<const std::byte> bytes, std::string_view name);
 
-/// Like `parse_idx`, but requires u8 elements and `rank` dimensions (images: 3, labels: 1).
-/// Otherwise, the error describes what was found.
+/// Like `parse_idx`, but requires u8 elements and `rank` dimensions (images: 3, labels: 1). Throws
+/// input_error for another type or rank; the text names both.
 idx_array parse_idx_u8(std::span<const std::byte> bytes, std::size_t rank, std::string_view name);
 
-/// An IDX file of u8 elements. For tools and tests.
+/// Writes an IDX file of u8 elements. For tools and tests.
 /// @throws input_error if `values` do not fill `shape`, or if a dimension does not fit into the
 /// format (32 bits, rank 255).
 std::vector<std::byte> write_idx_u8(std::span<const std::uint64_t> shape,

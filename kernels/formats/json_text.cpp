@@ -52,7 +52,7 @@ public:
 private:
   struct level {
     bool list;
-    /// Number of elements begun so far.
+    /// Number of elements that have begun.
     std::size_t elements;
     std::string key;
     std::set<std::string> keys;
@@ -81,8 +81,8 @@ private:
   std::vector<level> open_;
 };
 
-/// The last colon-separated part of the library's text, without the position, because our error has
-/// its own.
+/// The reason of an error: the last part of the library's text, after a colon. The position in that
+/// text is left out, because parse_json writes its own.
 std::string reason_of(const json::parse_error& error) {
   const std::string text = error.what();
   const auto column = text.find(", column ");
@@ -104,7 +104,7 @@ json parse_json(std::string_view text, std::string_view name) {
     throw input_error{std::string{name} + ':' + std::to_string(line) + ':' + std::to_string(column)
                       + ": not valid JSON: " + reason_of(error)};
   } catch (const json::exception& error) {
-    // This happens if a number is too large.
+    // The library throws another exception than parse_error if a number is too large.
     throw input_error{std::string{name} + ": not valid JSON: " + error.what()};
   }
 }

@@ -94,7 +94,8 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Reads at most `most` rows, and removes their lines from `text`. Counts lines in `line`.
+/// Reads at most `most` rows, and removes their lines from `text`. Adds the number of lines to
+/// `line`.
 libsvm_rows read_rows(std::string_view& text, std::uint64_t& line, std::uint64_t most,
                       bool all_have_labels, std::string_view name) {
   libsvm_rows result;

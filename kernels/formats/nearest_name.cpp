@@ -24,8 +24,9 @@ bool starts_with_ignoring_case(std::string_view text, std::string_view start) no
                           [](char a, char b) { return lower(a) == lower(b); });
 }
 
-/// The candidate to suggest. It differs from `word` in only a few letters, or one of the two words
-/// begins with the other. Empty if no candidate is similar enough.
+/// The candidate to suggest, or an empty text if no candidate is similar enough. A candidate is
+/// similar if it differs from `word` in only a few letters, or if one of the two words begins with
+/// the other.
 std::string near_name(std::string_view word, std::span<const std::string> candidates) {
   const std::string nearest = nearest_name(word, candidates);
   const std::size_t longer = std::max(word.size(), nearest.size());

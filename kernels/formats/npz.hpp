@@ -22,9 +22,9 @@ public:
   /// Names of the arrays, without ".npy".
   const std::vector<std::string>& names() const noexcept { return names_; }
 
-  /// The array with this name as the bytes of a .npy file, for parse_npy.
-  /// @throws input_error that names the file if there is no such array (with the nearest name); or
-  /// like zip_archive::read.
+  /// Unpacks the array with this name. The result is the bytes of a .npy file, for parse_npy.
+  /// @throws input_error that names the file, if there is no array with this name (with the nearest
+  /// name); or like zip_archive::read.
   std::vector<std::byte> read(std::string_view array, std::uint64_t max_bytes) const;
 
 private:

@@ -77,8 +77,8 @@ picture decode_jpeg(std::span<const std::byte> file, std::size_t channels, std::
   return result;
 }
 
-/// A new pixel is a weighted mean of neighbouring old pixels: the number of the first one, and
-/// their weights.
+/// The computation of one new pixel in one direction: a weighted mean of neighbouring old pixels.
+/// `first` is the number of the first old pixel. There is one weight for each old pixel.
 struct filter_taps {
   std::size_t first = 0;
   std::vector<float> weights; ///< their sum is 1
@@ -107,9 +107,9 @@ std::vector<filter_taps> taps_of(std::size_t from, std::size_t to) {
   return result;
 }
 
-/// Filtering in one direction, horizontal or vertical: `lines` lines of `taps.size()` new pixels.
-/// Old pixel p of line l is at l * line_step + p * step. New pixel p is at l * new_line_step + p *
-/// new_step.
+/// How pixels are arranged in memory for filtering in one direction, horizontal or vertical. There
+/// are `lines` lines of pixels in this direction. Old pixel p of line l is at l * line_step + p *
+/// step. New pixel p is at l * new_line_step + p * new_step.
 struct direction {
   std::size_t lines;
   std::size_t line_step;

@@ -18,16 +18,17 @@ struct picture {
   std::vector<std::uint8_t> pixels;
 };
 
-/// The largest number of pixels that decode_picture accepts: 2^26, so that a small file cannot
-/// claim gigabytes.
+/// The largest number of pixels that decode_picture accepts: 2^26. Without a limit, a small file
+/// could require gigabytes.
 inline constexpr std::size_t most_pixels = std::size_t{1} << 26;
 
 /// Decodes a PNG or JPEG file (libpng, libjpeg-turbo), recognized by its first bytes. Transparent
-/// pixels are shown on black; 16 bits per channel are reduced to 8.
-/// @param channels 1 or 3; colours are converted to grey by their luminance, and grey to three
-/// equal channels.
+/// pixels are shown on black. 16 bits per channel are reduced to 8.
+/// @param channels 1 or 3. For 1, colours are converted to grey by their luminance. For 3, a grey
+/// picture gets three equal channels.
 /// @param name the name of the input in errors.
-/// @throws input_error with `name`: neither PNG nor JPEG, damaged, or more than most_pixels.
+/// @throws input_error with `name`, if the file is neither PNG nor JPEG, is damaged, or has more
+/// than most_pixels.
 picture decode_picture(std::span<const std::byte> file, std::size_t channels,
                        std::string_view name);
 

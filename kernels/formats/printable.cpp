@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// Length in bytes of the UTF-8 character at the start of a text; 0 if it is invalid or controls
-/// the terminal.
+/// Length in bytes of the UTF-8 character at the start of a text. 0 if the bytes are not UTF-8, or
+/// are a control character, which could change the terminal.
 std::size_t character_at(std::string_view text) {
   const auto [character, length] = next_character(std::as_bytes(std::span{text}));
   return character < 0x20 || (character >= 0x7f && character < 0xa0) ? 0 : length;

@@ -132,7 +132,7 @@ private:
     return result;
   }
 
-  /// Each byte of the data belongs to exactly one tensor.
+  /// Throws input_error unless each byte of the data belongs to exactly one tensor.
   void require_full_cover(std::span<const safetensors_entry> tensors) const {
     std::vector<const safetensors_entry*> order;
     order.reserve(tensors.size());

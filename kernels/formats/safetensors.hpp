@@ -61,36 +61,37 @@ struct expected_tensor {
 /// Reads the safetensors format (https://github.com/huggingface/safetensors): u64 header length,
 /// JSON header, data.
 ///
-/// The result refers to `bytes`. Memory: some tens of times the header's length, which is first
-/// compared with the input. The bytes of a tensor may be unaligned, so copy them instead of
-/// casting.
+/// The result refers to `bytes`. The bytes of a tensor may be unaligned, so copy them instead of
+/// casting the pointer. Memory: some tens of times the length of the header. This length is
+/// compared with the size of the input before it is used.
 /// @param name the name of the input in errors, usually its path.
-/// @throws input_error with `name` and the tensor: header longer than the input or than 16 MiB, not
-/// JSON, nested too deeply, unknown dtype, sizes that overflow, offsets outside the data, in the
-/// wrong order or not matching the shape, tensors that overlap, bytes that belong to no tensor, or
-/// a name that appears twice.
+/// @throws input_error with `name` and the tensor, for:
+/// - a header that is longer than the input or than 16 MiB, is not JSON, or is nested too deeply;
+/// - an unknown dtype, sizes that overflow, or a name that appears twice;
+/// - offsets that are outside the data, in the wrong order, or do not match the shape;
+/// - tensors that overlap, or bytes that belong to no tensor.
 safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 
-/// Writes the format like the reference implementation: header keys sorted by (descending
-/// alignment, name), data in the same order without gaps, header padded with spaces so that the
-/// data starts at a multiple of 8. The same content gives the same bytes.
-/// @throws input_error that names the tensor: its bytes do not match its shape, its name is empty
-/// or reserved, or a name appears twice. Also input_error if a name or the metadata is not valid
-/// UTF-8.
+/// Writes the safetensors format like the reference implementation: header keys are sorted by
+/// (descending alignment, name), and data has the same order without gaps. The header is padded
+/// with spaces so that the data starts at a multiple of 8. The same content gives the same bytes.
+/// @throws input_error that names the tensor, if its bytes do not match its shape, or its name is
+/// empty, reserved or appears twice. Also input_error if a name or the metadata is not valid UTF-8.
 std::vector<std::byte> write_safetensors(const safetensors_file& file);
 
-/// The bytes of a file in pieces, to be written one after the other. Nothing is copied.
+/// The bytes of a file in pieces, to be written one after the other. The data of the tensors is not
+/// copied.
 struct safetensors_pieces {
   std::vector<std::byte> header;
   /// The tensors' bytes in the order of the file; the caller's memory.
   std::vector<std::span<const std::byte>> data;
 };
 
-/// The output of `write_safetensors` in pieces.
+/// Like `write_safetensors`, but returns the file in pieces.
 /// @throws input_error like write_safetensors.
 safetensors_pieces lay_out_safetensors(const safetensors_file& file);
 
-/// Compares a file with the tensors that are needed.
+/// Compares the tensors of a file with the tensors that a reader needs.
 /// @param name the name of the file in the error, usually its path.
 /// @throws input_error with one line for *each* tensor that is missing, unexpected, or of another
 /// shape or dtype.

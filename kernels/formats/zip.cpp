@@ -12,11 +12,11 @@ namespace troupe {
 
 namespace {
 
-/// Number of bytes that libzip unpacks in one call. They fit into a processor's cache, so it is
-/// cheap to copy them afterwards.
+/// Number of bytes that libzip unpacks in one call. These bytes stay in the processor's cache, so
+/// it is cheap to copy them afterwards.
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 
-/// An error of libzip, which has its own memory.
+/// Owns an error object of libzip, which allocates memory.
 class archive_error {
 public:
   archive_error() noexcept { ::zip_error_init(&error_); }
@@ -56,7 +56,7 @@ std::string member_text(const std::string& member) {
 
 ::zip* open_archive(std::span<const std::byte> bytes, std::string_view name) {
   archive_error error;
-  // libzip accepts zero bytes as an archive without members.
+  // Without this check, libzip would accept zero bytes as an archive without members.
   if (bytes.empty())
     ::zip_error_set(error.get(), ZIP_ER_NOZIP, 0);
   auto* const source = bytes.empty()
@@ -71,6 +71,7 @@ std::string member_text(const std::string& member) {
   return result;
 }
 
+/// Throws the error of a member that cannot be unpacked.
 /// @param size the size of the member according to the archive
 [[noreturn]] void fail_to_read(zip_file_t* file, const std::string& what, std::uint64_t size,
                                std::string_view name) {

@@ -19,9 +19,9 @@ namespace troupe {
 
 namespace {
 
-/// The largest width of a head for which attention is a single operation, because the kernels of
-/// GPUs hold a head's results in registers. For wider heads, compose() uses separate products and a
-/// softmax.
+/// The largest width of a head for which attention is a single operation. The kernels of GPUs hold
+/// a head's results in registers, and the results of a wider head do not fit. For wider heads,
+/// compose() uses separate products and a softmax.
 constexpr std::int64_t widest_head = 128;
 
 /// Changes (batch, time, heads * width) to (batch, heads, time, width). Tensors with four
@@ -52,8 +52,8 @@ bool heads_fit(const shape& q, const shape& k, const shape& v, std::int64_t head
   return rank == 3 ? q.last() % heads == 0 : q[1] == heads && k[1] == heads;
 }
 
-/// Finds a tensor of which queries, keys and values are slices along the last axis, for example the
-/// result of a product that computes all three. If these slices cover the tensor completely,
+/// Finds a tensor of which queries, keys and values are slices along the last axis. An example is
+/// the result of a product that computes all three. If these slices cover the tensor completely,
 /// attention reads the tensor directly, and writes the gradient of the whole tensor. Then no slice
 /// is copied.
 struct operand_search {
@@ -66,7 +66,8 @@ struct operand_search {
       && x.shape().last() < source(x).shape().last();
   }
   static expression source(expression x) { return {x.owner(), x.node().inputs[0]}; }
-  /// x is a slice. True if the slices of its source among `parts` cover the source without overlap.
+  /// Requires that x is a slice. Looks at those `parts` that are slices of the same source as x.
+  /// Returns true if they cover the source completely, without overlap.
   bool is_covered(expression x) const {
     std::set<std::size_t> begins;
     std::int64_t width = 0;
@@ -143,8 +144,8 @@ expression attention(expression q, expression k, expression v, std::int64_t head
 
 expression attention_statistics(expression of) {
   const auto& n = of.node();
-  // If the graph already has this node, it is reused. The gradients of all operands then have the
-  // same inputs, so one step of the plan can compute them.
+  // Reuses the node if the graph already has it. The gradients of all operands then have the same
+  // inputs, so one step of the plan can compute them.
   const auto& nodes = of.owner().nodes();
   for (auto id = of.id() + 1; id < nodes.size(); ++id)
     if (const auto& other = nodes[id]; other.op == operation::attention_statistics

@@ -112,9 +112,9 @@ expression group_norm(expression x, expression gain, expression bias, std::int64
 }
 
 // The mean is subtracted first. The formula x * factor + (bias - mean * factor) would save an
-// addition. But if the mean is large, it would lose the digits in which x differs from the mean. If
-// x comes from a convolution without a bias, the plan can compute the subtraction as the bias of
-// the convolution.
+// addition. But if the mean is large, that formula would lose the digits in which x differs from
+// the mean. If x comes from a convolution without a bias, the plan can compute the subtraction as
+// the bias of the convolution.
 expression batch_norm_testing(expression x, const batch_norm_variables& variables, double epsilon) {
   const auto factor = variables.gain / square_root(offset(variables.running_variance, epsilon));
   const auto centered = add_channel_bias(x, scale(variables.running_mean, -1));

@@ -12,25 +12,28 @@ namespace troupe {
 
 /// Multiplies channel c of x (batch, C, ...) by g[c]. g has shape (C).
 expression multiply_channels(expression x, expression g);
-/// The moments of each channel of x (batch, C, ...), (2, C): the mean and the variance over samples
-/// and positions. The variance is the sum of squared differences, divided by the number n of
-/// values. Mean and variance are 0 for a run without rows. The moments have no gradient; see
-/// normalize_channels. If `all_workers` is true, the moments cover the samples of all workers that
-/// run the plan together (run_arguments::on_sums), and node::key is 1. All results that are
-/// computed from these moments then cover these samples, too.
+/// The mean and the variance of each channel of x (batch, C, ...), over samples and positions.
+/// Result: (2, C), the means and then the variances. The variance is the sum of squared differences
+/// from the mean, divided by the number n of values. Mean and variance are 0 for a run without
+/// rows. The result has no gradient, because the gradient of normalize_channels includes it.
+///
+/// If `all_workers` is true, mean and variance cover the samples of all workers that run the plan
+/// together (run_arguments::on_sums), and node::key is 1. All results that are computed from them
+/// then cover these samples, too.
 expression channel_moments(expression x, bool all_workers = false);
 /// (x - mean) / sqrt(variance + epsilon) for each channel. `moments` must be channel_moments(x).
-/// The gradient with respect to x includes the dependence of the moments on x.
+/// The gradient with respect to x takes into account that the moments depend on x.
 expression normalize_channels(expression x, expression moments, double epsilon = 1e-5);
-/// The gradient of y = normalize_channels(x, moments) with respect to x, d sum(y * dy) / dx: (dy -
-/// mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
+/// The gradient of y = normalize_channels(x, moments) with respect to x, which is d sum(y * dy) /
+/// dx = (dy - mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
 expression normalize_channels_gradient(expression dy, expression x, expression moments,
                                        double epsilon);
-/// The means in `moments`, times the number of samples of the run: (C). For graph::update_state.
+/// For graph::update_state: the means in `moments` times the number of samples of the run. Result:
+/// (C).
 expression summed_mean(expression moments);
-/// The variances in `moments`, with the divisor n - 1 instead of n, times the number of samples of
-/// the run: (C). n is the number of values that the moments cover, samples * positions. If n is 1,
-/// the variance is 0. For graph::update_state.
+/// For graph::update_state: the variances in `moments` times the number of samples of the run. The
+/// variances have the divisor n - 1 instead of n, where n is samples * positions. If n is 1, the
+/// variance is 0. Result: (C).
 expression summed_variance(expression moments, std::int64_t positions);
 
 /// The variables of a batch normalization (Ioffe and Szegedy, 2015). Each has shape (C).

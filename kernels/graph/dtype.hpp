@@ -7,9 +7,9 @@
 namespace troupe {
 
 /// Type of the elements of a tensor. Parameters and their gradients are float32 (float64 in
-/// reference tests). Labels and indices are int32. `sparse` is for placeholders only:
-/// floating-point numbers that are mostly zero, stored as compressed rows. The types of 16 bits are
-/// only for results of operations (kernels/graph/precision.hpp).
+/// reference tests). Labels and indices are int32. Only placeholders can be `sparse`:
+/// floating-point numbers that are mostly zero, stored as compressed rows. Only results of
+/// operations can have the types of 16 bits (kernels/graph/precision.hpp).
 enum class dtype : std::uint8_t { float32, float64, int32, sparse, bfloat16, float16 };
 
 /// True for the types of 16 bits.
@@ -27,7 +27,7 @@ constexpr std::size_t size_of(dtype type) noexcept {
   return type == dtype::float64 ? 8 : is_narrow(type) ? 2 : 4;
 }
 
-/// "float32", "float64", "int32", "sparse", "bfloat16", "float16".
+/// The name of the enumerator, such as "float32".
 constexpr std::string_view to_string(dtype type) noexcept {
   switch (type) {
   case dtype::float32:

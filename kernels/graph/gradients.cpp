@@ -72,11 +72,12 @@ void reverse_mode::visit(std::uint32_t id) {
   traits_of(n.op).gradient({*this, n, {graph_, id}, *gradient_[id]});
 }
 
-// Visits an attention that bypasses slices: computes the gradients of the sources, and adds their
-// columns to the gradients of the slices (bypassed_). If nobody wants the gradient of a source
-// itself, it is dropped afterwards.
+// Visits an attention that reads the sources of slices instead of the slices (see bypass). Computes
+// the gradients of the sources, and adds their columns to the gradients of the slices (bypassed_).
+// The gradient of a source is dropped afterwards if only the slices need it.
 void reverse_mode::visit_bypassing(std::uint32_t id) {
-  // By source: its wanted_ and gradient_ before this visit.
+  // For each source: its entries of wanted_ and gradient_ before this visit. They are restored at
+  // the end.
   std::map<std::uint32_t, std::pair<bool, std::optional<expression>>> before;
   for (const auto& x : bypasses_)
     if (x.attention == id && !before.contains(x.source)) {
@@ -115,7 +116,7 @@ expression softmax_gradient(expression g, expression y) {
 }
 
 expression times(expression x, expression g) {
-  // Usually, g is the constant 1: the loss is a single term. Then no multiplication is needed.
+  // Usually, the loss is a single term, and g is the constant 1. Then no multiplication is needed.
   const auto& n = g.node();
   const bool one = n.op == operation::constant && n.values.size() == 1 && n.values[0] == 1;
   return one ? x : multiply(broadcast(g, x.shape()), x);
@@ -152,8 +153,9 @@ void sparse_matmul_gradient(const gradient_step& s) { // the operation is linear
   s.give(1, sparse_matmul(s.x(0), s.g));
 }
 
-/// gelu_gradient is linear in dy. The second derivative of gelu is phi(x) (2 - x^2), where phi is
-/// the density of the standard normal distribution.
+/// gelu_gradient is linear in dy, so its derivative with respect to dy is itself. The second
+/// derivative of gelu is phi(x) (2 - x^2), where phi is the density of the standard normal
+/// distribution.
 void gelu_gradient(const gradient_step& s) {
   const auto x = s.x(1);
   if (s.wants(0))

@@ -31,7 +31,8 @@ void batched_matmul(const gradient_step& s) { // the same formulas as for matmul
 }
 
 /// Backpropagation through time. One node computes the gradients of the inputs of the activations,
-/// for all time steps. The other gradients are matrix products of these.
+/// for all time steps. The gradients of z, w and b are slices and products of the result of this
+/// node.
 void recurrent(const gradient_step& s) {
   const auto how = s.node.cell;
   const auto w = s.x(1);
@@ -39,7 +40,8 @@ void recurrent(const gradient_step& s) {
   const auto stored = s.y.shape().last();
   const auto dh = slice(s.g, 2, stored - hidden, stored);
   const auto d = recurrent_gradient(dh, s.y, w, how);
-  // The gradient of h_{t-1} w^T + b. For gru, the last part is r times the gradient of n.
+  // The gradient with respect to h_{t-1} w^T + b. For gru, the last part is r times the gradient of
+  // n.
   const auto state = how == cell::gru
     ? troupe::concat({slice(d, 2, 0, 2 * hidden), slice(d, 2, 3 * hidden, 4 * hidden)}, 2)
     : d;
@@ -55,8 +57,9 @@ void recurrent(const gradient_step& s) {
     s.give(2, sum_leading(state));
 }
 
-/// d sum(g * normalize_rows_gradient(dy, x)) / dx. Writes the formula of normalize_rows_gradient in
-/// simpler operations, and differentiates these.
+/// The derivative of normalize_rows_gradient with respect to x: d sum(g *
+/// normalize_rows_gradient(dy, x)) / dx. Writes the formula of normalize_rows_gradient in simpler
+/// operations, and differentiates them.
 expression again(const gradient_step& s) {
   const auto x = s.x(1);
   const auto dy = stop_gradient(s.x(0));
@@ -72,23 +75,25 @@ expression again(const gradient_step& s) {
 }
 
 void normalize_rows_gradient(const gradient_step& s) {
-  // normalize_rows_gradient is linear in dy, and is its own adjoint.
+  // normalize_rows_gradient is a linear function of dy with a symmetric matrix. So its gradient is
+  // the same function, applied to g.
   if (s.wants(0))
     s.give(0, normalize_rows_gradient(s.g, s.x(1), s.node.factor));
   if (s.wants(1))
     s.give(1, again(s));
 }
 
-/// One node per operand. A single step of the plan computes all of them.
+/// The gradient of each operand is a node of its own. A single step of the plan computes all of
+/// these nodes.
 void attention(const gradient_step& s) {
   for (std::size_t i = 0; i < s.node.inputs.size(); ++i)
     if (s.wants(i))
       s.give(i, troupe::attention_gradient(s.g, s.y, i));
 }
 
-/// Writes attention in simpler operations, and differentiates these twice. The result of attention
-/// and the statistics, which are also inputs, get no gradient, because they are functions of the
-/// operands.
+/// Writes attention in simpler operations, and differentiates these operations twice. The first
+/// inputs of the node, the result of attention and its statistics, get no gradient of their own,
+/// because they are functions of the operands.
 void attention_gradient(const gradient_step& s) {
   constexpr auto first = first_attention_operand(operation::attention_gradient);
   std::vector<expression> by;

@@ -62,9 +62,9 @@ enum class operation : std::uint8_t {
   greater,
   above,
   select,
-  /// Converts to another floating-point type.
+  /// Conversion to another floating-point type.
   cast,
-  /// Several element-wise operations in one pass. Only plans contain it.
+  /// Several element-wise operations in one pass. Only plans contain this operation.
   elementwise,
   // reductions, and the broadcasts that are their gradients
   sum,
@@ -80,7 +80,7 @@ enum class operation : std::uint8_t {
   softmax_correct,
   binary_correct,
   squared_error,
-  // whole numbers
+  // conversion of whole numbers
   to_float,
   // a random mask
   dropout,
@@ -134,7 +134,7 @@ inline constexpr auto operation_count = static_cast<std::size_t>(operation::end)
 std::string_view to_string(operation op) noexcept;
 
 /// A sliding window: a kernel of height x width that moves over an image in steps of the strides.
-/// The image is padded with `pad` zeros on each side; max pooling ignores them. Neighbouring
+/// The image is padded with `pad` zeros on each side. Max pooling ignores these zeros. Neighbouring
 /// elements of the kernel are `dilation` rows or columns apart.
 struct window {
   std::int64_t height = 1;
@@ -146,19 +146,20 @@ struct window {
   /// For convolutions: the number of independent groups of channels.
   std::int64_t groups = 1;
 
-  /// For convolutions.
+  /// For convolutions: the distance of neighbouring elements of the kernel.
   std::int64_t dilation_y = 1;
   std::int64_t dilation_x = 1;
-  /// For pooling: if true, a last window that extends beyond the padded image counts, too. It does
-  /// not count if it begins in the padding at the end (PyTorch's ceil_mode).
+  /// For pooling: if true, a last window that extends beyond the padded image counts, too
+  /// (PyTorch's ceil_mode). Windows that begin in the padding at the end never count.
   bool ceil_mode = false;
 
-  /// Number of rows (columns) of the image from the first to the last row (column) under the
-  /// kernel.
+  /// Height (extent_y) and width (extent_x) of the area under the kernel, in rows and columns of
+  /// the image. With dilation, this area is larger than the kernel.
   std::int64_t extent_y() const noexcept { return dilation_y * (height - 1) + 1; }
   std::int64_t extent_x() const noexcept { return dilation_x * (width - 1) + 1; }
-  /// Number of positions of the kernel along an image of this height or width. The image with its
-  /// padding must be at least as large as the kernel (extent_y or extent_x).
+  /// Number of positions of the kernel along an image of height (rows) or width (columns) `image`.
+  /// The image with its padding must be at least as large as the area under the kernel (extent_y,
+  /// extent_x).
   std::int64_t rows(std::int64_t image) const noexcept {
     return positions(image, extent_y(), stride_y, pad_y);
   }
@@ -183,7 +184,7 @@ struct cross_entropy {
   /// The target probabilities are 1 - smoothing for the label, plus smoothing / classes for every
   /// class (Szegedy et al., 2016). 0 <= smoothing < 1.
   double smoothing = 0;
-  /// Rows with this label are ignored. If it is empty, no row is ignored.
+  /// Rows with this label are ignored. If this is empty, no row is ignored.
   std::optional<std::int32_t> ignored = std::nullopt;
 
   bool operator==(const cross_entropy&) const = default;
@@ -193,12 +194,13 @@ struct cross_entropy {
 /// formulas.
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
-/// The operands of attention (kernels/graph/attention.cpp): one to three tensors. The queries of
-/// all heads are neighbouring columns of one of these tensors; the same holds for the keys and for
-/// the values. (In tensors with four dimensions, they are the whole tensor.)
+/// Describes where attention finds its queries, keys and values (kernels/graph/attention.cpp). They
+/// are in one to three tensors, the operands of the node. In a tensor (batch, time, columns), the
+/// queries of all heads are neighbouring columns, and so are the keys and the values. In a tensor
+/// with four dimensions, they are the whole tensor.
 struct attention_operands {
-  /// The number of the operand that contains the queries (keys, values), and their first column in
-  /// this operand.
+  /// The number of the operand that contains the queries (or keys, or values), and their first
+  /// column in this operand.
   struct part {
     std::size_t operand = 0;
     std::size_t column = 0;
@@ -227,41 +229,42 @@ struct node {
   /// For matmul and batched_matmul.
   bool transpose_a = false;
   bool transpose_b = false;
-  /// The factor of scale, squared_error, softmax_cross_entropy and attention; the summand of
-  /// offset; the bound of at_least, at_most and above; the slope of leaky_relu; the epsilon of
-  /// normalize_rows and normalize_channels; the rate of dropout; the positions per sample of
-  /// summed_variance.
+  /// A number that some operations need: the factor of scale, squared_error, softmax_cross_entropy
+  /// and attention; the summand of offset; the bound of at_least, at_most and above; the slope of
+  /// leaky_relu; the epsilon of normalize_rows and normalize_channels; the rate of dropout; the
+  /// positions per sample of summed_variance.
   double factor = 1;
   /// For softmax_cross_entropy, its gradient and softmax_correct.
   cross_entropy labels;
-  /// For dropout: identifies the mask. For batch normalization: 1 if the statistics cover the
-  /// batches of all workers, else 0.
+  /// For dropout: identifies the random mask. For batch normalization: 1 if the statistics cover
+  /// the batches of all workers, else 0.
   std::uint64_t key = 0;
   /// For convolutions and pooling.
   troupe::window window;
-  /// For transpose: for each dimension of the result, the dimension of the operand. For slice and
-  /// place: the axis and the first position. For concat, reverse and blend: the axis.
+  /// For transpose: for each dimension of the result, the dimension of the operand from which it
+  /// comes. For slice and place: the axis and the first position. For concat, reverse and blend:
+  /// the axis.
   std::vector<std::size_t> axes;
   troupe::cell cell = troupe::cell::rnn;
   /// For attention, its statistics and its gradients.
   attention_operands attention;
   /// For placeholder: the position among the placeholders. For variable: the position in the
-  /// layout. For attention_gradient: the number of the operand of attention to which the gradient
-  /// belongs.
+  /// layout. For attention_gradient: the number of the operand of attention whose gradient the node
+  /// computes.
   std::size_t index = 0;
   /// The elements of a constant. If it has only one element, this element is repeated.
   std::vector<double> values;
 };
 
-/// A handle to a node of a graph. Functions of expressions build further nodes: `auto h =
-/// relu(dense(x, w, b))`. An expression has the size of two words; pass it by value. The graph must
-/// outlive the expression and must not move.
+/// A handle to a node of a graph. Functions of expressions append more nodes to the graph: `auto h
+/// = relu(dense(x, w, b))`. An expression has the size of two words; pass it by value. The graph
+/// must outlive the expression and must not move.
 class expression {
 public:
   expression() = default;
   expression(graph& owner, std::uint32_t id) noexcept : owner_(&owner), id_(id) {}
 
-  /// False for a default-constructed expression.
+  /// True if the expression refers to a node. False for a default-constructed expression.
   bool valid() const noexcept { return owner_ != nullptr; }
   graph& owner() const noexcept { return *owner_; }
   std::uint32_t id() const noexcept { return id_; }
@@ -296,12 +299,13 @@ public:
   /// A constant with the given elements, row-major. The shape must not contain the batch.
   expression constant(std::vector<double> values, shape dims);
 
-  /// Registers a statistic of the batch with which training updates a variable of kind state. `sum`
-  /// has the shape of the variable. Its value is the statistic of the batch times the number of
-  /// samples (for example summed_mean()). A plan with gradients writes this value to the variable's
-  /// place in the flat gradient. Like a gradient, it is summed over workers before the update.
-  /// Throws input_error if the variable is not of kind state, if the shapes differ, or if the
-  /// variable is already registered.
+  /// Registers a statistic of the batch with which training updates a variable of kind state, such
+  /// as a running mean. `sum` has the shape of the variable. Its value is the statistic times the
+  /// number of samples (for example summed_mean()).
+  ///
+  /// In a plan with gradients, this value is written to the variable's place in the flat gradient.
+  /// Like a gradient, it is summed over workers before the update. Throws input_error if the
+  /// variable is not of kind state, if the shapes differ, or if the variable is already registered.
   void update_state(expression variable, expression sum);
   /// The node ids (variable, sum) of all calls of update_state.
   const std::vector<std::pair<std::uint32_t, std::uint32_t>>& state_updates() const noexcept {
@@ -319,12 +323,12 @@ public:
   /// bfloat16 or float16. precision.hpp explains how other operations choose their types.
   void set_precision(dtype type) noexcept { precision_ = type; }
   dtype precision() const noexcept { return precision_; }
-  /// `x` in this type: `x` itself if it has the type, an existing cast of `x`, or a new cast.
+  /// Converts `x` to this type. Returns `x` itself if it already has the type, or an existing cast
+  /// of `x`. Otherwise, appends a cast.
   expression casted(expression x, dtype type);
 
-  /// Renames a node.
   void rename(expression x, std::string name);
-  /// The node with this name. Throws input_error if there is none.
+  /// The node with this name. Throws input_error if no node has this name.
   expression find(std::string_view name);
 
   /// Appends a node whose shape is already known. Only for the functions that build nodes
@@ -337,7 +341,7 @@ private:
   std::vector<std::pair<std::uint32_t, std::uint32_t>> state_updates_;
   layout parameters_;
   dtype precision_ = dtype::float32;
-  /// The ids of the casts, by operand and type.
+  /// The ids of the existing casts, by operand and type (see casted).
   std::map<std::pair<std::uint32_t, dtype>, std::uint32_t> casts_;
 };
 

@@ -23,7 +23,7 @@ void check_image(operation op, expression x) {
     refuse(op, describe(x) + " is not of the form (batch, channels, height, width)");
 }
 
-/// The shape of the result if the window slides over images of shape `image`. The result has
+/// The shape of the result of sliding the window over images of shape `image`. The result has
 /// `channels` channels.
 shape slid(operation op, const shape& image, const window& how, std::int64_t channels) {
   const bool sane = how.height >= 1 && how.width >= 1 && how.stride_y >= 1 && how.stride_x >= 1

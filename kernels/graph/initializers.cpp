@@ -36,7 +36,8 @@ void fill(std::uint64_t key, range part, std::span<float> out, Draw draw) {
   }
 }
 
-/// Writes elements `part` of an orthogonal matrix (dimension 0, all other dimensions).
+/// Writes the elements `part` of an orthogonal tensor of shape `dims`. The tensor is treated as a
+/// matrix: dimension 0 gives its rows, and all other dimensions together give its columns.
 void fill_orthogonal(std::uint64_t key, double gain, const shape& dims, range part,
                      std::span<float> out, orthogonal_matrices* made) {
   if (part.empty())

@@ -16,7 +16,7 @@ class orthogonal_matrices;
 /// How the initial values of a tensor are computed. fan_in and fan_out follow PyTorch, where
 /// weights have the shape (units, inputs...): fan_in = elements / dimension 0, fan_out = elements /
 /// dimension 1. For a tensor with fewer than two dimensions, both are its number of elements. With
-/// `inputs_first`, weights have the shape (inputs, units), as for sparse features, and fan_in and
+/// `inputs_first`, weights have the shape (inputs, units), as for sparse features. Then fan_in and
 /// fan_out are swapped.
 ///
 /// | kind           | values                                                                    |
@@ -28,10 +28,11 @@ class orthogonal_matrices;
 /// | glorot_normal  | N(0, 2 / (fan_in + fan_out))                                              |
 /// | normal         | N(0, value^2)                                                             |
 /// | uniform        | U(-value, value)                                                          |
-/// | orthogonal     | `value` times a matrix (dimension 0, all other dimensions) whose rows are |
-/// |                | orthonormal, or whose columns are, if there are fewer columns than rows   |
-/// |                | (Saxe et al., 2014). It is Q of the QR decomposition of a matrix of       |
-/// |                | numbers from N(0, 1); the diagonal of R is positive.                      |
+/// | orthogonal     | `value` times a matrix with orthonormal rows (Saxe et al., 2014).         |
+/// |                | Dimension 0 gives its rows, all other dimensions together its columns. If |
+/// |                | it has fewer columns than rows, its columns are orthonormal instead. It   |
+/// |                | is Q of the QR decomposition of a matrix of numbers from N(0, 1); the     |
+/// |                | diagonal of R is positive.                                                |
 struct initializer {
   enum class kind : std::uint8_t {
     constant,
@@ -65,17 +66,17 @@ struct initializer {
 std::string to_string(const initializer& x);
 
 /// Writes the initial values of elements `part` of the tensor `name`. Element i depends only on
-/// (how, seed, name, shape, i). The cost is proportional to the size of `part`. Exception: an
-/// orthogonal tensor is computed as a whole. Requires out.size() == part.size().
+/// (how, seed, name, shape, i). The cost is proportional to the size of `part`. An orthogonal
+/// tensor is an exception: it is always computed as a whole. Requires out.size() == part.size().
 /// @param made keeps orthogonal tensors for later calls. If it is null, they are not kept.
 void initialize(const initializer& how, std::uint64_t seed, std::string_view name,
                 const shape& dims, range part, std::span<float> out,
                 orthogonal_matrices* made = nullptr);
 
-/// Writes the initial values of elements `part` of the flat parameter vector. The result equals
-/// this slice of the whole vector, bit for bit. The values of a tensor do not depend on the other
-/// tensors of the layout. Throws std::invalid_argument if `part` is not within the layout or
-/// out.size() != part.size().
+/// Writes the initial values of elements `part` of the flat parameter vector. The values are the
+/// same, bit for bit, as if the whole vector were computed. The values of a tensor do not depend on
+/// the other tensors of the layout. Throws std::invalid_argument if `part` is not within the layout
+/// or out.size() != part.size().
 void initialize(const layout& parameters, range part, std::uint64_t seed, std::span<float> out,
                 orthogonal_matrices* made = nullptr);
 

@@ -19,7 +19,7 @@ inline std::string describe(expression x) {
   return "\"" + x.name() + "\" " + to_string(x.shape());
 }
 
-/// Throws input_error. The text is the name of the operation, a colon and `what`, such as "matmul:
+/// Throws input_error. Its text is the name of the operation, a colon and `what`, such as "matmul:
 /// ...".
 [[noreturn]] inline void refuse(operation op, const std::string& what) {
   throw input_error(std::string(to_string(op)) + ": " + what);
@@ -31,7 +31,7 @@ inline void check_float(operation op, expression x) {
 }
 
 /// Throws input_error if x is sparse and the operation does not accept sparse inputs. Only products
-/// with sparse matrices do.
+/// with sparse matrices accept them.
 inline void check_not_sparse(operation op, expression x) {
   if (x.node().type == dtype::sparse && !traits_of(op).takes_sparse)
     refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");

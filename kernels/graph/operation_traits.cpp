@@ -17,8 +17,8 @@ namespace {
 using traits = operation_traits;
 using step = const gradient_step&;
 
-/// Casts a tensor of 16 bits to float32. Used if many of its elements are multiplied and then added
-/// up.
+/// Casts a tensor of 16 bits to float32. Other tensors stay as they are. Used if many elements of
+/// the tensor are multiplied and then added up.
 expression in_full(expression x) {
   return is_narrow(x.node().type) ? x.owner().casted(x, dtype::float32) : x;
 }
@@ -39,15 +39,15 @@ std::uint64_t window_size(sizes s) {
   return static_cast<std::uint64_t>(s.window.height * s.window.width);
 }
 
-/// The second input is the table, a constant (n, taps, 2): each element of the result has `taps`
-/// terms.
+/// The second input of blend is its table, a constant (n, taps, 2). Each element of the result is a
+/// sum of `taps` terms.
 std::uint64_t blend(sizes s) {
   return 2 * static_cast<std::uint64_t>((*s.inputs[1])[1]) * s.of(*s.output);
 }
 
 /// Each element of `result` is a sum of products with the kernel (filters, C / groups, height,
-/// width). (For the gradients of a convolution, `result` and `kernel` are those of the
-/// convolution.)
+/// width). For the gradients of a convolution, `result` and `kernel` are those of the convolution
+/// itself.
 std::uint64_t convolution(sizes s, const shape& result, const shape& kernel) {
   return 2 * s.of(result) * static_cast<std::uint64_t>(kernel[1] * kernel[2] * kernel[3]);
 }
@@ -63,8 +63,8 @@ std::uint64_t batched_matmul(sizes s) {
   return 2 * static_cast<std::uint64_t>(a[a.rank() - (s.transpose_a ? 2 : 1)]) * s.of(*s.output);
 }
 
-/// Counts `products` matrix products between all queries and all keys, as if no key were masked.
-/// `y` is the shape of the result of attention.
+/// The FLOPs of `products` matrix products between all queries and all keys, as if no key were
+/// masked. `y` is the shape of the result of attention.
 std::uint64_t attention(sizes s, const shape& y, std::uint64_t products) {
   const auto& keys = *s.inputs.back();
   return 2 * products * s.of(y) * static_cast<std::uint64_t>(keys[keys.rank() - 2]);
@@ -80,12 +80,13 @@ std::uint64_t recurrent(sizes s, const shape& w) {
 
 // -- gradients
 
-/// The rule of leaves, and of operations whose derivative is 0 (step functions, counts) or whose
-/// results are never part of a loss.
+/// The gradient rule of operations that pass no gradient to their inputs. These are leaves,
+/// operations whose derivative is 0 (step functions, counts), and operations whose results are
+/// never part of a loss.
 void nothing(step) {}
 
-/// The gradients of x + bias: dy for x, and for the bias the sum of dy over all dimensions except
-/// the dimension of the bias.
+/// The gradients of x + bias. The gradient of x is dy. The gradient of the bias is the sum of dy
+/// over all dimensions except the dimension of the bias.
 template <auto sum>
 void biased(step s) {
   if (s.wants(1))
@@ -117,7 +118,7 @@ constexpr traits row(op x, std::string_view name, rule gradient) {
   return row(x, name, nullptr, gradient);
 }
 
-/// The same row with another value for one field.
+/// A copy of the row in which one field has another value.
 template <auto field, auto value>
 constexpr traits with(traits x) {
   x.*field = value;
@@ -199,7 +200,7 @@ constexpr traits elements[] = {
             if (s.wants(0))
               s.give(0, leaky_relu_gradient(s.g, s.x(1), s.node.factor));
           }),
-  // Derivatives of dy (1 - y^2).
+  // The derivatives of tanh_gradient, which is dy (1 - y^2).
   element(op::tanh_gradient, "tanh_gradient",
           [](step s) {
             if (s.wants(0))
@@ -207,7 +208,7 @@ constexpr traits elements[] = {
             if (s.wants(1))
               s.give(1, scale(multiply(multiply(s.g, s.x(0)), s.x(1)), -2));
           }),
-  // Derivatives of dy (y - y^2).
+  // The derivatives of sigmoid_gradient, which is dy (y - y^2).
   element(op::sigmoid_gradient, "sigmoid_gradient",
           [](step s) {
             if (s.wants(0))
@@ -222,14 +223,13 @@ constexpr traits elements[] = {
   element(op::minimum, "minimum", [](step s) { rules::by_mask(s, greater(s.x(1), s.x(0)), 0, 1); }),
   element(op::at_least, "at_least",
           [](step s) { s.give(0, relu_gradient(s.g, above(s.x(0), s.node.factor))); }),
-  // x < bound is written as -x > -bound.
+  // above() gives 1 for x > bound. at_most needs 1 for x < bound, which is -x > -bound.
   element(op::at_most, "at_most",
           [](step s) { s.give(0, relu_gradient(s.g, above(scale(s.x(0), -1), -s.node.factor))); }),
   element(op::greater, "greater", nothing),
   element(op::above, "above", nothing),
   element(op::select, "select", [](step s) { rules::by_mask(s, above(s.x(0), 0), 1, 2); }),
-  // The gradient may have another type than x. That is allowed, because operations accept any mix
-  // of types.
+  // The gradient may have another type than x, because operations accept any mix of types.
   wide_element(op::cast, "cast", [](step s) { s.give(0, s.g); }),
   in_place(row(op::elementwise, "elementwise", nothing)),
 };
@@ -251,7 +251,7 @@ constexpr traits general[] = {
   row(op::broadcast, "broadcast", [](step s) { s.give(0, sum(s.g)); }),
   row(op::broadcast_leading, "broadcast_leading", [](step s) { s.give(0, sum_leading(s.g)); }),
   row(op::broadcast_last, "broadcast_last", [](step s) { s.give(0, sum_last(s.g)); }),
-  // 4 FLOPs: subtract the maximum, exp, sum, divide.
+  // 4 FLOPs per element: subtract the maximum, exp, sum, divide.
   in_place(row(op::softmax, "softmax", each<4>, softmax)),
   of_kind<kind::softmax_loss>(in_place(
     row(op::softmax_cross_entropy, "softmax_cross_entropy", each<3>,
@@ -320,7 +320,7 @@ constexpr traits images[] = {
       if (s.wants(0))
         s.give(0, max_pool_gradient(s.g, s.x(1), s.node.window));
     })),
-  // max_pool_gradient is linear in dy, and a step function of x.
+  // max_pool_gradient is linear in dy. It is a step function of x, so x gets no gradient.
   narrow(row(op::max_pool_gradient, "max_pool_gradient", each<1>,
              [](step s) {
                if (s.wants(0))
@@ -377,7 +377,7 @@ constexpr traits sequences[] = {
                           if (s.wants(1))
                             s.give(1, sum_leading(multiply(in_full(s.g), s.x(0))));
                         }))),
-  // The FLOPs are counted as if the matrix were full.
+  // Counts as if the matrix were full, although half of the elements are masked.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),
   of_kind<kind::attention>(product(row(
     op::attention, "attention", [](sizes s) { return attention(s, *s.output, 2); },
@@ -395,7 +395,7 @@ constexpr traits sequences[] = {
     [](step s) { s.refuse("is a gradient of a recurrent layer, which"); }),
 };
 
-/// Indexed by operation.
+/// All rows, indexed by operation.
 constexpr auto table = [] {
   std::array<traits, operation_count> result;
   for (const std::span<const traits> rows :

@@ -82,7 +82,7 @@ expression matmul(expression a, expression b, bool transpose_a, bool transpose_b
   const auto rows_b = rows_of(b.shape());
   const auto inner_a = transpose_a ? rows_a : a.shape().last();
   const auto inner_b = transpose_b ? b.shape().last() : rows_b;
-  // If the product sums over the rows of both operands, these rows must be the same.
+  // a^T b sums over the rows of both matrices. Then the dimensions of their rows must be equal.
   const bool same_rows = !transpose_a || transpose_b || leading(a.shape()) == leading(b.shape());
   if (inner_a != inner_b || !same_rows)
     misfit(op, a, b,
@@ -316,7 +316,8 @@ expression softmax(expression logits) {
 
 namespace {
 
-/// sum(x) times this factor is the sum over samples of the mean over the outputs of a sample.
+/// The factor that turns sum(x) into a loss: the mean over the outputs of each sample, summed over
+/// samples.
 double mean_factor(const shape& x) {
   const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
   const auto samples =
@@ -365,7 +366,8 @@ expression mean_absolute_error(expression outputs, expression targets) {
   return scale(sum(absolute(outputs - targets)), mean_factor(outputs.shape()));
 }
 
-// Computes (1 - t) z + log(1 + exp(-z)), which is equal and accurate for large |z|, too.
+// Computes each term as (1 - t) z + log(1 + exp(-z)). It equals the formula in the header, but is
+// also accurate for large |z|.
 expression binary_cross_entropy(expression logits, expression targets) {
   const auto opposite = scale(logits, -1);
   const auto losses = softplus(opposite) + offset(scale(targets, -1), 1) * logits;
@@ -394,8 +396,8 @@ expression to_float(expression labels, shape dims) {
   if (!same)
     refuse(op,
            describe(labels) + " to " + to_string(dims) + ": expected the same number of elements");
-  // No operation slices or reshapes integers. Therefore, the whole tensor is converted, and the
-  // floats are sliced or reshaped.
+  // No operation slices or reshapes integers. Therefore, if the labels are a slice or reshape of a
+  // tensor, the whole tensor is converted, and the floats are sliced or reshaped.
   if (const auto n = labels.node(); n.op == operation::slice) {
     const expression all{labels.owner(), n.inputs[0]};
     const auto begin = static_cast<std::int64_t>(n.axes[1]);

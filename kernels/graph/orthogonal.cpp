@@ -13,17 +13,17 @@ namespace {
 using matrix = Eigen::MatrixXd;
 using index = Eigen::Index;
 
-/// Eigen divides products into blocks that fit the processor's caches. With a fixed block size,
-/// sums have the same bits on every processor. The block size is set before main(), when no other
-/// thread can read it.
+/// Eigen divides products into blocks that fit the processor's caches. The order of the additions
+/// depends on the block size. With a fixed block size, sums have the same bits on every processor.
+/// The block size is set before main(), when no other thread can read it.
 [[maybe_unused]] const bool blocks_are_fixed = [] {
   Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 8 << 20);
   return true;
 }();
 
 /// Makes the columns of `vectors` orthonormal: returns Q of the QR decomposition. Signs are changed
-/// so that the diagonal of R is positive. Q then depends only on the normal numbers, and not on
-/// signs that the algorithm chooses.
+/// so that the diagonal of R is positive. Otherwise, the signs of Q would depend on the choices of
+/// the algorithm.
 matrix orthonormal(matrix vectors) {
   const Eigen::HouseholderQR<Eigen::Ref<matrix>> decomposition(vectors);
   matrix q;
@@ -37,7 +37,8 @@ matrix orthonormal(matrix vectors) {
   return q;
 }
 
-/// Element i of the row-major matrix of normal numbers comes from its own random stream, (key, i).
+/// Computes the matrix of orthogonal_matrices::get. Element i of the row-major matrix of normal
+/// numbers comes from its own random stream, (key, i).
 std::vector<float> compute(std::uint64_t key, double gain, std::size_t rows, std::size_t columns) {
   const bool wide = rows <= columns; // The rows of the result are the vectors.
   matrix vectors(static_cast<index>(std::max(rows, columns)),

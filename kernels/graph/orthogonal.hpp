@@ -12,7 +12,7 @@
 namespace troupe {
 
 /// Computes orthogonal initial values and keeps them. The shards of a job in one process read
-/// different parts of the same matrix. The matrix is computed only once, in the first call that
+/// different parts of the same matrix. Each matrix is computed only once, in the first call that
 /// needs it. Thread-safe: while one thread computes a matrix, other threads that need the same
 /// matrix wait.
 class orthogonal_matrices {
@@ -27,7 +27,7 @@ public:
   /// long as this object exists.
   std::span<const float> get(std::uint64_t key, double gain, std::size_t rows, std::size_t columns);
 
-  /// Number of matrices so far, including those that are being computed.
+  /// Number of matrices that have been computed or are being computed.
   std::size_t computed() const;
 
 private:

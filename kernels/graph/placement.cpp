@@ -6,8 +6,8 @@ namespace troupe {
 
 namespace {
 
-/// A cut moves to the end of a row only if the distance is at most 1/8 of the size of an equal
-/// part.
+/// A cut moves to the end of a row only if the distance is at most 1/8 of a part. A part is the
+/// whole vector divided by the number of parts.
 constexpr std::size_t least_part_of_share = 8;
 
 std::size_t nearest(std::size_t to, std::size_t below, std::size_t above) {
@@ -27,8 +27,8 @@ std::size_t last_end(const std::vector<std::size_t>& ends, std::size_t limit) {
   return *(std::ranges::upper_bound(ends, limit) - 1);
 }
 
-/// True if this number of parts, none of them larger than `most`, can cover everything up to the
-/// last of the ends.
+/// True if `parts` consecutive parts of at most `most` elements can cover the whole vector, where
+/// each part must end at one of `ends`.
 bool fits(const std::vector<std::size_t>& ends, std::size_t parts, std::size_t most) {
   std::size_t begin = 0;
   for (std::size_t i = 0; i < parts && begin < ends.back(); ++i)
@@ -36,7 +36,8 @@ bool fits(const std::vector<std::size_t>& ends, std::size_t parts, std::size_t m
   return begin == ends.back();
 }
 
-/// The smallest possible size of the largest part.
+/// Divides the vector into `parts` consecutive parts that end at `ends`. Returns the smallest
+/// possible size of the largest part.
 std::size_t least_most(const std::vector<std::size_t>& ends, std::size_t parts) {
   std::size_t too_small = 0;
   std::size_t enough = ends.back();
@@ -88,7 +89,8 @@ std::vector<range> cut_at_tensors(const layout& x, std::size_t parts) {
     const auto begin = cuts.back();
     const auto even = begin + (x.size() - begin) / (parts - i);
     const auto end = nearest(even, last_end(ends, even), *std::ranges::lower_bound(ends, even));
-    // If there are enough tensors, this part and each of the remaining parts get at least one.
+    // This part and each of the remaining parts get at least one tensor, if there are enough
+    // tensors.
     const auto next = std::ranges::upper_bound(ends, begin);
     const auto least = std::max(earliest[i + 1], next == ends.end() ? begin : *next);
     const auto rest = std::min(parts - i, ends.size());

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Parts of nearly equal size. A row is a slice of the first dimension of a tensor. If a cut is
-/// within a row, it moves to the nearer end of this row. It does not move if the distance is more
-/// than an eighth of the size of an equal part.
+/// Parts of nearly equal size. A row is a slice of the first dimension of a tensor. A cut within a
+/// row moves to the nearer end of this row, so that few rows are divided. It stays where it is if
+/// the distance is more than an eighth of a part.
 std::vector<range> cut_at_rows(const layout& x, std::size_t parts);
 
 /// Parts that consist of whole tensors. The largest part is as small as possible. Within this

@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// The common type of the floating-point inputs, without input number `ignored`. float32 if the
-/// types differ or if there are no such inputs.
+/// The common type of the floating-point inputs. Input number `ignored` does not count. Returns
+/// float32 if the types differ or if there are no floating-point inputs.
 dtype common_type(std::span<const expression> inputs,
                   std::size_t ignored = operation_traits::none) {
   std::optional<dtype> result;
@@ -66,7 +66,7 @@ void choose_type(node& x, std::vector<expression>& inputs) {
   if (x.op == operation::cast || !is_float(x.type)
       || std::ranges::none_of(inputs, [](auto y) { return is_narrow(y.node().type); }))
     return;
-  // The square of a number that float16 can represent may be too large for float16.
+  // A square is float32, because the square of a float16 may be too large for float16.
   if (x.op == operation::multiply && inputs[0] == inputs[1]) {
     x.type = dtype::float32;
     return;

@@ -27,9 +27,10 @@ public:
 
 private:
   friend struct gradient_step;
-  /// An attention node that could read `slice`, but reads the same columns directly from `source`,
-  /// the tensor that was sliced. If the gradient with respect to the slice is wanted, it must
-  /// include this attention. All three are node ids.
+  /// An attention node that does not read `slice`, although it uses the same columns: it reads them
+  /// directly from `source`, the tensor that was sliced (see operand_search in attention.cpp). The
+  /// gradient with respect to `slice` must nevertheless include this attention. All three members
+  /// are node ids.
   struct bypass {
     std::uint32_t slice;
     std::uint32_t attention;
@@ -40,21 +41,23 @@ private:
   void visit_bypassing(std::uint32_t id);
 
   graph& graph_;
-  /// By node id: true if the node depends on some x. Only these nodes get a gradient.
+  /// By node id: true if the node depends on some x of `xs`. Only these nodes get a gradient.
   std::vector<bool> wanted_;
   std::vector<std::optional<expression>> gradient_;
   std::vector<bypass> bypasses_;
   /// By the id of a slice: the part of its gradient that comes from attentions that bypass the
-  /// slice. This part is kept apart from `gradient_`: the gradient of the source already contains
-  /// it, so it must not be added there a second time by the gradient rule of the slice.
+  /// slice. This part is not in gradient_. Otherwise, the gradient rule of the slice would add it
+  /// to the gradient of the source, which already contains it.
   std::map<std::uint32_t, expression> bypassed_;
 };
 
 /// The arguments of a gradient rule: a node, its value y, and g, the gradient with respect to y. A
-/// rule calls give() for each input that wants() accepts, and creates no nodes for other inputs.
-/// Rules handle the data input, whose gradient reads the weight, before the weight (except
-/// multiply_channels). The weight is then not read after its gradient is final, so its bucket is
-/// ready earlier.
+/// rule calls give() for each input for which wants() is true, and creates no nodes for other
+/// inputs.
+///
+/// A product has a data input, whose gradient reads the weight, and a weight. Rules call give() for
+/// the data input first (except multiply_channels). The weight is then not read after its own
+/// gradient is final, so its bucket is ready earlier (bucket::ready_after).
 struct gradient_step {
   reverse_mode& mode;
   const troupe::node& node;
@@ -70,15 +73,15 @@ struct gradient_step {
     if (wants(input))
       total = total ? add(*total, part) : part;
   }
-  /// Throws input_error: the node cannot be differentiated again. `what` is the reason as a part of
-  /// the sentence, such as "ignores a label and".
+  /// Throws input_error: the node cannot be differentiated again. `what` is the reason, in the
+  /// middle of the sentence, such as "ignores a label and".
   [[noreturn]] void refuse(const std::string& what) const;
 };
 
 /// The gradient of softmax, y (g - sum_j g_j y_j), where y is the result of softmax.
 expression softmax_gradient(expression g, expression y);
 
-/// x times the scalar g.
+/// x times g, where g is a scalar node.
 expression times(expression x, expression g);
 
 namespace gradient_rules {
@@ -89,8 +92,9 @@ rule matmul, batched_matmul, blend, concat, gelu_gradient, softmax_cross_entropy
   squared_error, sparse_matmul, sparse_matmul_gradient, conv2d, conv2d_input_gradient,
   conv2d_weight_gradient, normalize_rows_gradient, recurrent, attention, attention_gradient;
 
-/// The gradients of two operands of which the operation selects one per element: operand number
-/// `taken` gets g where `mask` is 1, operand number `other` gets g where `mask` is 0.
+/// The gradients of an operation that selects one of two operands for each element. `taken` and
+/// `other` are the numbers of these operands. Operand `taken` gets g where `mask` is 1; operand
+/// `other` gets g where `mask` is 0.
 void by_mask(const gradient_step& s, expression mask, std::size_t taken, std::size_t other);
 
 } // namespace gradient_rules

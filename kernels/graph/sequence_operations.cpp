@@ -42,8 +42,9 @@ std::int64_t hidden_of(expression z, expression w, cell how) {
   return hidden;
 }
 
-/// Appends a recurrent node, which computes all time steps. For each step, it stores `stored`
-/// vectors of `hidden` elements. The last one is the state h, which is returned as a slice.
+/// Appends a recurrent node, which computes all time steps. For each time step, the node stores
+/// `stored` vectors of `hidden` elements. The last of these vectors is the state h. Returns h as a
+/// slice of the node.
 expression run(const std::vector<expression>& inputs, cell how, std::int64_t stored) {
   const auto hidden = hidden_of(inputs[0], inputs[1], how);
   auto x = make_node(operation::recurrent, with_extent(inputs[0].shape(), 2, stored * hidden));
@@ -82,8 +83,8 @@ expression slice(expression x, std::size_t axis, std::int64_t begin, std::int64_
     refuse(op,
            "positions " + std::to_string(begin) + " to " + std::to_string(end) + " of axis "
              + std::to_string(axis) + " of " + describe(x) + " are out of range");
-  // If x is a place() and the slice is exactly the tensor that was placed (as in the gradient of a
-  // slice), returns that tensor.
+  // If x is a place(), and the slice is exactly the tensor that was placed, returns that tensor.
+  // This happens in the gradient of a slice.
   const auto& n = x.node();
   if (n.op == operation::place && n.axes[0] == axis && n.axes[1] == static_cast<std::size_t>(begin)
       && x.owner().at(n.inputs[0]).shape[axis] == end - begin)
@@ -143,7 +144,7 @@ expression concat(const std::vector<expression>& xs, std::size_t axis) {
 // largest number of terms of an entry. Entries with fewer terms are filled with the position -1.
 expression blend(expression x, std::size_t axis, const blend_table& table) {
   constexpr auto op = operation::blend;
-  constexpr std::int64_t most = std::int64_t{1} << 24; // exact in float32, as all smaller ones
+  constexpr std::int64_t most = std::int64_t{1} << 24; // float32 represents integers up to this
   check_float(op, x);
   check_axis(op, x, axis);
   const auto extent = x.shape()[axis];
@@ -252,8 +253,8 @@ expression embedding(expression table, expression ids) {
              + ": expected a table (entries, n) and int32 ids");
   auto dims = ids.shape().extents();
   dims.push_back(table.shape().last());
-  // No operation slices or reshapes integers. Therefore, the rows for all ids are looked up, and
-  // then sliced or reshaped.
+  // No operation slices or reshapes integers. Therefore, if the ids are a slice or reshape of a
+  // tensor, the rows for all ids of the tensor are looked up, and then sliced or reshaped.
   if (const auto& n = ids.node(); n.op == operation::slice) {
     const auto axis = n.axes[0];
     const auto begin = static_cast<std::int64_t>(n.axes[1]);
@@ -335,14 +336,14 @@ expression rnn(expression z, expression w) {
 }
 
 expression lstm(expression z, expression w) {
-  return run({z, w}, cell::lstm, 6); // i, f, g, o, c, h
+  return run({z, w}, cell::lstm, 6); // stores i, f, g, o, c, h
 }
 
 expression gru(expression z, expression w, expression b) {
   if (b.shape() != shape{z.shape().last()})
     refuse(operation::recurrent,
            describe(z) + " and " + describe(b) + " do not fit: expected a bias per gate");
-  return run({z, w, b}, cell::gru, 5); // r, u, n, a_n, h
+  return run({z, w, b}, cell::gru, 5); // stores r, u, n, a_n, h
 }
 
 expression gru_reset_before(expression z, expression w) {

@@ -10,8 +10,8 @@
 namespace troupe {
 
 // Operations on sequences (batch, time, features), possibly with more dimensions. Axes are counted
-// from 0. The batch is axis 0 and stays there. Each function throws input_error, with the names and
-// shapes of the tensors, if shapes do not fit.
+// from 0. The batch is axis 0 and stays there. If shapes do not fit, each function throws
+// input_error with the names and shapes of the tensors.
 
 // -- moving elements
 
@@ -35,24 +35,27 @@ struct blend_term {
 };
 /// The terms of blend() for each position of its result.
 using blend_table = std::vector<std::vector<blend_term>>;
-/// For interpolation along `axis`, which must not be the batch. Element i of the result is the sum
-/// of weight * x[position] over the terms of table[i], or 0 without terms. A product with a matrix
-/// would also multiply all other elements by 0, and infinity or NaN would spread. blend() reads
-/// only the elements of the terms.
+/// Weighted sums along `axis`, for example for interpolation. Element i of the result is the sum of
+/// weight * x[position] over the terms of table[i], or 0 if there are no terms. The axis must not
+/// be the batch.
+///
+/// blend() reads only the elements of the terms. A product with a matrix would also multiply all
+/// other elements by 0, and infinity or NaN would spread.
 expression blend(expression x, std::size_t axis, const blend_table& table);
-/// The table of the adjoint operation. For each term (p, weight) of entry i of `table`, entry p of
-/// the result has the term (i, weight). The terms are in ascending order of i.
+/// The table of the adjoint of blend(). For each term (p, weight) of entry i of `table`, entry p of
+/// the result has the term (i, weight). The terms are in ascending order of i. The result has
+/// `extent` entries.
 blend_table transposed(const blend_table& table, std::size_t extent);
-/// The table of a blend node, from the constant that is its second operand.
+/// Reads the table of a blend node back from the constant that is its second operand.
 blend_table blend_table_of(expression constant);
-/// Has the value of x, but gradients() treats the result as a constant.
+/// Returns a tensor with the value of x, which gradients() treats as a constant.
 expression stop_gradient(expression x);
 
 // -- products
 
-/// Matrix products over the last two dimensions, one for each combination of the leading
-/// dimensions: op(a) op(b), (..., m, k) and (..., k, n) to (..., m, n). op(x) is x, or its
-/// transpose if requested.
+/// Matrix products op(a) op(b) over the last two dimensions, one for each combination of the
+/// leading dimensions: (..., m, k) and (..., k, n) to (..., m, n). op(x) is the transpose of x if
+/// the flag is set, otherwise x.
 expression batched_matmul(expression a, expression b, bool transpose_a = false,
                           bool transpose_b = false);
 /// Multiplies each row of x (R, n) by g (n), element by element. Here and below, R stands for all
@@ -64,8 +67,8 @@ expression multiply_rows(expression x, expression g);
 /// Looks up rows of the table (entries, n). The ids are int32 (batch, ...). Result: (batch, ...,
 /// n). An id outside the table gives a row of NaN.
 expression embedding(expression table, expression ids);
-/// The gradient of embedding, d sum(y * dy) / d table, (entries, n): row i is the sum of the rows
-/// of dy whose id is i, added in their order.
+/// The gradient of embedding with respect to the table: d sum(y * dy) / d table, (entries, n). Row
+/// i is the sum of the rows of dy whose id is i, added in their order.
 expression embedding_gradient(expression dy, expression ids, std::int64_t entries);
 
 // -- normalization and attention
@@ -85,32 +88,35 @@ expression rms_norm(expression x, expression gain, double epsilon = 1e-6);
 expression causal_softmax(expression x);
 /// softmax(factor q k^T) v in each head (Vaswani et al., 2017). The softmax is not stored: it is
 /// computed in blocks, and again for the gradient (FlashAttention: Dao et al., 2022, arXiv
-/// 2205.14135). If n is above 128, the result consists of simpler operations, which do store the
-/// softmax.
+/// 2205.14135). If the width n of a head is above 128, the result consists of simpler operations,
+/// which do store the softmax.
 ///
-/// Shapes: q (batch, T, heads * n), k and v (batch, S, heads * n) to (batch, T, heads * n); or q
-/// (batch, heads, T, n), k and v (batch, heads, S, n) to (batch, heads, T, n). If `causal` is true,
-/// S must be T, and row i of q sees only rows up to i of k and v.
+/// The tensors have one of these shapes:
+///   q (batch, T, heads * n), k and v (batch, S, heads * n). Result: (batch, T, heads * n).
+///   q (batch, heads, T, n), k and v (batch, heads, S, n). Result: (batch, heads, T, n).
+/// If `causal` is true, S must be T, and row i of q sees only rows up to i of k and v.
 expression attention(expression q, expression k, expression v, std::int64_t heads, double factor,
                      bool causal);
-/// For gradients(): log(sum_j exp(factor q_i k_j)) for each row i of the queries, (batch, heads,
-/// T). `of` is a node with operation::attention.
+/// For gradients(): log(sum_j exp(factor q_i k_j)) for each row i of the queries. `of` is a node
+/// with operation::attention. Result: (batch, heads, T).
 expression attention_statistics(expression of);
-/// For gradients(): the gradient of the attention node `of` with respect to one of its operands, d
-/// sum(y * dy) / d operand, where y is the result of `of`. It has the shape of the operand.
+/// For gradients(): the gradient of the attention node `of` with respect to its operand number
+/// `operand`: d sum(y * dy) / d operand, where y is the result of `of`. It has the shape of the
+/// operand.
 expression attention_gradient(expression dy, expression of, std::size_t operand);
-/// The number of the input of a node at which the operands of attention begin. The first inputs of
-/// an attention_gradient are dy, the result of attention and the statistics.
+/// The position of the first operand of attention among the inputs of a node. In an
+/// attention_gradient, the operands follow three other inputs: dy, the result of attention and the
+/// statistics.
 constexpr std::size_t first_attention_operand(operation op) noexcept {
   return op == operation::attention_gradient ? 3 : 0;
 }
-/// For gradients(): attention with these operands and with the options of the node `of`, in simpler
-/// operations.
+/// For gradients(): attention with these operands and with the options of the node `of`, built from
+/// simpler operations.
 expression composed_attention(const node& of, const std::vector<expression>& operands);
-/// attention() with the factor 1 / sqrt(d), where d is the width of a head: q (batch, T, heads *
-/// d), k and v (batch, S, heads * d) to (batch, T, heads * d). Each position of q sees all
-/// positions of k and v. If `causal` is true, S must be T, and position i sees only positions up to
-/// i.
+/// attention() with the factor 1 / sqrt(d), where d is the width of a head. q has the shape (batch,
+/// T, heads * d), k and v (batch, S, heads * d). Result: (batch, T, heads * d). Each position of q
+/// sees all positions of k and v. If `causal` is true, S must be T, and position i sees only
+/// positions up to i.
 expression multi_head_attention(expression q, expression k, expression v, std::int64_t heads,
                                 bool causal);
 inline expression causal_attention(expression q, expression k, expression v, std::int64_t heads) {
@@ -122,24 +128,24 @@ inline expression causal_attention(expression q, expression k, expression v, std
 // z (batch, T, gates * hidden) are the projections of the inputs, including biases. w has the shape
 // (gates * hidden, hidden). The result is h (batch, T, hidden). s is the sigmoid.
 
-/// h_t = tanh(z_t + h_{t-1} w^T).
+/// A simple recurrent layer: h_t = tanh(z_t + h_{t-1} w^T).
 expression rnn(expression z, expression w);
-/// The gates are i, f, g, o = z_t + h_{t-1} w^T. c_t = s(f) c_{t-1} + s(i) tanh(g), h_t = s(o)
-/// tanh(c_t) (Hochreiter and Schmidhuber, 1997).
+/// An LSTM (Hochreiter and Schmidhuber, 1997) with the gates i, f, g and o.
+///   (i, f, g, o) = z_t + h_{t-1} w^T,  c_t = s(f) c_{t-1} + s(i) tanh(g),  h_t = s(o) tanh(c_t).
 expression lstm(expression z, expression w);
-/// The gates are r, u, n. (a_r, a_u, a_n) = h_{t-1} w^T + b, r = s(z_r + a_r), u = s(z_u + a_u), n
-/// = tanh(z_n + r a_n), h_t = (1 - u) n + u h_{t-1} (Cho et al., 2014). b (3 hidden).
+/// A GRU (Cho et al., 2014) with the gates r, u and n. b has the shape (3 hidden).
+///   (a_r, a_u, a_n) = h_{t-1} w^T + b,  r = s(z_r + a_r),  u = s(z_u + a_u),
+///   n = tanh(z_n + r a_n),  h_t = (1 - u) n + u h_{t-1}.
 expression gru(expression z, expression w, expression b);
 
 /// A GRU whose reset gate multiplies the state before the product (linear_before_reset = 0 in ONNX,
-/// reset_after=False in Keras): n = tanh(z_n + (r h_{t-1}) w_n^T). r, u and h_t are the same as in
-/// gru(), without b. Builds several nodes per time step.
+/// reset_after=False in Keras): n = tanh(z_n + (r h_{t-1}) w_n^T). r, u and h_t are computed as in
+/// gru(), but without b. Builds several nodes per time step.
 expression gru_reset_before(expression z, expression w);
 
 /// For gradients(): d sum(h * dh) / d (inputs of the activations). `states` is the result of the
-/// recurrent node. The result has the shape (batch, T, hidden) for rnn and (batch, T, 4 hidden) for
-/// lstm and gru. For gru, it contains the gradients of r, u and n, and then r times the gradient of
-/// n.
+/// recurrent node. Result: (batch, T, hidden) for rnn, and (batch, T, 4 hidden) for lstm and gru.
+/// For gru, it contains the gradients of r, u and n, and then r times the gradient of n.
 expression recurrent_gradient(expression dh, expression states, expression w, cell how);
 
 // -- layers

@@ -15,17 +15,17 @@ namespace troupe {
 // work is proportional to the number of entries in the batch times `units`.
 
 /// The product x W of a sparse x (batch, n) and the weight W (n, units). Result: (batch, units). If
-/// a row of x has a column outside 0 .. n - 1, the same row of the result is NaN. If a column
-/// occurs twice in a row, both entries count.
+/// a row of x has a column outside 0 .. n - 1, that row of the result is NaN. If a column occurs
+/// twice in a row, both entries count.
 expression sparse_matmul(expression x, expression weight);
 
-/// The gradient of sparse_matmul with respect to W: x^T g of a sparse x (batch, n) and g (batch,
-/// units). Result: (n, units). Row i is 0 if column i does not occur in x.
+/// The gradient of sparse_matmul with respect to W: x^T g, where x (batch, n) is sparse and g is
+/// (batch, units). Result: (n, units). Row i is 0 if column i does not occur in x.
 expression sparse_matmul_gradient(expression x, expression g);
 
-/// Like dense_layer, but for sparse features: activation(x W + b) with the variables "NAME.weight"
-/// (n, units), which is the transpose of a dense layer's weight, and, with `bias`, "NAME.bias"
-/// (units). Weights start with Glorot-uniform values, biases with zeros.
+/// Like dense_layer, but for sparse features: activation(x W + b). The variables are "NAME.weight"
+/// (n, units), which is the transpose of a dense layer's weight, and, if `bias` is true,
+/// "NAME.bias" (units). Weights start with Glorot-uniform values, biases with zeros.
 expression sparse_dense_layer(expression x, const std::string& name, std::int64_t units,
                               activation how = activation::none, bool bias = true);
 

@@ -19,13 +19,13 @@ using index = Eigen::Index;
 /// Number of samples that are converted to double at a time.
 constexpr index rows_at_once = 512;
 
-/// Smallest accepted pivot: the squared length that remains of a column of length 1 after its
-/// projection on the earlier columns is subtracted. A smaller remainder counts as rounding, and the
-/// column as a linear combination of earlier columns.
+/// Smallest accepted pivot. The pivot of a column, which has length 1, is the squared length that
+/// remains when its projection on the earlier columns is subtracted. If less remains, it is
+/// rounding, and the column is a linear combination of earlier columns.
 constexpr double least_pivot = 1e-12;
 
-/// Returns the columns whose pivot is too small. They are left out of the decomposition, so later
-/// columns do not depend on them.
+/// Returns the columns whose pivot is too small. These columns are left out of the decomposition,
+/// so later columns do not depend on them.
 std::vector<std::size_t> dependent_columns(matrix a) {
   std::vector<std::size_t> result;
   const index n = a.rows();
@@ -49,11 +49,11 @@ struct least_squares::state {
   index targets;
   bool bias;
   index samples = 0;
-  /// Subtracted from each sample: the means of the features, then the means of the targets, in the
-  /// first call of add(). 0 without a bias.
+  /// The means of the features, and then of the targets, in the first call of add(). They are
+  /// subtracted from each sample. 0 without a bias.
   Eigen::VectorXd centre;
-  /// Z'Z, where a row of Z is z = (features, targets, 1) of a sample after the subtraction of
-  /// `centre`. Only the lower half is used.
+  /// The sums over samples of z z', where z = (features, targets, 1) of a sample after the
+  /// subtraction of `centre`. Only the lower half of the matrix is used.
   matrix moments;
 
   index width() const { return features + targets + 1; }
@@ -77,7 +77,7 @@ std::uint64_t least_squares::samples() const noexcept {
 
 std::size_t least_squares::memory_bytes(std::size_t features, std::size_t targets) noexcept {
   const auto width = features + targets + 1;
-  // For the moments, the matrix to decompose, its factor, and a block of samples.
+  // Memory for the moments, the matrix to decompose, its factor, and a block of samples.
   return (3 * width * width + static_cast<std::size_t>(rows_at_once) * width) * sizeof(double);
 }
 
@@ -132,8 +132,8 @@ least_squares_solution least_squares::solve(double ridge, double bias_ridge) con
     a.col(0).tail(f) = s.moments.row(last).head(f);
     a(0, 0) = s.moments(last, last);
     right.row(0) = s.moments.row(last).segment(f, s.targets);
-    // The bias of the original problem is b = b' + centre of y - W centre of x, where b' is the
-    // bias of the centred problem. The penalty applies to b.
+    // The samples were centred. So the bias of the original problem is b = b' + centre of y - W
+    // centre of x, where b' is the bias of the centred problem. The penalty applies to b.
     const Eigen::VectorXd shift = s.centre.head(f);
     const Eigen::RowVectorXd centre = s.centre.tail(s.targets).transpose();
     a(0, 0) += bias_ridge;

@@ -10,19 +10,18 @@ namespace troupe {
 
 /// The result of least_squares.
 struct least_squares_solution {
-  /// (targets, features), row-major; empty if the weights are not unique.
+  /// (targets, features), row-major. Empty if the weights are not unique.
   std::vector<double> weights;
-  /// (targets); empty without a bias.
+  /// (targets). Empty without a bias.
   std::vector<double> bias;
   /// Sum over samples and targets of (prediction - target)^2.
   double squared_error = 0;
-  /// Features because of which the weights are not unique. Each of them is constant (if there is a
-  /// bias) or, up to rounding, a linear combination of earlier features. Empty if the weights are
-  /// unique.
+  /// The features that make the weights ambiguous. Each of them is constant (if there is a bias)
+  /// or, up to rounding, a linear combination of earlier features. Empty if the weights are unique.
   std::vector<std::size_t> dependent;
 };
 
-/// Linear and ridge regression, solved exactly: the weights W and bias b that minimize
+/// Linear and ridge regression, solved exactly. It finds the weights W and the bias b that minimize
 ///
 ///   sum over samples of |W x + b - y|^2 + ridge |W|^2 + bias_ridge |b|^2
 ///
@@ -31,7 +30,7 @@ struct least_squares_solution {
 ///
 /// Features with large means would reduce the precision. Therefore, with a bias, the sums are
 /// computed for x - c and y - c', where c and c' are the means of the samples in the first call of
-/// add(). This changes only the bias, and solve() changes it back. Columns are scaled to unit
+/// add(). This changes only the bias, and solve() converts it back. Columns are scaled to unit
 /// length before the decomposition. Only one thread at a time may use an object.
 class least_squares {
 public:
@@ -46,13 +45,13 @@ public:
 
   std::uint64_t samples() const noexcept;
 
-  /// Returns the first feature that has a value that is not finite. Returns the number of features
-  /// if only a target has such a value, and features + 1 if all values are finite.
+  /// Returns the first feature that has a value that is not finite. If only a target has such a
+  /// value, returns the number of features. If all values are finite, returns features + 1.
   std::size_t first_not_finite() const;
 
-  /// Computes the solution for all samples so far.
+  /// Computes the solution for all samples that have been added.
   /// @param ridge at least 0; 0 means no penalty on the weights
-  /// @param bias_ridge the same for the bias; 0 as in scikit-learn's Ridge
+  /// @param bias_ridge at least 0; 0 means no penalty on the bias, as in scikit-learn's Ridge
   least_squares_solution solve(double ridge, double bias_ridge) const;
   least_squares_solution solve(double ridge) const { return solve(ridge, ridge); }
 

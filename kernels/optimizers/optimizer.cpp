@@ -22,7 +22,7 @@ namespace troupe {
 
 namespace {
 
-/// A block of n elements of the vectors of an update.
+/// A block of an update: pointers to n elements of each vector that the update reads or writes.
 template <class T>
 struct vectors {
   std::size_t n;
@@ -37,21 +37,19 @@ struct vectors {
   T* out;
 };
 
-// Performance, measured on a Sapphire Rapids core: momentum, updated weights in other memory, time
-// in ns per element for ranges of 64 Ki / 235 Ki / 16 Mi elements.
+// An update works in blocks, and uses streaming stores for ranges of 1 Mi elements and more. This
+// was the fastest way on a Sapphire Rapids core. The figures are ns per element for ranges of 64 Ki
+// / 235 Ki / 16 Mi elements, for momentum with the new weights in other memory.
 // - One loop that reads three arrays and writes two: 0.36 / 0.68 / 1.42.
 // - Two loops over blocks of 4 KiB. The second loop finds the velocities in the first-level cache:
 //   0.21 / 0.55 / 0.99.
-// - The same, and the new weights are written with streaming stores, which bypass the cache: 0.51 /
-//   0.55 / 0.71.
-//
-// Therefore the code always uses blocks. It uses streaming stores for ranges of 1 Mi elements and
-// more.
-
+// - The same two loops, with streaming stores for the new weights. These stores bypass the cache:
+//   0.51 / 0.55 / 0.71.
 constexpr std::size_t block = 1024;
 constexpr std::size_t stream_from = std::size_t{1} << 20;
 
-/// Writes the complete gradients of a block, including the penalty on absolute weights.
+/// Writes the complete gradients of a block: scaled, clipped, and with weight decay and the l1
+/// penalty.
 template <class T>
 void penalize(const update_factors<T>& f, T l1, const vectors<T>& x, T* gradient) {
   const auto [n, w, g, p0, p1, s0, s1, out] = x;
@@ -86,7 +84,7 @@ void average_squares(const update_factors<T>& f, const vectors<T>& x) {
     s[i] = next_mean_square(f, old[i], decayed_gradient(f, g[i], w[i]));
 }
 
-/// The velocity of rmsprop. The running mean of squares must be up to date.
+/// Updates the velocity of rmsprop. The running mean of squares must be up to date.
 template <class T>
 void add_scaled_velocity(const update_factors<T>& f, const vectors<T>& x) {
   const auto [n, w, g, p0, old, s, v, out] = x;
@@ -134,7 +132,7 @@ void update_state(optimizer_kind kind, const update_factors<T>& f, const vectors
 
 // -- weights ------------------------------------------------------------------------------------
 
-/// w' = w - rate * direction(i).
+/// Sets the new weights to w - rate * direction(i).
 template <class T, class Direction>
 void descend(const update_factors<T>& f, const vectors<T>& x, Direction direction) {
   const auto [n, w, g, p0, p1, s0, s1, out] = x;
@@ -143,7 +141,8 @@ void descend(const update_factors<T>& f, const vectors<T>& x, Direction directio
     out[i] = std::fma(-f.rate, direction(i), w[i]);
 }
 
-/// `mean(i)` is the first moment, or with look_ahead the moment after one more update.
+/// Sets the new weights of adam and adamw. `mean(i)` is the first moment, or with look_ahead the
+/// moment after one more update.
 template <class T, class Mean>
 void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, p0, p1, m, s, out] = x;
@@ -213,8 +212,8 @@ void stream_copy(std::size_t n, const T* from, T* to) {
   std::copy(from + i, from + n, to + i);
 }
 
-/// Streaming stores are not ordered with respect to other stores. The fence ensures that a thread
-/// that learns about the new weights through an atomic variable also sees them.
+/// Orders the streaming stores before all later stores. Without this fence, a thread that learns
+/// about the new weights through an atomic variable might still see the old weights.
 void stream_fence() {
 #ifdef __AVX__
   _mm_sfence();
@@ -241,7 +240,8 @@ public:
     }
   }
 
-  /// Calls `visit` with each block, and with the position of its first element in the range.
+  /// Calls `visit` with each block, and with the position of the block's first element in the
+  /// range.
   template <class Visit>
   void each(Visit visit) const {
     const auto n = arguments_.weights.size();
@@ -265,7 +265,8 @@ private:
   std::array<const T*, 2> old_slots_{};
 };
 
-/// out = a + b. Returns true if all sums are finite; this check needs no second pass.
+/// out = a + b. Returns true if all sums are finite. The sums are checked here, so the check needs
+/// no second pass.
 bool add_block(std::size_t n, const float* a, const float* b, float* out) {
   constexpr std::uint32_t exponent = 0x7f800000;
   std::uint32_t found = 0;
@@ -367,8 +368,8 @@ void update_tensor(const optimizer& rule, const update_arguments<T>& arguments) 
   });
 }
 
-/// Not inlined. Otherwise, the compiler might move some of its arithmetic out of the scope of the
-/// caller's flush_denormals.
+/// Updates one range. It is not inlined. Otherwise, the compiler might move some of its arithmetic
+/// out of the scope of the caller's flush_denormals.
 template <class T>
 [[gnu::noinline]] void update_range(const optimizer& rule, const update_arguments<T>& arguments) {
   if (rule.by_tensor())

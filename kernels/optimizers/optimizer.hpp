@@ -19,9 +19,9 @@ enum class optimizer_kind : std::uint8_t {
   lamb,
 };
 
-/// An update rule, with PyTorch's definitions (torch.optim 2.x). In the formulas, w is a weight and
-/// w' the new weight, r is the learning rate, t = 1, 2, ... is the number of the update, and g is
-/// the complete gradient: g = clip(scale * gradient) + weight_decay * w + l1 * sign(w).
+/// An update rule, with PyTorch's definitions (torch.optim 2.x). In the formulas, w is a weight, w'
+/// the new weight, r the learning rate, and t = 1, 2, ... the number of the update. g is the
+/// complete gradient: g = clip(scale * gradient) + weight_decay * w + l1 * sign(w).
 ///
 /// - sgd:      w' = w - r g
 /// - momentum: v' = momentum v + g,  w' = w - r v'  (SGD with momentum, dampening 0)
@@ -50,7 +50,7 @@ enum class optimizer_kind : std::uint8_t {
 /// uses trust = 1 if weight_decay is 0.
 struct optimizer {
   optimizer_kind kind = optimizer_kind::sgd;
-  /// For momentum, nesterov and rmsprop. In rmsprop, 0 means no momentum.
+  /// For momentum and nesterov. Also for rmsprop, where 0 means no momentum.
   float momentum = 0.9F;
   float weight_decay = 0;
   /// For adam, adamw and lamb.
@@ -62,35 +62,34 @@ struct optimizer {
   double epsilon = 1e-8;
   /// Limit for each element of the gradient. 0 means no limit.
   double clip_value = 0;
-  /// Penalty on the sum of the absolute weights: adds l1 * sign(w) to the gradient. This also
-  /// applies to adamw and lamb, whose weight decay is not part of the gradient.
+  /// Penalty on the sum of the absolute weights: adds l1 * sign(w) to the gradient. It is part of
+  /// the gradient even for adamw and lamb, whose weight decay is not.
   double l1 = 0;
   /// Limit for the norm of the whole gradient. 0 means no limit. `update` gets only ranges of the
   /// gradient, so it cannot apply this limit. The caller must compute the norm of the whole
   /// gradient and include clip_factor() in `update_arguments::scale`.
   double clip_norm = 0;
 
-  /// The names of the rule's state vectors, called slots. Names are those of PyTorch, such as
+  /// The names of the rule's state vectors, called slots. They are PyTorch's names, such as
   /// "exp_avg". For a range of n parameters, the state consists of slots() vectors of n elements,
   /// one after the other.
   std::span<const std::string_view> slot_names() const noexcept;
   std::size_t slots() const noexcept { return slot_names().size(); }
-  /// The slot of the first moment, which is a running sum or mean of gradients. Nothing if the rule
+  /// The slot of the first moment, which is a running sum or mean of gradients. Empty if the rule
   /// has no first moment.
   std::optional<std::size_t> moment_slot() const noexcept;
   /// Returns the factor by which a slot must be multiplied if the number of updates is changed from
-  /// `from` to `to`. For the moments of adam, adamw and lamb, it is (1 - beta^to) / (1 - beta^from)
-  /// if `from` is not 0. The moments with corrected bias then stay the same. Otherwise, it is 1.
+  /// `from` to `to`. Usually, it is 1. For the moments of adam, adamw and lamb, it is (1 - beta^to)
+  /// / (1 - beta^from), except if `from` is 0. The moments with corrected bias then stay the same.
   double recount(std::size_t slot, std::uint64_t from, std::uint64_t to) const noexcept;
   /// True if each update must have the range of exactly one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
   bool operator==(const optimizer&) const = default;
 };
 
-/// Returns the factor by which a gradient with the Euclidean norm `norm` is multiplied, so that its
-/// norm is at most clip_norm: min(1, clip_norm / (norm + 1e-6)), as in
-/// torch.nn.utils.clip_grad_norm_. 1 if clip_norm is 0; NaN if the norm is NaN and clip_norm is not
-/// 0.
+/// Returns the factor that limits a gradient with the Euclidean norm `norm` to clip_norm: min(1,
+/// clip_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_. If clip_norm is 0, there is no
+/// limit, and the factor is 1. Otherwise, the factor is NaN if the norm is NaN.
 double clip_factor(double clip_norm, double norm) noexcept;
 
 /// Arguments of one update of a range of n parameters.
@@ -108,32 +107,35 @@ struct update_arguments {
   /// not overlap `weights`.
   std::span<T> updated;
   double rate = 0;
-  /// The gradient is multiplied by this factor: 1 / samples, times clip_factor().
+  /// The factor of the gradient: 1 / samples, times clip_factor().
   double scale = 1;
-  /// Number of updates of this range, including this one; 1 for the first. For adam, adamw and
-  /// lamb.
+  /// Number of updates of this range, including this update; 1 for the first update. Used only by
+  /// adam, adamw and lamb.
   std::uint64_t step = 1;
-  /// Distance of the slots in `state`. 0 means n.
+  /// Distance between the beginnings of two slots in `state`. 0 means n.
   std::size_t stride = 0;
-  /// n elements, or empty. If not empty, this is the first moment, and `state` holds only the other
-  /// slots. If empty, the first moment is in its slot of `state`.
+  /// The first moment (n elements), if it is not in `state`. Then `state` holds only the other
+  /// slots. If `moment` is empty, the first moment is in its slot of `state`.
   std::span<T> moment = {};
-  /// Number of updates of the moment, including this one; 0 means `step`.
+  /// Number of updates of the first moment, including this update. 0 means `step`.
   std::uint64_t moment_step = 0;
   /// If true, the update uses the moment that one more update with the same gradient would give.
   /// For momentum, this is momentum v' + g instead of v'. (nesterov always does this.) For rmsprop
   /// with momentum, it is momentum v' + d instead of v'. For adam, adamw and lamb, it is (beta1 m'
-  /// + (1 - beta1) g) / (1 - beta1^(t+1)) instead of m' / (1 - beta1^t). If each worker has its own
-  /// moment, this compensates for the gradients of other workers, which are applied between two
-  /// gradients of the same worker (DANA; Hakimi et al. 2019, arXiv 1907.11612).
+  /// + (1 - beta1) g) / (1 - beta1^(t+1)) instead of m' / (1 - beta1^t).
+  ///
+  /// Used if each worker has its own moment. It compensates for the gradients of other workers,
+  /// which are applied between two gradients of the same worker (DANA; Hakimi et al. 2019, arXiv
+  /// 1907.11612).
   bool look_ahead = false;
-  /// n elements, or empty. If not empty, the gradient is gradient + addend. Not for lamb.
+  /// A second gradient (n elements), or empty. If it is not empty, the update uses gradient +
+  /// addend. Not for lamb.
   std::span<const T> addend = {};
-  /// If not empty, the state before the update, laid out like `state`. The update then only writes
-  /// `state`, and does not read it.
+  /// The state before the update, in the same layout as `state`, or empty. If it is not empty, the
+  /// update only writes `state`, and does not read it.
   std::span<const T> old_state = {};
-  /// If not null: set to false if an element of the gradient is not finite. Otherwise, it does not
-  /// change. Not for lamb.
+  /// If it is not null, the update sets it to false if an element of the gradient is not finite.
+  /// The update never sets it to true. Not for lamb.
   bool* finite = nullptr;
 };
 
@@ -141,7 +143,7 @@ struct update_arguments {
 /// reference tests. Throws std::invalid_argument if sizes differ, or if lamb gets `addend` or
 /// `finite`.
 ///
-/// The result of an element depends only on the operands of this element, not on its position or
+/// The new value of an element depends only on the operands of this element, not on its position or
 /// alignment. So updating a vector in slices gives the same bits as updating it at once. lamb is
 /// the exception: its result depends on all elements of the range. NaN and infinity propagate.
 template <class T>

@@ -41,7 +41,7 @@ double scheduled(const one_cycle_rate& x, double base, double epoch) {
   return along_cosine(base, start / x.end_divisor, (progress - x.rising) / (1 - x.rising));
 }
 
-/// The condition that a number must meet. `holds` returns false for NaN.
+/// A condition on a number, and its text for an error. `holds` returns false for NaN.
 struct bound {
   bool (*holds)(double x);
   const char* text;
@@ -79,8 +79,8 @@ std::vector<bounded_field> fields_of(const one_cycle_rate& x) {
           {"epochs", x.epochs, positive}};
 }
 
-/// Numbers in job files are float32. So a number that is exactly a float32 is written with the
-/// digits of a float32: 0.1, not 0.10000000149011612.
+/// Writes a number for an error. Numbers in job files are float32. So a number that is exactly a
+/// float32 is written with the digits of a float32: 0.1, not 0.10000000149011612.
 std::string text_of(double x) {
   const auto narrow = static_cast<float>(x);
   return static_cast<double>(narrow) == x ? number_text(narrow) : number_text(x);

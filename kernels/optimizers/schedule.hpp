@@ -6,29 +6,29 @@
 
 namespace troupe {
 
-/// The rate is always `base` (learning_rate::base).
+/// A constant rate: `base` (learning_rate::base).
 struct constant_rate {
   bool operator==(const constant_rate&) const = default;
 };
 
-/// base * factor^floor(epoch / every_epochs).
+/// A rate that falls in steps: base * factor^floor(epoch / every_epochs).
 struct step_rate {
   double every_epochs = 1;
   double factor = 0.1;
   bool operator==(const step_rate&) const = default;
 };
 
-/// base * factor^epoch.
+/// A rate that falls exponentially: base * factor^epoch.
 struct exponential_rate {
   double factor = 0.9;
   bool operator==(const exponential_rate&) const = default;
 };
 
-/// final_rate + (base - final_rate) * (1 + cos(pi * epoch / epochs)) / 2; final_rate after the last
-/// epoch (Loshchilov and Hutter, 2017).
+/// A rate that falls along half a cosine (Loshchilov and Hutter, 2017): final_rate + (base -
+/// final_rate) * (1 + cos(pi * epoch / epochs)) / 2. After the last epoch, it is final_rate.
 struct cosine_rate {
   double final_rate = 0;
-  /// Epochs of the job.
+  /// Number of epochs of the job.
   double epochs = 1;
   bool operator==(const cosine_rate&) const = default;
 };
@@ -41,7 +41,7 @@ struct one_cycle_rate {
   double rising = 0.3;
   double start_divisor = 25;
   double end_divisor = 1e4;
-  /// Epochs of the job.
+  /// Number of epochs of the job.
   double epochs = 1;
   bool operator==(const one_cycle_rate&) const = default;
 };
@@ -50,14 +50,14 @@ struct one_cycle_rate {
 /// samples in the training set), so the rate does not depend on the number of workers.
 struct learning_rate {
   double base = 0.01;
-  /// During the first warmup_epochs epochs, the scheduled rate is multiplied by epoch /
-  /// warmup_epochs. Fractions of epochs are allowed.
+  /// Length of the warm-up in epochs, possibly a fraction. During the warm-up, the scheduled rate
+  /// is multiplied by epoch / warmup_epochs.
   double warmup_epochs = 0;
   std::variant<constant_rate, step_rate, exponential_rate, cosine_rate, one_cycle_rate> schedule;
 
   /// The rate after `epoch` epochs; epoch >= 0. It is 0 at the beginning of a warm-up, and at the
-  /// end of a cosine schedule whose final_rate is 0. For this reason, a training step uses the rate
-  /// at the middle of the step.
+  /// end of a cosine schedule whose final_rate is 0. A training step with rate 0 would change
+  /// nothing, so it uses the rate at the middle of the step.
   double at(double epoch) const;
   bool operator==(const learning_rate&) const = default;
 };
@@ -69,9 +69,9 @@ struct rate_problem {
   /// The mistake, for example "expected a finite number, more than 0, got -1".
   std::string text;
 };
-/// Returns all invalid numbers of a learning rate. The checks of job files use this function, too.
+/// Returns all invalid numbers of a learning rate. Used by the checks of job files, too.
 std::vector<rate_problem> problems_of(const learning_rate& rate);
-/// Throws input_error that describes the first invalid number, if there is one.
+/// Throws input_error for the first invalid number. Does nothing if all numbers are valid.
 void check(const learning_rate& rate);
 
 } // namespace troupe

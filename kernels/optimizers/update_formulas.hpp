@@ -10,32 +10,33 @@
 // formulas. Internal to kernels/.
 //
 // Multiply-adds are fused explicitly with std::fma. (The compiler option -ffp-contract=off keeps
-// the compiler from fusing others.) So vectors and the remaining elements at the end of a range
-// round in the same way, and results do not depend on where a range begins or ends.
+// the compiler from fusing others.) So vectorized code and the scalar code for the last elements of
+// a range round in the same way. The results do not depend on where a range begins or ends.
 
 namespace troupe {
 
 /// The scalars of an update, in the type of the elements. A scalar that the rule does not use has a
-/// value without effect.
+/// value that changes nothing, such as a factor of 1.
 template <class T>
 struct update_factors {
   T rate;
   T scale;
-  /// Limit for the elements of the gradient; infinity if they are not clipped.
+  /// Limit for the elements of the gradient. Infinity if they are not clipped.
   T clip;
-  /// Weight decay as part of the gradient: the factor of the weight in g.
+  /// Weight decay as part of the gradient: the factor of the weight in g. 0 for adamw and lamb.
   T decay;
   /// adamw: the factor by which the weight is multiplied, 1 - r weight_decay. Other rules: 1.
   T shrink;
   T momentum;
   T epsilon;
-  /// For the first moment (1) and the second moment (2): the factors of the old moment (keep) and
-  /// of the new term (take).
+  /// The factors of the old moment (keep) and of the new term (take), for the first moment (1) and
+  /// the second moment (2).
   T keep1, take1;
   T keep2, take2;
-  /// adam, adamw and lamb: 1 / sqrt(1 - beta2^t).
+  /// Corrects the bias of the second moment of adam, adamw and lamb: 1 / sqrt(1 - beta2^t).
   T root_scale;
-  /// lamb: 1 / (1 - beta1^t), and the factor of the weight in the direction d.
+  /// For lamb. mean_scale corrects the bias of the first moment: 1 / (1 - beta1^t). direction_decay
+  /// is the factor of the weight in the direction d.
   T mean_scale;
   T direction_decay;
   bool look_ahead;
@@ -79,7 +80,8 @@ update_factors<T> update_factors_of(const optimizer& rule, const update_argument
   };
 }
 
-// The scaled and clipped gradient, plus weight decay. The comparisons do not remove a NaN.
+// The scaled and clipped gradient, plus weight decay. A NaN stays NaN, because both comparisons are
+// then false.
 template <class T>
 TROUPE_HOST_DEVICE T decayed_gradient(const update_factors<T>& f, T gradient, T weight) {
   const T scaled = f.scale * gradient;
@@ -88,14 +90,15 @@ TROUPE_HOST_DEVICE T decayed_gradient(const update_factors<T>& f, T gradient, T 
   return std::fma(f.decay, weight, clipped);
 }
 
-/// The complete gradient of a step, including the penalty on absolute weights.
+/// The complete gradient of a step: decayed_gradient() plus the l1 penalty on absolute weights.
 template <class T>
 TROUPE_HOST_DEVICE T penalized_gradient(const update_factors<T>& f, T l1, T gradient, T weight) {
   const T sign = static_cast<T>(weight > 0) - static_cast<T>(weight < 0);
   return std::fma(l1, sign, decayed_gradient(f, gradient, weight));
 }
 
-/// Factors for gradients that are already scaled, clipped and decayed (penalized_gradient).
+/// Factors for gradients to which penalized_gradient() was already applied: they are not scaled,
+/// clipped or decayed again.
 template <class T>
 update_factors<T> for_whole_gradients(update_factors<T> f) {
   f.scale = 1;
@@ -128,14 +131,14 @@ TROUPE_HOST_DEVICE T next_mean(const update_factors<T>& f, T mean, T gradient) {
 
 // -- directions: the change of the weight before it is multiplied by the rate
 
-/// For adagrad and rmsprop.
+/// The direction of adagrad and rmsprop.
 template <class T>
 TROUPE_HOST_DEVICE T normalized_gradient(const update_factors<T>& f, T gradient, T square) {
   return gradient / (std::sqrt(square) + f.epsilon);
 }
 
-/// For adam and adamw. update_factors::rate already includes the correction of the first moment's
-/// bias.
+/// The direction of adam and adamw. update_factors::rate already includes the correction of the
+/// first moment's bias.
 template <class T>
 TROUPE_HOST_DEVICE T moments_direction(const update_factors<T>& f, T mean, T square) {
   return mean / std::fma(std::sqrt(square), f.root_scale, f.epsilon);

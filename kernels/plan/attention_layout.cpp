@@ -10,8 +10,8 @@ std::size_t axis_size(const shape& x, std::size_t axis) {
   return static_cast<std::size_t>(x[axis]);
 }
 
-/// The rows of a tensor (batch, time, columns), or of a tensor (batch, heads, time, width).
-/// `column`: the first column of head 0; used only for the first kind.
+/// The positions of the rows of a tensor (batch, time, columns) or (batch, heads, time, width).
+/// `column` is the first column of head 0; it is used only for a tensor (batch, time, columns).
 head_rows rows_of(const shape& x, std::size_t column, std::size_t width) {
   if (x.rank() == 4)
     return {0, axis_size(x, 1) * axis_size(x, 2) * width, axis_size(x, 2) * width, width};

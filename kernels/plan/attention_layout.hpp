@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// The positions of the rows of all heads in a tensor: row r of head h of sample b begins at
+/// Describes where the rows of all heads are in a tensor. Row r of head h of sample b begins at
 /// element `begin + b * sample + h * head + r * row`.
 struct head_rows {
   std::size_t begin = 0;
@@ -38,7 +38,7 @@ struct attention_layout {
   /// Positions of the rows of the result. Its gradient has the same positions.
   head_rows y;
 
-  /// The index, among the inputs of the instruction, of the first operand of attention().
+  /// The number of the input of the instruction that is the first operand of attention().
   static std::size_t first_operand(const instruction& x) noexcept {
     return first_attention_operand(x.op);
   }

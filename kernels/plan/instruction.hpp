@@ -11,7 +11,7 @@
 namespace troupe {
 
 /// The position and size of a value in memory during a run of a plan. The comment of each `place`
-/// says what `index` means.
+/// explains `index`.
 struct operand {
   enum class place : std::uint8_t {
     none,
@@ -41,8 +41,8 @@ struct operand {
 };
 
 /// One operation of an `elementwise` instruction, which runs several element-wise operations in one
-/// pass. Its operands are identified by numbers: first the inputs of the instruction, then
-/// temporaries.
+/// pass. Operands are identified by numbers. The inputs of the instruction come first; temporaries,
+/// which hold results of earlier operations, follow.
 struct element_step {
   operation op = operation::add;
   std::uint32_t a = 0;
@@ -56,8 +56,8 @@ struct element_step {
   double factor = 1;
 };
 
-/// One step of a plan: an operation with the positions of its operands and results. It may combine
-/// several nodes of the graph.
+/// One step of a plan: an operation with the positions of its operands and results. It may compute
+/// several nodes of the graph at once.
 struct instruction {
   /// The operation of the step. If the step also has a bias or an epilogue, this is the operation
   /// before them.
@@ -79,12 +79,12 @@ struct instruction {
   troupe::cell cell = troupe::cell::rnn;
   attention_operands attention;
 
-  /// An operand that is added to the result; place `none` if nothing is added. For matmul: added to
-  /// each row. For conv2d and conv2d_input_gradient: added to each channel.
+  /// An operand that is added to the result. For matmul, it is added to each row. For conv2d and
+  /// conv2d_input_gradient, it is added to each channel. Its place is `none` if nothing is added.
   operand bias;
   /// The epilogue: an operation on each element of the result while the result is still in the
-  /// cache. It is an activation or the derivative of an activation. A derivative also reads the
-  /// result of the activation, which is `epilogue_operand`.
+  /// cache. It is an activation, or the derivative of an activation. A derivative also reads the
+  /// result of the activation; this result is `epilogue_operand`.
   std::optional<operation> after;
   operand epilogue_operand;
 
@@ -92,11 +92,12 @@ struct instruction {
   std::vector<element_step> program;
   std::size_t temporaries = 0;
 
-  /// For softmax_cross_entropy: additional results. Place `none` if they are not needed.
+  /// For softmax_cross_entropy: additional results. The place of a result that is not needed is
+  /// `none`.
   operand gradient;
   operand correct;
-  /// For attention: the statistics. For attention_gradient: the gradients of the second and third
-  /// operand. Place `none` if a result is not needed.
+  /// More results. For attention: the statistics. For attention_gradient: the gradients of the
+  /// second and third operand. The place of a result that is not needed is `none`.
   std::vector<operand> more;
 
   /// Calls f(operand) for each result.

@@ -93,7 +93,8 @@ void planner::lower() {
     id = in_full(id);
 }
 
-/// Returns the node with the value in float32. Adds a cast if the node has 16 bits.
+/// Returns a node with the value of `id` in float32: a cast of `id` if it has 16 bits, otherwise
+/// `id` itself.
 std::uint32_t planner::in_full(std::uint32_t id) {
   return is_narrow(at(id).type) ? plan_.graph_.casted({plan_.graph_, id}, dtype::float32).id() : id;
 }
@@ -154,7 +155,7 @@ void planner::mark_needed() {
   }
 }
 
-/// True if the run reads only those rows of this parameter that a feed selects.
+/// True if the run reads only some rows of this parameter, selected by a feed.
 bool planner::reads_rows_alone(std::size_t entry) const {
   const auto is_parameter = [&](std::uint32_t id) {
     return at(id).op == operation::variable && at(id).index == entry;
@@ -178,10 +179,10 @@ void planner::find_row_sparse() {
   }
 }
 
-/// Usually, the step that computes the gradient of a parameter writes the gradient directly to its
-/// place in the flat gradient. If the value has other uses, the plan gets a step that copies it
-/// there (a scale by 1). No instruction reads the flat gradient, because the caller may change a
-/// bucket as soon as the bucket is ready.
+/// Adds steps that copy gradients to the flat gradient, where this is necessary. Usually, the step
+/// that computes the gradient of a parameter writes it directly to its place in the flat gradient.
+/// If the value has other uses, the plan gets a step that copies it (a scale by 1). No instruction
+/// reads the flat gradient, because the caller may change a bucket as soon as the bucket is ready.
 void planner::copy_shared_gradients() {
   std::vector<std::size_t> roles(needed_.size());
   for (const auto& [id, entry] : parameter_gradients_)

@@ -10,8 +10,8 @@
 namespace troupe {
 
 /// Fills a plan. The planner selects the needed nodes, fuses them into steps, assigns a position to
-/// every value, and determines when buckets are ready. Each member function is one stage. run()
-/// calls the stages in order. Internal to kernels/.
+/// every value, and determines when buckets are ready. run() calls the other member functions in
+/// order; each of them is one stage. Internal to kernels/.
 class planner {
 public:
   planner(plan& result, const graph& source, const plan_options& options);
@@ -58,8 +58,9 @@ private:
     }
   };
 
-  /// Builds one step from a chain of element-wise nodes. The number of inputs is known only at the
-  /// end. Until then, the temporaries are numbered from first_temporary.
+  /// Builds one step from a chain of element-wise nodes. The temporaries are numbered after the
+  /// inputs. Because the number of inputs is known only at the end, temporaries have the numbers
+  /// from first_temporary on until then.
   struct chain_builder {
     const planner& owner;
     step result;
@@ -71,10 +72,10 @@ private:
     std::uint32_t operand_of(std::uint32_t input);
   };
   static constexpr std::uint32_t first_temporary = 1U << 16;
-  /// A chain with at most this many nodes joins the step of the node that reads it. Such a node has
-  /// at most 3 operands, and each may be a chain. So a step has at most 3 * 16 + 1 nodes. This
-  /// limits the number of values that a step reads. A GPU kernel has space for so many nodes
-  /// (most_chain_steps in kernels/cuda/elementwise.hpp).
+  /// The largest number of nodes in a chain that joins the step of the node that reads it. That
+  /// node has at most 3 operands, and each may be such a chain. So a step has at most 3 * 16 + 1
+  /// nodes. This limits the number of values that a step reads. A GPU kernel has space for so many
+  /// nodes (most_chain_steps in kernels/cuda/elementwise.hpp).
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
@@ -82,8 +83,8 @@ private:
     return options_.fusion != nullptr ? (*options_.fusion)[static_cast<std::size_t>(op)]
                                       : fusion_traits{};
   }
-  /// The node that computed the elements of `id`. A view, such as a reshape, has no elements of its
-  /// own; the result is then the node behind the view. Otherwise, it is `id` itself.
+  /// The node whose memory holds the elements of `id`. This is `id` itself, unless `id` is a view,
+  /// such as a reshape. For a view, it is the node whose elements the view shows.
   std::uint32_t root(std::uint32_t id) const;
   operand place(std::uint32_t id) const;
   std::uint32_t check(const char* what, expression x) const;
@@ -128,16 +129,16 @@ private:
   // Indexed by node id.
   std::vector<char> needed_;
   std::vector<char> kept_;    // true: the caller reads the value after the run
-  std::vector<char> emitted_; // true: a step computes it, possibly a step of fused_
-  std::vector<char> chained_; // true: the step of its only reader computes it
+  std::vector<char> emitted_; // true: the value is in a step already, possibly in a step of fused_
+  std::vector<char> chained_; // true: the step of its only reader computes the value
   std::vector<std::vector<std::uint32_t>> users_;
   std::vector<operand> places_;
   std::vector<std::size_t> last_read_;
   std::vector<char> owns_block_;
 
   std::vector<step> steps_;
-  /// Fused steps, by the id of their last node. The planner emits a fused step at the position of
-  /// its last node, because all inputs have been computed there.
+  /// Fused steps, by the id of their last node. The planner emits a fused step in the place of its
+  /// last node, because all inputs have been computed there.
   std::map<std::uint32_t, step> fused_;
   /// Free parts of the arena, in ascending order: (first element, number of elements).
   std::vector<std::pair<std::size_t, std::size_t>> free_;

@@ -20,8 +20,8 @@ bool is_attention(operation op) {
 
 } // namespace
 
-/// Returns the only node that reads `id`. Returns none if several nodes read it, or if the value is
-/// needed after the run.
+/// Returns the only node that reads `id`. Returns none if several nodes read it, or if its value is
+/// needed for another purpose (as a result of the plan or the gradient of a parameter).
 std::uint32_t planner::sole_user(std::uint32_t id) const {
   const bool is_gradient =
     std::ranges::any_of(parameter_gradients_, [id](const auto& x) { return x.first == id; });
@@ -70,7 +70,8 @@ void planner::emit(std::uint32_t id) {
 }
 
 /// Fuses a product, such as matmul, with the bias and with the activation (or derivative of an
-/// activation) that follow it. A node joins only if it is the only reader of the previous node.
+/// activation) that follow it. A node is included only if no other node reads the result of the
+/// previous node.
 void planner::fuse_product(std::uint32_t id) {
   step s;
   s.op = at(id).op;
@@ -96,8 +97,8 @@ void planner::fuse_product(std::uint32_t id) {
   fused_.emplace(last, std::move(s));
 }
 
-/// Emits one step for all softmax losses with the same inputs and the same settings for labels. It
-/// computes loss, gradient and number of correct samples in one pass over the logits.
+/// Emits one step for all softmax losses with the same inputs and the same settings for labels. The
+/// step computes loss, gradient and number of correct samples in one pass over the logits.
 void planner::emit_softmax(std::uint32_t id) {
   step s;
   s.op = operation::softmax_cross_entropy;
@@ -147,9 +148,9 @@ void planner::emit_attention(std::uint32_t id) {
 
 // -- chains of element-wise operations
 
-/// Decides which element-wise nodes are chained. A node is chained if the step of its reader also
-/// computes the node. This requires that the node has only one reader, and that the reader is also
-/// element-wise and has the same shape. Values within a chain never leave the cache.
+/// Decides which element-wise nodes are chained: computed by the step of the node that reads them.
+/// Values within a chain never leave the cache. A node can be chained only if it has a single
+/// reader, and the reader is also element-wise and has the same shape.
 void planner::choose_chains() {
   chained_.assign(needed_.size(), false);
   std::vector<std::size_t> length(needed_.size(), 0);
@@ -175,7 +176,8 @@ planner::step planner::chain_ending_at(std::uint32_t id) const {
   builder.result.output = builder.result.source = id;
   builder.add_inputs(id);
   builder.add(id);
-  // The numbers of temporaries follow those of the inputs. The number of inputs is known only now.
+  // Renumbers the temporaries, so that they follow the inputs. The number of inputs is known only
+  // now.
   auto& s = builder.result;
   const auto inputs = static_cast<std::uint32_t>(s.inputs.size());
   for (auto& x : s.program)
@@ -193,8 +195,8 @@ void planner::chain_builder::add_inputs(std::uint32_t id) {
       result.inputs.push_back(input);
 }
 
-/// Appends the operations that compute `id`, and returns the number of its value. The result of an
-/// operation may overwrite a temporary that the operation reads.
+/// Appends the operations that compute `id`. Returns the number of the input or temporary that
+/// holds the value. The result of an operation may overwrite a temporary that the operation reads.
 std::uint32_t planner::chain_builder::add(std::uint32_t id) {
   const auto& n = owner.at(id);
   element_step x;

@@ -14,8 +14,8 @@ namespace {
 /// Sizes and positions in the arena are multiples of 16 elements, which are 64 bytes of float.
 constexpr std::size_t alignment = 16;
 
-/// Largest accepted number of elements of all values of a run: 4 TiB of float. With this limit,
-/// sums and products of sizes do not overflow.
+/// Largest accepted number of elements of all values of a run: 2^40, which are 4 TiB of float. With
+/// this limit, sums and products of sizes do not overflow.
 constexpr std::size_t most_elements = std::size_t{1} << 40;
 
 constexpr std::size_t round_up(std::size_t n) {
@@ -43,7 +43,8 @@ std::size_t planner::allocate(std::size_t elements) {
     if (i->second >= elements && (best == free_.end() || i->second < best->second))
       best = i;
   if (best == free_.end()) {
-    // Extends the arena. If the end of the arena is free, the new block begins there.
+    // No free block is large enough, so the arena is extended. If the end of the arena is free, the
+    // new block begins there.
     auto begin = plan_.arena_elements_;
     if (!free_.empty() && free_.back().first + free_.back().second == begin) {
       begin = free_.back().first;
@@ -139,8 +140,8 @@ void planner::place_output(const step& s, std::size_t position, std::uint32_t id
   owns_block_[id] = true;
 }
 
-/// Simulates a run of the plan. The step that computes a value takes a block of the arena for it.
-/// The block is freed after the last step that reads the value.
+/// Gives each value its block of the arena, by simulating a run of the plan. The step that computes
+/// a value takes the block. The block is freed after the last step that reads the value.
 void planner::place_values() {
   constexpr auto never = ~std::size_t{0};
   last_read_.assign(needed_.size(), 0);

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// Replaces the operands of 16 bits, instruction by instruction.
+/// Replaces the operands of 16 bits by float32 values, one instruction at a time.
 class widener {
 public:
   widener(const plan& what, widened_instructions& result) : what_(what), result_(result) {}

@@ -11,15 +11,15 @@
 
 namespace troupe {
 
-/// A value of 16 bits (narrow), and its place in float32 (wide), which is beyond the arena of the
-/// plan.
+/// A value of 16 bits (narrow), and the memory for its copy in float32 (wide). This memory is
+/// behind the arena of the plan.
 struct conversion {
   operand narrow;
   operand wide;
 };
 
-/// The instructions of a plan, adapted to such a device. If the device cannot compute an
-/// instruction with values of 16 bits, float32 values replace the inputs and results of 16 bits.
+/// The instructions of a plan, for a device that can compute only some instructions with values of
+/// 16 bits. In all other instructions, float32 values replace the inputs and results of 16 bits.
 /// The executor converts the inputs before the instruction, and the results after it.
 struct widened_instructions {
   std::vector<instruction> instructions;
@@ -29,11 +29,11 @@ struct widened_instructions {
   };
   /// The conversions before and after each instruction; one entry per instruction.
   std::vector<conversions> around;
-  /// The size of the arena including these float32 values, in elements of float32. All instructions
-  /// use the same memory for the float32 values, which begins after the arena of the plan.
+  /// The size of the arena including the float32 copies, in elements of float32. The copies begin
+  /// after the arena of the plan. All instructions use the same memory for them.
   std::size_t arena_elements = 0;
 
-  /// @param native true if the device can compute this instruction with operands of 16 bits
+  /// @param native returns true if the device can compute this instruction with operands of 16 bits
   widened_instructions(const plan& what, bool (*native)(const instruction&));
 };
 
