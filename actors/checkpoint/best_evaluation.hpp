@@ -13,15 +13,15 @@ struct best_evaluation {
   std::uint64_t step = 0;
   /// Number of the epoch, from 1.
   std::uint32_t epoch = 0;
-  /// Number of later evaluations.
+  /// Number of evaluations after the best one.
   std::uint32_t since = 0;
-  /// The newest version that was counted.
+  /// The newest version of the weights that add() has counted.
   std::uint64_t newest = 0;
 
   /// Counts an evaluation. A version that was counted before is ignored, because a run that
   /// continues from a checkpoint may evaluate the version again.
-  /// @param min_delta the loss must fall by more than this
-  /// @returns true if it is the best so far
+  /// @param min_delta a new loss is better only if it is lower by more than this
+  /// @returns true if this evaluation is the best so far
   bool add(double new_loss, std::uint64_t version, std::uint32_t new_epoch, double min_delta) {
     if (step > 0 && version <= newest)
       return false;

@@ -15,7 +15,7 @@
 #include <new>
 #include <system_error>
 
-// Includes the implementation of XXH3, so that its state can be on the stack.
+// Makes xxhash.h define the state of an XXH3 hash, so that the state can be a local variable.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -27,8 +27,7 @@ constexpr auto manifest_file = "checkpoint.json";
 constexpr auto weights_file = "weights.safetensors";
 constexpr auto optimizer_file = "optimizer.safetensors";
 
-/// A tensor of the optimizer's state: the slot (such as a moment) and the parameter to which it
-/// belongs.
+/// A tensor of the optimizer's state: one slot (such as a moment) of one parameter.
 struct state_tensor {
   std::size_t slot;
   const layout_entry* entry;
@@ -48,7 +47,8 @@ std::vector<state_tensor> state_tensors(const job_context& context,
   return result;
 }
 
-/// Number of workers with their own state in a checkpoint with this number of slots.
+/// Number of workers that have their own optimizer state in a checkpoint of `slots` vectors (the
+/// weights and all optimizer state). 1 if no worker has its own state.
 std::size_t crew_of(const job_context& context, std::size_t slots) {
   const auto own = slots - 1 - state_names(context, 1).size();
   return own == 0 ? 1 : own / context.rule.slots();
@@ -88,8 +88,9 @@ checkpoint_file to_string(const named_contents& file) {
   return {file.name, size, hex(XXH3_128bits_digest(&state))};
 }
 
-/// The names of the state vectors that the job needs, followed by other vectors in the file. A
-/// tensor "NAME/PARAMETER" for the first parameter shows that the file contains NAME.
+/// The names of the vectors of optimizer state that the job needs, then the names of other vectors
+/// in the file. A tensor is named "VECTOR/PARAMETER", so the tensors of the model's first parameter
+/// show which vectors the file contains.
 std::vector<std::string> names_in(const safetensors_file& file, const job_context& context) {
   const auto slots = context.rule.slot_names();
   std::vector<std::string> result{slots.begin(), slots.end()};
@@ -102,9 +103,9 @@ std::vector<std::string> names_in(const safetensors_file& file, const job_contex
   return result;
 }
 
-/// Reads the state of optimizers. State that the job does not use is checked but not loaded. If the
-/// momentum of an outer optimizer is missing, it is 0. If a moving average is missing, it begins
-/// with the weights.
+/// Appends the optimizers' state in the file to `slots`. State that the job does not use is checked
+/// but not loaded. A missing momentum of an outer optimizer becomes 0. A missing moving average
+/// becomes equal to the weights.
 void read_state(const checkpoint_files& files, const job_context& context,
                 std::vector<payload>& slots) {
   const auto name = (files.directory / optimizer_file).string();
@@ -145,7 +146,7 @@ std::vector<std::byte> read_whole(storage& from, const std::filesystem::path& fi
   }
 }
 
-/// Reads a file that the manifest lists.
+/// Reads a file that the manifest lists, and checks its size and hash.
 std::vector<std::byte> read_listed(storage& from, const checkpoint_manifest& manifest,
                                    const std::filesystem::path& directory, const char* name) {
   const auto path = directory / name;

@@ -12,9 +12,10 @@
 // A checkpoint is a directory, `step-00000050` for the state after 50 updates:
 //
 //   checkpoint.json         the position in training; size and hash of the other files
-//   weights.safetensors     the weights, as a run writes them at its end
-//   optimizer.safetensors   the state of optimizers: a tensor per parameter and slot, such as
-//                           "exp_avg/dense_1.weight"; without tensors if there is none
+//   weights.safetensors     the weights, in the format of the file at the end of a run
+//   optimizer.safetensors   the state of optimizers: one tensor for each parameter and each slot
+//                           (kind of state), such as "exp_avg/dense_1.weight"; without tensors
+//                           if the optimizers have no state
 
 namespace troupe {
 
@@ -28,8 +29,8 @@ struct checkpoint {
   std::filesystem::path directory;
 };
 
-/// The files of a checkpoint. Their bytes refer to the slots of `x`. The manifest file contains the
-/// sizes and hashes of the other files.
+/// Encodes the files of a checkpoint. The files refer to the bytes of `x.slots`, so `x` must
+/// outlive them. The manifest file contains the sizes and hashes of the other files.
 /// @throws input_error if the length of a slot differs from the layout's.
 std::vector<named_contents> encode_checkpoint(const job_context& context, const checkpoint& x);
 
@@ -45,12 +46,13 @@ struct checkpoint_files {
 /// @throws input_error that names the file if it is missing, unreadable or damaged.
 checkpoint_files read_checkpoint(storage& from, const std::filesystem::path& directory);
 
-/// The state in these files, if a run of this job can continue from it.
-/// @throws input_error that names the difference: all tensors that differ, the kind of optimizer,
-/// the data, the seed, or too few epochs.
+/// Decodes the state in these files, and checks that a run of this job can continue from it.
+/// @throws input_error if tensors differ (it lists all of them), if the kind of optimizer, the data
+/// or the seed differs, or if the job has too few epochs.
 checkpoint fit_checkpoint(const checkpoint_files& files, const job_context& context);
 
-/// Keeps the `keep` newest checkpoints up to `step` in a folder, and removes all older ones.
+/// Removes old checkpoints from a folder. Of the checkpoints up to `step`, the `keep` newest stay.
+/// Checkpoints after `step` stay too.
 void keep_checkpoints(storage& where, const std::filesystem::path& folder, std::uint64_t step,
                       std::size_t keep);
 

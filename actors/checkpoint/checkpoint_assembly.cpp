@@ -9,10 +9,10 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of entries in `left_out_`: versions after the newest complete version.
+/// Largest number of versions in `left_out_`.
 constexpr std::size_t most_remembered = 64;
 
-/// Largest number of small versions that wait as copies.
+/// Largest number of small versions that are copied while they wait (see checkpoint_assembly).
 constexpr std::size_t most_copied = 8;
 
 payload copy_of(const payload& x) {
@@ -131,8 +131,8 @@ bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) con
 }
 
 bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
-  // A holder (a shard or rank) sends its versions in order. If it sends a newer version, its part
-  // of an older version that has not arrived yet will never arrive.
+  // A holder (a shard or rank) sends its versions in order. After a newer version, it sends no more
+  // parts of older versions. So an older version without a part of this holder is given up.
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)
@@ -159,7 +159,7 @@ void checkpoint_assembly::leave_out(std::uint64_t version) {
     left_out_.erase(left_out_.begin());
 }
 
-// Older versions are dropped, unless they are also complete.
+// All parts of `version` have arrived. Drops older versions that are incomplete.
 void checkpoint_assembly::completed(std::uint64_t version) {
   std::erase_if(versions_, [&](auto& x) { return x.first < version && x.second.missing > 0; });
   std::erase_if(left_out_, [&](auto& x) { return x < version; });

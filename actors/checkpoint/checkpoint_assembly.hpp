@@ -19,52 +19,55 @@ namespace troupe {
 /// it; below, shards and ranks are called holders.
 struct assembled_checkpoint {
   std::uint64_t version = 0;
-  /// For each slot (the weights come first), the parts in order.
+  /// For each slot, its parts in order. The first slot is the weights. The other slots are vectors
+  /// of optimizer state.
   std::vector<std::vector<payload>> slots;
-  /// For each part, the decisions about gradients that its holder made up to this version.
+  /// For each part, a *mark* per worker: what the part's holder decided about the worker's
+  /// gradients up to this version (applied, rejected or lost).
   std::vector<std::vector<proto::Decided>> marks;
   std::optional<proto::PacingState> pacing = {};
-  /// True if each holder reports only on its own worker, as the ranks of a ring do. Otherwise, each
-  /// holder reports on all workers.
+  /// True if a holder has a mark only for its own worker, as the ranks of a ring do. Otherwise,
+  /// each holder has marks for all workers.
   bool one_worker_each = false;
 
-  /// The last gradient of a worker that every holder has applied. Only holders that report on this
-  /// worker count. A gradient that one holder missed is trained again, not skipped. All fields are
-  /// 0 if a holder has applied none.
+  /// The last gradient of a worker that every holder has applied. A resumed run continues after
+  /// this gradient, so it trains gradients again that only some holders have applied. All fields
+  /// are 0 if a holder has applied no gradient of the worker. With `one_worker_each`, only the
+  /// holder that has a mark for this worker counts.
   proto::Decided least(std::uint32_t worker, std::uint64_t incarnation) const;
 
-  /// The newest lease (number of a range of samples given to a worker) in any mark; 0 if there is
-  /// none.
+  /// The number of the newest lease (a range of samples that a worker trains) in any mark. 0 if
+  /// there is no mark.
   std::uint64_t newest_lease() const noexcept;
 };
 
-/// Joins the parts that the holders of the state send for each version, and bounds the number of
-/// versions in memory. All holders send the same versions, but at different times, and never wait.
-/// These rules keep the bound:
+/// Joins the parts of each version that the holders send, and limits the number of versions in
+/// memory. All holders send the same versions, but at different times, and they never wait for each
+/// other. These rules enforce the limit:
 ///
-/// - At most two versions are open. An open version is arriving, is complete and waits, or is out:
-///   it is being written or evaluated. Only one version at a time is out. A third version replaces
-///   a complete version that waits. If no complete version waits, all parts of the third version
-///   are refused.
-/// - Up to eight small versions are copied while they wait, and do not count as open. So a few
-///   versions that are due shortly after each other are all kept.
-/// - The version at which the run ends is always taken. It does not have to be a multiple of
-///   `every`.
-/// - An open version is given up if a newer one is complete, if one of its holders skips it, or
-///   after some time.
+/// - At most two versions are open. An open version has one of three states: its parts are
+///   arriving; it is complete and waits; or it is *out*, which means that next() has returned it to
+///   be written or evaluated. Only one version at a time is out.
+/// - A third version replaces a complete version that waits. If no complete version waits, all
+///   parts of the third version are refused.
+/// - Up to eight small versions are copied while they wait, and copies do not count as open.
+///   Therefore, a few versions that are due shortly after each other are all kept.
+/// - The last version of the run is always accepted, even if it is not a multiple of `every`.
+/// - An incomplete version is given up if a newer version is complete, if a holder skips it, or if
+///   it takes too long (drop_late).
 ///
-/// Therefore the newest complete version is always kept at the end, however slow the disk is, and a
-/// slow holder delays some versions but not all.
+/// Therefore, the newest complete version is always kept at the end, even if the disk is slow. A
+/// slow holder delays some versions, but not all.
 class checkpoint_assembly {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
   struct options {
-    /// How the parameter vector is divided among its holders.
+    /// The range of each part in the parameter vector. A holder sends one or more parts.
     std::vector<range> parts;
-    /// Number of values for each parameter: the weights, and the slots of the optimizer's state.
+    /// Number of slots: the weights, and the vectors of the optimizer's state.
     std::size_t slots = 1;
-    /// All versions are multiples of this, except the one at which the run ends.
+    /// All versions except the last version of the run are multiples of this.
     std::uint64_t every = 1;
     /// See assembled_checkpoint::one_worker_each.
     bool one_worker_each = false;
@@ -72,8 +75,8 @@ public:
     std::uint64_t first = 0;
     /// Versions up to this size in bytes are copied while they wait.
     std::size_t small = 0;
-    /// The last `whole` slots are not divided into parts: each is the state of one holder. A
-    /// message with such a slot may name any part of that holder.
+    /// The last `whole` slots are not divided into parts. Each of them is optimizer state of a
+    /// single holder, which sends it in one message. This message may name any part of that holder.
     std::size_t whole = 0;
     /// The last version that the run can make.
     std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
@@ -83,26 +86,27 @@ public:
 
   enum class outcome { taken, repeated, complete, settled, refused };
 
-  /// The problem with a part, as text for its sender; empty if there is none. `bytes` is the size
-  /// of the payload. If it is 0 and the part is not empty, the message asks whether the part is
-  /// wanted.
+  /// Describes what is wrong with a part, as text for its sender. Empty if nothing is wrong.
+  /// @param bytes size of the payload. A message without payload for a part that is not empty only
+  /// asks whether wants() is true.
   std::string problem(const proto::CheckpointPart& header, std::size_t bytes) const;
 
   /// True if this part is missing and would be accepted.
   bool wants(const proto::CheckpointPart& header) const;
 
-  /// Takes a part for which `problem` is empty. The result is `repeated` if this part had already
-  /// arrived, `complete` if it was the last missing part of its version, `settled` if this version
-  /// or a newer one was completed earlier, and `refused` if this version is left out.
+  /// Takes a part for which problem() is empty. The result is `repeated` if this part had already
+  /// arrived, `complete` if it was the last missing part of its version, and `taken` if other parts
+  /// are still missing. It is `settled` if this version or a newer one was completed earlier, and
+  /// `refused` if there is no room for this version or it was given up.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
-  /// The next complete version. It is out until done() is called. The result is empty if another
-  /// version is out, or if no version is complete.
+  /// Returns the oldest complete version, to be written or evaluated. It is out until done() is
+  /// called. The result is empty if another version is out, or if no version is complete.
   std::optional<assembled_checkpoint> next();
   void done();
 
-  /// Call this before holders are asked for the version at which the run ends. If that version was
-  /// left out, they send it again.
+  /// Call this before holders are asked for the last version of the run. From then on, this version
+  /// is accepted even if it was refused before, because the holders send it again.
   void expect_end() noexcept {
     at_end_ = true;
     left_out_.clear();
@@ -111,10 +115,10 @@ public:
   /// Gives up versions that have been arriving for longer than `limit`.
   void drop_late(time_point now, std::chrono::nanoseconds limit);
 
-  /// Call this at the end of a run: holders have sent, or will send, everything up to this version.
-  /// The assembly waits for this version, but not for newer incomplete versions. `version` is 0 if
-  /// the holders have no last version in common. The assembly then waits for all arriving versions
-  /// that are multiples of `every`.
+  /// Call this at the end of a run. From then on, the assembly waits for `version`, the last
+  /// version that all holders send. It drops newer incomplete versions. If the holders have no last
+  /// version in common, `version` is 0. Arriving versions that are multiples of `every` are then
+  /// kept until they are complete.
   void finish(std::uint64_t version, time_point now);
 
   /// True if nothing is arriving, waiting or out.
@@ -125,12 +129,13 @@ public:
   /// the newest complete one are not counted yet.
   std::uint64_t missed() const noexcept { return missed_; }
 
-  /// Number of versions that still hold their senders' payloads, including the one that is out.
+  /// Number of open versions, including the version that is out. Each of them keeps memory of its
+  /// holders in use.
   std::size_t open() const noexcept;
 
 private:
   struct state {
-    /// Payloads by slot and part. A slot in one piece has a single element.
+    /// Payloads by slot and part. A slot that is not divided into parts has a single element.
     std::vector<std::vector<std::optional<payload>>> slots;
     std::vector<std::vector<proto::Decided>> marks;
     std::optional<proto::PacingState> pacing;
@@ -143,7 +148,7 @@ private:
 
   bool over(std::uint64_t version) const;
   bool in_one_piece(std::size_t slot) const noexcept { return slot + how_.whole >= how_.slots; }
-  /// The range of parameters in a payload.
+  /// The range of parameters that a payload covers.
   range place_of(const proto::CheckpointPart& header) const;
   /// Number of payloads in a slot.
   std::size_t pieces(std::size_t slot) const noexcept {
@@ -159,7 +164,7 @@ private:
 
   options how_;
   std::map<std::uint64_t, state> versions_;
-  /// The version that is out; 0 if none is.
+  /// The version that is out; 0 if no version is out.
   std::uint64_t out_ = 0;
   /// The newest complete version. If no version is complete, the version at which training began.
   std::uint64_t newest_;

@@ -22,7 +22,7 @@ constexpr std::uint64_t format_version = 1;
 constexpr std::string_view step_prefix = "step-";
 constexpr std::size_t step_digits = 8;
 
-/// Reads fields, and names the field if it is wrong.
+/// Reads the fields of a JSON object. Errors name the field.
 class field_reader {
 public:
   field_reader(const json& object, std::string place) : object_(object), place_(std::move(place)) {
@@ -38,7 +38,7 @@ public:
     return x.get<Unsigned>();
   }
 
-  /// A number that counts something in a run.
+  /// A count in a run, such as a number of steps: at most `most_counted`.
   std::uint64_t count(const char* key) const {
     const auto result = number<std::uint64_t>(key);
     if (result > most_counted)
@@ -128,7 +128,7 @@ data_shape parse_data(const field_reader& in) {
   return result;
 }
 
-/// Checkpoints of earlier versions of troupe have no fingerprint.
+/// The fingerprint of the data. Checkpoints of earlier versions of troupe have none.
 std::optional<proto::DataFingerprint> fingerprint_in(const field_reader& in) {
   if (!in.has("fingerprint"))
     return std::nullopt;

@@ -15,7 +15,8 @@
 
 namespace troupe {
 
-/// The last gradient of a worker whose effect is in a checkpoint.
+/// The last gradient of a worker that the weights of a checkpoint include. For the fields, see
+/// proto::Decided.
 struct checkpoint_mark {
   std::uint32_t worker = 0;
   std::uint64_t incarnation = 0;
@@ -31,7 +32,7 @@ struct checkpoint_mark {
   bool operator==(const checkpoint_mark&) const = default;
 };
 
-/// Another file of the checkpoint, with the size and hash that it must have.
+/// A file of the checkpoint besides the manifest, with the size and hash that it must have.
 struct checkpoint_file {
   std::string name;
   std::uint64_t size = 0;
@@ -44,7 +45,7 @@ struct checkpoint_file {
 /// The contents of `checkpoint.json`, which describes the progress of training. A run with another
 /// number of shards or workers can also continue from it.
 struct checkpoint_manifest {
-  /// Updates of the weights.
+  /// Number of updates of the weights so far.
   std::uint64_t step = 0;
   /// The current epoch (from 0), and its samples that are not trained yet.
   lease_cut cut;
@@ -59,9 +60,10 @@ struct checkpoint_manifest {
   std::string job;
   std::string job_hash;
   std::string troupe_version;
-  /// The state of the protocol's pacing, if it has any.
+  /// Statistics of asynchronous shards, which they use to correct stale and large gradients.
+  /// Nothing for other protocols.
   std::optional<proto::PacingState> pacing = {};
-  /// Present if the job compares evaluations.
+  /// Present if the job has early_stopping or checkpoint.keep_best.
   std::optional<best_evaluation> best = {};
   std::vector<checkpoint_mark> marks;
   std::vector<checkpoint_file> files;
@@ -74,7 +76,7 @@ struct checkpoint_manifest {
 std::optional<loss_scale_state> resumed_scale(std::span<const checkpoint_mark> marks,
                                               std::uint32_t worker);
 
-/// "step-00000050".
+/// The name of a checkpoint: "step-00000050".
 std::string checkpoint_name(std::uint64_t step);
 
 /// The step in a name that checkpoint_name() made; 0 for any other name.

@@ -8,21 +8,22 @@
 
 namespace troupe {
 
-/// Decides at which versions of the weights a shard or ring rank captures its state, that is, keeps
-/// it and sends it to the coordinator for a checkpoint or an evaluation. Training does not wait for
-/// a capture. If a version is due while too many captures are open, it is not captured, and no
-/// checkpoint is made from it (see checkpoint_assembly).
+/// Decides at which versions of the weights a shard or ring rank captures its state. To capture
+/// means to keep the state and to send it to the coordinator, for a checkpoint or an evaluation.
+/// Training does not wait for a capture. If a version is due while too many captures are open, it
+/// is not captured, and no checkpoint is made from it (see checkpoint_assembly).
 class checkpoint_schedule {
 public:
   /// Limit of open captures. An open capture is in transit to the coordinator, or has arrived there
-  /// but is not evaluated or written yet. Each holds a version of the weights. For a checkpoint, it
-  /// also holds a copy of the optimizer's state.
+  /// but is not evaluated or written yet. Each open capture keeps a version of the weights in
+  /// memory. For a checkpoint, it also keeps a copy of the optimizer's state.
   static constexpr std::size_t most_open = 2;
 
   /// @param every number of updates between captures; 0 means that nothing is captured
   explicit checkpoint_schedule(std::uint64_t every) : every_(every) {}
 
-  /// The schedule of a job's checkpoints, and of its evaluations within an epoch.
+  /// These functions return the schedule of a job's checkpoints, and of its evaluations within an
+  /// epoch.
   static checkpoint_schedule of_checkpoints(const proto::Job& job) {
     return checkpoint_schedule{job.checkpoint().every_steps()};
   }
@@ -47,7 +48,7 @@ public:
     return every_ > 0 && (version != newest_ || refused_);
   }
 
-  /// Records that the capture of this version is in transit, until `ended`.
+  /// Records that this version is captured. The capture is open until ended() is called.
   void began(std::uint64_t version) noexcept {
     ++open_;
     newest_ = version;
@@ -55,9 +56,9 @@ public:
   }
 
   /// Records that the capture of this version has ended. `kept` is true if the coordinator has
-  /// taken all of it. Returns true if this version must be captured again, because it is the last
-  /// version of the run and the coordinator refused it before it knew this. Returns true at most
-  /// once.
+  /// taken all of it. Returns true if this version must be captured again. This happens if the
+  /// coordinator refused the last version of the run before it knew that it is the last. Returns
+  /// true at most once.
   bool ended(std::uint64_t version, bool kept) noexcept {
     --open_;
     if (kept || version != newest_)

@@ -11,7 +11,7 @@
 namespace troupe {
 
 /// Asks the writer for a checkpoint. Each slot (the weights, or a vector of the optimizer's state)
-/// is a list of parts, in order. The writer fills in the files of the manifest.
+/// is a list of parts, in order. The writer sets `manifest.files`.
 struct write_checkpoint {
   checkpoint_manifest manifest;
   std::vector<std::vector<payload>> slots;
@@ -20,9 +20,9 @@ struct write_checkpoint {
 /// The result of write_checkpoint.
 struct checkpoint_written {
   std::uint64_t step = 0;
-  /// The reason why the checkpoint is not on disk; empty if it is.
+  /// The reason why the checkpoint is not on disk; empty if it was written.
   std::string problem;
-  /// The reason why older checkpoints could not be removed; empty in most cases.
+  /// The reason why older checkpoints could not be removed; empty if there was no problem.
   std::string kept_too_many;
 };
 
@@ -49,7 +49,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops the handle to the actor that holds a handle to this one.
+  /// Drops `listener_`. Otherwise, the two actors would keep each other alive, because the listener
+  /// holds a handle to this writer.
   void on_exit() override;
 
 private:

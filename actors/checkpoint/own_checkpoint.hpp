@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// True if the checkpoint is in this output directory. A run that continues from such a checkpoint
-/// also continues the history in this directory. Different spellings of a path, for example with a
-/// slash at the end, count as equal.
+/// True if the checkpoint `from` is in this output directory. The run that continues from it then
+/// also continues metrics.jsonl in this directory. Different spellings of a path, for example with
+/// a slash at the end, count as equal.
 inline bool is_own_checkpoint(const checkpoint& from, const std::filesystem::path& output) {
   const auto plain = [](const std::filesystem::path& x) {
     std::error_code error;

@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// The names of all checkpoints in a folder, the newest first, damaged or not.
+/// The names of all checkpoints in a folder, including damaged ones. The newest comes first.
 std::vector<std::string> names_in(storage& from, const std::filesystem::path& folder) {
   auto result = from.directories(folder);
   std::erase_if(result, [](auto& name) { return checkpoint_step(name) == 0; });
@@ -53,7 +53,8 @@ checkpoint_files named(storage& from, const std::filesystem::path& wanted,
   }
 }
 
-/// Refuses to continue if a checkpoint of another run is newer than this run.
+/// Throws input_error if the folder has an undamaged checkpoint after `step`. The run would
+/// otherwise mix its own checkpoints with those of another run.
 void refuse_newer(storage& from, const std::filesystem::path& folder, std::uint64_t step) {
   for (auto& name : names_in(from, folder)) {
     if (checkpoint_step(name) <= step)
@@ -146,7 +147,7 @@ std::string resumed_metrics(std::string_view old, const checkpoint& from) {
     const auto end = std::min(old.find('\n'), old.size());
     const auto text = old.substr(0, end);
     old.remove_prefix(std::min(end + 1, old.size()));
-    // If the run was killed, the last line may be cut off.
+    // If the run was killed, the last line may be cut off. It is then left out.
     const auto line = json::parse(text, nullptr, false);
     try {
       if (line.is_object() && kept(line))

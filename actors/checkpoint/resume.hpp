@@ -25,12 +25,12 @@ struct resume_choice {
 /// Decides where a run of this job starts.
 /// @param output the run's output directory; may be empty
 /// @param wanted if there is no value, the run starts at the beginning. If the text is empty, the
-/// run starts from the newest complete checkpoint in the output directory, or at the beginning if
-/// there is none. Otherwise, the text is the path of a checkpoint, a folder of checkpoints, or an
-/// output directory, which must contain a complete checkpoint.
+/// run starts from the newest complete checkpoint in the output directory; if there is none, it
+/// starts at the beginning. Any other text is the path of a checkpoint, of a folder of checkpoints,
+/// or of an output directory. It must contain a complete checkpoint.
 /// @throws input_error if the requested checkpoint is missing or damaged, or if this job cannot
-/// continue from it (fit_checkpoint); also if the output directory has checkpoints and the run
-/// would not continue from them.
+/// continue from it (fit_checkpoint); also if the output directory has a newer checkpoint, or has
+/// checkpoints although the run would start at the beginning.
 resume_choice choose_checkpoint(storage& from, const std::filesystem::path& output,
                                 const std::optional<std::string>& wanted,
                                 const job_context& context);

@@ -10,14 +10,15 @@
 
 namespace troupe {
 
-/// One payload of a capture, which is the state of a shard or rank at one version of the weights.
+/// One payload of a capture. A capture is the state of a shard or rank at one version of the
+/// weights.
 struct captured {
   std::uint32_t part = 0;
   std::uint32_t slot = 0;
   payload data;
 };
 
-/// The slots of a part, starting with the first one.
+/// The payloads of a part, one for each slot. Slots are numbered from 0.
 inline std::vector<captured> slots_of(std::uint32_t part, std::vector<payload> slots) {
   std::vector<captured> result;
   for (auto& x : slots)
@@ -27,8 +28,8 @@ inline std::vector<captured> slots_of(std::uint32_t part, std::vector<payload> s
 
 namespace detail {
 
-/// Sends one part. If no answer comes, this function sends only the header to ask whether the part
-/// is still wanted, and then sends the part again.
+/// Sends one payload. If no answer comes, this function sends only the header, to ask whether the
+/// coordinator still needs the payload. If it does, the function sends the payload again.
 template <class Self>
 void send_part(Self* self, const coordinator_actor& to, patience how, proto::CheckpointPart header,
                payload data, std::function<void(bool)> then) {
@@ -52,9 +53,9 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
 } // namespace detail
 
 /// Sends the state that the actor `self` holds at a version of the weights to the coordinator.
-/// `header` has the fields that all payloads share. `then` is called once, in the actor, when all
-/// payloads have arrived or were given up; its argument is true if the coordinator has taken all of
-/// them. The call does not wait until the capture is written or evaluated.
+/// `header` has the fields that all payloads share. `then` is called once, in the actor, after the
+/// last payload has arrived or was given up. Its argument is true if the coordinator has taken all
+/// payloads. The call does not wait until the capture is written or evaluated.
 template <class Self>
 void send_capture(Self* self, const coordinator_actor& to, patience how,
                   proto::CheckpointPart header, const std::vector<captured>& state,

@@ -113,7 +113,8 @@ std::optional<double> constant_guess_loss(const proto::Model& model, const datas
   case proto::HINGE: {
     auto means = mean_targets(x, width);
     for (auto& p : means) {
-      // For hinge loss, targets are -1 and 1.
+      // For hinge loss, targets are -1 and 1. This line turns their mean into the share of the
+      // targets that are 1.
       if (targets)
         p = (1 + p) / 2;
       p = 2 * std::min(p, 1 - p);

@@ -90,8 +90,8 @@ void check_augment(const proto::Data& how, const job_data& data) {
 }
 
 void check_batch(const proto::Job& job, const job_data& data) {
-  // With data.global_batch alone, the batch depends on the number of workers, which is not known
-  // here.
+  // With data.global_batch alone, the batch depends on the number of workers. This number is not
+  // known here, so the batch cannot be checked.
   const bool known = job.data().has_batch() || !job.data().has_global_batch();
   if (known && job.data().batch() > data.train->size())
     throw input_error("data.batch: " + std::to_string(job.data().batch()) + " is more than the "

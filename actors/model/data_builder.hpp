@@ -17,19 +17,23 @@ namespace troupe {
 
 /// The data of a job, read and split. Immutable; shared by all readers.
 struct job_data {
-  /// At least one record.
+  /// The training records; at least one.
   std::shared_ptr<const dataset> train;
-  /// Has the same widths as `train`; may be the training records themselves (see Data.split).
+  /// The test records, with the same widths as `train`. They may be the training records themselves
+  /// (see Data.split).
   std::shared_ptr<const dataset> test = nullptr;
-  /// For targets: how the columns were scaled. linear_coefficients() needs it.
+  /// For targets: how the columns were scaled. linear_coefficients() uses it to convert
+  /// coefficients to the units of the file.
   std::optional<column_scaling> scaling = std::nullopt;
-  /// Evaluated during training in place of the test records; null if the job has none.
+  /// The validation records, which training evaluates instead of the test records. Null if the job
+  /// has none.
   std::shared_ptr<const dataset> validation = nullptr;
   /// For texts: the character of each token.
   std::optional<vocabulary> characters = std::nullopt;
-  /// The shift and scale that were applied to the features of the file, if any.
+  /// The shift and scale that were applied to the features of the file. Nothing if features are not
+  /// normalized.
   std::optional<feature_scaling> normalization = std::nullopt;
-  /// For tables: the name of each feature, such as "age" or "colour=red". Otherwise empty.
+  /// For tables: the name of each feature, such as "age" or "color=red". Otherwise empty.
   std::vector<std::string> feature_names = {};
   /// For tables: the name of each class in the file. Otherwise empty, because classes only have
   /// numbers.
@@ -37,13 +41,14 @@ struct job_data {
   /// For tables: the categories of each column that contains categories, in order. The key is the
   /// column's name.
   std::map<std::string, std::vector<std::string>> categories = {};
-  /// For tables with `missing: MEAN` or `MEDIAN`: the number that replaces missing values of a
+  /// For tables with `missing: MEAN` or `MEDIAN`: the number that replaces missing values in each
   /// column. The key is the column's name.
   std::map<std::string, double> replacements = {};
   /// The result of fingerprint_of() for these data, if already known.
   std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
 
-  /// The records that training evaluates.
+  /// The records that training evaluates: the validation records if there are any, otherwise the
+  /// test records.
   const std::shared_ptr<const dataset>& evaluated() const noexcept {
     return validation ? validation : test;
   }
@@ -52,12 +57,11 @@ struct job_data {
 /// Reads or generates the data of a validated job and splits it.
 ///
 /// Blocks on the disk: call it from a detached actor (which has its own thread), or before the
-/// actor system starts. Each node may call it; all nodes get the same records with the same
-/// numbers.
-/// @throws input_error naming the field, file and record: a missing, truncated or mislabelled file,
-/// an environment variable that is not set, different numbers of images and labels, a label outside
-/// the classes (the units of the last layer), a split larger than the data, unequal widths of
-/// training and test files.
+/// actor system starts. Each node may call it. Record i is the same on all nodes.
+/// @throws input_error that names the field, file and record: a file that is missing, cut off or of
+/// another format, an environment variable that is not set, different numbers of images and labels,
+/// a label outside the classes (the units of the last layer), a split larger than the data, unequal
+/// widths of training and test files.
 job_data build_data(const proto::Job& job);
 
 /// Like build_data(), for a job that trains. Also throws input_error if a batch is larger than the
@@ -67,7 +71,7 @@ job_data build_training_data(const proto::Job& job);
 /// Checks the data that an embedding program supplies for a job, and returns it. If `test` is null,
 /// the training records are used for testing.
 /// @throws input_error if there are no records, if a batch is larger than the training data, or if
-/// training and test records differ in width or kind.
+/// training, validation and test records differ in width or kind.
 job_data given_data(const proto::Job& job, job_data data);
 
 } // namespace troupe

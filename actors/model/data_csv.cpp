@@ -95,7 +95,8 @@ private:
                             "such records out");
   }
 
-  /// Selects the rows to use. With DROP, these are the rows without missing values.
+  /// Selects the rows to use. With DROP, these are the rows without missing values. Otherwise,
+  /// these are all rows.
   void keep_records() {
     for (std::uint64_t row = 0; row < table_.rows; ++row) {
       const auto values = std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
@@ -103,7 +104,7 @@ private:
         && std::ranges::any_of(values, [](double x) { return std::isnan(x); });
       if (!drop)
         kept_.push_back(row);
-      else // A dropped row is never read.
+      else // A dropped row is not used. But its cells are used as indices, so they must not be NaN.
         std::ranges::fill(values, 0);
     }
     if (kept_.empty())
@@ -111,7 +112,8 @@ private:
                         + " records lacks a value; data.csv.missing: DROP leaves none");
   }
 
-  /// The class of each row, and the names of the classes.
+  /// Returns the class of each row, and sets `class_names_`. Returns nothing if the job has no
+  /// label.
   std::vector<double> classes_of_records() {
     std::vector<double> result;
     if (!csv_.has_label())
@@ -123,8 +125,8 @@ private:
     return result;
   }
 
-  /// Returns the texts of a column that the kept records use. Changes the cells of the column to
-  /// positions in the returned list.
+  /// Returns the texts that occur in a column of the kept rows. Changes the cells of the column
+  /// from positions in table_.texts to positions in the returned list.
   std::vector<std::string> used_texts(std::size_t column) {
     const auto& all = table_.texts[column];
     std::vector<std::size_t> place(all.size(), all.size());
@@ -284,7 +286,7 @@ private:
   std::vector<csv_column> columns_;
   csv_table table_;
   std::vector<std::string> class_names_;
-  /// Rows of the table that were kept as records.
+  /// Numbers of the rows of the table that are used as records.
   std::vector<std::uint64_t> kept_;
   std::vector<std::uint64_t> training_rows_;
   // Names, scalings and values of the features, column by column.

@@ -48,7 +48,7 @@ private:
 /// Evenly spaced record numbers, including the first and the last record.
 std::vector<std::uint64_t> sample_of(const dataset& set) {
   const auto width = std::max<std::uint64_t>(set.record().feature_width(), 1);
-  // The size of a sparse record depends on its entries, not on its width.
+  // The time to hash a sparse record depends on its entries, not on its width.
   const auto room = set.record().features == feature_kind::sparse
     ? hashed_records
     : std::clamp(most_features / width, least_records, hashed_records);

@@ -18,9 +18,9 @@ namespace troupe {
 /// larger data. Throws the errors of dataset::read().
 proto::DataFingerprint fingerprint_of(const job_data& data);
 
-/// Describes the first difference: "the training data differ from those of the coordinator: other
-/// labels (9000 records here, 9000 there)". Empty if there is no difference. Parts and hashes that
-/// only one side has are not compared.
+/// Describes the first difference between two fingerprints: "the training data differ from those of
+/// the coordinator: other labels (9000 records here, 9000 there)". Empty if there is no difference.
+/// Parts and hashes that only one fingerprint has are not compared.
 /// @param there how the text refers to the owner of `expected`: "those of the coordinator".
 std::string difference(const proto::DataFingerprint& here, const proto::DataFingerprint& expected,
                        const std::string& there);

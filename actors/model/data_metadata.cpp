@@ -20,9 +20,9 @@ constexpr std::size_t longest_names = 300;
 
 using metadata = std::map<std::string, std::string>;
 
-/// The means and deviations in the metadata; `now` if the metadata have none. Throws input_error if
-/// their number differs from the number in `now`. If `now` has a single mean for all features, any
-/// number is allowed.
+/// The means and deviations in the metadata. If the metadata have none, the result is `now`, the
+/// scaling of the new data. Throws input_error if `now` has another number of means. If `now` has a
+/// single mean for all features, any number is allowed.
 feature_scaling scaling_in(const metadata& x, const std::string& what, const feature_scaling& now,
                            const std::string& name) {
   if (!x.contains(what + "_mean") || !x.contains(what + "_deviation"))
@@ -176,7 +176,7 @@ data_facts facts_in(const std::map<std::string, std::string>& metadata, const st
 std::map<std::string, std::string> metadata_of(const job_data& data) {
   std::map<std::string, std::string> result{{"data", json_of(shape_of(*data.train))}};
   const auto add = [&](const char* name, const auto& values) {
-    // Names come from files and may not be valid UTF-8.
+    // Names come from files and may not be valid UTF-8. Invalid bytes are replaced.
     result[name] =
       nlohmann::json(values).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   };

@@ -20,8 +20,8 @@ namespace troupe {
 ///   categories, replacements          see job_data
 ///   data                              data_shape
 ///
-/// An entry without effect is left out. Pixels of type uint8 are divided by 255 before the mean is
-/// subtracted.
+/// An entry is left out if the data has no such scaling or no such names. Pixels of type uint8 are
+/// divided by 255 before the mean is subtracted.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
 /// The information that metadata_of() stores about the training data.

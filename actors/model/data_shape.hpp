@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// The facts about the data that a model needs. They are also known to nodes that cannot read the
-/// data.
+/// The facts about the data that a model needs. Nodes that cannot read the data get them from the
+/// coordinator.
 struct data_shape : record_shape {
   std::uint64_t train_records = 0;
 

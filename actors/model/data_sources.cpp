@@ -42,7 +42,7 @@ struct named_array {
 /// The parts of an array, which may be in several files.
 using array_parts = std::vector<named_array>;
 
-/// The largest number in these arrays, apart from the ignored label.
+/// The largest number in these arrays, but at least 1. The ignored label does not count.
 double largest_of(std::initializer_list<const array_parts*> arrays,
                   std::optional<std::int32_t> ignored = std::nullopt) {
   double result = 1;
@@ -54,8 +54,8 @@ double largest_of(std::initializer_list<const array_parts*> arrays,
   return result;
 }
 
-/// How all parts are read. All parts get the same classes and the same tokens, because a file may
-/// lack a class or a token that another file contains.
+/// Decides how the parts are read. All parts get the same number of classes and of tokens, because
+/// a file may lack a class or a token that another file contains.
 array_reading reading_of(const proto::Model& model, const array_parts& features,
                          const array_parts& labels, const array_parts& test_features,
                          const array_parts& test_labels) {
@@ -232,7 +232,7 @@ job_data build_libsvm(const proto::Job& job) {
     return targets ? stored_labels::as_targets(from.labels, 1, name)
                    : stored_labels::as_classes(from.labels, numbering, classes, name);
   };
-  // A test file may contain a class that training does not.
+  // The test file may contain a class that the training file does not contain.
   auto classes = classes_of(job.model());
   if (classes == 0 && test_files && !targets)
     classes = std::max(label(rows, 0, path).width(), label(test.second, 0, test.first).width());

@@ -14,11 +14,11 @@ job_data build_text(const proto::Job& job);
 job_data build_libsvm(const proto::Job& job);
 job_data build_image_folder(const proto::Job& job);
 
-/// The number of classes that the model has. With the softmax loss, these are the units of its last
-/// layer. 0 if unknown.
+/// The number of classes that the model has. With the softmax loss, this is the number of units of
+/// its last layer. 0 if unknown.
 std::size_t classes_of(const proto::Model& model);
 
-/// Applies Data.normalize, computed from the training records.
+/// Normalizes all records as Data.normalize says, with the statistics of the training records.
 job_data normalize(const proto::Data& data, job_data x);
 
 } // namespace troupe

@@ -15,7 +15,8 @@ namespace troupe {
 
 namespace {
 
-/// A number of records. This is `given` itself or, if `given` is below 1, this fraction of `count`.
+/// Converts a size in Data.split to a number of records. If `given` is below 1, it is a fraction of
+/// `count`. Otherwise, it is the number itself.
 std::uint64_t records_of(double given, std::uint64_t count) {
   return static_cast<std::uint64_t>(given < 1 ? std::round(given * static_cast<double>(count))
                                               : given);
@@ -58,7 +59,7 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
       throw input_error("data.split: nothing is left for " + std::string{name} + ": the data has "
                         + std::to_string(count) + " records");
   };
-  // After rounding up, the parts may overlap by a record.
+  // Rounding can make the sum one record too large. Training then gets one record less.
   if (const auto sum = result.train + result.validation + result.test; sum > count)
     result.train -= std::min(result.train, sum - count);
   require(result.train, "train");
@@ -75,7 +76,8 @@ bool is_shuffled(const proto::Data& data) {
 
 namespace {
 
-/// No epoch has this number, so the split does not depend on the order of any epoch.
+/// The number of an epoch, for drawing the split. No epoch has this number, so the split differs
+/// from the order of samples in each epoch.
 constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
 
 /// Removes `count` records from a list at even distances and returns them. The remaining records
@@ -98,7 +100,7 @@ std::vector<std::uint64_t> take_evenly(std::vector<std::uint64_t>& from, std::ui
   return taken;
 }
 
-/// Sorts each part in the order of the file, so that neighbouring records are read together.
+/// Sorts each part in the order of the file, so that neighboring records are read together.
 split_lists sorted(split_lists x) {
   std::ranges::sort(x.train);
   std::ranges::sort(x.validation);
@@ -156,9 +158,9 @@ std::vector<std::uint64_t> take_rare(std::vector<std::uint64_t>& from,
 } // namespace
 
 // Sorts shuffled records by class, then takes records at even distances for each part. Each part
-// thus gets its share of each class, give or take one record. If a class has only one or two
-// records and enough other records are left, one of its records is used for training, because a
-// model cannot predict a class that it has not seen.
+// thus gets its share of each class, to within one record. A class may have only one or two
+// records. Then one of them is used for training if possible, because a model cannot predict a
+// class that it has not seen.
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes) {
   std::vector<std::uint64_t> order(classes.size());

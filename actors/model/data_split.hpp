@@ -39,23 +39,23 @@ bool is_shuffled(const proto::Data& data);
 split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64_t count);
 
 /// Like draw_split, but each part gets the same share of each class, to within one record.
-/// @param classes of all records, in order
+/// @param classes the classes of all records, in order
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes);
 
 /// The lists for a job's split, drawn at random or in order.
-/// @param classes called only if the classes are needed (Split.stratify)
+/// @param classes returns the classes of all records; called only if Split.stratify needs them
 /// @throws input_error like split_of
 split_lists lists_of(const proto::Data& data, std::uint64_t count,
                      const std::function<std::vector<std::int32_t>()>& classes);
 
-/// Splits a data set as the job describes. If `test` is given, its records become the test records.
+/// Splits a data set as the job describes. If `test` is not null, it becomes the test data.
 /// @throws input_error like split_of; also if the job stratifies records without classes
 job_data apply_split(const proto::Data& data, const std::shared_ptr<const dataset>& whole,
                      std::shared_ptr<const dataset> test = nullptr);
 
-/// The first records are for training, the next for validation, the last for testing. If `test` is
-/// given, its records are used for testing instead.
+/// Splits a data set in order: the first records are for training, the next for validation, the
+/// last for testing. If `test` is not null, it becomes the test data instead.
 job_data split_in_order(const std::shared_ptr<const dataset>& whole, split_sizes sizes,
                         std::shared_ptr<const dataset> test = nullptr);
 

@@ -18,8 +18,8 @@ constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
 constexpr std::uint32_t most_read_threads = 1024;
 
-/// Refuses a share for testing if there are test files, because all records of the other files are
-/// then for training or validation.
+/// Refuses data.split.test if the job names test files. All records of the other files are then for
+/// training or validation.
 void check_test_files(const proto::Data& data, bool test_files, const std::string& field,
                       problem_list& problems) {
   problems.require(!test_files || !data.split().has_test(), "data.split.test",

@@ -13,8 +13,8 @@ struct record_labels {
   std::vector<float> targets;        ///< (records, label_width), row-major
 };
 
-/// Reads the labels of a data set. Reads the features as well only if the data set cannot read
-/// labels alone (dataset::read_labels).
+/// Reads the labels of a data set. If the data set cannot read labels alone (dataset::read_labels),
+/// this function also reads the features.
 /// @param most largest number of records to read, evenly spaced; 0 means all.
 record_labels read_labels(const dataset& data, std::uint64_t most = 0);
 

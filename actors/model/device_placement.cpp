@@ -13,7 +13,7 @@ constexpr auto accepted =
   "; expected /job:worker/task:N/device:GPU:N or /job:worker/task:N/device:CPU:0, with task:* for "
   "all workers; the same for ps, evaluator and coordinator";
 
-/// Takes `word` from the front of `text`.
+/// Removes `word` from the front of `text`. Returns false if `text` does not begin with `word`.
 bool take(std::string_view& text, std::string_view word) {
   const bool there = text.starts_with(word);
   if (there)
@@ -21,7 +21,8 @@ bool take(std::string_view& text, std::string_view word) {
   return there;
 }
 
-/// Takes a number from the front of `text`.
+/// Removes the number at the front of `text`, and returns it. Returns nothing if there is no
+/// number.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
   std::uint32_t result = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-// Which device a task computes on: Job.device.
+// Reads Job.device, which says on which device each task computes.
 
 namespace troupe {
 
@@ -29,7 +29,7 @@ device_name parse_device_name(const std::string& text);
 /// An entry of Job.device. It says that some tasks compute on a device.
 struct device_entry {
   job_kind job = job_kind::worker;
-  /// The number of the task. Without a number, the entry is for all tasks of the job.
+  /// The number of the task. Nothing if the entry is for all tasks of the kind `job`.
   std::optional<std::uint32_t> task;
   device_name device;
 };
@@ -38,8 +38,8 @@ struct device_entry {
 /// files use, so `chief` and `master` mean the coordinator. Throws input_error for other forms.
 device_entry parse_device(const std::string& text);
 
-/// The device of a task: the device of the last entry that names the task, or the CPU. The job must
-/// be valid.
+/// The device of a task: the device of the last entry that names the task. If no entry names it,
+/// the CPU. The job must be valid.
 device_name device_of(const proto::Job& job, const task_name& task);
 
 } // namespace troupe

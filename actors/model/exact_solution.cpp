@@ -43,7 +43,7 @@ bool exact_solution::read_some() {
   return true;
 }
 
-// Expands sparse records, because the sums are always dense.
+// Reads sparse records and makes them dense, because least_squares takes only dense records.
 void exact_solution::read_sparse() {
   const auto entries = train_.entries(records_);
   row_starts_.assign(records_.size() + 1, 0);

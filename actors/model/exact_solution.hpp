@@ -15,16 +15,16 @@ namespace troupe {
 ///
 ///   2 / (N K) (X'X W - X'Y) + weight_decay W = 0
 ///
-/// with N samples, K targets, and a column of ones for the bias. Therefore W minimizes the sum of
-/// squared errors with the ridge weight_decay N K / 2. As in SGD, the ridge also applies to the
-/// bias, unless the bias is in a group (optimizer.group) with another weight decay. The ridge on
-/// the bias makes no difference if features and targets have mean 0 (data.csv.standardize without
-/// categories).
+/// with N samples, K targets, and a column of ones for the bias. Therefore, W minimizes the sum of
+/// squared errors + ridge |W|^2, with ridge = weight_decay N K / 2. As in SGD, the ridge also
+/// applies to the bias, if the bias is not in a group (optimizer.group) with another weight decay.
+/// The ridge on the bias makes no difference if features and targets have mean 0
+/// (data.csv.standardize without categories).
 class exact_solution {
 public:
   /// `context` and `train` must outlive this object. The model of `context` must be linear
   /// (is_linear).
-  /// @param names of the features, for error messages; may be empty
+  /// @param names the names of the features, for error messages; may be empty
   exact_solution(const job_context& context, const dataset& train,
                  std::vector<std::string> names = {});
 
@@ -58,7 +58,7 @@ private:
   std::vector<std::uint64_t> records_;
   std::vector<float> features_;
   std::vector<float> targets_;
-  // Sparse features, before they are expanded.
+  // Sparse features, before they are made dense.
   std::vector<std::int32_t> row_starts_;
   std::vector<std::int32_t> columns_;
   std::vector<float> values_;

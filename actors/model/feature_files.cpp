@@ -42,7 +42,7 @@ std::shared_ptr<const dataset> scaled(std::shared_ptr<const dataset> x, const da
   return facts.normalization ? normalized(std::move(x), *facts.normalization) : x;
 }
 
-/// One or more arrays, one after the other.
+/// Reads the rows of one or more arrays, one array after the other.
 class array_features final : public feature_files {
 public:
   struct source {
@@ -164,7 +164,7 @@ private:
       + excerpt(columns_[column].name) + "\"";
   }
 
-  /// @param kept is set to the rows of the table that are records.
+  /// @param kept is set to the numbers of the rows that become records.
   std::vector<float> features_of(const csv_table& table, std::uint64_t first,
                                  std::vector<std::uint64_t>& kept) {
     std::vector<float> result(table.rows * features_);
@@ -190,7 +190,7 @@ private:
     return result;
   }
 
-  /// For each text of a column: its position among the categories of the training data.
+  /// For each text of a column, finds its position among the categories of the training data.
   std::vector<std::size_t> known_categories(std::size_t column,
                                             const std::vector<std::string>& texts) {
     const auto& known = facts_.categories.at(columns_[column].name);
@@ -257,7 +257,8 @@ private:
   std::vector<std::size_t> begins_;
   std::size_t features_ = 0;
   std::vector<csv_column> columns_;
-  /// By column: the categories found in the file so far, and their positions.
+  /// For each column: the categories found in the file so far, and their positions among the
+  /// categories of the training data.
   std::vector<std::unordered_map<std::string, std::size_t>> seen_;
   shared_bytes file_;
   csv_reader rows_;

@@ -17,7 +17,7 @@ struct feature_part {
   std::shared_ptr<const dataset> records;
   /// Number of records that precede this part in the file.
   std::uint64_t first = 0;
-  /// For pictures: a file for each record, relative to the folder.
+  /// For pictures: the file of each record, as a path relative to the folder.
   std::vector<std::string> files = {};
 };
 
@@ -37,9 +37,9 @@ public:
 /// files are mapped, so they may be larger than the memory.
 ///
 /// Features are scaled, and missing values replaced, as in training. Labels in a table or a LIBSVM
-/// file are ignored. If pictures are in subfolders, the classes that the subfolders stand for are
-/// ignored as well.
-/// @param facts the training data
+/// file are ignored. If pictures are in subfolders, one for each class, these classes are ignored
+/// as well.
+/// @param facts facts about the training data, such as its scaling and categories
 /// @throws input_error that names the file or field: a kind of data that has no file of features
 /// (digits, text); records of another shape than in training; missing columns; an unknown category;
 /// the errors of the parsers, now or in next().

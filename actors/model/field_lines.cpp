@@ -28,8 +28,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return result;
 }
 
-/// The line (from 1) of the innermost field of the path that the text contains; 0 if the text
-/// contains none of its fields.
+/// The line (from 1) of the field at `path` in the text. If the text does not contain this field,
+/// the line of the nearest field that encloses it. 0 if the text contains none of these fields.
 int line_of(const std::string& path, const places& all) {
   const auto* here = &all;
   const auto* type = proto::Job::descriptor();
@@ -60,7 +60,7 @@ bool is_path(const std::string& text) {
   });
 }
 
-/// True if the two are equal, or if one is a field within the other.
+/// True if the two paths are equal, or if one is the path of a field within the other.
 bool overlap(const std::string& a, const std::string& b) {
   const auto n = std::min(a.size(), b.size());
   const auto ends = [n](const std::string& x) {

@@ -9,7 +9,8 @@ namespace troupe {
 /// Adds line numbers to the problems of a job, as listed by `validate`: "NAME:12: local_sgd.every:
 /// 0; expected ...". A problem stays unchanged if the text does not contain its field, or if the
 /// text is JSON.
-/// @param overrides the assignments given to `apply_override`: their fields are not in the text.
+/// @param overrides the assignments that were given to `apply_override`. Problems of their fields
+/// get no line, because the text does not contain these values.
 std::string with_lines(const std::string& problems, std::string_view text, std::string_view name,
                        std::span<const std::string> overrides);
 

@@ -21,7 +21,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-/// Fields that may differ between nodes.
+/// Fields that may differ between nodes. They are not part of the job's hash.
 constexpr std::array<std::string_view, 20> not_hashed{"name",
                                                       "output",
                                                       "model.onnx",
@@ -120,8 +120,8 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
   const auto& access = *message.GetReflection();
   const bool set = access.HasField(message, &field);
   if (field.message_type() != nullptr) {
-    // A member of a oneof counts as soon as it is set, even if it is empty. Any other message
-    // counts only through its fields.
+    // A member of a oneof is listed as soon as it is set, even if it is empty, because setting it
+    // is a choice. Any other message is listed only through its fields.
     if (field.containing_oneof() != nullptr && !set)
       return;
     if (field.containing_oneof() != nullptr)
@@ -178,7 +178,7 @@ void normalize(proto::Optimizer& x) {
     x.set_epsilon(build_optimizer(x).epsilon);
 }
 
-/// Gives each layer its default name, unless it has one.
+/// Gives a default name to each layer that has no name.
 void name_layers(google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
   for (int i = 0; i < layers.size(); ++i) {
     layers[i].set_name(layer_name(layers[i], i));
@@ -196,8 +196,8 @@ std::vector<flat_field> flatten(proto::Job job) {
   // The batch is left out, because it follows from the global batch and the number of workers.
   if (job.data().has_global_batch())
     job.mutable_data()->clear_batch();
-  // False is not written, so that a job from the time before this field existed keeps its canonical
-  // text. At that time, splits were always in order.
+  // `shuffle: false` is not written. Before this field existed, splits were always in order. The
+  // canonical text of jobs from that time therefore stays the same.
   if (job.data().has_split()) {
     const bool shuffled = is_shuffled(job.data());
     auto& split = *job.mutable_data()->mutable_split();

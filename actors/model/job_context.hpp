@@ -30,7 +30,7 @@ struct job_context {
   std::string hash;
   /// Metadata for files of weights: metadata_of(). Empty if the data is not known.
   std::map<std::string, std::string> metadata;
-  /// The traits of the job's protocol.
+  /// The traits of the job's protocol, adjusted to the job (adapted_traits).
   protocol_traits protocol;
   data_shape data;
   /// The fingerprint of the coordinator's data; nothing if it is not known.
@@ -48,8 +48,8 @@ struct job_context {
     return groups.rules.empty() ? group_rule{rule, 1} : groups.rules[groups.of_tensor[tensor]];
   }
 
-  /// The options of the plan `training` for a device. The table lists the operations that this
-  /// device computes fused.
+  /// The options of the plan `training` for a device.
+  /// @param fusion says which operations the device can fuse
   plan_options training_options(const fusion_table& fusion) const;
 
   /// Number of samples in a batch.
@@ -67,20 +67,22 @@ struct job_context {
   /// all parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// Divides the parameters among `count` shards, in order, by the job's placement. Tensors stay
-  /// whole if the optimizer needs whole tensors. Some slices may be empty.
+  /// Divides the parameters among `count` shards, in order, by the job's placement. If the
+  /// optimizer needs whole tensors, no tensor is divided. Some shards may be empty.
   std::vector<range> shards(std::size_t count) const;
   range shard(std::size_t index, std::size_t count) const { return shards(count)[index]; }
 
-  /// The buckets of the flat gradient: ranges of elements, each exchanged as soon as the backward
-  /// pass has computed it. They are in the order in which the backward pass completes them.
+  /// The buckets of the flat gradient. A bucket is a range of elements that is exchanged as soon as
+  /// the backward pass has computed it. The buckets are in the order in which the backward pass
+  /// completes them.
   std::vector<range> buckets() const;
 
 private:
   std::shared_ptr<orthogonal_matrices> orthogonal_ = std::make_shared<orthogonal_matrices>();
 };
 
-/// Builds the model and its plan. Throws input_error, like the builders it calls.
+/// Builds the model, its plan and its optimizer. Throws the input_error of the builders that it
+/// calls.
 /// @param own protocols that the program adds (protocol CUSTOM)
 /// @param metadata metadata of the data, for files of weights
 /// @param fingerprint the fingerprint of the coordinator's data
@@ -100,7 +102,7 @@ make_job_context(const proto::Job& job, const data_shape& data,
 /// rule of their group.
 class range_updater {
 public:
-  /// Changes to a plain update.
+  /// Options of an update. The defaults give a plain update.
   struct terms {
     /// Factor on the gradient of trainable parameters: clip_factor().
     double factor = 1;
@@ -108,27 +110,29 @@ public:
     double rate_factor = 1;
     /// The first moment of all elements, if the caller keeps it (optimizer::moment_slot).
     std::span<float> moment = {};
-    /// Number of updates of this moment, including this one.
+    /// Number of updates of this moment, including the current update.
     std::uint64_t moment_step = 0;
     /// See update_arguments::look_ahead.
     bool look_ahead = false;
-    /// A vector that is added to the gradient, with all its elements; empty if nothing is added.
+    /// A vector that is added to the gradient. It is as long as the range. Empty if nothing is
+    /// added.
     std::span<const float> addend = {};
     /// If this pointer is not null, apply() sets the value to false if an element of the gradient
     /// is not finite.
     bool* finite = nullptr;
   };
 
-  /// `where` must be a range of whole tensors if the optimizer requires that
-  /// (optimizer::by_tensor). With `moment_apart`, the caller keeps the first moment and passes it
-  /// with each update. `on` makes the updater of the device; if `on` is empty, the CPU makes the
-  /// updates. A GPU may throw device_error here and in each function below without noexcept;
-  /// device_updater::apply says what then happens to the weights. For `gradient_there` and
-  /// `in_ring`, see updater_sizes.
+  /// A GPU may throw device_error here and in each function below that is not noexcept.
+  /// device_updater::apply says what then happens to the weights.
+  /// @param where must be a range of whole tensors if the optimizer requires that
+  /// (optimizer::by_tensor)
+  /// @param moment_apart true if the caller keeps the first moment, and passes it with each update
+  /// @param on makes the updater of the device; if it is empty, the CPU makes the updates
+  /// @param gradient_there, in_ring see updater_sizes
   range_updater(const job_context& context, range where, bool moment_apart = false,
                 const updater_maker& on = {}, bool gradient_there = false, bool in_ring = false);
 
-  /// What the updater allocates on its device.
+  /// The sizes of the vectors that the updater allocates on its device.
   static updater_sizes sizes_of(const job_context& context, std::size_t elements,
                                 bool moment_apart);
 
@@ -146,9 +150,9 @@ public:
     apply(weights, gradient, samples, updated, terms{.factor = factor});
   }
 
-  /// Computes the update of apply(), bit for bit, but out of place: the state does not change until
-  /// publish(). With 0 samples, neither the weights nor the state will change. Must not be called
-  /// if the caller keeps the moment.
+  /// Computes the same update as apply(), bit for bit, but does not make it take effect: the state
+  /// does not change until publish(). With 0 samples, the update changes neither the weights nor
+  /// the state. Must not be called if the caller keeps the moment.
   /// @param updated must not overlap `weights`. If the updater's device holds the weights
   /// (device_replica), `weights` and `updated` are empty, and the gradient may be empty too: see
   /// range_update
@@ -183,18 +187,21 @@ public:
   /// that the caller keeps. Valid until the next call.
   std::span<const float> state(std::size_t slot) const { return device_->state(kept(slot)); }
 
-  /// Copy the newest weights from and to a device that holds them (device_replica).
+  /// These functions copy the newest weights from, or to, a device that holds them
+  /// (device_replica).
   void read_weights(std::span<float> out) const { device_->read_weights(out); }
   void write_weights(std::span<const float> values) { device_->write_weights(values); }
 
-  /// The sum of the gradients of all replicas of a ring: see device_updater.
+  /// These functions are for the sum of the gradients of all replicas of a ring: see
+  /// device_updater.
   void add_up() { device_->add_up(); }
   void gather() { device_->gather(); }
   bool sum_is_finite() { return device_->sum_is_finite(); }
   void clear_gradient() { device_->clear_gradient(); }
 
-  /// Continue from another run. The first function sets the numbers of samples and updates of that
-  /// run. The second function sets one slot of the optimizer's state, for all elements.
+  /// These functions restore the state of an earlier run. The first function sets its numbers of
+  /// samples and updates. The second function sets one slot of its optimizer state, for all
+  /// elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;
     updates_ = updates;
@@ -220,10 +227,11 @@ private:
   std::vector<update_part> parts_;
   /// For each part in `parts_`, the factor on the learning rate.
   std::vector<double> rate_scales_;
-  /// The slot that the caller keeps, and the device does not hold.
+  /// The slot that the caller keeps. The device does not hold it. Nothing if the device holds all
+  /// slots.
   std::optional<std::size_t> apart_;
   std::unique_ptr<device_updater> device_;
-  /// The gradient and its addend, if the device does not add them up.
+  /// The sum of the gradient and terms::addend, if the device does not compute this sum.
   std::vector<float> sum_;
   /// The number of samples of the staged update; nothing if no update is staged.
   std::optional<std::uint64_t> staged_samples_;

@@ -17,7 +17,7 @@ namespace {
 using google::protobuf::TextFormat;
 using layer_list = google::protobuf::RepeatedPtrField<proto::Layer>;
 
-/// Sets the line of each layer that is in `places`.
+/// Stores in each layer its line in the job file, so that later errors can name the line.
 void set_lines(layer_list& layers, const google::protobuf::Descriptor& type,
                const TextFormat::ParseInfoTree* places) {
   const auto* field = type.FindFieldByName("layer");

@@ -14,7 +14,8 @@ namespace troupe {
 struct protocol_traits;
 
 /// Reads a job in Protobuf text format or as JSON (job_json.hpp). It is JSON if the text begins
-/// with a brace or the file is named *.json. This checks only the syntax; see `validate`.
+/// with a brace or the file is named *.json. This function checks only the syntax. `validate`
+/// checks the values.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error "NAME:LINE:COLUMN: ...", one line for each error in the text. For an unknown
 /// field or enum value, it suggests the nearest valid name.
@@ -23,10 +24,10 @@ proto::Job parse_job(std::string_view text, std::string_view name);
 /// Writes the job in the text format that `parse_job` reads.
 std::string job_text(const proto::Job& job);
 
-/// Longer job files are refused.
+/// Largest size of a job file, in bytes.
 inline constexpr std::uint64_t most_job_bytes = std::uint64_t{16} << 20;
 
-/// Calls `parse_job` for a file.
+/// Reads a job file with `parse_job`.
 /// @throws input_error also if the file is missing, unreadable or longer than 16 MiB.
 proto::Job load_job(const std::filesystem::path& path);
 
@@ -57,11 +58,12 @@ enum class data_from { job, program };
 void validate(const proto::Job& job, data_from data = data_from::job,
               std::span<const protocol_traits> own = {});
 
-/// The fields that must agree between nodes, and between a job and its weights, as text: model,
-/// data, optimizer, rate, protocol, epochs, seed, bounds, and sizes on the wire. The name, the
-/// output and the time limits are not included. A value equal to its default is left out, so that a
-/// job that states a default has the same text. Variables in paths are not replaced, because nodes
-/// may keep the data in different places.
+/// The fields of a job that must agree between nodes, and between a job and its weights, as text.
+/// These are model, data, optimizer, learning rate, protocol, epochs, seed, bounds, and sizes on
+/// the wire. The name, the output and the time limits are not included. A value equal to its
+/// default is left out. Therefore, a job that states a default has the same text as a job that
+/// omits it. Variables in paths are not replaced, because nodes may keep the data in different
+/// places.
 std::string canonical_text(const proto::Job& job);
 
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.

@@ -7,8 +7,8 @@
 namespace troupe {
 
 /// Reads a job as JSON with Protobuf's mapping: fields by their names in the schema or in
-/// camelCase, enums by name, 64-bit numbers also as strings. This checks only the syntax; see
-/// `validate`. `parse_job` calls it for JSON texts.
+/// camelCase, enums by name, 64-bit numbers also as strings. This function checks only the syntax.
+/// `validate` checks the values. `parse_job` calls this function for JSON texts.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error "NAME:LINE:COLUMN: ..." for invalid JSON; "NAME: PATH: ..." for an unknown
 /// field or enum value (with the nearest valid name), a wrong type, a number out of range, two

@@ -50,7 +50,7 @@ path_step parse_step(std::string_view text, const override_error& fail) {
   return step;
 }
 
-/// The field of a message that a step names. `where` is the path so far.
+/// Finds the field of a message that a step of a path names. `where` is the path before this step.
 const FieldDescriptor& find_field(const Message& message, const path_step& step,
                                   const std::string& where, const override_error& fail) {
   const auto& type = *message.GetDescriptor();
@@ -72,7 +72,7 @@ const FieldDescriptor& find_field(const Message& message, const path_step& step,
   return *field;
 }
 
-/// The message inside `message` that a step leads to.
+/// Returns the message inside `message` to which a step of a path leads.
 Message& enter(Message& message, const FieldDescriptor& field, const path_step& step,
                const override_error& fail) {
   if (field.message_type() == nullptr)
@@ -137,7 +137,7 @@ void set_field(Message& message, const FieldDescriptor& field, const path_step& 
   set_scalar(message, field, value, fail);
   if (!field.is_repeated())
     return;
-  // The value was appended to the list. It now moves to its index.
+  // The value was appended to the list. It now takes the place of the element at the index.
   const auto& access = *message.GetReflection();
   const int last = access.FieldSize(message, &field) - 1;
   if (*step.index == last)

@@ -144,7 +144,7 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
 void check_learning_rate(const proto::Job& job, problem_list& problems) {
   const auto& rate = job.learning_rate();
   for (const auto& problem : problems_of(unchecked_learning_rate(job)))
-    if (problem.field != "epochs") // is checked elsewhere, for every job
+    if (problem.field != "epochs") // the epochs of every job are checked elsewhere
       problems.add(problem.field, problem.text);
   problems.require(!(rate.warmup_epochs() > static_cast<float>(job.epochs())),
                    "learning_rate.warmup_epochs", "longer than the job's epochs");
@@ -222,7 +222,8 @@ void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   problems.require(runtime.suspect_after_ms() >= 100, "runtime.suspect_after_ms",
                    std::to_string(runtime.suspect_after_ms())
                      + "; expected at least 100: processes pause, and nodes are then lost");
-  // A request is tried three times (patience). Without an answer, the run fails.
+  // A request is tried three times (patience). Without an answer, the run fails. So the time that a
+  // broken connection has for its repair must be shorter.
   const auto answered_within = 3 * std::uint64_t{runtime.request_timeout_ms()};
   problems.require(!runtime.has_link_grace_ms() || runtime.link_grace_ms() < answered_within,
                    "runtime.link_grace_ms",
@@ -257,7 +258,7 @@ void check_accumulate(const proto::Job& job, problem_list& problems) {
                      + " samples of all of them");
 }
 
-/// Errors give the index of an entry, because entries name different tasks.
+/// Checks the entries of Job.device. Errors give the index of the wrong entry.
 void check_devices(const proto::Job& job, problem_list& problems) {
   bool on_gpu = false;
   for (int i = 0; i < job.device_size(); ++i) {

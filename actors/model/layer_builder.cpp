@@ -301,11 +301,11 @@ expression layer_builder::embedded(expression x, const proto::Embedding& how) {
   return embedding(variable("weight", {entries, how.width()}, weights), x);
 }
 
-// Adds the same rows, one per position, to each sample. They are added as one bias to the flattened
-// sample.
+// Adds the same table (positions, features) to each sample. The graph adds it as a bias to the
+// flattened sample.
 expression layer_builder::positions_added(expression x, const proto::PositionEmbedding& how) {
   check_sequence(x);
-  const auto dims = x.shape(); // a copy, because appending nodes moves the original
+  const auto dims = x.shape(); // a copy: adding nodes invalidates references
   const auto weights = weights_of(how, initializer::glorot_uniform());
   const auto table = variable("weight", {dims[1], dims[2]}, weights);
   return reshape(add_bias(flatten(x), reshape(table, {dims[1] * dims[2]})), dims);
@@ -324,7 +324,7 @@ expression layer_builder::recurrent(expression x, const proto::Recurrent& how, c
   }
   if (!how.last())
     return x;
-  // Each direction's last state.
+  // The last state of each direction. The backward direction ends at the first position.
   const auto time = x.shape()[1];
   auto last = slice(forward, 1, time - 1, time);
   if (how.bidirectional())

@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// The output of a layer. If training and testing compute the same, both members are the same
-/// expression. Otherwise, they are two expressions over the same variables.
+/// The output of a layer in training and in testing. If training and testing compute the same, both
+/// members are the same expression. Otherwise, they are two expressions over the same variables.
 struct layer_output {
   expression training;
   expression testing;
@@ -53,7 +53,7 @@ private:
   expression embedded(expression x, const proto::Embedding& how);
   expression positions_added(expression x, const proto::PositionEmbedding& how);
   expression recurrent(expression x, const proto::Recurrent& how, cell kind);
-  /// Runs one layer of a recurrence over time; its tensors' names end with `suffix`.
+  /// Computes one direction of one recurrent layer. The names of its tensors end with `suffix`.
   expression one_direction(expression x, const proto::Recurrent& how, cell kind,
                            const std::string& suffix);
   expression attention(expression x, expression other, const proto::Attention& how);

@@ -11,7 +11,8 @@ namespace troupe {
 
 namespace {
 
-/// Bounds units, filters and sizes, so that a product of a few of them cannot overflow.
+/// Upper bounds of units, filters and sizes. With them, a product of a few such numbers cannot
+/// overflow.
 constexpr std::uint32_t most_units = 1U << 24;
 constexpr std::uint32_t largest_window = 1U << 12;
 
@@ -30,7 +31,7 @@ public:
             "expected 1 to " + std::to_string(most) + ", got " + std::to_string(x));
   }
 
-  /// Height and width.
+  /// Checks a list with a height and a width. A list of one number gives both.
   template <class List>
   void pair(const List& list, const std::string& field, std::uint32_t least, bool needed) const {
     require(list.size() <= 2 && (!needed || list.size() > 0), field,
@@ -207,7 +208,7 @@ void check_layer(const proto::Layer& layer, const std::string& path, problem_lis
     return check.axis(layer.mean().axis(), ".mean");
   case proto::Layer::KIND_NOT_SET:
     return check.require(false, "", "no kind; add one, such as dense { units: 10 }");
-  default: // Has no fields that could be wrong.
+  default: // The other kinds have no fields that could be wrong.
     return;
   }
 }

@@ -20,7 +20,7 @@ input_count inputs_needed(const proto::Layer& layer);
 
 /// Adds the problems of a layer's fields to `problems`, except problems of its name and inputs.
 /// Shapes are checked when the model is built.
-/// @param path of the layer: "model.layer[0]".
+/// @param path the path of the layer: "model.layer[0]".
 void check_layer(const proto::Layer& layer, const std::string& path, problem_list& problems);
 
 } // namespace troupe

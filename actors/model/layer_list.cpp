@@ -23,7 +23,7 @@ bool valid_name(std::string_view name) {
   return !name.empty() && name.size() <= 200 && std::ranges::all_of(name, valid);
 }
 
-/// Unrolls a model.
+/// Lists the layers of a model, and unrolls its blocks.
 class lister {
 public:
   explicit lister(problem_list& problems) : problems_(problems) {}
@@ -87,7 +87,7 @@ private:
     auto output = input;
     const std::uint32_t times = block.has_times() ? block.times() : 1;
     for (std::uint32_t i = 0; i < times && !stopped_; ++i) {
-      // Empty blocks count as well; otherwise, many empty blocks could take forever.
+      // Repetitions of empty blocks count too. Otherwise, unrolling them could take forever.
       if (++repetitions_ > most_layers)
         stop(path, layer);
       const auto number = block.has_times() ? "." + std::to_string(i) : "";
@@ -114,7 +114,7 @@ private:
                       "\"" + name + "\" is the name of another layer; names must differ" + line);
   }
 
-  /// The positions that layer `index` reads; at least one.
+  /// The inputs of layer `index`, as in listed_layer::inputs. At least one.
   std::vector<std::size_t> inputs_of(const RepeatedPtrField<proto::Layer>& layers, int index,
                                      const std::string& path, std::size_t previous) {
     const auto& layer = layers[index];
@@ -164,8 +164,8 @@ private:
   }
 
   /// Reports layers that no other layer reads. Does nothing if an input was not found or if the
-  /// list was cut short, because a layer with a misspelt name would then also be reported as
-  /// unread.
+  /// list was cut short. Otherwise, a layer whose name is misspelt in an input would also be
+  /// reported as unread.
   void check_readers() {
     if (lost_ || stopped_)
       return;

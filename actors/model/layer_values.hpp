@@ -13,7 +13,7 @@ namespace troupe {
 
 activation activation_of(proto::Activation how);
 
-/// `x` if it is given, otherwise `otherwise`.
+/// Converts `x` if `given` is true. If not, the result is `otherwise`.
 initializer initializer_of(bool given, const proto::Initializer& x, initializer otherwise);
 
 /// The field `weights` of a layer, or the default initializer.

@@ -17,8 +17,8 @@ constexpr std::size_t most_confused = 100;
 
 constexpr std::size_t top = 5;
 
-/// The class with the largest output. A single output belongs to class 1, and class 0 then has the
-/// output 0.
+/// The predicted class: the class with the largest output. A single output is that of class 1; the
+/// output of class 0 is then 0.
 std::size_t chosen(std::span<const float> outputs) {
   if (outputs.size() == 1)
     return outputs[0] > 0 ? 1 : 0;
@@ -84,8 +84,8 @@ void measurer::add(std::span<const std::int32_t> labels, std::span<const float> 
   classes_ = std::max<std::size_t>(units, 2);
   if (confusion_.empty() && (wants(proto::F1) || wants(proto::CONFUSION)))
     confusion_.resize(classes_ * classes_);
-  // If a label is not a class, or if an output is not finite, the loss is not finite either, and
-  // the error about the loss reports the problem.
+  // If a label is not a class, or if an output is not finite, the loss is not finite either. The
+  // error of the loss then reports the problem, so there is no error here.
   const auto is_class = [this](std::int32_t x) { return x >= 0 && std::cmp_less(x, classes_); };
   if (!std::ranges::all_of(outputs, [](float x) { return std::isfinite(x); })) {
     broken_ = true;
@@ -146,7 +146,8 @@ double measurer::f1() const {
   return sum / static_cast<double>(used);
 }
 
-// Computed from the sum of the ranks of class 1. Equal scores share the mean of their ranks.
+// Sorts all scores, and computes the result from the sum of the ranks of class 1. Equal scores
+// share the mean of their ranks.
 std::optional<double> measurer::auc() const {
   auto sorted = scores_;
   std::ranges::sort(sorted);

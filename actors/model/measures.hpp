@@ -19,14 +19,15 @@ struct built_model;
 /// the job asks for (evaluate.measure) are present. Ignored labels do not count. If an output is
 /// not finite, only the perplexity is present.
 struct measured {
-  /// Share of the labels that are among the five classes with the largest outputs. If outputs are
-  /// equal, the lower class comes first.
+  /// Share of the labels that are among the five classes with the largest outputs. Among equal
+  /// outputs, the class with the lower number comes first.
   std::optional<double> top_5;
   /// For two classes, the probability that a record of class 1 has a larger output than a record of
-  /// class 0. Equal outputs count half (Mann and Whitney, 1947). Absent if a class has no records.
+  /// class 0. Equal outputs count half (Mann and Whitney, 1947). Absent if one of the two classes
+  /// has no records.
   std::optional<double> auc;
-  /// Mean over the classes of 2 true positives / (labels + predictions). Classes that occur neither
-  /// as label nor as prediction are left out.
+  /// Mean F1 score over the classes. For a class, it is 2 true positives / (labels + predictions).
+  /// A class without labels and predictions is left out.
   std::optional<double> f1;
   /// exp(loss).
   std::optional<double> perplexity;
@@ -39,11 +40,11 @@ struct measured {
   std::size_t classes() const noexcept;
 };
 
-/// @throws input_error if a measure of the job does not fit its loss, its labels or its number of
-/// classes.
+/// Checks the measures that a job asks for.
+/// @throws input_error if a measure does not fit the loss, the labels or the number of classes.
 void check_measures(const proto::Job& job, const data_shape& data, const built_model& model);
 
-/// Computes the measures of a job. Records are added group by group.
+/// Computes the measures of a job. The caller adds records group by group.
 class measurer {
 public:
   explicit measurer(const proto::Job& job);
@@ -64,7 +65,7 @@ private:
   std::optional<double> auc() const;
 
   unsigned wants_ = 0;
-  /// An output was not finite.
+  /// True if an output was not finite.
   bool broken_ = false;
   std::optional<std::int32_t> ignored_;
   std::size_t labels_ = 0;

@@ -21,8 +21,8 @@ std::string units_text(const shape& output) {
 /// Builds the loss and its labels, and checks that they fit together.
 class loss_builder {
 public:
-  /// @param layer the layer that produces the output, for messages; `line`: its line in the job
-  /// file
+  /// @param layer the layer that produces the output, for messages
+  /// @param line the line of this layer in the job file, for messages
   loss_builder(const proto::Model& model, const record_shape& data, std::string layer,
                std::string line)
     : model_(model), data_(data), layer_(std::move(layer)), line_(std::move(line)) {}
@@ -89,7 +89,7 @@ private:
     result.correct = softmax_correct(output.testing, result.labels, how);
   }
 
-  /// Two classes become targets 0 and 1 of a single output.
+  /// Builds a loss for two classes. They become the targets 0 and 1 of a single output.
   void add_two_classes(built_model& result, const layer_output& output) const {
     const auto dims = output.testing.shape();
     if (dims != shape{shape::batch, 1})

@@ -57,8 +57,7 @@ built_model build_model(const proto::Model& model, const record_shape& data);
 std::string loss_names();
 
 /// True if the model is linear in its features: one dense layer without activation, and mean
-/// squared error. Its coefficients can then be given in the units of the data
-/// (linear_coefficients).
+/// squared error. linear_coefficients() can then give its coefficients in the units of the data.
 bool is_linear(const proto::Model& model);
 
 } // namespace troupe

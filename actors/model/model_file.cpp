@@ -91,7 +91,8 @@ void copy_tensor(const safetensors_entry& from, std::span<float> to) {
   }
 }
 
-/// The type of a tensor in the file, if this type can be converted to F32. Otherwise F32.
+/// The type of a tensor in the file, if it can be converted to F32. For any other type, the result
+/// is F32, so that require_tensors() reports the wrong type.
 safetensors_dtype readable_type(const safetensors_file& file, const std::string& name) {
   using enum safetensors_dtype;
   const auto* found = file.find(name);

@@ -34,17 +34,19 @@ struct model_contents {
 struct tensor_choice {
   /// Patterns for names in the model. If there are none, all names match.
   std::vector<std::string> only;
+  /// Patterns for names in the model that are excluded.
   std::vector<std::string> except;
-  /// Pairs of beginnings of names: the beginning in the model, and the one in the file. The first
-  /// pair that fits a name applies.
+  /// Each pair has the beginning of names in the model, and the beginning that replaces it in the
+  /// file. The first pair that fits a name applies.
   std::vector<std::pair<std::string, std::string>> renames;
 };
 
-/// The tensors that were not taken from a weights file.
+/// The result of read_tensors(): what it took from a weights file, and what it did not take.
 struct tensors_left {
+  /// Number of tensors taken.
   std::size_t taken = 0;
-  /// Tensors of the model that the choice names but the file does not contain, by the names that
-  /// they should have in the file.
+  /// Tensors that the choice selects but the file does not contain. They are listed by the names
+  /// that they should have in the file.
   std::vector<std::string> missing;
   /// Tensors of the file that the model does not use.
   std::vector<std::string> unused;
@@ -52,9 +54,9 @@ struct tensors_left {
   std::size_t counters = 0;
 };
 
-/// Lays out the flat parameter vector as a safetensors file, in pieces that refer to `weights`: one
-/// tensor per layout entry, with its name, including state. The metadata are model_version,
-/// job_hash and format = "pt", so that `safetensors.torch.load_file` reads the file.
+/// Lays out the flat parameter vector as a safetensors file: one tensor per layout entry, with the
+/// name of the entry, including state. The pieces refer to `weights`. The metadata are
+/// model_version, job_hash and format = "pt", so that `safetensors.torch.load_file` reads the file.
 /// @throws input_error if the length of `weights` is not that of the layout.
 safetensors_pieces lay_out_model(const layout& parameters, std::span<const float> weights,
                                  const model_info& info);
@@ -64,7 +66,7 @@ std::vector<std::byte> write_model(const layout& parameters, std::span<const flo
                                    const model_info& info);
 
 /// Reads a weights file, written by troupe or by other programs. The tensors may be in any order,
-/// and of type F32, F16, BF16 or F64, which is rounded. PyTorch's counters "*.num_batches_tracked",
+/// and of type F32, F16, BF16 or F64. F64 is rounded. PyTorch's counters "*.num_batches_tracked",
 /// which no computation reads, are skipped.
 /// @param name the name of the file in errors, usually its path.
 /// @throws input_error like parse_safetensors and require_tensors (it lists every tensor that

@@ -34,7 +34,7 @@ std::string names_of(const std::vector<std::string>& names) {
   return result.empty() ? "none" : result;
 }
 
-/// The single input of a model.
+/// The input of a model. Throws if the model has several inputs.
 onnx_port only_input(const onnx_model& model) {
   const auto ports = onnx_inputs(model);
   std::vector<std::string> names;
@@ -46,8 +46,8 @@ onnx_port only_input(const onnx_model& model) {
   return ports[0];
 }
 
-/// The shape of the features for the model. The features determine the open dimensions of the
-/// input.
+/// The shape in which the features go into the model. Open dimensions of the input get the extents
+/// of the features.
 shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& features) {
   const auto refuse = [&](const std::string& what) {
     auto text = std::string{"("};

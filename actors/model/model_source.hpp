@@ -13,9 +13,9 @@ namespace troupe {
 
 // Models and weights that a job takes from files.
 
-/// If the job names an ONNX file, this reads the file and stores its structure in the job: the
-/// model without the values of its weights. Nodes that receive the job then need no file. Call it
-/// after loading a job, before `validate`.
+/// If the job names an ONNX file, this function reads the file and stores its structure in the job.
+/// The structure is the model without the values of its weights. Nodes that receive the job then
+/// need no file. Call it after loading a job, before `validate`.
 /// @throws input_error like onnx_model::parse; also if the file cannot be read, or if it has more
 /// than 2 MiB besides the weights.
 void embed_onnx(proto::Job& job);
@@ -23,8 +23,8 @@ void embed_onnx(proto::Job& job);
 /// Returns the job without the structure that embed_onnx() added, for people to read.
 proto::Job without_structure(const proto::Job& job);
 
-/// The single output of an ONNX model, for testing and for training. Both are the same if the model
-/// has no dropout or batch normalization.
+/// The single output of an ONNX model, for training and for testing. If the model has no dropout
+/// and no batch normalization, both members are the same expression.
 struct onnx_head {
   expression training;
   expression testing;

@@ -21,7 +21,7 @@ std::size_t bytes_of(const plan& x, const record_shape& record) {
   return x.arena_elements() * sizeof(float) + record_buffer::memory_bytes(record, x.max_rows());
 }
 
-/// A plan for the CPU.
+/// The plan of a tester on the CPU.
 std::shared_ptr<const plan> testing_plan(const job_context& context) {
   return model_tester::plan_of(context, cpu_fusion());
 }
@@ -50,9 +50,10 @@ model_tester::model_tester(const job_context& context, std::unique_ptr<device_ex
     record_(context.data), records_(record_, executor_->what().max_rows()), measurer_(context.job) {
 }
 
-// The largest number of rows for which the CPU needs no more memory than training does. The number
-// is the same on every machine, because sums over other groups of records may differ in their last
-// bits.
+// Chooses the largest number of rows for which a test on the CPU needs no more memory than a
+// training step, or `small_bytes` if that is more. The number does not depend on the machine or
+// device. Otherwise, losses would differ in their last bits, because other groups of records would
+// be added up.
 std::shared_ptr<const plan> model_tester::plan_of(const job_context& context,
                                                   const fusion_table& fusion) {
   const auto& model = context.model;

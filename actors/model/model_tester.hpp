@@ -25,8 +25,8 @@ struct test_result {
   measured measures = {};
 };
 
-/// Records that were tested together, in order, with the model's outputs for them. Valid only
-/// during the call.
+/// Consecutive records that were tested together, and the model's outputs for them. The spans are
+/// valid only while the listener runs.
 struct tested_records {
   std::uint64_t first = 0;
   std::size_t count = 0;
@@ -43,13 +43,13 @@ struct tested_records {
 /// device. Only one run at a time may be active.
 class model_tester {
 public:
-  /// On the CPU.
+  /// Makes a tester on the CPU.
   explicit model_tester(const job_context& context);
-  /// On another device.
+  /// Makes a tester on another device.
   /// @param on an executor of plan_of(context, fusion table of the device)
   model_tester(const job_context& context, std::unique_ptr<device_executor> on);
 
-  /// The plan that a tester runs. The number of rows is the same on all devices.
+  /// The plan that a tester runs. Its number of rows is the same on all devices.
   static std::shared_ptr<const plan> plan_of(const job_context& context,
                                              const fusion_table& fusion);
 
@@ -60,13 +60,14 @@ public:
   test_result run(std::span<const float> weights, const dataset& set,
                   function_ref<void(const tested_records&)> listener = {});
 
-  /// Number of records that are tested together: 256, or fewer if 256 would take more memory than a
-  /// step of training.
+  /// Number of records that are tested together: 256, or fewer for large models. A test needs at
+  /// most as much memory as a training step, or 64 MiB if that is more.
   std::size_t rows() const noexcept { return records_.most(); }
 
   /// Bytes of the host's memory that a tester of this model allocates, not counting sparse records.
   /// Allocates nothing itself.
-  /// @param on_cpu false: the tester runs on a GPU, so the activations are in the GPU's memory
+  /// @param on_cpu if it is false, the tester runs on a GPU, and the GPU's memory holds the
+  /// activations
   static std::size_t memory_bytes(const job_context& context, bool on_cpu = true);
 
 private:

@@ -16,7 +16,7 @@ inline constexpr const char* moving_average_name = "moving_average";
 ///   average = average + (1 - decay) (weights - average)
 ///
 /// After update 1, and for running statistics, the average is equal to the weights.
-/// @param where the parameters: all spans have this size
+/// @param where the range of the parameters that are averaged; each span has its size
 /// @param update number of the update, from 1, counted from the beginning of the job
 /// @param before the average before the update
 /// @param average may be `before`

@@ -36,7 +36,7 @@ optimizer_kind kind_of(proto::OptimizerKind x) {
                     "ADAMW or LAMB");
 }
 
-/// Explains why a group has no tensor.
+/// Explains why no tensor belongs to a group.
 std::string why_unused(const std::string& pattern, const layout& parameters) {
   std::vector<std::string> trainable;
   bool matched = false;

@@ -16,7 +16,8 @@ public:
   explicit parameter_choice(const proto::Model& model);
 
   /// The kind of a parameter: frozen, or `usual`. Call it once for each parameter.
-  /// @param stays the reason why the parameter is frozen by default; empty if it is not
+  /// @param stays the reason why the parameter is frozen by default; empty if it is trained by
+  /// default
   parameter_kind kind_of(const std::string& name, parameter_kind usual,
                          const std::string& stays = {});
 

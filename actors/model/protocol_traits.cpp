@@ -14,7 +14,8 @@ namespace troupe {
 
 namespace {
 
-/// Requires that every_steps of a field falls on steps after which all replicas are equal.
+/// Requires that `steps`, the every_steps of a field, is a multiple of local_sgd.every. The
+/// replicas are equal only after these steps.
 void require_multiple(const proto::Job& job, std::uint32_t steps, const std::string& field,
                       problem_list& problems) {
   const auto every = job.local_sgd().every();
@@ -112,7 +113,7 @@ std::string describe_async_ps(const proto::Job& job) {
 void adapt_async_ps(const proto::Job& job, protocol_traits& row) {
   row.holds_back = job.async_ps().buffer() > 1;
   // With max_staleness, a gradient may be rejected. Its batch is then trained again before the next
-  // batch, so nothing can be computed ahead.
+  // batch. So a worker cannot compute the next gradient before it knows the decision.
   row.overlaps = job.pull_ahead() > 0 && !job.async_ps().has_max_staleness();
 }
 
@@ -144,24 +145,25 @@ std::string describe_sync_ps(const proto::Job& job) {
                                                      : "trained again");
 }
 
-// With backup workers, workers are not in step, because a step does not wait for the slowest
-// workers.
+// With backup workers, workers are not in step (protocol_traits::in_step), because a step does not
+// wait for the slowest workers.
 void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
   const bool backup = job.sync_ps().backup_workers() > 0;
   row.in_step = row.sums_over_workers = !backup;
   row.needs_all = !backup;
   row.tells_idle = backup;
-  // The update of a piece of the weights may depend only on the same piece of the gradients. A norm
-  // for clipping, and LAMB's norms, need more. With backup workers, the gradients of a step are not
-  // known before shard 0 has chosen them.
+  // To update weights in pieces, each piece must depend only on the same piece of the gradients.
+  // Clipping by norm and LAMB need norms over more than a piece. With backup workers, the gradients
+  // of a step are not known before shard 0 has chosen them.
   const auto& rule = job.optimizer();
   row.in_pieces = !backup && rule.clip_norm() == 0 && rule.kind() != proto::LAMB;
 }
 
-// The additional vectors are: with a buffer, the sum of the buffered gradients; with AUTO, one
-// moment per worker (and per step ahead) instead of a single moment; with GAP_AWARE, the versions
-// of the weights that the workers have read; with DC, these versions, the squares of the gradients
-// and the corrected gradient.
+// The number of additional vectors on a shard:
+// - with a buffer: the sum of the buffered gradients;
+// - with AUTO: one moment per worker (and per step ahead), instead of a single moment;
+// - with GAP_AWARE: the versions of the weights that the workers have read;
+// - with DC: these versions, the squares of the gradients, and the corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
   if (job.async_ps().buffer() > 1)
     return 1;
@@ -281,7 +283,8 @@ void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem
 /// Checks layers that normalize over all workers. They need all workers in the same step.
 void check_synchronized_layers(const proto::Job& job, const protocol_traits& row,
                                problem_list& problems) {
-  problem_list of_layers; // Not used, because the check of the model reports them.
+  // These problems are ignored here, because the check of the model reports them.
+  problem_list of_layers;
   const auto layers = list_layers(job.model(), of_layers);
   if (row.sums_over_workers || !of_layers.empty())
     return;

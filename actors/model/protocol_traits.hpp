@@ -9,13 +9,15 @@
 #include <string>
 #include <vector>
 
-// The part of a protocol that needs no actor system. actors/protocols adds how its actors start.
+// The part of a protocol that needs no actor system. actors/protocols starts the actors of a
+// protocol.
 
 namespace troupe {
 
 class problem_list;
 
-/// The tasks that hold the weights and the optimizer's state. They also decide about gradients.
+/// The tasks that hold the weights and the optimizer's state. They also decide whether a gradient
+/// is applied.
 enum class weights_at {
   shards,  ///< each shard holds a range of the parameters
   workers, ///< each worker holds a replica of all parameters
@@ -25,8 +27,9 @@ enum class weights_at {
 /// state and the gradient that is being computed. The unit is a vector as long as the parameters of
 /// a task.
 struct protocol_memory {
-  /// For a worker with peers.
+  /// Number of vectors on a worker, if the run has several workers.
   std::size_t worker = 0;
+  /// Number of vectors on a shard.
   std::size_t shard = 0;
 };
 
@@ -37,12 +40,13 @@ struct protocol_traits {
   /// The name in reports and on the command line: "async_ps".
   std::string name;
   weights_at weights = weights_at::shards;
-  /// True if every step needs all workers. All workers then make the same number of steps.
+  /// True if workers are *in step*: every step needs all workers, so all workers make the same
+  /// number of steps.
   bool in_step = false;
-  /// True if the run ends when a worker is lost. This is always so for protocols with `in_step`.
+  /// True if the run ends when a worker is lost. Always true if `in_step` is true.
   bool needs_all = false;
-  /// True if workers can normalize over the samples of all workers (batch_norm.sync): they are in
-  /// step, and get a ring_node for sums (actors/protocols/ring/ring.hpp).
+  /// True if workers can normalize over the samples of all workers (batch_norm.sync). This requires
+  /// that they are in step, and get a ring_node for sums (actors/protocols/ring/ring.hpp).
   bool sums_over_workers = false;
   /// True if a worker on a GPU may keep its replica there (worker_site::replica).
   bool replica_on_gpu = false;
@@ -51,19 +55,21 @@ struct protocol_traits {
   bool adds_on_gpus = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;
-  /// True if shard 0 needs to know which workers hold no lease, that is, no range of samples to
-  /// train (proto::IdleWorkers).
+  /// True if shard 0 needs to know which workers are idle (proto::IdleWorkers). An idle worker has
+  /// no lease (range of samples to train).
   bool tells_idle = false;
   /// True if shards buffer gradients before they make an update. At the end of an epoch, all shards
   /// are told that all workers are idle, and make an update with the gradients in the buffer.
   bool holds_back = false;
   /// True if a worker computes its next gradient before other tasks have accepted or rejected its
-  /// last one.
+  /// previous gradient.
   bool overlaps = false;
-  /// True if workers and shards that send payloads over connections exchange them in pieces.
+  /// True if workers and shards exchange gradients and weights in pieces, when they send them over
+  /// connections.
   bool in_pieces = false;
-  /// True if the first rank of the workers may change the counts of other ranks until it has sent
-  /// its final report. The other ranks are asked for their reports afterwards.
+  /// True if the first rank of the workers may still change the counts of other ranks before it
+  /// sends its final report. Therefore, the other ranks are asked for their final reports only
+  /// after that.
   bool first_reports_alone = false;
   /// Largest value of Job.pull_ahead. 0 if workers do not pull weights while they compute.
   std::uint32_t most_ahead = 0;
@@ -71,21 +77,21 @@ struct protocol_traits {
   std::string decided_by;
   /// How the weights of all workers are combined, as text for `troupe check`.
   std::function<std::string(const proto::Job&)> exchange;
-  /// The job field that only this protocol reads; empty if there is none.
+  /// The name of the job field that only this protocol reads; empty if there is none.
   std::string settings = {};
   /// Checks the field named by `settings`. Called if the job has this protocol. Null if there is
   /// nothing to check.
   std::function<void(const proto::Job&, problem_list&)> validate = {};
-  /// Checks the same field against the number of workers, as soon as this number is known. Null if
-  /// there is nothing to check.
+  /// Checks the field named by `settings` against the number of workers. Called as soon as this
+  /// number is known. Null if there is nothing to check.
   std::function<void(const proto::Job&, std::size_t workers, problem_list&)> validate_workers = {};
   /// Adjusts these traits to the job's values in the field `settings`. Null if there is nothing to
   /// adjust.
   std::function<void(const proto::Job&, protocol_traits&)> adapt = {};
-  /// Number of gradients that form an update, for this number of workers. Null: see
-  /// gradients_of_step().
+  /// Number of gradients that form an update, for this number of workers. If it is null,
+  /// gradients_of_step() returns a default.
   std::function<std::size_t(const proto::Job&, std::size_t workers)> step_gradients = {};
-  /// Number of steps between two waits of a worker: see waits_after(). Null if a worker waits in
+  /// Number of steps that a worker makes before it waits for other tasks. Null if a worker waits in
   /// every step.
   std::function<std::uint64_t(const proto::Job&)> steps_between_waits = {};
   protocol_memory memory = {};
@@ -93,7 +99,7 @@ struct protocol_traits {
   /// if there are none.
   std::function<std::size_t(const proto::Job&, std::size_t workers)> shard_state = {};
 
-  /// Number of steps that a worker makes before it waits for other tasks again.
+  /// Number of steps that a worker makes between two waits for other tasks.
   std::uint64_t waits_after(const proto::Job& job) const {
     return steps_between_waits ? steps_between_waits(job) : 1;
   }
@@ -105,14 +111,14 @@ struct protocol_traits {
 
   bool uses_shards() const noexcept { return weights == weights_at::shards; }
 
-  /// Number of parameter shards unless the user sets it.
+  /// Number of parameter shards if the user does not set it.
   std::uint32_t default_shards() const noexcept { return uses_shards() ? 1 : 0; }
 };
 
 /// The protocols that are part of troupe.
 std::span<const protocol_traits> builtin_traits();
 
-/// The names of these protocols and of a program's own protocols.
+/// The names of troupe's protocols and of a program's own protocols.
 std::vector<std::string> protocol_names(std::span<const protocol_traits> own = {});
 
 /// The traits of the job's protocol; null if there are none.
@@ -120,7 +126,8 @@ std::vector<std::string> protocol_names(std::span<const protocol_traits> own = {
 const protocol_traits* find_traits(const proto::Job& job,
                                    std::span<const protocol_traits> own = {});
 
-/// Like find_traits(), but throws input_error if there are none; the error lists the known names.
+/// Like find_traits(), but throws input_error if there are no traits. The error lists the known
+/// names.
 const protocol_traits& traits_of(const proto::Job& job, std::span<const protocol_traits> own = {});
 
 /// The traits, adjusted to this job: see protocol_traits::adapt.

@@ -59,7 +59,8 @@ std::vector<std::string> state_names(const job_context& context, std::size_t wor
   return result;
 }
 
-// If workers hold the weights and do not wait in each step, each of them has its own optimizer.
+// Each worker has its own optimizer if the workers hold the weights and do not wait for each other
+// in each step.
 std::size_t own_states(const job_context& context, std::size_t workers) {
   const auto& protocol = context.protocol;
   const bool apart = !protocol.uses_shards() && protocol.steps_between_waits;

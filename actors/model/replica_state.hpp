@@ -17,9 +17,10 @@ bool divides_state(const job_context& context, std::size_t workers);
 
 /// What a worker on a GPU keeps in the GPU's memory between steps.
 ///
-/// The weights stay there if the protocol permits it (protocol_traits::replica_on_gpu), and if each
-/// worker updates all weights by itself and gets the same bits as the CPU. Therefore they do not
-/// stay there with `ring.shard_optimizer`, LAMB or a moving average.
+/// The weights stay there if two conditions hold. First, the protocol permits it
+/// (protocol_traits::replica_on_gpu). Second, each worker updates all weights by itself, and gets
+/// the same bits as the CPU. The second condition excludes `ring.shard_optimizer`, LAMB and a
+/// moving average.
 ///
 /// The gradients also stay there if two conditions hold. First, no other worker needs them
 /// (LOCAL_SGD, or one worker), or the workers add them up on their GPUs. Second, nothing computes
@@ -28,7 +29,7 @@ bool divides_state(const job_context& context, std::size_t workers);
 /// @param in_ring true if all workers are in a device_ring
 residence residence_of(const job_context& context, std::size_t workers, bool in_ring = false);
 
-/// True if workers in a device_ring would add up their gradients there.
+/// True if workers add up their gradients on their GPUs when all of them are in a device_ring.
 bool adds_on_gpus(const job_context& context, std::size_t workers);
 
 /// The parts of the parameters that the workers send for a checkpoint or an evaluation, in
@@ -47,7 +48,8 @@ std::size_t outer_vectors(const proto::Job& job);
 std::vector<std::string> state_names(const job_context& context, std::size_t workers);
 
 /// The number of names at the end of state_names() that belong to one worker each. 0 if there is
-/// only one worker, because the optimizer's state is already its own.
+/// only one worker: the optimizer's state, which comes first in state_names(), is then that
+/// worker's.
 std::size_t own_states(const job_context& context, std::size_t workers);
 
 /// The name of a slot of a worker's own optimizer: "worker_1/exp_avg".

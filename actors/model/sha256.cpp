@@ -16,7 +16,7 @@ std::array<std::byte, 32> sha256(std::span<const std::byte> bytes) {
   if (EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(result.data()),
                  nullptr, EVP_sha256(), nullptr)
       != 1)
-    throw std::bad_alloc{}; // OpenSSL fails here only without memory
+    throw std::bad_alloc{}; // OpenSSL fails here only if memory runs out
   return result;
 }
 

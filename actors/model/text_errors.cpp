@@ -17,10 +17,11 @@ using google::protobuf::EnumDescriptor;
 
 constexpr std::size_t max_text = 16'384;
 
-/// No field holds more digits than this.
+/// Longer sequences of digits are shortened in errors. No field can hold so many digits.
 constexpr std::size_t most_digits = 40;
 
-/// Largest number of fields of the same name that are listed, and their largest depth in the job.
+/// Limits for fields elsewhere in the job that an error suggests: their largest number, and their
+/// largest depth.
 constexpr std::size_t most_paths = 3;
 constexpr std::ptrdiff_t most_depth = 2;
 
@@ -49,7 +50,7 @@ const EnumDescriptor* find_enum(const std::string& field) {
   return nullptr;
 }
 
-/// Rewrites Protobuf's message about a value that is not a number, or too large. Returns an empty
+/// Rewrites Protobuf's message about a value that is too large or is not a number. Returns an empty
 /// text for any other message.
 std::string words_for_number(const std::string& message) {
   constexpr std::string_view too_large = "Integer out of range (";
@@ -61,13 +62,14 @@ std::string words_for_number(const std::string& message) {
   for (auto& [begin, what] : wrong)
     if (message.starts_with(begin)) {
       const auto found = message.substr(begin.size());
-      // The parser sees a sign as a word of its own, and accepts it if the type has one.
+      // The parser reads a sign as a separate word. It refuses a sign only if the type is unsigned.
       return "expected " + std::string{what} + (found == "-" ? ", 0 or more" : ", got " + found);
     }
   return "";
 }
 
-/// Rewrites Protobuf's message, and adds the nearest valid name if it is about a name.
+/// Rewrites Protobuf's message. If the message is about a wrong name, the result also has the
+/// nearest valid name.
 std::string in_our_words(const std::string& message) {
   if (auto words = words_for_number(message); !words.empty())
     return words;
@@ -99,7 +101,8 @@ void text_errors::AddError(int line, int column, const std::string& message) {
 
 namespace {
 
-/// Finds a field of `type` with this value. For the name "adam", the result is `kind: ADAM`.
+/// Finds an enum field of `type` that has a value of this name. For the name "adam", the result is
+/// `kind: ADAM`.
 std::string find_choice(std::string name, const Descriptor& type) {
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
   for (int i = 0; i < type.field_count(); ++i) {
@@ -110,7 +113,8 @@ std::string find_choice(std::string name, const Descriptor& type) {
   return "";
 }
 
-/// The paths of fields with this name in `type` and in the messages below it, without lists.
+/// Appends the paths of fields with this name in `type` and in messages inside it. Repeated
+/// messages are left out.
 void find_paths(const std::string& name, const Descriptor& type, const std::string& prefix,
                 std::vector<std::string>& result) {
   if (type.FindFieldByName(name) != nullptr)

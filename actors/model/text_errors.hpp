@@ -12,7 +12,8 @@ namespace troupe {
 /// Collects the errors of Protobuf's text parser, in words for users. Internal to actors/model.
 class text_errors final : public google::protobuf::io::ErrorCollector {
 public:
-  /// @param name is printed before the line; @param positions whether to print line and column.
+  /// @param name is printed before the line
+  /// @param positions true if errors begin with line and column
   explicit text_errors(std::string_view name, bool positions = true)
     : name_(name), positions_(positions) {}
 
@@ -30,8 +31,8 @@ private:
 /// The names of a message's fields.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
-/// Advice for a field that a message does not have: the place of a field with this name in the job
-/// (`did you mean "data.batch"? `), and the valid names.
+/// Advice about a name that is not a field of the message `type`. It has the path of a field with
+/// this name elsewhere in the job (`did you mean "data.batch" of the job? `), and the valid names.
 std::string field_advice(const std::string& name, const google::protobuf::Descriptor& type);
 
 /// The text with long sequences of digits shortened.

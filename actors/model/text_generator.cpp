@@ -44,7 +44,8 @@ std::int32_t draw_token(std::span<const float> logits, double temperature, doubl
     if (left < 0)
       return static_cast<std::int32_t>(i);
   }
-  // The loop ends without a token because of rounding, or if a logit is NaN.
+  // The loop ends without a token because of rounding, or if a logit is NaN. The token with the
+  // largest logit is then taken.
   return static_cast<std::int32_t>(best - logits.begin());
 }
 
@@ -100,7 +101,8 @@ std::span<const float> text_generator::logits_after(std::span<const std::int32_t
   executor_->advance(arguments).value();
   const auto logits = executor_->fetched(0);
   const auto units = logits.size() / window;
-  // A model may have more units than the data has characters.
+  // A model may have more units than the data has characters. Only the logits of characters are
+  // returned.
   return logits.subspan((used - 1) * units, record_.vocabulary);
 }
 

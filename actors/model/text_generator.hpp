@@ -20,15 +20,15 @@ public:
   struct options {
     /// Number of tokens to add.
     std::size_t count = 200;
-    /// Logits are divided by this before a token is drawn. A value below 1 favours likely tokens; 0
-    /// always takes the likeliest.
+    /// Logits are divided by this before a token is drawn. A value below 1 favors likely tokens.
+    /// With 0, the likeliest token is always taken.
     double temperature = 1;
     std::uint64_t seed = 1;
   };
 
-  /// On the CPU. Throws input_error like plan_of.
+  /// Makes a generator on the CPU. Throws input_error like plan_of.
   explicit text_generator(const job_context& context);
-  /// On another device.
+  /// Makes a generator on another device.
   /// @param on an executor of plan_of(context, fusion table of the device)
   text_generator(const job_context& context, std::unique_ptr<device_executor> on);
 
@@ -47,7 +47,7 @@ public:
 
 private:
   void refuse_to_look_ahead(std::span<const std::int32_t> prompt);
-  /// Positions after the text hold the token `later`.
+  /// The logits for the token that follows `text`. Positions after the text hold the token `later`.
   std::span<const float> logits_after(std::span<const std::int32_t> text, std::int32_t later = 0);
 
   record_shape record_;
@@ -57,8 +57,9 @@ private:
   bool new_weights_ = true;
 };
 
-/// The token that `uniform`, from [0, 1), selects for these logits. For `temperature`, see
-/// text_generator::options.
+/// Draws a token with the probabilities that these logits give.
+/// @param temperature see text_generator::options
+/// @param uniform a random number from [0, 1), which selects the token
 std::int32_t draw_token(std::span<const float> logits, double temperature, double uniform);
 
 } // namespace troupe

@@ -12,8 +12,9 @@ namespace {
 
 using layers = google::protobuf::RepeatedPtrField<proto::Layer>;
 
-/// The embedding among these layers that reads the features, or null. In a block, `source` is the
-/// name of the block's input.
+/// Finds the embedding that reads the features. Null if there is none.
+/// @param source the name by which these layers read the features: "features", or "input" in a
+/// block
 const proto::Embedding* reader_of(const layers& all, const std::string& source) {
   for (int i = 0; i < all.size(); ++i) {
     const auto& x = all[i];

@@ -7,10 +7,12 @@
 
 namespace troupe {
 
-/// The number of different tokens that the model knows, or 0 if the data determines this number.
-/// For an ONNX model, this is the number of rows of the table that the input selects from, if there
-/// is one. A model reads tokens if its features go into an embedding, or if its ONNX input takes
-/// whole numbers. For any other model, the result is empty.
+/// For a model that reads tokens: the number of different tokens that it knows, or 0 if the data
+/// determines this number. Empty for any other model.
+///
+/// A model reads tokens if its features go into an embedding, or if its ONNX input takes whole
+/// numbers. The number of tokens of an ONNX model is the number of rows of the table from which the
+/// input selects rows, or 0 without such a table.
 std::optional<std::size_t> token_input(const proto::Model& model);
 
 } // namespace troupe

@@ -26,7 +26,8 @@ bool one_dense_layer(const proto::Model& model) {
     && model.layer(0).dense().activation() == proto::NONE;
 }
 
-/// True if the optimizer adds the decay to the gradient, or solves for it.
+/// True if the decay is a part of the loss: the optimizer adds it to the gradient, or the exact
+/// solver includes it.
 bool decays_in_loss(const proto::Job& job) {
   const auto kind = job.optimizer().kind();
   return job.solver() == proto::EXACT || (kind != proto::ADAMW && kind != proto::LAMB);
@@ -42,8 +43,8 @@ estimator estimator_of(const job_context& context, double decay) {
   const double c = 1 / (decay * static_cast<double>(data.train_records));
   switch (model.loss()) {
   case proto::SOFTMAX_CROSS_ENTROPY:
-    // For two classes, scikit-learn has one output, which is the difference of this model's two
-    // outputs. The weights of this difference have half the penalty.
+    // For two classes, scikit-learn has one output. It is the difference of this model's two
+    // outputs. The weights of this difference have half the penalty, so C is doubled.
     return {"LogisticRegression", "C", model.layer(0).dense().units() == 2 ? 2 * c : c,
             data.labels_per_record == 1 && model.label_smoothing() == 0
               && !model.has_ignored_label()};

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Records that wait for the disk. The queue is bounded. If it is full, it first drops progress
-/// records, then the oldest notices, then the oldest reports. It keeps only the newest weights of
-/// each file, because newer weights replace older ones.
+/// A queue of records that wait for the disk, of limited size. If it is full, it drops the oldest
+/// progress record. If it has none, it drops the oldest notice, and otherwise the oldest epoch
+/// report. It keeps only the newest weights of each file, because newer weights replace older ones.
 class record_queue {
 public:
   using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;
@@ -27,7 +27,7 @@ public:
 
   std::size_t size() const noexcept { return items_.size(); }
 
-  /// Notices and reports that were dropped.
+  /// Number of notices and epoch reports that were dropped.
   std::uint64_t left_out() const noexcept { return left_out_; }
 
 private:

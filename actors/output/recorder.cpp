@@ -19,12 +19,14 @@ namespace troupe {
 
 namespace {
 
-/// Interval between progress records. It is a little less than a second, because reports arrive
-/// four times a second, and every fourth report must not be slightly too early.
+/// Shortest interval between progress records. Reports arrive four times a second, and every fourth
+/// is recorded. The interval is a little less than a second, so that a report that arrives slightly
+/// early is also recorded.
 constexpr std::chrono::milliseconds progress_interval{900};
 
-/// TensorBoard recognizes its files by "tfevents" in their names, and reads the files of a
-/// directory in alphabetical order.
+/// The name of TensorBoard's file. TensorBoard recognizes its files by "tfevents" in their names,
+/// and reads the files of a directory in alphabetical order. So the name has the start time after
+/// "tfevents".
 std::string events_name(const run_origin& origin) {
   const auto seconds =
     std::chrono::duration_cast<std::chrono::seconds>(origin.started.time_since_epoch()).count();
@@ -38,7 +40,7 @@ std::span<const std::byte> bytes_of(const std::string& x) {
   return std::as_bytes(std::span{x});
 }
 
-/// The devices of workers, and of other tasks that have a GPU.
+/// The line of metrics.jsonl with the device of each worker, and of each other task that has a GPU.
 std::string devices_line(const proto::Job& job, const std::vector<task_status>& tasks) {
   nlohmann::ordered_json result{{"event", "devices"}};
   const auto add = [&](const task_name& task) {

@@ -21,8 +21,8 @@ struct record_weights {
   payload weights;
   /// Number of the epoch, from 1.
   std::uint32_t epoch = 0;
-  /// Set if these are the weights of the best evaluation so far. These weights go to a file of
-  /// their own.
+  /// Set if these are the weights of the best evaluation so far. They go to best.safetensors, other
+  /// weights to weights.safetensors.
   std::optional<best_evaluation> best = std::nullopt;
 };
 
@@ -48,14 +48,14 @@ using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
                                             rpc<record_done, record_flush>>;
 
 /// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors,
-/// best.safetensors if the job compares evaluations, and report.html at the end. A failing disk
-/// does not end the run. The first problem is reported at the end.
+/// best.safetensors if the job has early_stopping or checkpoint.keep_best, and report.html at the
+/// end. A disk error does not end the run. The first error is reported at the end of the run.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;
 
-  /// The caller prepares `directory`. Starts a new metrics.jsonl, or continues it if the run
-  /// continues from a checkpoint.
+  /// Starts a new metrics.jsonl. If the run continues from a checkpoint in `directory`, the
+  /// recorder continues the metrics.jsonl there instead. The directory must exist.
   recorder(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
            std::shared_ptr<storage> where, std::filesystem::path directory, run_origin origin,
            std::shared_ptr<const checkpoint> resume);

@@ -132,7 +132,7 @@ std::string loss_card(const run_history& history) {
   chart_line test{evaluated + " loss", "series-2", {}, true};
   for (auto& p : history.progress())
     train.points.push_back({p.epochs, p.train_loss});
-  // Short epochs may end between two reports of progress.
+  // Short epochs may end between two reports of progress, so the end of each epoch is a point too.
   for (auto& e : history.epochs()) {
     train.points.push_back({static_cast<double>(e.epoch), e.train_loss});
   }
@@ -264,7 +264,8 @@ std::string ledger_card(const run_summary& s) {
   return result;
 }
 
-/// A row for each class of the test records, a column for each predicted class.
+/// The confusion matrix as HTML: a row for each class of the test records, a column for each
+/// predicted class.
 std::string confusion_card(const measured& x) {
   if (x.confusion.empty())
     return "";

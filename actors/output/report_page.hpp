@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// Everything that the page of a run shows. Texts may contain any characters.
+/// Everything that the page of a run shows. Texts may contain any characters: render_report()
+/// escapes them.
 struct report_data {
   /// The job's name; may be empty.
   std::string name;

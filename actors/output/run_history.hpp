@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// The values of a whole run in bounded memory. Each time there are too many values, this class
-/// removes every second value, and from then on it keeps half as many of the new values. It always
-/// keeps the last value.
+/// A series of values of a run, in bounded memory. When there are more than `limit` values, this
+/// class removes every second value. From then on, it keeps only half as many of the new values as
+/// before. It always keeps the last value.
 template <class T>
 class thinned {
 public:
@@ -47,7 +47,7 @@ private:
 /// A point on the curves of a run.
 struct progress_point {
   double seconds = 0;
-  /// Epochs trained so far; 1.5 in the middle of the second.
+  /// Epochs trained so far; 1.5 in the middle of the second epoch.
   double epochs = 0;
   double train_loss = 0;
   double samples_per_second = 0;

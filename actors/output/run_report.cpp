@@ -9,12 +9,13 @@ namespace troupe {
 
 namespace {
 
-// JSON has no NaN and no infinity.
+// JSON has no NaN and no infinity, so they become null.
 nlohmann::ordered_json number_or_null(double x) {
   return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(nullptr);
 }
 
-// Reasons for failures contain file names, which may not be valid UTF-8.
+// Reasons for failures contain file names, which may not be valid UTF-8. Invalid bytes are
+// replaced.
 std::string dump(const nlohmann::ordered_json& line) {
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -40,8 +41,8 @@ nlohmann::ordered_json to_object(const task_status& x) {
   return result;
 }
 
-/// Pairs of a bucket's lowest staleness and its number of gradients. A bucket ends where the next
-/// bucket begins.
+/// A histogram of staleness as a JSON list of pairs: the lowest staleness of a bucket, and the
+/// number of gradients in it. A bucket ends where the next bucket begins.
 nlohmann::ordered_json to_pairs(const staleness_counts& counts) {
   auto result = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < counts.size(); ++i)

@@ -15,16 +15,18 @@
 
 namespace troupe {
 
-/// Statistics of asynchronous shards over all gradients, and the corrections that they made to
-/// large gradients (async_ps.compensation: AUTO).
+/// How asynchronous shards adapt to stale and large gradients (async_ps.compensation: AUTO).
+/// Contains statistics over all gradients, and counts of the corrections.
 struct pacing_status {
-  /// Running means of 1 + staleness and of the gradients' norms.
+  /// Running mean of 1 + staleness.
   double staleness = 0;
+  /// Running mean of the gradients' norms.
   double gradient_norm = 0;
-  /// The factor on the learning rate; how many gradients lowered it because updates overshot; and
-  /// how often it was halved because the loss grew.
+  /// Factor on the learning rate.
   double rate_damping = 1;
+  /// Number of gradients that lowered this factor because updates overshot.
   std::uint64_t overshoots = 0;
+  /// How often this factor was halved because the loss grew.
   std::uint64_t rate_halvings = 0;
   /// Applied gradients that were scaled down because they were much larger than the others.
   std::uint64_t limited = 0;
@@ -43,11 +45,11 @@ struct task_status {
   std::uint64_t steps = 0;
   /// Over the last few seconds; at the end of a run, over the whole run.
   double steps_per_second = 0;
-  /// Gradients and weights to and from other tasks, over the last few seconds; at the end of a run,
-  /// over the whole run.
+  /// Bytes of gradients and weights to and from other tasks, over the last few seconds. At the end
+  /// of a run, over the whole run.
   double bytes_sent_per_second = 0;
   double bytes_received_per_second = 0;
-  /// This field and all fields below are for workers only.
+  /// Number of samples trained. This field and all fields below are for workers only.
   std::uint64_t samples = 0;
   /// Over the last few seconds; at the end of a run, over the whole run.
   double samples_per_second = 0;
@@ -63,8 +65,8 @@ struct task_status {
   double waiting_for_update = 0;
 };
 
-/// The share of the workers' communication that their computing hides, over all workers: the time
-/// of exchanges during computing, divided by that time plus the time spent waiting for weights and
+/// The share of communication that overlaps with computing, over all workers. The share is E / (E +
+/// W): E is the time of exchanges during computing, and W is the time spent waiting for weights and
 /// updates. Empty if nothing was exchanged.
 std::optional<double> hidden_share(const std::vector<task_status>& tasks);
 
@@ -84,7 +86,7 @@ std::size_t staleness_bucket(std::uint64_t staleness) noexcept;
 
 /// The progress of a run, reported a few times a second.
 struct run_progress {
-  /// Since training began.
+  /// Time since training began.
   double seconds = 0;
   /// Updates of the weights in this run: the smallest number over all shards.
   std::uint64_t updates = 0;
@@ -92,7 +94,7 @@ struct run_progress {
   /// Number of gradients that were left out because they were not finite.
   std::uint64_t quarantined = 0;
   std::optional<pacing_status> pacing;
-  /// Over the gradients applied so far.
+  /// Mean over the gradients applied so far.
   double staleness_mean = 0;
   staleness_counts staleness{};
   /// The mean norm of the newest gradients before clipping, if the job clips by norm.
@@ -121,22 +123,23 @@ struct epoch_report {
   /// Number of the epoch, from 1.
   std::uint32_t epoch = 0;
   std::uint32_t epochs = 0;
-  /// Since training began.
+  /// Time since training began.
   double seconds = 0;
   double samples_per_second = 0;
-  /// Mean over the samples of the epoch. Each sample's loss is that of the weights at its own step.
+  /// Mean over the samples of the epoch. The loss of a sample is computed with the weights of the
+  /// step that trains it.
   double train_loss = 0;
   double test_loss = 0;
-  /// Classification only.
+  /// Only for classification.
   std::optional<double> test_accuracy;
   measured measures;
-  /// True if the values above are for validation records.
+  /// True if test_loss, test_accuracy and `measures` are for validation records.
   bool validation = false;
-  /// Number of updates when the evaluation was made. In a continued run, it includes the updates of
+  /// For an evaluation within an epoch: the number of updates of the weights, including those of
   /// earlier runs. 0 for the evaluation at the end of an epoch.
   std::uint64_t step = 0;
   /// For an evaluation within an epoch: the epochs trained so far, about 1.5 in the middle of the
-  /// second.
+  /// second epoch.
   double epochs_trained = 0;
 
   /// Epochs trained at the time of the evaluation.
@@ -145,8 +148,8 @@ struct epoch_report {
 
 /// The final report of a run.
 struct run_summary {
-  /// Empty if everything was trained and the ledger, which counts what happened to each gradient,
-  /// balances.
+  /// The reason why the run failed. Empty if everything was trained and every gradient is accounted
+  /// for.
   std::string failure;
   /// The reason why the run ended early without failure; empty if the run did not end early.
   std::string ended_early;
@@ -156,13 +159,13 @@ struct run_summary {
   bool not_finite = false;
   /// True if the run failed because a task failed, left, or was lost.
   bool lost_task = false;
-  /// The task whose loss was the reason, if it was one task.
+  /// The task that failed, left or was lost, if a single task was the reason.
   std::optional<task_name> missing;
-  /// If this node has a rank of a ring that could not continue without the task `missing`, this
-  /// describes what the rank waited for.
+  /// What a ring rank of this node waited for when it could not continue without the task
+  /// `missing`. Nothing if this node has no such rank.
   std::optional<ring_failure> ring;
-  /// The newest checkpoint: the last one that this run wrote, or else the one from which this run
-  /// continued. Empty if there is none.
+  /// The newest checkpoint: the last one that this run wrote. If this run wrote none, the one from
+  /// which it continued. Empty if there is no checkpoint.
   std::string checkpoint;
   std::string protocol;
   /// The tasks that decided about gradients, as text: "parameter server".
@@ -182,10 +185,10 @@ struct run_summary {
   std::uint64_t samples = 0;
   double samples_per_second = 0;
   double train_loss = 0;
-  /// Loss with the weights at the end.
+  /// Loss of the final weights on the test data.
   double test_loss = 0;
   std::optional<double> test_accuracy;
-  /// On the test data.
+  /// Measures on the test data.
   measured measures;
   /// Loss and accuracy with the final weights on the validation records, if the job has any.
   std::optional<double> validation_loss;
@@ -198,7 +201,8 @@ struct run_summary {
   std::uint64_t requeued = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
-  /// Samples (not parts) whose gradient came too late and that were not trained again.
+  /// Number of samples whose gradient came too late and that were not trained again. A sample
+  /// counts once, not once per shard.
   std::uint64_t dropped_samples = 0;
   std::uint64_t split = 0;
   std::uint64_t duplicates = 0;
@@ -212,7 +216,7 @@ struct run_summary {
   std::string weights_sha256;
   /// Linear models: intercept, then one coefficient per feature, in the units of the data.
   std::vector<double> coefficients;
-  /// The ridge of linear models, as text: weight_decay_text().
+  /// The weight decay of a linear model as a parameter of scikit-learn: weight_decay_text().
   std::string ridge;
   /// The output directory; empty if nothing was written.
   std::string output;
@@ -221,7 +225,8 @@ struct run_summary {
   /// If weights.safetensors does not contain the final weights, a description of its contents, such
   /// as "the weights of epoch 3 (version 120)".
   std::string weights_file;
-  /// The best evaluation, if the job compares them. Its weights are in best.safetensors.
+  /// The best evaluation, if the job has early_stopping or checkpoint.keep_best. Its weights are in
+  /// best.safetensors.
   std::optional<best_evaluation> best;
 };
 

@@ -90,7 +90,7 @@ void put_line(std::string& out, const chart_line& line, const scale& x, const sc
 } // namespace
 
 std::vector<double> axis_ticks(double low, double high, std::size_t count) {
-  // Values that hardly differ are drawn as one value, with some space around it.
+  // If all values are nearly equal, the axis gets some space around them.
   const auto size = std::max(std::abs(low), std::abs(high));
   if (!(high - low > 1e-9 * size) || size < 1e-290) {
     low -= size < 1e-290 ? 0 : size * 0.1;
@@ -101,7 +101,8 @@ std::vector<double> axis_ticks(double low, double high, std::size_t count) {
   const auto digit = raw / power;
   const auto step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
   std::vector<double> result;
-  // The tolerance is for rounding: a multiple that just misses the bound still counts.
+  // The tolerance absorbs rounding errors. Without it, a bound that is itself a tick could get
+  // another tick beyond it.
   const auto first = std::floor(low / step + 1e-9);
   const auto last = std::ceil(high / step - 1e-9);
   for (auto i = first; i <= last; ++i)

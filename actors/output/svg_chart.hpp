@@ -6,8 +6,9 @@
 
 namespace troupe {
 
-/// The ticks of an axis: about `count` multiples of 1, 2 or 5 times a power of ten. The first tick
-/// is at least `low`, and the last tick is at most `high`. Both bounds must be finite.
+/// The ticks of an axis: about `count` multiples of 1, 2 or 5 times a power of ten. The ticks
+/// enclose all values: the first tick is at most `low`, and the last tick is at least `high`. Both
+/// bounds must be finite.
 std::vector<double> axis_ticks(double low, double high, std::size_t count = 5);
 
 /// The text of a tick: "0.05", "12k", "3M".
@@ -21,7 +22,7 @@ struct chart_line {
   };
 
   std::string name;
-  /// The CSS class of its elements.
+  /// The CSS class of the line's SVG elements.
   std::string style;
   std::vector<point> points;
   /// If true, each point is drawn as well.
@@ -36,8 +37,8 @@ struct chart_axes {
   bool from_zero = true;
 };
 
-/// Draws lines over a common axis as an SVG element that fills the width of its container. Empty if
-/// no line has a point.
+/// Draws lines over a common axis, as an SVG element that fills the width of its container. The
+/// result is empty if no line has a finite point.
 std::string line_chart(const chart_axes& axes, std::span<const chart_line> lines);
 
 struct chart_bar {
@@ -56,7 +57,7 @@ struct chart_stack {
   std::string note;
 };
 
-/// A kind of part that all bars share.
+/// The name and the style of one part of each bar.
 struct chart_part {
   std::string name;
   std::string style;

@@ -40,7 +40,8 @@ void add_scalar(Event& event, std::string tag, double value) {
   x.set_simple_value(static_cast<float>(value));
 }
 
-/// Whole numbers lie in the middle of their bucket: 0 in (-0.5, 0.5], 4 and 5 in (3.5, 5.5].
+/// The edges of a bucket lie halfway between whole numbers: 0 is in (-0.5, 0.5], 4 and 5 are in
+/// (3.5, 5.5].
 double lower_edge(std::size_t bucket) {
   return static_cast<double>(staleness_bounds[bucket]) - 0.5;
 }
@@ -115,8 +116,8 @@ std::string tensorboard_log::header(double time, std::int64_t step) {
 }
 
 std::string tensorboard_log::add(const run_progress& x, double time) {
-  // x.samples may decrease: when a worker vanishes, the samples that it was training (its lease) no
-  // longer count. The step must not decrease.
+  // x.samples may decrease: when a worker is lost, the samples that it was training (its lease) no
+  // longer count. The step must not decrease, so the largest value is kept.
   step_ = std::max(
     step_, static_cast<std::int64_t>((std::max(x.epoch, 1U) - 1) * epoch_samples_ + x.samples));
   Event event;

@@ -14,8 +14,8 @@ std::string tf_record(std::string_view data);
 
 /// The contents of a TensorBoard event file. Each report of a run appends bytes to it. A step is
 /// the number of samples trained since the run began, so that runs with different batch sizes,
-/// numbers of workers or protocols can be compared. Only one kind of report writes each tag.
-/// Therefore the steps of a tag never decrease, although evaluations arrive late.
+/// numbers of workers or protocols can be compared. Evaluations arrive late, so they have tags of
+/// their own. Therefore, the steps of each tag never decrease.
 class tensorboard_log {
 public:
   /// @param epoch_samples number of samples in an epoch
@@ -24,8 +24,8 @@ public:
   /// Call this if the run continues from a checkpoint. `step` is the step of that checkpoint.
   void begin_at(std::int64_t step) noexcept { first_ = step_ = step; }
 
-  /// The first bytes of a file. `time` is in seconds since 1970. Readers discard the values from
-  /// `step` on that earlier runs in the same directory wrote.
+  /// The first bytes of a file. They make readers discard the values from `step` on that earlier
+  /// runs in the same directory wrote. `time` is in seconds since 1970.
   static std::string header(double time, std::int64_t step = 0);
 
   /// Returns the bytes for loss, rates and staleness. For each worker, they contain its rate and
@@ -36,7 +36,7 @@ public:
   /// evaluation.
   std::string add(const epoch_report& x, double time);
 
-  /// Returns the bytes for the staleness since the last report of progress.
+  /// Returns the bytes for the distribution of staleness since the last report of progress.
   std::string add(const run_summary& x, double time);
 
 private:

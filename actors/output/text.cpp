@@ -27,7 +27,7 @@ void for_each_character(std::string_view text, F f) {
 }
 
 bool is_control(char32_t x) {
-  // Unicode's control characters for text direction are replaced as well.
+  // The last two ranges are Unicode's control characters for text direction.
   return x < 0x20 || (x >= 0x7f && x < 0xa0) || (x >= 0x202a && x <= 0x202e)
     || (x >= 0x2066 && x <= 0x2069);
 }

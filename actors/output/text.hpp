@@ -27,7 +27,7 @@ std::string counted(double n, std::string_view what);
 std::string escape_html(std::string_view text);
 
 /// At most the first `cells` characters of UTF-8 text. If something is cut off, the result ends
-/// with "…", or with "." without `unicode`.
+/// with "…". If `unicode` is false, it ends with ".".
 std::string cut(std::string_view text, std::size_t cells, bool unicode);
 
 /// Number of characters in UTF-8 text.

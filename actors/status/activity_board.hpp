@@ -14,8 +14,8 @@
 namespace troupe {
 
 /// The current activity of a task, and the time spent on each activity. The task's actors write it
-/// a few times per step. A separate actor reads it and reports to the coordinator, so that even a
-/// stuck task reports. Thread-safe.
+/// a few times per step. A separate actor (pulse) reads it and reports to the coordinator, so that
+/// even a stuck task reports. Thread-safe.
 class activity_board {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -24,23 +24,24 @@ public:
   /// From `now` on, the task does `what`. No effect if the task already does this.
   void enter(doing what, time_point now);
 
-  /// Adds a task that this task waits for, or will wait for when it enters a waiting state.
-  /// arrived() removes the added task.
+  /// Adds a task for which this task waits, or will wait when it enters a waiting state. arrived()
+  /// removes the added task.
   void await(const task_name& other);
   void arrived(const task_name& other);
 
-  /// Number of steps by which the awaited tasks are behind this task. 0 if this task does not wait
-  /// for slower tasks.
+  /// Sets the number of steps by which the awaited tasks are behind this task. 0 if this task does
+  /// not wait for slower tasks.
   void set_behind(std::uint64_t steps);
 
-  /// From `now` on, gradients or weights of this worker are in transit (`under_way`), or not.
+  /// `under_way` is true if gradients or weights of this worker are in transit from `now` on.
   void exchange(bool under_way, time_point now);
 
-  /// Counts a decision about a gradient (worker) or an update (shard).
+  /// Counts a step. For a worker, this is a gradient that was applied or rejected. For a shard, it
+  /// is an update.
   void count_step(time_point now);
 
-  /// Counts pieces in a ring that this task has sent to its right neighbour, or received from its
-  /// left neighbour.
+  /// Counts pieces in a ring that this task has sent to its right neighbor, or received from its
+  /// left neighbor.
   void count_sent(std::uint64_t pieces);
   void count_received(time_point now);
 
@@ -61,11 +62,12 @@ public:
   /// Seconds of computing so far during which gradients or weights were in transit.
   double seconds_exchanging_while_computing(time_point now) const;
 
-  /// The report to the coordinator, without the view and the name.
+  /// The report to the coordinator, without the number of the view and the name of the task.
   proto::TaskStatus status(time_point now) const;
 
 private:
-  /// The time spent computing and exchanging at once, from `hidden_until_` to `now`.
+  /// The time from `hidden_until_` to `now` if this task computes while gradients or weights are in
+  /// transit. Otherwise 0.
   std::chrono::nanoseconds hidden_since(time_point now) const;
   void count_hidden(time_point now);
 
@@ -74,7 +76,8 @@ private:
   time_point since_;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
   bool exchanging_ = false;
-  /// Time spent computing and exchanging at once, until `hidden_until_`.
+  /// Time until `hidden_until_` in which this task computed while gradients or weights were in
+  /// transit.
   std::chrono::nanoseconds hidden_{0};
   time_point hidden_until_;
   std::vector<task_name> awaited_;

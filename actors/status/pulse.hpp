@@ -19,8 +19,8 @@ struct pulse_options {
 inline constexpr std::chrono::milliseconds pulse_interval{250};
 
 /// Regularly reports a task's activity to the coordinator. It is a separate actor, so that it
-/// continues while the task's other actors are busy or stuck. If no more reports arrive from it,
-/// its process is paused or cut off.
+/// continues while the task's other actors are busy or stuck. If its reports stop, its process is
+/// paused, dead or cut off from the network.
 class pulse : public caf::typed_actor<rpc<void, tick>>::base {
 public:
   using super = caf::typed_actor<rpc<void, tick>>::base;

@@ -10,18 +10,19 @@
 
 namespace troupe {
 
-/// How far a rank of a ring has come.
+/// The progress of a rank of a ring.
 struct ring_position {
   std::size_t rank = 0;
   std::size_t ranks = 1;
   /// The newest step to which this rank has contributed. Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// The first bucket (part of the gradient that is added up in one collective, see
-  /// ring_reductions) to which this rank has contributed and for which it waits for other ranks.
-  /// Nothing if this rank waits for no other rank.
+  /// The bucket for which this rank waits. A bucket is a part of the gradient that is added up in
+  /// one collective (ring_reductions). This rank has contributed to the bucket, and other ranks
+  /// have not yet. If it waits for several buckets, the first one. Nothing if it waits for no other
+  /// rank.
   std::optional<std::uint32_t> bucket = std::nullopt;
-  /// The time of this rank's newest contribution, or of the newest piece that has arrived from
-  /// another rank.
+  /// The time of this rank's newest contribution. If a piece from another rank arrived later, the
+  /// time of the newest piece.
   std::chrono::steady_clock::time_point since = {};
 };
 
@@ -36,7 +37,7 @@ struct ring_failure {
   std::size_t ranks = 1;
   std::uint64_t step = 0;
   std::optional<std::uint32_t> bucket = std::nullopt;
-  /// How long the rank had waited without receiving anything.
+  /// Time that the rank has waited since it last received something.
   std::chrono::milliseconds waited{0};
 };
 

@@ -28,8 +28,7 @@ onnx_value heads_of(onnx_node& node, std::size_t input, std::int64_t heads) {
   return transposed(apart, {0, 2, 1, 3}, node.target());
 }
 
-/// Repeats the heads of keys or values until there are `heads` of them, as many as the queries
-/// have.
+/// Repeats the heads of keys or values, so that there are as many as the queries have (`heads`).
 onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads) {
   const auto dims = v.dims();
   if (dims[1] == heads)
@@ -43,7 +42,8 @@ onnx_value shared(const onnx_node& node, const onnx_value& v, std::int64_t heads
   return with_dims(node, repeated, {dims[0], heads, dims[2], dims[3]});
 }
 
-/// The mask as a tensor that is added to the scores. Truth values become 0 or minus infinity.
+/// The mask as a tensor that is added to the scores. If the mask has truth values, true becomes 0,
+/// and false becomes minus infinity.
 onnx_value summand_of(const onnx_node& node, std::size_t input) {
   const auto& v = node.input(input);
   if (v.is_truth)

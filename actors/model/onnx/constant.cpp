@@ -35,7 +35,8 @@ std::size_t raw_size(int type) {
   }
 }
 
-/// The number of elements in the typed fields, if there are no raw bytes.
+/// The number of elements in the field for the tensor's type (such as float_data). A tensor without
+/// raw bytes stores its elements there.
 int typed_count(const TensorProto& x) {
   switch (x.data_type()) {
   case TensorProto::FLOAT:
@@ -106,7 +107,8 @@ std::vector<std::int64_t> dims_of(const TensorProto& x) {
 } // namespace
 
 std::size_t count_elements(const std::vector<std::int64_t>& dims) {
-  // An extent of 0 makes the product 0, however large the others are.
+  // An extent of 0 makes the product 0. The tensor is then not refused, even if other extents are
+  // large.
   for (const auto extent : dims)
     if (extent == 0)
       return 0;

@@ -22,8 +22,8 @@ struct onnx_constant {
 
   /// The extent of the batch dimension: the number of samples, which is known only at run time.
   static constexpr std::int64_t batch = -1;
-  /// Stands for the number of samples where an integer tensor, such as a shape, contains it. This
-  /// value is larger than all 64-bit integers. k times this value stands for k times the number of
+  /// A placeholder for the number of samples in an integer tensor, such as a shape. The placeholder
+  /// is larger than all 64-bit integers. k times the placeholder stands for k times the number of
   /// samples. If the number of samples cancels out, as in batch_size / batch_size = 1, the result
   /// is an ordinary number. Other results of arithmetic, for example batch_size + 1, are NaN, which
   /// means unknown.
@@ -61,8 +61,9 @@ std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t beg
 /// The extents, with 1 in place of the batch.
 std::vector<std::int64_t> onnx_dims_of_a_sample(std::vector<std::int64_t> dims);
 
-/// Throws input_error "NAME: tensor ..." unless the data match the shape, have a supported type,
-/// and are inside the message. With `may_be_empty`, missing data is accepted.
+/// Checks that the data of a tensor match its shape, have a supported type, and are inside the
+/// message. With `may_be_empty`, missing data is accepted.
+/// @throws input_error "NAME: tensor ..."
 void check_onnx_tensor(const onnx::TensorProto& x, std::string_view name, bool may_be_empty);
 
 /// The number of bytes that the elements of a tensor take. Throws input_error "NAME: tensor ..."

@@ -12,7 +12,8 @@ namespace troupe {
 
 namespace {
 
-/// Largest constant that consists of one repeated number: 1 GiB if it becomes a tensor.
+/// Largest number of elements of a constant that consists of one repeated number. As a tensor of
+/// the graph, it takes 1 GiB.
 constexpr std::size_t most_computed_elements = std::size_t{1} << 28;
 
 // -- types and constants ------------------------------------------------------------------------
@@ -27,8 +28,8 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
     const auto dims = v.x.shape();
     if (to == kind::boolean) {
       const auto real = from_whole ? to_float(v.x, dims) : v.x;
-      // NaN counts as true. Only NaN is not above -1 here, because every comparison with NaN is
-      // false.
+      // NaN counts as true. `above(size, -1)` is 0 only for NaN, because every comparison with NaN
+      // is false.
       const auto size = absolute(real);
       const auto is_nan = offset(scale(above(size, -1), -1), 1);
       onnx_value truth{maximum(above(size, 0), is_nan), v.batch_at};

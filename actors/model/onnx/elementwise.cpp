@@ -49,7 +49,7 @@ void square_root(onnx_node& node) {
 }
 
 expression reciprocal_of(expression x) {
-  const auto dims = x.shape(); // a copy, because appending nodes moves the original
+  const auto dims = x.shape(); // a copy: adding nodes invalidates references
   return x.owner().constant(1, dims) / x;
 }
 
@@ -86,7 +86,7 @@ void clip(onnx_node& node) {
     low = node.number_of(1, "lower limit");
   if (node.has_input(2))
     high = node.number_of(2, "upper limit");
-  // If there is no limit, exporters write the largest float.
+  // Exporters write the largest float if there is no limit.
   constexpr double largest = std::numeric_limits<float>::max();
   const auto& v = node.input(0);
   const bool whole = v.known && v.known->type == onnx_constant::kind::integer;
@@ -97,7 +97,8 @@ void clip(onnx_node& node) {
   unary(
     node, [&](expression x) { return clipped(x, low, high); },
     [&](double x) {
-      // A whole number may be a multiple of the number of samples, which is known to be at least 1.
+      // A whole number may be a multiple of the number of samples, which is at least 1. If the
+      // limits could change this number, the result is unknown (NaN).
       const auto times = whole ? onnx_constant::batches(x) : 0;
       if (times != 0 && (times < 0 || low > 1 || high != infinity))
         return std::numeric_limits<double>::quiet_NaN();
@@ -149,8 +150,9 @@ void gelu(onnx_node& node) {
   unary(node, [&](expression x) {
     if (how == "none")
       return troupe::gelu(x);
-    // (1 + tanh(y)) / 2 is computed as sigmoid(2 y), which keeps small results. Beyond 20 the
-    // result is 0 or 1; without the clipping, the cube of a large x would make the gradient NaN.
+    // (1 + tanh(y)) / 2 is computed as sigmoid(2 y), which keeps the digits of small results. x is
+    // clipped to [-20, 20], because the cube of a large x would make the gradient NaN. Clipping
+    // does not change the result: the sigmoid is 0 or 1 there.
     const auto z = clipped(x, -20, 20);
     const auto inner = z + scale(z * z * z, 0.044715);
     return x * sigmoid(scale(inner, 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi));
@@ -163,8 +165,9 @@ void swish(onnx_node& node) {
   unary(node, [&](expression x) { return x * sigmoid(alpha == 1 ? x : scale(x, alpha)); });
 }
 
-/// slope * x where x is negative, otherwise x. Only the negative part is multiplied, so that an
-/// infinite x or slope affects neither the result nor the gradient where x is not negative.
+/// slope * x where x is negative, otherwise x. Only the negative part of x is multiplied, and the
+/// product is selected only where x is negative. So an infinite x or slope affects neither the
+/// result nor the gradient where x is not negative.
 void prelu(onnx_node& node) {
   const auto& v = node.input(0);
   const auto x = node.tensor(0);
@@ -183,8 +186,9 @@ void prelu(onnx_node& node) {
   node.set({select(above(scale(x, -1), 0), scaled.x, x), v.batch_at});
 }
 
-/// The second operand. Before version 7, an attribute aligns its first dimension with a dimension
-/// of the first operand. Newer versions align the last dimensions.
+/// The second operand, in a shape that broadcasts with the first operand. Before version 7, the
+/// attribute "axis" says which dimension of the first operand the second operand begins at. Newer
+/// versions align the last dimensions.
 onnx_value second_operand(onnx_node& node) {
   const auto& b = node.input(1);
   if (node.version() >= 7)
@@ -236,7 +240,7 @@ void mean(onnx_node& node) {
 expression power(onnx_node& node, expression x, double exponent) {
   constexpr double most = 16;
   if (exponent == 0) {
-    const auto dims = x.shape();        // a copy, because appending nodes moves the original
+    const auto dims = x.shape();        // a copy: adding nodes invalidates references
     return x.owner().constant(1, dims); // 1 even if x is NaN
   }
   // Adding 0 turns -0 into 0, so that the result is plus infinity, not minus infinity.
@@ -260,7 +264,8 @@ expression power(onnx_node& node, expression x, double exponent) {
 void power(onnx_node& node) {
   const auto& x = node.input(0);
   if (x.known && node.input(1).known) {
-    // For the base -infinity, std::pow gives no NaN, but the square root of the graph does.
+    // A constant must give the same result as a tensor. For the base -infinity, the square root of
+    // the graph gives NaN, but std::pow does not.
     const auto f = [](double a, double b) {
       return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a + 0.0) : std::pow(a, b);
     };
@@ -284,7 +289,7 @@ onnx_value as_real(const onnx_node& node, const onnx_value& v) {
     result.type = onnx_constant::kind::real;
     return result;
   }
-  const auto dims = v.x.shape(); // a copy, because appending nodes moves the original
+  const auto dims = v.x.shape(); // a copy: adding nodes invalidates references
   return v.x.node().type == dtype::int32 ? onnx_value{to_float(v.x, dims), v.batch_at} : v;
 }
 
@@ -302,12 +307,13 @@ expression at_most_of(expression a, expression b) {
   return not_of(greater(a, b)) * is_number(maximum(a, b));
 }
 
-/// a == b; false if one of them is NaN, even if both are NaN.
+/// a == b; false if at least one of them is NaN.
 expression equal(expression a, expression b) {
   return at_most_of(a, b) * not_of(greater(b, a));
 }
 
-/// True if x is a multiple of the number of samples, and y is 0 or has the opposite sign.
+/// True if x is a multiple of the number of samples, and y is 0 or has the opposite sign. The
+/// comparison of x and y then does not depend on the number of samples.
 bool beyond(double x, double y) {
   const auto times = onnx_constant::batches(x);
   return (times > 0 && y <= 0) || (times < 0 && y >= 0);
@@ -382,7 +388,7 @@ void shrink(onnx_node& node) {
   });
 }
 
-/// The elements of a constant, with 0 wherever the mask is 0.
+/// The elements of the constant `from`, with 0 where the mask is 0.
 onnx_constant taken(const onnx_node& node, const onnx_constant& mask, const onnx_constant& from) {
   auto result = troupe::combine(
     mask, from, [](double m, double x) { return m == 0 ? 0 : x; }, node.limit());
@@ -424,7 +430,7 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Log"] = {[](onnx_node& node) { unary(node, [](expression x) { return log(x); }); }, 1};
   all["Sign"] = {[](onnx_node& node) { unary(node, [](expression x) { return sign(x); }); }, 9};
   all["Erf"] = {[](onnx_node& node) { unary(node, [](expression x) { return erf(x); }); }, 9};
-  // tf2onnx uses an operator Erfc for GELU, although ONNX does not define this operator.
+  // ONNX does not define the operator Erfc, but tf2onnx writes it for GELU.
   all["Erfc"] = {[](onnx_node& node) { unary(node, [](expression x) { return erfc(x); }); }, 0,
                  "not of ONNX; tf2onnx writes it"};
   all["Softplus"] = {[](onnx_node& node) { unary(node, [](expression x) { return softplus(x); }); },

@@ -84,7 +84,7 @@ onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surround
   return result;
 }
 
-// (x - shift) * (1 / scale) in float32, the same computation as in normalized_dataset.
+// Computes (x - shift) * (1 / scale) in float32. normalized_dataset computes it in the same way.
 std::string onnx_exporter::scaled_features(const feature_scaling& how) {
   const auto& dims = at(input_).shape;
   std::vector<std::int64_t> extents;
@@ -118,7 +118,7 @@ void onnx_exporter::mark_needed() {
       continue;
     for (const auto input : at(id).inputs) {
       if (at(id).op == operation::blend && input != at(id).inputs[0])
-        continue; // the table of a blend becomes operands of other nodes
+        continue; // the exporter writes the table of a blend itself: blended()
       ++readers_[input];
       if (marked.insert(input).second)
         open.push_back(input);
@@ -131,8 +131,8 @@ void onnx_exporter::mark_needed() {
     absorbed_.insert(id);
     return true;
   };
-  // Batch normalizations are absorbed first, so that the sum inside them does not become the bias
-  // of a convolution.
+  // Batch normalizations are absorbed first: each becomes a single ONNX node. Otherwise, the sum
+  // inside them would become the bias of a convolution.
   for (const auto id : needed_)
     if (!at(id).inputs.empty() && id != input_ && batch_norm_at(at(id)) != nullptr)
       absorb_batch_norm(at(id));
@@ -147,14 +147,14 @@ void onnx_exporter::mark_needed() {
       && (first.op == operation::conv2d || first.op == operation::conv2d_input_gradient);
     if (product || image)
       absorb(n.inputs[0]);
-    // add_bias(multiply_rows(normalize_rows(x), gain), bias)
+    // A layer normalization is add_bias(multiply_rows(normalize_rows(x), gain), bias).
     if (n.op == operation::add_bias && first.op == operation::multiply_rows
         && at(first.inputs[0]).op == operation::normalize_rows && read_once(first.inputs[0]))
       if (absorb(n.inputs[0]))
         absorb(first.inputs[0]);
     if (is_states(n) && absorb(n.inputs[0])) {
-      // ONNX's operator includes the projection of the inputs, so it absorbs the nodes of the
-      // projection.
+      // ONNX's recurrent operator also multiplies the inputs by their weights and adds a bias. So
+      // it absorbs the nodes that do this.
       const auto& z = at(at(n.inputs[0]).inputs[0]);
       if (absorb(at(n.inputs[0]).inputs[0]) && z.op == operation::add_bias)
         absorb(z.inputs[0]);
@@ -202,8 +202,8 @@ std::string onnx_exporter::add(std::string_view op, const std::vector<std::strin
   return output;
 }
 
-// Adds a node instead of an initializer, because a float initializer with dimensions would become a
-// parameter when the model is imported.
+// Adds a Constant node, not an initializer. If the model is imported, a float initializer with
+// dimensions would become a parameter.
 std::string onnx_exporter::numbers(const std::vector<double>& x,
                                    const std::vector<std::int64_t>& dims) {
   const auto result = add("Constant", {});

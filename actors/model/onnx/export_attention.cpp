@@ -1,4 +1,5 @@
-// The ONNX nodes of attention. They use only operators that older operator sets also have.
+// The ONNX nodes of attention. They do not use the operator Attention, because operator set 17,
+// which the exporter writes, does not have it.
 
 #include "actors/model/onnx/exporter.hpp"
 

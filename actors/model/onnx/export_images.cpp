@@ -42,7 +42,8 @@ void onnx_exporter::absorb_batch_norm(const node& n) {
   if (!read_once(scaled) || !read_once(centered))
     return;
   absorbed_.insert({scaled, centered});
-  // The other nodes are computed from variables. They stay in the file if other nodes read them.
+  // The other nodes are computed from variables only. They are absorbed too if no other node reads
+  // them.
   if (const auto opposite = at(centered).inputs[1]; read_once(opposite))
     absorbed_.insert(opposite);
   const auto factor = at(scaled).inputs[1];
@@ -78,7 +79,7 @@ std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
                                     integer("group", how.groups)};
   if (n.op == operation::conv2d)
     return add("Conv", inputs, attributes);
-  // Rows and columns that no position of the window reaches.
+  // The numbers of rows and columns at the end of the image that no position of the window reaches.
   const auto& image = n.shape;
   attributes.push_back(integers("output_padding",
                                 {(image[2] + 2 * how.pad_y - how.extent_y()) % how.stride_y,
@@ -88,8 +89,8 @@ std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
 
 namespace {
 
-/// True if ceil_mode adds windows. ONNX's shape inference before version 22 also counts windows
-/// that begin beyond the image, so the mode is written only if it has an effect.
+/// True if ceil_mode adds windows. Before version 22, ONNX's shape inference also counts windows
+/// that begin beyond the image. So ceil_mode is written only if it adds windows.
 bool needs_ceil_mode(const window& how, const shape& from, const shape& to) {
   const auto rows = (from[2] + 2 * how.pad_y - how.height) / how.stride_y + 1;
   const auto columns = (from[3] + 2 * how.pad_x - how.width) / how.stride_x + 1;

@@ -209,7 +209,7 @@ const onnx_export_row& onnx_export_row_of(operation op) noexcept {
   return onnx_export_rows::of(op);
 }
 
-/// Converts truth values to 0 and 1.
+/// Converts truth values to the numbers 0 and 1.
 std::string onnx_exporter::truth(const std::string& x) {
   return add("Cast", {x}, {integer("to", onnx::TensorProto::FLOAT)});
 }

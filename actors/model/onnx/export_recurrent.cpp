@@ -1,5 +1,5 @@
-// Recurrent layers in ONNX. Unlike the graph's recurrence, ONNX's operators also project the
-// inputs, have the time in front, and order the gates differently.
+// Recurrent layers in ONNX. They differ from the graph's recurrence: ONNX's operators also multiply
+// the inputs by weights, have time as the first dimension, and order the gates differently.
 
 #include "actors/model/onnx/exporter.hpp"
 
@@ -22,8 +22,8 @@ std::vector<std::int64_t> onnx_gates(cell how) {
 
 } // namespace
 
-/// True for the states of a recurrence whose input is a projection by a matrix. ONNX has only
-/// recurrences of this kind.
+/// True if n is the states of a recurrence, and a matrix product computes the recurrence's input.
+/// ONNX has only recurrences of this kind.
 bool onnx_exporter::is_states(const node& n) const {
   if (n.op != operation::slice || at(n.inputs[0]).op != operation::recurrent)
     return false;
@@ -40,7 +40,8 @@ bool onnx_exporter::is_states(const node& n) const {
   return last && z->op == operation::matmul && z->transpose_b && !z->transpose_a;
 }
 
-/// The rows or elements of each gate in ONNX's order, with an additional first dimension of 1.
+/// Brings the rows or elements of the gates into ONNX's order, and adds a first dimension of 1 (one
+/// direction).
 std::string onnx_exporter::gates(const std::string& x, cell how, std::int64_t hidden) {
   std::vector<std::string> parts;
   for (const auto gate : onnx_gates(how))

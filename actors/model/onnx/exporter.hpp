@@ -24,7 +24,7 @@ struct onnx_export_row {
   std::string_view same = {};
   /// Adds ONNX nodes, and returns the name of the result.
   std::string (*write)(onnx_exporter& to, const node& n) = nullptr;
-  /// Why a model cannot contain the operation.
+  /// The reason why the operation cannot be exported, for an error.
   std::string_view refusal = {};
 };
 
@@ -38,7 +38,7 @@ public:
   onnx::ModelProto run(const std::string& name, const onnx_surroundings& around);
 
 private:
-  /// The rows call the members below.
+  /// The functions in the table of rows call the members below.
   friend struct onnx_export_rows;
 
   /// An attribute of an ONNX node.
@@ -106,13 +106,13 @@ private:
   std::string batch_normalized(const node& n);
   /// Exports a batch normalization as one ONNX node: its last node n absorbs the other nodes.
   void absorb_batch_norm(const node& n);
-  /// Appends dimensions of extent 1 to a vector with one value per channel, so that it can be
+  /// Appends dimensions of extent 1 to a vector with one value per channel. The vector can then be
   /// combined with a tensor of this rank.
   std::string per_channel(std::uint32_t id, std::size_t rank);
   // export_attention.cpp
   std::string attention(const node& n);
   std::string causal_softmax(const node& n);
-  /// Softmax over (..., time, time) up to the diagonal.
+  /// Softmax of each row of (..., time, time), only up to the diagonal.
   std::string masked_softmax(const std::string& x, std::int64_t time);
   // export_movement.cpp
   std::string reshaped(const node& n);

@@ -22,7 +22,8 @@ struct sliding_window {
   std::vector<std::int64_t> behind;
 };
 
-/// An image (batch, channels, height, width). A one-dimensional row of pixels has height 1.
+/// An image (batch, channels, height, width). `spatial` is the number of dimensions of pixels in
+/// ONNX: if it is 1, the height is 1.
 struct image {
   expression x;
   std::size_t spatial = 2;
@@ -48,7 +49,7 @@ onnx_value result_of(expression y, const image& from) {
   return reshape(y, {shape::batch, dims[1], dims[3]});
 }
 
-/// The padding that the mode "SAME" gives an extent.
+/// The number of elements that the padding modes SAME_UPPER and SAME_LOWER add to a dimension.
 std::int64_t same_padding(std::int64_t extent, std::int64_t kernel, std::int64_t stride) {
   const auto positions = (extent + stride - 1) / stride;
   return std::max<std::int64_t>((positions - 1) * stride + kernel - extent, 0);
@@ -114,7 +115,8 @@ bool plain(const sliding_window& x) {
   return true;
 }
 
-/// Surrounds the image with zeros, and removes the padding from the window.
+/// Replaces padding that the graph's operations do not support: adds zeros around the image, and
+/// sets the padding of the window to 0.
 expression surrounded(expression x, sliding_window& how) {
   const auto n = how.kernel.size();
   for (std::size_t i = 0; i < n; ++i) {

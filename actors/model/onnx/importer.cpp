@@ -72,10 +72,12 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
-/// Limit for the elements of all computed constants of a small model (512 MiB).
+/// Largest number of elements of all computed constants together (512 MiB). A large model may have
+/// as many as it has bytes.
 constexpr std::size_t most_computed = std::size_t{1} << 26;
 
-/// The variable with this name; creates it if necessary. initial_weights() sets its initial values.
+/// The variable with the name of the weight. Creates it if the graph does not have it.
+/// initial_weights() sets its initial values.
 expression variable_of(const onnx_model::weight& x, graph& target, const onnx_kinds& kind_of) {
   for (std::uint32_t id = 0; id < target.nodes().size(); ++id)
     if (target.at(id).op == operation::variable && target.at(id).name == x.name)
@@ -125,7 +127,7 @@ void convert(onnx_node& node) {
   } catch (const onnx_node_error&) {
     throw;
   } catch (const input_error& error) {
-    // The graph's own errors do not name the node.
+    // The graph's own errors do not name the node, so refuse() adds it.
     node.refuse(error.what()
                 + (node.example() > 0
                      ? "; the model was exported with a batch of " + std::to_string(node.example())

@@ -22,7 +22,7 @@ struct onnx_port {
 
 /// An output of an imported model.
 struct onnx_output {
-  expression x; ///< has the batch in front, if it has a batch
+  expression x; ///< if it has a batch, the batch is the first dimension
   /// The position of the batch among the dimensions of the model's own output.
   std::size_t batch_at = 0;
 };
@@ -33,9 +33,10 @@ std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
 /// The number of rows of the table (rows, n) from which an input of the model selects rows
-/// (Gather). The input may be reshaped or otherwise changed before. If the whole input selects from
-/// several tables, the smallest counts. If only parts of the input select rows, the largest of
-/// their tables counts. 0 if there is no such table.
+/// (Gather). The input may be reshaped or otherwise changed before. If there are several tables,
+/// the result is the smallest number of rows. Tables from which only a part of the input selects
+/// count only if there are no others; the result is then the largest number. 0 if there is no
+/// table.
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input);
 
 /// Returns the role of a weight in training.
@@ -58,7 +59,8 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
                                      const std::vector<expression>& inputs, bool training = false,
                                      const onnx_kinds& kind_of = {});
 
-/// True if training and testing compute different things.
+/// True if the model computes different results in training and in testing (dropout, batch
+/// normalization).
 bool differs_in_training(const onnx_model& model);
 
 /// An operator that can be imported.

@@ -33,7 +33,7 @@ bool truth_of(const onnx_node& node, const onnx_value& v, const std::string& wha
   return v.known->at(0) != 0;
 }
 
-/// Results of all steps as one tensor, with the steps as the first dimension.
+/// Joins the results of all steps in one tensor. Its first dimension is the steps.
 onnx_value stacked(const onnx_node& node, const std::vector<onnx_value>& steps) {
   if (steps.empty())
     node.refuse("the loop has no steps, and its results would be empty");

@@ -28,7 +28,7 @@ constexpr std::size_t least_limit = 65'536;
 /// The number of the field metadata_props in a NodeProto.
 constexpr int node_metadata = 9;
 
-/// True if an input of an operator is only a setting, which gets no gradient.
+/// True if an input of an operator gets no gradient, because it is only a setting, such as a shape.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
     "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or", "Xor",
@@ -69,13 +69,14 @@ double momentum_of(const onnx::NodeProto& node) {
   return usual;
 }
 
-/// What PyTorch's exporter says about a node.
+/// The metadata that PyTorch's exporter writes for a node.
 struct node_marks {
   std::string origin; ///< the operation in PyTorch
   std::string rules;  ///< the exporter's simplifications that made the node
 };
 
-/// The parameters of PyTorch that an operation of PyTorch reads: "%p_head_weight".
+/// The names of the parameters that an operation of PyTorch reads: "%p_head_weight".
+/// @param origin the text of the operation (node_marks::origin)
 std::set<std::string> parameters_in(const std::string& origin) {
   std::set<std::string> result;
   for (auto at = origin.find("%p_"); at != std::string::npos; at = origin.find("%p_", at + 1))
@@ -90,9 +91,9 @@ bool is_neutral(const onnx::NodeProto& node, int input, const std::string& origi
     && origin.find("aten.group_norm") != std::string::npos;
 }
 
-/// Refuses tensors that stand for several parameters. PyTorch's exporter merges parameters with
-/// equal values, such as the scales of two normalizations. Training would then keep these
-/// parameters equal.
+/// Refuses a tensor that stands for several parameters. PyTorch's exporter merges parameters with
+/// equal values, such as the scales of two normalizations. Training the merged tensor would keep
+/// these parameters equal.
 class merged_parameters {
 public:
   merged_parameters(const onnx::GraphProto& graph, const std::string& model) : model_(model) {
@@ -129,7 +130,7 @@ public:
 private:
   struct use {
     const onnx::NodeProto* first = nullptr;
-    /// Parameters that all nodes so far have in common.
+    /// The parameters that all nodes that read the tensor so far have in common.
     std::set<std::string> common = {};
   };
 
@@ -137,11 +138,12 @@ private:
   std::unordered_map<std::string_view, use> uses_;
 };
 
-/// Finds marks for tensors that the exporter has computed and does not mark:
-/// - Constants, if the model has all parameters of the operations that read them, under their own
-///   names.
-/// - The scale and shift of a group normalization, which the exporter reshapes, and the 1 and 0 of
-///   the InstanceNormalization (is_neutral).
+/// Marks tensors that PyTorch's exporter has computed and has not marked itself (see onnx_roles):
+/// - A tensor is a constant if the model has, as other tensors, all parameters of the operations
+///   that read it.
+/// - For a group normalization, the exporter writes an InstanceNormalization with the scale 1 and
+///   the shift 0, which are constants (is_neutral). The reshaped scale and shift follow it. They
+///   are parameters.
 class computed_tensors {
 public:
   explicit computed_tensors(const onnx::GraphProto& graph) {
@@ -182,13 +184,14 @@ public:
   }
 
 private:
+  /// The parameters that the model has under their own names.
   std::set<std::string> present_;
-  /// Empty if no node has read the tensor yet.
+  /// The mark of each tensor; empty if no node has read the tensor yet.
   std::map<std::string, std::string, std::less<>> marks_;
 };
 
-/// Older schemas of ONNX lack metadata_props, field 9 of NodeProto, so it is read as an unknown
-/// field.
+/// Reads the metadata of a node. Older schemas of ONNX lack metadata_props, field 9 of NodeProto,
+/// so it is read as an unknown field.
 node_marks marks_of(const onnx::NodeProto& node) {
   node_marks result;
   for (const auto& [key, value] : onnx_metadata(node, node_metadata)) {
@@ -222,9 +225,10 @@ void visit(onnx::GraphProto& graph, const std::function<void(onnx::NodeProto&)>&
   }
 }
 
-/// ONNX adds two biases in recurrent operators. Keras has one bias, so tf2onnx writes zeros as the
-/// second bias. If both biases were trained, each step would change their sum twice. Other
-/// exporters may write a second bias that is only 0 at the beginning.
+/// Marks recurrent operators whose second bias must not be trained. ONNX's operators add two
+/// biases. Keras has one bias, so tf2onnx writes zeros as the second bias. If both biases were
+/// trained, each step would change their sum twice. Other exporters may write a second bias that is
+/// trained and only begins with 0, so their models are not marked.
 void mark_single_biases(onnx::ModelProto& model) {
   if (model.producer_name() != "tf2onnx")
     return;
@@ -300,9 +304,10 @@ void onnx_model::check_operator_sets() {
     throw input_error(name_ + ": holds sparse tensors; save them as dense ones");
 }
 
-/// PyTorch's default exporter turns batch normalization in training mode into the inference mode,
-/// or merges it into a convolution. Only the marks that it leaves in the nodes show how the
-/// original model trains.
+/// Restores what PyTorch's exporter changes in models for training. The exporter writes batch
+/// normalization in inference mode, or merges it into a convolution. The metadata of the nodes show
+/// what the original model does. So this function sets the training mode again, and refuses merged
+/// nodes.
 void onnx_model::read_marks() {
   merged_parameters merged{proto_->graph(), name_};
   computed_tensors computed{proto_->graph()};
@@ -362,7 +367,8 @@ void onnx_model::find_weights() {
                             "trained; export the model with its weights outside");
       continue;
     }
-    // The tensor has not been checked yet. If its shape is impossible, the error names it here.
+    // The tensor has not been checked yet. If its shape is impossible, this check throws an error
+    // that names the tensor.
     check_onnx_tensor(x, name_, true);
     weight found{x.name(), shape{std::vector<std::int64_t>(x.dims().begin(), x.dims().end())}};
     if (is_state)
@@ -413,7 +419,7 @@ std::string onnx_model::structure() const {
     *tensor.mutable_dims() = x.dims();
     tensor.set_data_type(x.data_type());
   }
-  // Keeps the exporter's marks on a tensor only if they change its role in training.
+  // Keeps the exporter's mark on a tensor only if it changes whether the tensor is trained.
   const onnx_roles roles{outline_of(from)};
   for (const auto& x : from.value_info())
     if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))

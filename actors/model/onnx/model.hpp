@@ -27,15 +27,14 @@ inline constexpr std::int64_t newest_onnx_operators = 24;
 
 /// A parsed and checked model in the ONNX format (onnx.ai). The operator set is known, names are
 /// defined once and before their use, and tensors are exactly as long as their shapes require.
-/// onnx_importer interprets the operators. Immutable; copies share the model.
+/// import_onnx() interprets the operators. Immutable; copies share the model.
 ///
-/// The schema comes from Debian's libonnx. Only the sources in actors/model/onnx include libonnx's
-/// headers.
+/// The schema comes from Debian's libonnx. Only sources in actors/model include libonnx's headers.
 class onnx_model {
 public:
-  /// A tensor of the model that can be trained: an initializer of real numbers with at least one
-  /// dimension that gradients can reach (unlike a mask that is compared with 0, or a shape). Single
-  /// numbers and the contents of Constant nodes are constants.
+  /// A tensor of the model that can be trained. It is an initializer of real numbers with at least
+  /// one dimension, and gradients can reach it. (Gradients do not reach a shape, or a mask that is
+  /// only compared with 0.) Single numbers and the contents of Constant nodes are constants.
   struct weight {
     std::string name;
     troupe::shape shape;
@@ -46,7 +45,8 @@ public:
     std::optional<double> decay = std::nullopt;
   };
 
-  /// An attribute that is added to a recurrent operator whose second bias is 0 and stays 0.
+  /// The name of an attribute that parse() adds to a recurrent operator if its second bias is 0 and
+  /// must stay 0.
   static constexpr std::string_view single_bias = "troupe_single_bias";
 
   /// Reads a model from a file. Tensors may be in other files of the same folder, which may have
@@ -80,8 +80,8 @@ public:
   /// Version of the operator set, 1 to 24.
   std::int64_t version() const noexcept { return version_; }
   bool is_weight(std::string_view name) const { return weight_names_.contains(name); }
-  /// Limit for the elements of a tensor that the import computes from constants: as many as the
-  /// model has bytes, but at least 65,536.
+  /// Largest number of elements of a tensor that the import computes from constants. It is the
+  /// number of bytes of the model, but at least 65,536.
   std::size_t constant_limit() const noexcept { return constant_limit_; }
 
 private:

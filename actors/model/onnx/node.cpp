@@ -122,12 +122,14 @@ void onnx_node::take_apart() {
     if (!v.merged.empty())
       refuse("inputs " + std::to_string(folded[0]) + " and " + std::to_string(i)
              + " merge the batch with other dimensions in different ways");
-    // An exporter's batch of 1 is repeated like any extent of 1.
+    // If the model was exported with a batch of 1, the batch is repeated like any other extent of
+    // 1.
     if (v.has_batch() && example() != 1)
       refuse("input " + std::to_string(folded[0])
              + " merges the batch with another dimension, and input " + std::to_string(i)
              + " does not");
-    // An input without a batch is repeated along the merged dimension.
+    // An input without a batch is repeated along the merged dimension. So its extents there must be
+    // 1.
     auto dims = v.dims();
     std::ranges::replace(dims, onnx_constant::batch, std::int64_t{1});
     dims.resize(dims.size() - std::min(dims.size(), behind));
@@ -353,7 +355,8 @@ void onnx_node::set(std::size_t i, onnx_value x) {
       refuse("the batch is merged with another dimension, and the result has another rank");
     x.merged = merged_;
   }
-  // Operators that only arrange elements keep their type. The first input of Where is a condition.
+  // The result of an operator that only arranges elements has truth values if an input has them.
+  // The first input of Where is only the condition.
   static const std::set<std::string_view> arranging{
     "Concat", "Expand", "Flatten", "Gather", "Identity",  "Pad",       "Reshape",
     "Slice",  "Split",  "Squeeze", "Tile",   "Transpose", "Unsqueeze", "Where"};

@@ -36,9 +36,9 @@ public:
   /// The use of the computation. Dropout and batch normalization differ in training.
   enum class purpose : std::uint8_t { testing, training };
 
-  /// What the nodes of a model share.
+  /// The state that all nodes of a model share during the import.
   struct surroundings {
-    /// Names that nodes, or the outputs of the model, read.
+    /// Names of the values that nodes read, or that are outputs of the model.
     names used = {};
     /// The name of the model in errors.
     std::string model;
@@ -48,8 +48,8 @@ public:
     std::size_t limit = 0;
     graph& target;
     purpose why = purpose::testing;
-    /// The size of the batch in the exporter's example, which the shapes in the file may contain; 0
-    /// if the size of the batch is open.
+    /// The size of the batch in the example with which the model was exported. Shapes in the file
+    /// may contain this number. 0 if the size of the batch is open.
     std::int64_t example = 0;
     /// Largest number of elements of all computed constants together.
     std::size_t most_computed = 0;
@@ -68,11 +68,11 @@ public:
 
   onnx_node(const onnx::NodeProto& proto, surroundings& in) : proto_(proto), in_(in) {}
 
-  /// Handles inputs that merge the batch with other dimensions, if the operator computes each
-  /// element, or each row of unmerged dimensions, separately. The converter then gets these inputs
-  /// with separate dimensions (onnx_value::merged); its axes still count merged dimensions as one,
-  /// and the outputs are merged like the inputs. Refuses products over the batch, and inputs that
-  /// are merged differently.
+  /// Separates the dimensions of inputs that merge the batch with other dimensions
+  /// (onnx_value::merged). This is done for operators that compute each element, or each row of
+  /// unmerged dimensions, separately. The converter then gets these inputs with separate
+  /// dimensions. Its axes still count merged dimensions as one, and the outputs are merged like the
+  /// inputs. Refuses products over the batch, and inputs that are merged in different ways.
   void take_apart();
   bool is_apart() const noexcept { return !merged_.empty(); }
 
@@ -102,7 +102,8 @@ public:
   const std::vector<onnx_value>& sequence(std::size_t i) const;
   /// The input as a tensor of the graph.
   expression tensor(std::size_t i) const { return to_tensor(input(i), target()); }
-  /// Throws if the input depends on the model's input. `what` names it in the error.
+  /// The value of an input that is a constant. Throws if it depends on the model's input. `what`
+  /// names it in the error.
   const onnx_constant& known(std::size_t i, std::string_view what) const;
   /// A list of whole numbers whose value must be known.
   std::vector<std::int64_t> integers_of(std::size_t i, std::string_view what) const;
@@ -138,8 +139,9 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
-  /// Counts the elements of a constant before it is computed. For constants that are passed to
-  /// set(), set() counts them. Refuses the node if all constants together become too large.
+  /// Counts the elements of a constant, before it is computed. Refuses the node if all constants
+  /// together become too large. A constant that is passed to set() needs no call, because set()
+  /// counts it.
   void charge(std::size_t elements) const;
   /// Computes the nodes of a loop's body or of a branch, which can read all values that this node
   /// can read. Refuses the node if the unrolled loops of the model have too many nodes.
@@ -147,7 +149,7 @@ public:
   /// @return the values of its outputs
   std::vector<onnx_value> compute(const onnx::GraphProto& body,
                                   const std::vector<onnx_value>& inputs);
-  /// Throws if output i is read.
+  /// Throws if a node, or the output of the model, reads output i.
   void refuse_output(std::size_t i, std::string_view what) const;
 
   /// a + b, a - b and so on, with broadcasting.
@@ -157,8 +159,8 @@ public:
 
 private:
   const onnx_value& named(std::size_t i) const;
-  /// True if this constant object is itself an input of the node. An object with equal values is
-  /// not enough.
+  /// True if this constant object is itself an input of the node, so that it was counted before
+  /// (charge). Another object with equal values is not an input.
   bool is_input(const onnx_value& constant) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
@@ -205,17 +207,18 @@ bool compute_of_tokens(onnx_node& node);
 
 // -- functions that several converters use
 
-/// v in another shape. If necessary, the batch is merged with other dimensions.
+/// Like reshaped(), but if the batch cannot stay a separate dimension, it is merged with other
+/// dimensions (onnx_value::merged).
 onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
                               const std::vector<double>& dims);
 
 /// v in another shape. The batch stays a separate dimension; the node is refused if that is
 /// impossible.
-/// @param dims the extents in ONNX's order: onnx_constant::batch_size for the batch, and NaN or -1
-/// for an open extent, of which there may be one besides the batch. The numbers of elements before
-/// and behind the batch must stay the same. If no extent is batch_size, the batch takes the first
-/// place that can hold it. The extent wanted at this place must be open, 0, 1, or the batch size of
-/// the exporter's example.
+/// @param dims the extents in ONNX's order. onnx_constant::batch_size stands for the batch. NaN or
+/// -1 is an open extent, which is computed; one extent besides the batch may be open. The number of
+/// elements before the batch must stay the same, and so must the number behind the batch. If no
+/// extent is batch_size, the batch goes to the first dimension for which this is true. Its extent
+/// in `dims` must be open, 0, 1, or the batch size of the exporter's example.
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
 /// Like reshaped(), with known extents. onnx_constant::batch stands for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,
@@ -227,8 +230,8 @@ std::vector<double> elements_of(const onnx_constant& c, std::size_t limit, const
 /// Dimension i of the result is dimension axes[i] of v.
 onnx_value transposed(const onnx_value& v, const std::vector<std::size_t>& axes, graph& g);
 
-/// v with the dimensions `axes` (which exclude the batch) moved to the end and merged into one. The
-/// other dimensions keep their order.
+/// v with the dimensions `axes` moved to the end and merged into one. `axes` must not contain the
+/// batch. The other dimensions keep their order.
 struct onnx_rows {
   expression x; ///< (others..., product of axes)
   std::size_t batch_at = 0;
@@ -240,12 +243,12 @@ onnx_rows rows_over(const onnx_node& node, const onnx_value& v,
 onnx_value sliced(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t begin,
                   std::int64_t end);
 
-/// The parts, which are not empty, one after another along an axis.
+/// Joins the parts along an axis. No part may be empty.
 onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& parts,
                         std::size_t axis);
 
-/// v repeated along dimensions of extent 1. `dims` has the rank of v, and contains the batch at the
-/// same place.
+/// Repeats v along dimensions of extent 1, up to the extents `dims`. `dims` has the rank of v, and
+/// contains the batch at the same position.
 onnx_value expanded(const onnx_node& node, const onnx_value& v,
                     const std::vector<std::int64_t>& dims);
 

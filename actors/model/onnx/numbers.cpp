@@ -51,8 +51,8 @@ double to_even(double x) {
   return x - std::remainder(x, 1);
 }
 
-/// The result has the sign of the divisor. With the attribute fmod, it has the sign of the
-/// dividend.
+/// The remainder of a division. It has the sign of the divisor. With the attribute fmod, it has the
+/// sign of the dividend.
 void modulo(onnx_node& node) {
   const bool like_c = node.integer("fmod", 0) != 0;
   const auto f = [&](double a, double b) {
@@ -69,7 +69,7 @@ void modulo(onnx_node& node) {
   node.set(combine(node.known(0, "dividend"), node.known(1, "divisor"), f, node.limit()));
 }
 
-/// The part above or below a diagonal of each matrix.
+/// Keeps the part above or below a diagonal of each matrix. All other elements become 0.
 void triangle(onnx_node& node) {
   const auto c = node.known(0, "matrix");
   const bool upper = node.integer("upper", 1) != 0;
@@ -83,7 +83,7 @@ void triangle(onnx_node& node) {
   }));
 }
 
-/// Repeats whole tensors.
+/// Repeats a whole tensor along each dimension.
 void tile(onnx_node& node) {
   const auto v = node.input(0);
   const auto counts = node.integers_of(1, "repeats");
@@ -125,7 +125,8 @@ void tile(onnx_node& node) {
   }));
 }
 
-/// Replaces parts of a constant; the last dimension of the indices names a part.
+/// Replaces parts of a constant. Each row of the indices (along the last dimension) is the position
+/// of a part.
 void scatter(onnx_node& node) {
   auto result = node.known(0, "data");
   const auto& indices = node.known(1, "indices");

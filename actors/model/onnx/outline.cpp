@@ -33,7 +33,7 @@ void add_nodes(const onnx::GraphProto& from, onnx::GraphProto& to) {
         auto& entry = *to.add_node();
         entry.set_op_type("Identity");
         entry.add_input(node.input(i));
-        // From the second step on, a loop passes the body its own results.
+        // From its second step on, the body of a loop gets its own results as inputs.
         if (node.op_type() == "Loop" && i >= 2 && i - 1 < body.output_size())
           entry.add_input(body.output(i - 1).name());
         entry.add_output(body.input(i).name());

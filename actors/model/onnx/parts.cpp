@@ -26,7 +26,8 @@ struct cut {
   std::int64_t step = 1;
 };
 
-/// Resolves positions as NumPy does.
+/// Resolves the bounds of a slice as NumPy does: negative positions count from the end, and
+/// positions beyond the ends are clamped.
 cut cut_of(const onnx_node& node, std::int64_t begin, std::int64_t end, std::int64_t step,
            std::int64_t extent) {
   if (step == 0)

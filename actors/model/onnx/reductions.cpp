@@ -29,7 +29,7 @@ expression max_of_halves(expression x) {
 } // namespace
 
 expression max_last(expression x) {
-  const auto dims = x.shape(); // a copy, because appending nodes moves the original
+  const auto dims = x.shape(); // a copy: adding nodes invalidates references
   auto kept = dims.extents();
   kept.pop_back();
   const auto n = dims.last();
@@ -218,12 +218,13 @@ onnx_value along(const onnx_node& node, const onnx_value& v, std::size_t axis, F
 }
 
 expression log_softmax_of(expression x) {
-  const auto dims = x.shape(); // a copy, because appending nodes moves the original
+  const auto dims = x.shape(); // a copy: adding nodes invalidates references
   const auto shifted = x - broadcast_last(stop_gradient(max_last(x)), dims);
   return shifted - broadcast_last(log(sum_last(exp(shifted))), dims);
 }
 
-/// Before version 13, all dimensions from the axis on are merged into one dimension.
+/// Applies f along the axis. Before version 13, all dimensions from the axis on are first merged
+/// into one dimension.
 template <reducer f>
 void softmax_like(onnx_node& node) {
   onnx_value v{node.tensor(0), node.input(0).batch_at};
@@ -290,8 +291,8 @@ void rms_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::multiply, y, node.input(1)));
 }
 
-/// An input with one value per channel as (C, 1, 1, ...), so that it can be combined with (N, C,
-/// ...).
+/// An input with one value per channel, in the shape (C, 1, 1, ...). It can then be combined with
+/// (N, C, ...).
 onnx_value per_channel(const onnx_node& node, std::size_t input, std::size_t rank) {
   auto dims = node.input(input).dims();
   if (dims.size() != 1)

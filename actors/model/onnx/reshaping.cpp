@@ -1,4 +1,5 @@
-// ONNX values with other shapes, another order of their dimensions, or a part of their elements.
+// Functions that give an ONNX value another shape or another order of its dimensions, or that take
+// a part of its elements.
 
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/image_operations.hpp"
@@ -14,8 +15,8 @@ namespace {
 
 constexpr double open = -1;
 
-/// Computes the open extent of `wanted` so that the total is `elements`. The dimension `batch`
-/// counts as 1.
+/// Computes the open extent of `wanted`, so that the number of elements is `elements`. The
+/// dimension `batch` counts as 1. Nothing if this is impossible.
 std::optional<std::vector<std::int64_t>>
 filled(const std::vector<double>& wanted, std::optional<std::size_t> batch, std::int64_t elements) {
   std::vector<std::int64_t> result;
@@ -71,8 +72,9 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
   const bool said =
     std::ranges::any_of(wanted, [](double x) { return x == onnx_constant::batch_size; });
   for (std::size_t at = 0; at < wanted.size(); ++at) {
-    // The batch can be here only if the number is free, 1 (the exporter may have used one sample),
-    // or the size of the exporter's example. Any other number mixes samples.
+    // The batch can be here only if the wanted extent is open, 0, 1 (the exporter may have used one
+    // sample), or the size of the exporter's example. With any other number, samples would be
+    // mixed.
     const bool may_be = !(wanted[at] > 1) || wanted[at] == static_cast<double>(example);
     if (said ? wanted[at] != onnx_constant::batch_size : !may_be)
       continue;

@@ -1,5 +1,4 @@
-// ONNX's recurrent operators. The order of their gates differs from that of the graph, which is
-// PyTorch's.
+// ONNX's recurrent operators. The graph orders gates as PyTorch does. ONNX orders them differently.
 
 #include "actors/model/onnx/model.hpp"
 #include "actors/model/onnx/node.hpp"
@@ -91,7 +90,8 @@ expression part_of(const onnx_node& node, std::size_t input, std::int64_t direct
   return reshape(directions == 1 ? w : slice(w, 0, at, at + 1), shape{extents});
 }
 
-/// @param after for gru: linear_before_reset
+/// The hidden states (batch, time, hidden) of direction `at`.
+/// @param after the attribute linear_before_reset of a GRU
 /// @param single_bias see onnx_model::single_bias
 expression hidden_states(const onnx_node& node, cell how, bool after, bool single_bias,
                          expression x, std::int64_t hidden, std::int64_t directions,

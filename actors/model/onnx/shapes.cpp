@@ -173,7 +173,7 @@ struct resizing {
     return rounding == "round_prefer_ceil" ? std::floor(x + 0.5) : std::ceil(x - 0.5);
   }
 
-  /// True if each element is repeated.
+  /// True if each element of the input is only repeated `scale` times.
   bool repeats(double scale) const {
     return mode == "nearest" && scale == std::trunc(scale)
       && ((place == "asymmetric" && (rounding == "floor" || rounding == "simple"))
@@ -202,7 +202,7 @@ struct resizing {
         const auto row =
           static_cast<std::size_t>(std::clamp<std::int64_t>(onnx_integer(at), 0, from - 1));
         if (!terms.empty() && terms.back().position == row)
-          terms.back().weight += w; // both positions are moved to the edge
+          terms.back().weight += w; // both positions were moved to the edge
         else
           terms.push_back({row, w});
       };
@@ -256,7 +256,7 @@ resizing resizing_of(onnx_node& node) {
   return result;
 }
 
-/// Blends neighbours along each dimension that changes, beginning with the last dimension. If
+/// Blends neighbors along each dimension that changes, beginning with the last dimension. If
 /// elements are only repeated, nothing is blended. An infinite element, or NaN, affects only the
 /// elements that are computed from it.
 void resize(onnx_node& node) {
@@ -312,7 +312,8 @@ void resize(onnx_node& node) {
   node.set(v);
 }
 
-/// The channels of (batch, channels, height, width) as `size` x `size` pixels each, or back.
+/// DepthToSpace: moves each size * size channels of (batch, channels, height, width) into a block
+/// of size x size pixels. SpaceToDepth does the reverse.
 template <bool to_space>
 void pixels(onnx_node& node) {
   const auto& v = node.input(0);
@@ -346,7 +347,7 @@ void pixels(onnx_node& node) {
 onnx_value expanded(const onnx_node& node, const onnx_value& v,
                     const std::vector<std::int64_t>& wanted) {
   auto dims = wanted;
-  // If the model was written with a fixed batch, the shape contains its size.
+  // If the model was exported with a fixed batch, the shape contains the size of the example.
   if (v.has_batch() && (dims[v.batch_at] == 1 || dims[v.batch_at] == node.example()))
     dims[v.batch_at] = onnx_constant::batch;
   if (v.has_batch() && dims[v.batch_at] != onnx_constant::batch)

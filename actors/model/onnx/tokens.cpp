@@ -67,9 +67,10 @@ expression tokens_of(const onnx_value& v) {
   return v.of_tokens ? v.of_tokens->tokens : v.x;
 }
 
-/// A function of other functions of a token.
+/// A function that combines the results of other functions of a token.
 struct token_function {
-  /// Limit for functions of other functions, so that a short chain of x + x cannot take forever.
+  /// Largest number of calls for one token. Without this limit, a chain of n nodes x + x would take
+  /// 2^n calls.
   static constexpr std::size_t most_calls = 100;
   static constexpr std::size_t most_operands = 3;
 
@@ -121,8 +122,8 @@ bool read_operands(const onnx_node& node, std::vector<token_operand>& operands) 
   return first != nullptr;
 }
 
-/// Converts a function of the tokens to another type. Returns false for any other input, such as
-/// the tokens themselves, whose cast is a tensor.
+/// Converts a function of the tokens to another type. Returns false for any other input. For
+/// example, the cast of the tokens themselves is a tensor, which the usual converter makes.
 bool cast_of_tokens(onnx_node& node) {
   const auto& v = node.token_input(0);
   if (!is_only_of_tokens(v))

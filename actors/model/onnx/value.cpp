@@ -82,7 +82,7 @@ bool only_extent(const shape& x, std::size_t axis) {
 /// a + b, a - b or a * b if b is a row or has one value per channel, because the graph has
 /// operations for these cases. Otherwise, the result is not valid().
 expression with_vector(arithmetic how, expression a, expression b) {
-  const auto dims = a.shape(); // a copy, because appending nodes moves the original
+  const auto dims = a.shape(); // a copy: adding nodes invalidates references
   const bool sum = how == arithmetic::add || how == arithmetic::subtract;
   if ((!sum && how != arithmetic::multiply) || dims.rank() == 0)
     return {};
@@ -107,7 +107,7 @@ double minimum(double a, double b) {
   return std::isnan(a) || a < b ? a : b;
 }
 
-/// Works on expressions and on numbers.
+/// Computes a + b, a - b, and so on, for expressions or for numbers.
 template <class T>
 T apply(arithmetic how, T a, T b) {
   switch (how) {
@@ -154,7 +154,8 @@ expression with_number(arithmetic how, expression x, double number, bool number_
   return {};
 }
 
-/// True if a constant is a single number that does not enlarge the other operand.
+/// True if v is a constant of one repeated number, and combining it with a tensor of this rank does
+/// not change the tensor's shape.
 bool is_number(const onnx_value& v, std::size_t rank) {
   return v.known && v.known->uniform() && v.rank() <= rank
     && std::ranges::all_of(v.known->dims, [](auto extent) { return extent == 1; });

@@ -31,13 +31,13 @@ struct onnx_value {
   /// The tensors, if the value is a sequence (SplitToSequence); the other members are then unused.
   /// Null for any other value.
   std::shared_ptr<const std::vector<onnx_value>> items = {};
-  /// Not null if each element is a function of the token at its place (tokens.cpp).
+  /// Not null if each element is a function of the token at the same position (tokens.cpp).
   std::shared_ptr<const struct onnx_of_tokens> of_tokens = {};
   /// True for a tensor of the graph whose elements are truth values, 0 or 1. (A constant knows its
   /// type.)
   bool is_truth = false;
-  /// For a constant: its tensor in the graph, not valid until to_tensor() makes it. Copies of this
-  /// value share it.
+  /// For a constant: its tensor in the graph. It is not valid() until to_tensor() makes it. Copies
+  /// of this onnx_value share it, so the graph holds the elements once.
   std::shared_ptr<expression> made = {};
 
   onnx_value() = default;
@@ -77,8 +77,8 @@ std::vector<double> extents_of(const onnx_value& v);
 /// Brings dimensions from ONNX's order into the order of the graph, which has the batch in front.
 shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at);
 
-/// Turns a constant into a tensor of the graph, which holds its elements once. Returns a tensor
-/// unchanged. Throws input_error for integers.
+/// Turns a constant into a tensor of the graph (see onnx_value::made). Returns a tensor of the
+/// graph unchanged. Throws input_error for a constant of whole numbers or truth values.
 expression to_tensor(const onnx_value& v, graph& g);
 
 /// Repeats the tensor along dimensions of extent 1, as NumPy does. Both shapes have the same rank.
@@ -88,7 +88,7 @@ expression expand(expression x, const shape& dims);
 /// The shape that two shapes of the same rank broadcast to. Throws input_error.
 shape common_shape(const shape& a, const shape& b);
 
-/// Two operands of the same rank, with the batch in the same place.
+/// Two operands of the same rank, with the batch at the same position.
 struct onnx_operands {
   expression a;
   expression b;
@@ -96,8 +96,8 @@ struct onnx_operands {
 };
 
 /// Adds dimensions of extent 1 in front of the operand with the lower rank, as NumPy does. Throws
-/// input_error if both operands have a batch in different places, or if one operand has more than
-/// one element along the batch dimension of the other operand.
+/// input_error if both operands have a batch at different positions, or if one operand has more
+/// than one element along the batch dimension of the other operand.
 onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g);
 
 enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum, minimum };
@@ -107,8 +107,8 @@ enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum,
 onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, graph& g,
                    std::size_t limit);
 
-/// a + b, a - b and so on of whole numbers, which may be multiples of onnx_constant::batch_size.
-/// The result is NaN if it is neither a number nor such a multiple.
+/// a + b, a - b and so on, for whole numbers or multiples of onnx_constant::batch_size. If the
+/// result is neither of these, it is NaN (unknown).
 double combine_whole(arithmetic how, double a, double b);
 
 /// Applies f to each pair of elements of two constants, with broadcasting. Throws input_error if

@@ -51,7 +51,7 @@ namespace {
 
 using name_set = std::set<std::string, std::less<>>;
 
-/// The exporter's mark on a tensor, or nothing.
+/// The mark of PyTorch's exporter on a tensor, such as "PARAMETER". Empty if there is none.
 std::string kind_in(const onnx::ValueInfoProto& x) {
   for (auto& [key, value] : onnx_metadata(x, value_metadata))
     if (key == kind_key)
@@ -154,7 +154,8 @@ private:
       products_.insert(node.output().begin(), node.output().end());
   }
 
-  /// tf2onnx writes the normalizations of Keras as products with Reciprocal(Sqrt(variance)).
+  /// Finds products with Reciprocal(Sqrt(variance)). tf2onnx writes the normalizations of Keras in
+  /// this form.
   void follow_normalization(const onnx::NodeProto& node) {
     const auto& op = node.op_type();
     if (node.output_size() != 1)
@@ -212,12 +213,13 @@ private:
   std::unordered_map<std::string_view, const onnx::TensorProto*> initializers_;
   /// Values that depend on the model's input.
   std::unordered_set<std::string> of_data_;
-  /// Products of data and other values. Their elements may have been moved.
+  /// Products of data with values that do not depend on data. Their elements may have been moved
+  /// after the product.
   std::unordered_set<std::string> products_;
-  /// Roots of data.
+  /// Square roots of values that depend on the model's input.
   std::unordered_set<std::string> roots_;
-  /// Reciprocals of roots, and products with such reciprocals. The value is the tensor that scales
-  /// them, or null.
+  /// Reciprocals of these roots, and products with these reciprocals. The mapped value is the
+  /// tensor that scales the product, or null if none has scaled it yet.
   std::unordered_map<std::string, const onnx::TensorProto*> normal_;
 };
 

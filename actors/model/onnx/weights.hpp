@@ -27,7 +27,7 @@ inline constexpr int value_metadata = 4;
 std::vector<std::pair<std::string, std::string>>
 onnx_metadata(const google::protobuf::MessageLite& message, int field);
 
-/// Marks a tensor as PyTorch's exporter does.
+/// Writes the mark `kind` for a tensor, in the format of PyTorch's exporter (see onnx_roles).
 void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueInfoProto& mark);
 
 /// Decides which initializers of a model are trained. The other initializers are buffers: position
@@ -41,9 +41,9 @@ void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueIn
 ///    tables from which Gather takes rows that the data selects. These weights may first be
 ///    transposed, sliced or concatenated.
 /// 3. A vector that is added to a product with such weights is a bias, and is trained. The elements
-///    of the product may have been moved before. A tensor that multiplies the reciprocal of a root
-///    (1 / deviation) of the data is the scale of a normalization, and a tensor of the same shape
-///    that is added to a product with it is its shift. Both are trained.
+///    of the product may have been moved before. A tensor that multiplies the reciprocal of a
+///    square root of the data (1 / deviation) is the scale of a normalization. A tensor of the same
+///    shape that is added to a product with this scale is the shift. Scale and shift are trained.
 /// 4. A tensor whose name is typical of weights is trained. In such a name, the part after the last
 ///    dot contains "weight" or "bias", or is "gamma" or "beta"; or the name contains
 ///    "ReadVariableOp" (TensorFlow).
@@ -57,13 +57,13 @@ public:
   /// The reason why an initializer is not trained, for people; empty if it is trained.
   std::string why_it_stays(const std::string& name) const;
 
-  /// True if the first rule disagrees with the other rules.
+  /// True if rule 1 gives another result for this tensor than rules 2 to 4.
   bool decided_by_exporter(const std::string& name) const;
 
 private:
   bool trained_by_use(const std::string& name) const;
 
-  /// The exporter's marks on tensors.
+  /// The marks of PyTorch's exporter on tensors, by name.
   std::map<std::string, std::string, std::less<>> said_;
   std::set<std::string, std::less<>> weights_;
 };
