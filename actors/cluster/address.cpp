@@ -11,7 +11,7 @@ bool split_address(const std::string& address, std::string& host, std::uint16_t&
   host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
-  // Refuse a URL, and text of several words.
+  // Refuse a URL, and a text of several words.
   if (host.find_first_of("/ \t") != std::string::npos)
     return false;
   const auto* first = address.data() + colon + 1;

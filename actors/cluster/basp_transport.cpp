@@ -19,8 +19,8 @@ namespace troupe {
 
 namespace {
 
-/// The reason why a node cannot listen at this address. CAF's network module (the middleman) does
-/// not report the reason.
+/// Finds the reason why a node cannot listen at this address, because CAF's network module (the
+/// middleman) does not report it.
 std::string listen_problem(const std::string& host, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -46,7 +46,7 @@ std::string listen_problem(const std::string& host, std::uint16_t port) {
   return "the port is in use, or the address is not of this host";
 }
 
-/// The reason why the name of a host cannot be resolved; empty if it can. May block.
+/// Returns the reason why a host name cannot be resolved; empty if it can be resolved. May block.
 std::string name_problem(const std::string& host) {
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0)
@@ -55,8 +55,8 @@ std::string name_problem(const std::string& host) {
   return {};
 }
 
-/// One attempt to connect. The middleman connects in its own thread and answers after success or
-/// failure. This actor needs a thread of its own too, because name_problem() may block.
+/// Makes one attempt to connect. The middleman connects in its own thread and then answers this
+/// actor. This actor needs its own thread too, because name_problem() may block.
 class dialler : public caf::event_based_actor {
 public:
   dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,
@@ -105,9 +105,9 @@ private:
 
 basp_transport::basp_transport(caf::actor_system& sys, std::chrono::milliseconds timeout)
   : sys_(sys), timeout_(timeout) {
-  // Messages from other processes find an actor by a name in the registry, or by its number if this
-  // process has sent a handle to it. No other code sends handles of these two actors, so without
-  // their names they cannot be found.
+  // Another process can send to an actor of this process by the actor's name in the registry, or if
+  // it has received a handle to the actor. No code sends handles of these two actors. So without
+  // their names in the registry, no other process can reach them.
   sys.registry().erase(caf::atom("SpawnServ"));
   sys.registry().erase(caf::atom("ConfigServ"));
 }

@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto variable = "TF_CONFIG";
 
-/// A choice of a task, and its name in errors.
+/// A choice of a task, and the text that names this choice in errors.
 struct named_choice {
   task_choice task;
   std::string who;

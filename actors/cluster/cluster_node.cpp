@@ -7,23 +7,23 @@
 
 #include <algorithm>
 
-// How a node begins and joins. Other files of the class: cluster_node_links.cpp connects the node
-// to other nodes, cluster_node_tasks.cpp starts the actors of its tasks, and cluster_node_end.cpp
-// ends them.
+// This file: how a node begins and joins. Other files of the class: cluster_node_links.cpp connects
+// the node to other nodes, cluster_node_tasks.cpp starts the actors of its tasks, and
+// cluster_node_end.cpp ends them.
 
 namespace troupe {
 
 namespace {
 
-/// link_options::window is at least this many bytes, even if the job is small.
+/// Smallest value of link_options::window, in bytes. It applies if the job is small.
 constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
 
-/// The largest payload that is accepted from a peer if the job is small, or not yet known. Nodes
+/// The largest payload in bytes that a peer may send if the job is small or not yet known. Nodes
 /// exchange no payloads before they know the job.
 constexpr std::size_t least_payload = std::size_t{64} << 20;
 
-/// Time for an answer to Join. If the link's connection breaks, the answer comes late, because one
-/// end must first notice the break, and then the connection must be restored.
+/// How long to wait for the answer to Join. If the link's connection breaks, the answer comes late:
+/// one end must first notice the break, and then restore the connection.
 constexpr std::chrono::milliseconds join_patience = 2 * stream_channel::first_suspicion;
 
 } // namespace
@@ -32,7 +32,7 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
   : super(cfg), options_(std::move(options)), most_payload_(options_.links.transfer.max_bytes),
     jitter_(options_.incarnation | 1) {
   options_.links.transfer.max_bytes = std::min(most_payload_, least_payload);
-  // The highest task represents this node to others.
+  // Move the highest task to the front: other nodes know this node by it.
   std::ranges::iter_swap(options_.tasks.begin(), std::ranges::max_element(options_.tasks));
 }
 
@@ -71,8 +71,8 @@ cluster_node::behavior_type cluster_node::make_behavior() {
     [this](worker_left) { on_worker_left(); },
     [this](const worker_ready& x) {
       task_ready({job_kind::worker, x.worker}, x.problem, errc::bad_input);
-      // An elastic run continues without a worker that cannot read its data, so only this node
-      // ends.
+      // An elastic run continues without a worker that cannot read its data. So this node ends, and
+      // the other nodes continue.
       if (!x.problem.empty() && context_->job.has_elastic() && only(job_kind::worker))
         end_with(x.problem);
     },
@@ -90,7 +90,7 @@ cluster_node::behavior_type cluster_node::make_behavior() {
       if (ended_)
         return;
       after_ = x;
-      // The order to stop must wait: this node can pass it on only when the other nodes have joined
+      // An order to stop must wait: this node can pass it on only when the other nodes have joined
       // again.
       stop_later_ = std::exchange(stopping_, std::nullopt);
       leave_view("the view is over: " + x.reason);
@@ -113,8 +113,8 @@ void cluster_node::start(const caf::strong_actor_ptr& actor) {
   monitor(actor);
 }
 
-// An actor of this node ends only on request or because of an error. After an error, the view
-// cannot continue.
+// Handles the end of an actor of this node. An actor ends only on request or because of an error.
+// After an error, the view cannot continue.
 void cluster_node::on_down(const caf::down_msg& x) {
   awaited_.erase(x.source);
   if (ended_)
@@ -173,7 +173,7 @@ void cluster_node::on_begin(const begin_node& x) {
   tick_later();
 }
 
-/// Returns false if the coordinator cannot start. This node has then ended.
+/// Starts the coordinator on this node. Returns false if it cannot start; this node has then ended.
 bool cluster_node::start_coordinator() {
   begun_at_ = clock().now();
   auto& setup = *options_.coordinator;
@@ -191,7 +191,7 @@ bool cluster_node::start_coordinator() {
   how.origin = setup.origin;
   how.resume = std::move(setup.resume);
   how.initial = setup.initial;
-  // The next view may have to begin from these weights, too.
+  // In an elastic run, keep the weights, because the next view may have to begin from them, too.
   if (!setup.context->job.has_elastic())
     setup.initial = {};
   how.constant_guess = setup.constant_guess;
@@ -230,8 +230,8 @@ void cluster_node::join_as(const task_name& task) {
       [this](const caf::error& error) {
         if (ended_)
           return;
-        // If this node joins again, the coordinator may refuse it, because it has not yet noticed
-        // that this node has left the last view. So the node tries once more.
+        // The coordinator may refuse a node that joins again, if it has not yet noticed that the
+        // node has left the last view. So the node tries once more.
         if (returns() && !stopping_ && (left_at_ || code_of(error) == errc::link_lost))
           leave_view(explain(error));
         else
@@ -270,9 +270,10 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// The limits leave room for a few copies of all weights and optimizer states in transit to a peer:
-// the state of a checkpoint, gradients, and weights. No message of the built-in protocols has a
-// payload larger than all weights.
+// Sets the limits of all links from the size of the model. The limits leave room for a few copies
+// of all weights and optimizer states in transit to a peer. These are weights, gradients, and the
+// state for a checkpoint. No message of the built-in protocols has a payload larger than all
+// weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);
   auto& limits = options_.links;

@@ -32,10 +32,9 @@ struct node_options {
   std::optional<coordinator_setup> coordinator;
   /// If this node does not run the coordinator: the coordinator's address.
   std::string coordinator_address;
-  /// The addresses of tasks of the cluster, as far as this node knows them. Used for probes
-  /// (probe.hpp).
+  /// The addresses of the cluster's tasks that this node knows. Used to probe them (probe.hpp).
   std::map<task_name, std::string> cluster;
-  /// Differs for each start of a node.
+  /// A number that differs for each start of a node.
   std::uint64_t incarnation = 1;
   /// The version that this node reports. A coordinator accepts only nodes with its own version.
   std::string version = troupe::version();
@@ -49,12 +48,12 @@ struct node_options {
   std::shared_ptr<const gpu_set> gpus;
   /// The training protocols of the embedding program (protocol CUSTOM).
   std::vector<protocol> protocols;
-  /// May be null.
+  /// Receives reports of the run; may be null.
   run_observer observer;
   link_options links;
-  /// Returns the reason why this host has too little memory for this node's tasks (`own` bytes), or
-  /// for all tasks of the cluster on this host, such as "this would take 8 TiB of memory, and this
-  /// host has 64 GiB". Empty if it has enough. May be null.
+  /// Checks the memory of this host. It must be enough for this node's tasks (`own` bytes), and for
+  /// all tasks of the cluster on this host. If it is not enough, returns a text such as "this would
+  /// take 8 TiB of memory, and this host has 64 GiB". Otherwise returns an empty text. May be null.
   std::function<std::string(std::size_t own, const std::vector<task_memory>& on_host)>
     memory_problem;
   std::chrono::milliseconds join_timeout{60'000};
@@ -62,23 +61,23 @@ struct node_options {
   std::function<void(const run_summary&)> on_end;
 };
 
-/// Starts the node. `address` is where other nodes reach it (empty if it runs all tasks).
+/// Starts the node. Other nodes reach it at `address`; empty if this node runs all tasks.
 struct begin_node {
   std::string address;
 };
 
 /// Ends the node and all its actors at once, without a message to other nodes. This is the only way
-/// to end a node from outside, because a node ignores the framework's exit messages, which any
-/// program can send.
+/// to end a node from outside: a node ignores the framework's exit messages, because any program
+/// can send them.
 struct crash_node {};
 
-/// Repeats an attempt to connect to a task.
+/// A node sends this to itself to try again to connect to a task.
 struct redial {
   task_name task;
 };
 
-/// A node sends this to itself between two views (view: the numbered list of a run's members). It
-/// begins again when all actors of the last view have ended.
+/// A node that has left a view sends this to itself to join again (view: the numbered list of a
+/// run's members). It joins only when all actors of the last view have ended.
 struct begin_again {};
 
 } // namespace troupe
@@ -98,10 +97,10 @@ using node_shell = node_actor::extend<
 
 /// A process of the cluster (or a simulated process). It connects to other nodes and joins the
 /// coordinator. The coordinator then opens a *view*: a numbered list of the members. When the view
-/// opens, the node starts its tasks' actors, and it ends with them. In an elastic run, a node
-/// leaves the view when the coordinator orders it, or when it loses the coordinator. It then ends
-/// its actors and links, takes a new incarnation (the number of a start of a node), and joins
-/// again.
+/// opens, the node starts the actors of its tasks. The node ends after its actors. In an elastic
+/// run, a node leaves the view when the coordinator orders it, or when it loses the coordinator. It
+/// then ends its actors and links, takes a new incarnation (the number of a start of a node), and
+/// joins again.
 ///
 /// Nodes may start in any order. A node dials until it succeeds or the join time-out passes, and
 /// reports which nodes it waits for.
@@ -120,7 +119,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Also called after an internal error, so that no waiting request stays unanswered.
+  /// Answers all waiting requests. Also called after an internal error.
   void on_exit() override;
 
 private:
@@ -132,12 +131,12 @@ private:
     int attempts = 0;
     std::string problem = "no answer yet";
     std::chrono::seconds next_notice{1};
-    /// Null until the other node is reached.
+    /// Null until the other node has answered.
     caf::actor link;
   };
 
-  /// A task in an open view. `answers` are the requests for OpenView that wait until the task is
-  /// ready.
+  /// The state of a task of this node in an open view. `answers` are the requests for OpenView that
+  /// wait until the task is ready.
   struct task_state {
     bool ready = false;
     std::vector<caf::typed_response_promise<proto::ViewReady>> answers;
@@ -150,7 +149,7 @@ private:
     std::map<endpoint, caf::strong_actor_ptr> ports;
   };
 
-  /// A node that has sent Hello but is not a peer yet.
+  /// A node that has sent Hello but has not become a peer yet.
   struct newcomer {
     caf::strong_actor_ptr peer;
     caf::actor link;
@@ -238,11 +237,11 @@ private:
   /// notified if one of them ends by itself.
   std::vector<caf::strong_actor_ptr> started_;
   std::vector<worker_shell> workers_;
-  /// The activity boards (current activity, for reports) of the tasks that this node started.
+  /// For each task that this node started: the activity board, which shows what the task does now.
   std::map<task_name, std::shared_ptr<activity_board>> boards_;
   std::map<task_name, task_device> devices_;
-  /// The ring in which the GPUs of this view's workers add up gradients. Kept until all workers
-  /// have taken it; `ring_seats_` workers have not taken it yet.
+  /// The ring in which the GPUs of this view's workers add up gradients. The node keeps it until
+  /// each worker has received it; `ring_seats_` counts the workers that have not.
   std::shared_ptr<device_ring> ring_;
   std::uint64_t ring_view_ = 0;
   std::size_t ring_seats_ = 0;
@@ -252,16 +251,18 @@ private:
   std::map<task_name, dialling> dialling_;
   std::map<task_name, peer_link> links_;
   std::vector<std::pair<endpoint, on_reached>> waiting_;
-  /// Peers that connected before this node began. Their requests wait until then.
+  /// Peers that connected before this node began. They are accepted when it begins.
   std::deque<std::pair<caf::strong_actor_ptr, proto::Hello>> early_;
   std::deque<newcomer> newcomers_;
-  /// Requests for a probe. All wait for the answer of the same prober.
+  /// Requests for a probe. One prober answers all of them.
   std::vector<caf::typed_response_promise<proto::Probed>> probes_;
   std::uint64_t strangers_refused_ = 0;
-  /// The notices about peers and other programs that were already given: none is given twice.
+  /// The texts of the notices about peers and other programs so far. The same notice is not given
+  /// twice.
   std::set<std::string> told_;
   bool begun_ = false;
-  /// The largest payload that the caller's options allow. The job can lower it: see limit_links.
+  /// The limit for payloads in the caller's options, in bytes. The job can lower it: see
+  /// limit_links.
   std::size_t most_payload_;
   std::uint64_t jitter_;
 
@@ -272,17 +273,17 @@ private:
   std::size_t workers_left_ = 0;
   bool ended_ = false;
 
-  /// True between two views. The actors of the last view end, and then this node joins again.
+  /// True between two views, while the actors of the last view end. Then this node joins again.
   bool returning_ = false;
-  /// The time at which this node left a view. Set until the node has joined again.
+  /// When this node left a view. Empty when the node has joined again.
   std::optional<time_point> left_at_;
-  /// The time of the newest attempt to join again.
+  /// When this node last left a view, or last failed to join again.
   time_point leaving_since_;
-  /// The time at which the coordinator began, if it is on this node.
+  /// When the coordinator began, if it is on this node.
   time_point begun_at_;
-  /// An order to stop that came between two views. The node carries it out in the next view.
+  /// An order to stop that arrived between two views. The node carries it out in the next view.
   std::optional<stop_run> stop_later_;
-  /// Set while the operator stops this node.
+  /// The operator's order to stop this node, while the node carries it out.
   std::optional<stop_run> stopping_;
   bool ticking_ = false;
   /// Actors of the last view that have not ended yet.

@@ -6,29 +6,30 @@
 
 #include <algorithm>
 
-// How a cluster_node leaves a view (a numbered list of members), begins again, stops and ends.
+// This file: how a cluster_node leaves a view (a numbered list of members), joins again, stops and
+// ends.
 
 namespace troupe {
 
 namespace {
 
-/// A node that has left a view waits this long before it joins again, so that the other nodes can
-/// leave the view, too.
+/// How long a node that has left a view waits before it joins again. The other nodes then have time
+/// to leave the view, too.
 constexpr std::chrono::milliseconds rejoin_pause{200};
 
-/// If a coordinator is stopped between two views, it waits this long until the other nodes have
-/// joined again. It can then order them to end.
+/// How long a coordinator waits if it is stopped between two views. The other nodes then have time
+/// to join again, so that it can order them to end.
 constexpr std::chrono::milliseconds stop_pause{1'000};
 
-/// A node that was told to stop waits this long for the coordinator's answer.
+/// How long a node that was told to stop waits for the coordinator's answer.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
 } // namespace
 
 // -- between two views --------------------------------------------------------------------------
 
-// Ends all actors and links of this node. The node joins again only when the actors have ended, so
-// that two incarnations of a task never need memory at the same time.
+// Ends all actors and links of this node. The node joins again only when the actors have ended.
+// Otherwise, the old and new actors of a task would need memory at the same time.
 void cluster_node::leave_view(const std::string& reason) {
   spdlog::debug("{} leaves view {}: {}", to_string(options_.tasks.front()), view_.number, reason);
   for (auto& x : started_) {
@@ -39,8 +40,8 @@ void cluster_node::leave_view(const std::string& reason) {
   end_actors(reason);
   returning_ = true;
   leaving_since_ = clock().now();
-  // The first attempt to join again comes soon. The pause before further attempts is longer,
-  // because the coordinator may not be ready yet.
+  // The pause before the first attempt to join again is short. Before further attempts it is
+  // longer, because the coordinator may not be ready yet.
   delayed_send(this, left_at_ ? longest_pause : rejoin_pause, begin_again{});
   if (!left_at_)
     left_at_ = leaving_since_;
@@ -59,8 +60,9 @@ void cluster_node::end_links() {
       anon_send(x.link, end_link{"this node has left the view"});
 }
 
-/// True if this node joins again when it loses the coordinator: in an elastic run, or before it has
-/// joined. After it has left a view, it tries to join again until `join_timeout` has passed.
+/// True if this node joins again when it loses the coordinator. This is so in an elastic run, and
+/// before the node has joined. A node that has left a view tries to join again until `join_timeout`
+/// has passed.
 bool cluster_node::returns() const {
   return left_at_ ? clock().now() - *left_at_ < options_.join_timeout
                   : !context_ || context_->job.has_elastic();
@@ -90,8 +92,8 @@ void cluster_node::on_begin_again() {
   try {
     if (options_.coordinator) {
       open_output_again(*options_.coordinator);
-      // Each view writes its own file for TensorBoard. The file's name contains this time, in
-      // seconds, so the time must increase by at least one second.
+      // Each view writes its own file for TensorBoard. The file's name contains this time in
+      // seconds. So add at least one second, to get another name.
       options_.coordinator->origin.started += std::max<std::chrono::steady_clock::duration>(
         clock().now() - begun_at_, std::chrono::seconds{1});
     }
@@ -135,7 +137,7 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with(""); // The coordinator continues without this node.
     return;
   }
-  // If the coordinator writes a checkpoint at the end, it may need this node until then.
+  // True if the coordinator may need this node for a checkpoint at the end.
   const bool serves = context_ && context_->job.has_checkpoint()
     && (!only(job_kind::worker) || context_->protocol.in_step || !context_->protocol.uses_shards());
   auto limit = stop_patience;
@@ -152,7 +154,7 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with("stopped (" + x.reason + ')');
     return;
   }
-  // The coordinator's answer may never arrive. Then the node ends by itself.
+  // If the coordinator's answer does not arrive in time, the node ends by itself.
   run_summary given_up;
   given_up.failure = "stopped (" + x.reason + "); the coordinator did not answer";
   given_up.interrupted = true;
@@ -185,8 +187,8 @@ void cluster_node::end(const run_summary& summary) {
   quit();
 }
 
-// Each surviving node reports the position of its own rank. The report is the same if this node, a
-// neighbour, or the coordinator noticed the loss first.
+// Describes the loss of a ring's rank, as seen from this node's own rank. The result does not
+// depend on whether this node, a neighbour, or the coordinator noticed the loss first.
 std::optional<ring_failure> cluster_node::ring_without(const task_name& lost) {
   const auto workers = view_.of(job_kind::worker);
   const auto at = std::ranges::find(workers, lost, &member::task);

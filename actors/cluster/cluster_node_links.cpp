@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-// How a cluster_node reaches actors of other nodes: it connects to nodes, accepts connections, and
-// keeps a link to each node.
+// This file: how a cluster_node reaches actors of other nodes. It connects to nodes, accepts
+// connections, and keeps a link to each node.
 
 namespace troupe {
 
@@ -17,17 +17,17 @@ namespace {
 
 constexpr std::chrono::milliseconds tick_interval{500};
 
-/// Largest number of nodes that have sent Hello and are not peers yet. Further nodes receive no
+/// Largest number of nodes that have sent Hello and are not peers yet. Any further node receives no
 /// answer.
 constexpr std::size_t max_newcomers = 256;
 
-/// Longer than it takes to resolve and try all addresses.
+/// Time limit for a probe. It is longer than it takes to resolve and try all addresses.
 constexpr std::chrono::minutes probe_limit{2};
 
 } // namespace
 
-// The task by which other nodes address the node of `task`: its highest task. If a node has several
-// tasks, one of them is the coordinator, to which every node has a link.
+// Returns the highest task of the node that runs `task`; other nodes know the node by it. If a node
+// has several tasks, the highest one is the coordinator, to which every node has a link.
 task_name cluster_node::front_of(const task_name& task) const {
   const auto member = std::ranges::find(view_.members, task, &member::task);
   const auto coordinator = links_.find(coordinator_task);
@@ -66,7 +66,7 @@ void cluster_node::reach(const endpoint& name, on_reached then) {
 }
 
 void cluster_node::flush_waiting() {
-  // Exchange the list first, because handlers may add new entries.
+  // Empty the list first, because handlers may add new entries.
   for (auto& [name, then] : std::exchange(waiting_, {}))
     if (auto actor = lookup(name))
       then(std::move(actor));
@@ -74,7 +74,8 @@ void cluster_node::flush_waiting() {
       waiting_.emplace_back(name, std::move(then));
 }
 
-// Of two nodes, the one with the lower task (job, then index) connects. The other node waits.
+// Connects to a task's node, if this node must do so. Of two nodes, the node with the lower task
+// (job, then index) connects, and the other node waits.
 void cluster_node::dial_if_ours(const task_name& task) {
   if (ended_ || !options_.net || !(options_.tasks.front() < task) || dialling_.contains(task))
     return;
@@ -134,8 +135,8 @@ void cluster_node::accept(const caf::strong_actor_ptr& peer, const proto::Hello&
     anon_send(newcomers_.front().link, end_link{"others wait for its place"});
     newcomers_.pop_front();
   }
-  // If there is no place, do not answer: the node then tries again. A peer with a different wire
-  // version is accepted here; it sees the difference in the Welcome, and gives up.
+  // If too many newcomers wait, do not answer: the node then tries again. A peer with a different
+  // wire version is accepted here; it sees the difference in the Welcome, and gives up.
   if (newcomers_.size() >= max_newcomers
       || std::ranges::find(newcomers_, peer, &newcomer::peer) != newcomers_.end())
     return;
@@ -157,12 +158,13 @@ void cluster_node::forget_newcomer(const caf::actor& link) {
   std::erase_if(newcomers_, [&](auto& x) { return x.link == link; });
 }
 
-// For requests that only the coordinator may make. They come over a link, or from this process.
+// Refuses a request that only the coordinator may make, if it does not come over a link or from
+// this process. Returns nothing if the request is allowed.
 std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
   const auto& sender = current_sender();
-  // In the framework's protocol, a peer can claim any sender of a message, even a registered actor
-  // of this process. The coordinator's actors are not registered, so nobody can claim to be one of
-  // them.
+  // In the framework's protocol, a program can claim any sender of a message, even a registered
+  // actor of this process. The coordinator's actors are not registered, so no program can claim to
+  // be one of them.
   if (sender && sender->node() == system().node()
       && (is_port(sender) || system().registry().get(sender->id()) != sender))
     return std::nullopt;
@@ -186,7 +188,7 @@ void cluster_node::on_link_up(const link_up& x) {
   }
   dialling_.erase(x.peer);
   // A second start of a task does not replace the first start. It may ask to join, but the
-  // coordinator refuses.
+  // coordinator then refuses.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation) {
     x.session->park();
     return;
@@ -212,7 +214,7 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
     drop_link(x.peer, make_error(errc::link_lost, x.cause));
     if (x.peer == coordinator_task && !ended_) {
       const auto reason = "lost the coordinator: " + x.reason;
-      // The coordinator may be between two views, or may be restarted later.
+      // The coordinator may be between two views, or may start again later.
       if (returns() && !stopping_)
         leave_view(reason);
       else
@@ -223,13 +225,13 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
   auto i = dialling_.find(x.peer);
   if (!x.dialled || i == dialling_.end())
     return;
-  // The link never came up, so this node tries again.
+  // The link ended before it could be used, so this node tries again.
   i->second.problem = x.reason;
   delayed_send(this, pause_before(i->second.attempts, jitter_), redial{x.peer});
 }
 
-/// The worker of the node at the other end of a link. The coordinator's task if this node has no
-/// worker.
+/// Returns the worker of the node at the other end of a link, or the coordinator's task if that
+/// node has no worker.
 task_name cluster_node::worker_beside(const peer_link& x) const {
   task_name result = coordinator_task;
   for (const auto& m : view_.members)
@@ -279,7 +281,8 @@ void cluster_node::tick_later() {
     delayed_send(this, tick_interval, tick{});
 }
 
-// A separate actor answers, because it resolves names and connects, which may block.
+// Starts a separate actor that answers the probe. That actor resolves names and connects, which may
+// block.
 caf::result<proto::Probed> cluster_node::on_probe() {
   if (probes_.size() >= max_newcomers)
     return make_error(errc::failed, "too many probes wait for an answer of this node");

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-// The actors that a cluster_node starts for its tasks when a view (a numbered list of members)
-// opens.
+// This file: the actors that a cluster_node starts for its tasks when a view (a numbered list of
+// members) opens.
 
 namespace troupe {
 
@@ -36,7 +36,7 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   proto::ViewReady ready;
   ready.set_view(x.view());
   if (auto i = opening_.find(task); i != opening_.end()) {
-    // This is a repeated request. It is answered now, or together with the first one.
+    // This is a repeated request. Answer it now, or together with the first request.
     if (i->second.ready)
       return ready;
     i->second.answers.push_back(make_response_promise<proto::ViewReady>());
@@ -57,8 +57,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   // The coordinator's own node was checked before it began.
   if (const auto problem = lacks_memory(); !problem.empty())
     return make_error(errc::bad_input, problem);
-  // All ranks of a ring on GPUs must agree on the devices. So a device that ring_of_workers() has
-  // chosen in this view is not chosen again.
+  // All ranks of a ring on GPUs must agree on the devices. So keep a device that ring_of_workers()
+  // has already chosen in this view.
   const bool chosen =
     task.job == job_kind::worker && ring_view_ == view_.number && devices_.contains(task);
   if (const auto problem = chosen ? std::string{} : lacks_device(*context_, task); !problem.empty())
@@ -75,7 +75,8 @@ caf::result<proto::ViewReady> cluster_node::on_open_view(const proto::OpenView& 
   return answer;
 }
 
-// The records are not counted, because they are not read yet.
+// Returns the reason why this host has too little memory; empty if it has enough. The records are
+// not counted, because they have not been read yet.
 std::string cluster_node::lacks_memory() const {
   if (!options_.memory_problem || options_.coordinator)
     return "";
@@ -100,12 +101,12 @@ std::string cluster_node::lacks_device(const job_context& context, const task_na
   }
 }
 
-/// If the task uses the CPU instead of its device, the operator gets a warning.
+/// Warns the operator if a task uses the CPU instead of its device.
 void cluster_node::tell_fallback(const task_name& task, const coordinator_actor& coordinator) {
   warn(task, devices_[task].notice, coordinator);
 }
 
-/// Does nothing if the text is empty.
+/// Sends the operator a warning about a task. Does nothing if the text is empty.
 void cluster_node::warn(const task_name& task, const std::string& text,
                         const coordinator_actor& coordinator) {
   if (text.empty())
@@ -219,9 +220,9 @@ void cluster_node::on_evaluator_ready(const evaluator_ready& x) {
 
 // -- workers ------------------------------------------------------------------------------------
 
-/// The ring in which the GPUs of the view's workers add up their gradients. Null if some workers
-/// are on other nodes, or if the GPUs do not permit it. The ring is made when the first worker
-/// starts.
+/// Returns the ring in which the GPUs of the view's workers add up their gradients. Null if some
+/// workers are on other nodes, or if the GPUs do not permit it. The ring is made when the first
+/// worker starts.
 std::shared_ptr<device_ring> cluster_node::ring_of_workers(const worker_site& site) {
   const auto workers = view_.of(job_kind::worker);
   if (ring_view_ != view_.number) {
@@ -240,7 +241,7 @@ std::shared_ptr<device_ring> cluster_node::ring_of_workers(const worker_site& si
   }
   auto result = ring_;
   if (--ring_seats_ == 0)
-    ring_ = nullptr; // From here on, only the replicas hold the ring.
+    ring_ = nullptr; // From now on, only the replicas own the ring.
   return result;
 }
 

@@ -25,7 +25,7 @@ constexpr std::size_t longest_file = std::size_t{16} << 20;
 const std::vector<std::string> file_jobs{"coordinator", "ps",     "worker",   "ring",
                                          "chief",       "master", "evaluator"};
 
-/// Reads the text of a cluster file. All errors contain the name of the text.
+/// Reads the text of a cluster file. Each error contains the name of the text.
 class reader {
 public:
   explicit reader(std::string_view name) : name_(name) {}
@@ -76,7 +76,7 @@ private:
     return x.get<std::vector<std::string>>();
   }
 
-  /// Adds the devices to the cluster. Fails if one belongs to a task that the cluster does not
+  /// Adds the devices to the cluster. Fails if a device belongs to a task that the cluster does not
   /// have.
   void place(const std::vector<std::string>& devices, std::optional<cluster_spec>& cluster) const {
     if (!cluster)
@@ -236,7 +236,7 @@ private:
 
   std::string name_;
   std::map<std::string, addresses> jobs_;
-  /// For each address: its position in the text.
+  /// Where each address occurs in the text, to find addresses that occur twice.
   std::map<std::string, std::string> seen_;
 };
 
@@ -246,7 +246,7 @@ std::string no_cluster(std::string_view name) {
     "[...], \"worker\": [...]}}";
 }
 
-/// True if a process belongs to the job `type` of the text.
+/// True if a process belongs to the job with this name in the text.
 bool same_job(const cluster_process& x, const std::string& type) {
   if (type == "coordinator")
     return x.tasks.front() == coordinator_task;

@@ -11,13 +11,13 @@
 
 namespace troupe {
 
-/// A task in the terms of a cluster file: {"type": "chief", "index": 0}.
+/// A task as a cluster file names it: {"type": "chief", "index": 0}.
 struct task_choice {
   std::string type;
   std::uint32_t index = 0;
 };
 
-/// "chief/0".
+/// Returns a text such as "chief/0".
 std::string to_string(const task_choice& x);
 
 /// A process of the cluster.
@@ -30,14 +30,15 @@ struct cluster_process {
   std::vector<task_name> tasks;
 };
 
-/// A ClusterSpec: the tasks and their addresses ("host:port"). Port 0 means any free port. Such a
-/// task reports its port to the coordinator, so the coordinator itself cannot use port 0.
+/// The tasks of a cluster and their addresses ("host:port"), like the ClusterSpec of TensorFlow.
+/// With port 0, a task selects a free port and reports it to the coordinator. So the coordinator
+/// itself cannot use port 0.
 struct cluster_spec {
   std::map<task_name, std::string> tasks;
-  /// The same tasks by process. The coordinator's process may also run a worker.
+  /// The same tasks, by process. The coordinator's process may also run a worker.
   std::vector<cluster_process> processes;
   /// Devices of tasks, in the form of Job.device. They are appended to the job's devices, so they
-  /// take precedence over these.
+  /// take precedence over the job's devices.
   std::vector<std::string> devices;
 
   /// Adds a process and its tasks.
@@ -50,7 +51,7 @@ struct cluster_spec {
 /// The contents of a cluster file or of the environment variable TF_CONFIG.
 struct cluster_config {
   std::optional<cluster_spec> cluster;
-  /// The task of the reading process.
+  /// The task of the process that reads the text.
   std::optional<task_choice> task;
   /// The file with the cluster's secret. Empty if there is no secret.
   std::string secret_file;
@@ -58,20 +59,20 @@ struct cluster_config {
 
 /// Reads {"cluster": {"coordinator": ["host:port"], "ps": [...], "worker": [...]}, "task": {"type":
 /// "ps", "index": 0}, "secret_file": "PATH", "device": ["/job:worker/task:0/device:GPU:1"]}; all
-/// parts are optional, but devices need a cluster. Other keys, which launchers for TensorFlow
-/// write, are ignored unless one looks like a misspelling.
+/// parts are optional, but devices need a cluster. Other keys are ignored, because launchers for
+/// TensorFlow write them. A key that looks like a misspelling is an error.
 ///
 /// The jobs of a cluster are `coordinator`, `ps`, `worker` (or `ring`, which means the same in
 /// clusters without parameter servers), and at most one `evaluator`. Names as in TensorFlow are
 /// also possible:
 /// - `chief` or `master` in a cluster with `ps` is the coordinator (as in ParameterServerStrategy);
-/// - `chief` or `master` in a cluster without `ps` is the coordinator and worker 0, so that worker
-///   i of the text is worker i + 1 here (as in MultiWorkerMirroredStrategy);
+/// - `chief` or `master` in a cluster without `ps` is the coordinator and worker 0 (as in
+///   MultiWorkerMirroredStrategy). Worker i of the text is then worker i + 1 here;
 /// - if there is no coordinator, chief or master, worker 0 also runs the coordinator.
 /// @param name the name of the text in errors, usually its path.
-/// @throws input_error with line and column, or with the field's path: syntax, a repeated key, a
-/// wrong type, an unknown job, an address that is not host:port or occurs twice, no coordinator, no
-/// worker, or a device of a task that does not exist.
+/// @throws input_error with line and column, or with the field's path. Reasons: wrong syntax, a
+/// repeated key, a wrong type, an unknown job, no coordinator or no worker, an address that is not
+/// host:port or occurs twice, a device of a task that does not exist.
 cluster_config parse_cluster_config(std::string_view text, std::string_view name);
 
 /// Like `parse_cluster_config`, for a text that must contain a cluster.
@@ -84,9 +85,9 @@ cluster_spec load_cluster(const std::filesystem::path& path);
 /// secret file counts from the folder of this file.
 cluster_config load_cluster_config(const std::filesystem::path& path);
 
-/// The process that runs a task of the cluster file. `coordinator` means the process that runs the
-/// coordinator, and `ring` means `worker`. Evaluator 0 is found even if the cluster does not name
-/// it.
+/// Finds the process that runs a task of the cluster file. As a type, `coordinator` means the
+/// process that runs the coordinator, and `ring` means `worker`. Evaluator 0 is found even if the
+/// cluster does not name it.
 /// @param who the choice's name in errors: "--role=ps --task=3".
 /// @param name the cluster's name in errors.
 /// @throws input_error if there is no such job or no such index; the text says how many there are

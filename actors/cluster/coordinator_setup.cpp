@@ -12,8 +12,8 @@ namespace troupe {
 
 namespace {
 
-// Reading a program's data may fail. This function ignores the failure, because the workers that
-// need the data report it.
+// Returns the loss of a constant guess, for comparison with the model's loss. Reading the data may
+// fail. This function ignores the failure, because the workers that need the data report it.
 std::optional<double> guess(const coordinator_setup& setup) {
   if (!setup.data.train || setup.context->job.solver() == proto::EXACT)
     return std::nullopt;
@@ -24,7 +24,7 @@ std::optional<double> guess(const coordinator_setup& setup) {
   }
 }
 
-/// Removes files that an interrupted run did not finish.
+/// Removes incomplete files of an interrupted run.
 void tidy(const coordinator_setup& setup) {
   setup.files->tidy(setup.output);
   setup.files->tidy(checkpoint_folder(setup.output));

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Everything that a coordinator's node needs to start it.
+/// Everything that a node needs to start a coordinator.
 struct coordinator_setup {
   std::shared_ptr<const job_context> context;
   job_data data;
@@ -19,7 +19,7 @@ struct coordinator_setup {
   std::shared_ptr<storage> files;
   /// Receives the weights after each epoch; may be null.
   weights_listener weights;
-  /// Origin of the run, written to the output.
+  /// The origin of the run (such as time and host), which is written to the output.
   run_origin origin = here_and_now();
   /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
@@ -29,9 +29,9 @@ struct coordinator_setup {
   /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
   /// used.
   payload initial;
-  /// Loss of a model that ignores the features, if known: see constant_guess_loss().
+  /// Loss of a model that ignores the features: see constant_guess_loss(). Empty if unknown.
   std::optional<double> constant_guess;
-  /// Notices for the operator before the run begins.
+  /// Notices that the operator gets before the run begins.
   std::vector<std::string> notices;
 };
 
@@ -42,8 +42,8 @@ struct coordinator_setup {
 void open_output(coordinator_setup& setup, const std::optional<std::string>& resume);
 
 /// Locks the output directory again for the next view (list of members) of an elastic run. Then it
-/// selects the checkpoint to continue from: the newest one of this run or, if this run has not
-/// written any, the one that the run began with.
+/// selects the checkpoint to continue from: the newest checkpoint of this run. If this run has not
+/// written any, it selects the checkpoint with which the run began.
 /// @throws input_error, or std::system_error if the directory cannot be used.
 void open_output_again(coordinator_setup& setup);
 

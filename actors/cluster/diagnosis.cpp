@@ -56,7 +56,7 @@ public:
 private:
   std::string called(std::size_t i) const { return to_string(cluster_.processes[i].name); }
 
-  /// The problem with an answer; empty if there is none.
+  /// The problem with the answer of process `to`; empty if there is no problem.
   std::string problem_of(const Reach& r, std::size_t to) const {
     switch (r.problem()) {
     case Reach::REACHED:
@@ -80,7 +80,7 @@ private:
     }
   }
 
-  /// The problem with the second connection; empty if there is none.
+  /// The problem with the port for second connections; empty if there is no problem.
   static std::string lack_of(const Reach& r) {
     if (r.channel_port() == 0 || r.channel_problem() == Reach::REACHED)
       return "";
@@ -100,7 +100,7 @@ private:
                                : "troupe " + r.version() + ", " + names_of(r.hosted());
   }
 
-  /// Observation of process `from` about process `to`; null if there is none.
+  /// What process `from` has observed about process `to`; null if nothing.
   const Reach* said(std::size_t from, std::size_t to) const {
     const auto i = x_.said.find(from);
     if (i == x_.said.end())
@@ -149,7 +149,7 @@ private:
     return called(from) + " could not be asked" + (i == x_.silent.end() ? "" : ": " + i->second);
   }
 
-  /// Adds the advice for a problem, once per process.
+  /// Adds the advice for a problem of process `to`, once per process.
   void advise(const Reach& r, std::size_t to, const std::string& from) {
     const auto& process = cluster_.processes[to];
     const auto text = remedy(r, to);

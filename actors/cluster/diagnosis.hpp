@@ -22,8 +22,8 @@ struct observations {
   std::optional<std::size_t> self;
 };
 
-/// Whether one process of a pair can reach the other. The process with the lower task connects to
-/// the process with the higher task.
+/// Tells whether one process can reach another. Of two processes, the process with the lower task
+/// connects to the process with the higher task.
 struct pair_finding {
   enum class state { reached, failed, unknown };
 
@@ -32,15 +32,16 @@ struct pair_finding {
   state is = state::unknown;
   /// True if training needs this connection.
   bool needed = false;
-  /// For example "10.0.0.7:7000"; empty if not tried.
+  /// The IP address and port that were tried, such as "10.0.0.7:7000"; empty if none was tried.
   std::string resolved;
-  /// The problem, or the reason why the result is unknown. Also set if the process can be reached,
-  /// but not at its port for second connections.
+  /// The problem with the connection, or the reason why the result is unknown. Also set if the
+  /// process can be reached, but its port for second connections cannot.
   std::string problem;
 };
 
 struct diagnosis {
-  /// For each process: the program that answers there, as seen from this process.
+  /// For each process of the cluster: which program answers at its address, as seen from this
+  /// process.
   std::vector<std::string> processes;
   std::vector<pair_finding> pairs;
   /// Advice, one item per line.
@@ -51,11 +52,11 @@ struct diagnosis {
 
 /// True if training needs a connection between two processes. Each process needs one to the
 /// coordinator. Workers need connections to the parameter servers. In a cluster without parameter
-/// servers, they need connections to their neighbours in the ring.
+/// servers, workers need connections to their neighbours in the ring.
 bool needs_connection(const cluster_spec& cluster, const cluster_process& a,
                       const cluster_process& b);
 
-/// Combines the observations.
+/// Combines the observations into findings and advice.
 /// @param version version of this build; @param name the cluster's name in the advice.
 diagnosis diagnose(const cluster_spec& cluster, const observations& x, const std::string& version,
                    const std::string& name);

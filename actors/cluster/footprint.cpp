@@ -25,8 +25,9 @@ std::size_t bytes_of(std::size_t parameters) {
   return parameters * sizeof(float);
 }
 
-/// Bytes of a tensor in transit in one direction of one link. These are the chunks of the transfer
-/// window. Each of them exists twice: as a message and in the socket's buffer.
+/// Bytes that a tensor needs while it is in transit in one direction of a link. These are the
+/// chunks that may be sent before an acknowledgement. Each chunk exists twice: as a message and in
+/// the socket's buffer.
 std::size_t in_flight(std::size_t parameters) {
   constexpr std::size_t copies = 2;
   const transfer_limits limits;
@@ -45,12 +46,12 @@ std::size_t bytes_of_data(const job_data& data) {
   return result;
 }
 
-/// Bytes of the labels of a record in a batch.
+/// Bytes of the labels of one record in a batch.
 std::size_t bytes_of_labels(const job_context& context) {
   return bytes_of(context.data.label_elements());
 }
 
-/// Bytes of a record in a batch. For sparse records, this is an average.
+/// Bytes of one record in a batch. For sparse records, this is an average.
 std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   const auto labels = bytes_of_labels(context);
   if (context.data.features == feature_kind::sparse)
@@ -58,8 +59,8 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
   return labels + bytes_of(context.data.feature_width());
 }
 
-/// Bytes of the tensors that a worker copies into one place, because several shards hold their
-/// parts. A tensor is not copied if it is cut between rows and the worker can compute with rows in
+/// Bytes of the tensors that a worker copies into one place, because different shards hold their
+/// parts. A tensor that is cut between rows is not copied if the worker can compute with rows in
 /// several places (weight_binding).
 std::size_t gathered(const job_context& context, std::span<const range> shards, bool gpu) {
   std::size_t result = 0;
@@ -77,8 +78,8 @@ std::size_t gathered(const job_context& context, std::span<const range> shards, 
   return result;
 }
 
-/// True if the task runs on a GPU. With soft_placement, it may still use the CPU, so the result is
-/// then false.
+/// True if the task certainly runs on a GPU. False with soft_placement, because the task may then
+/// still use the CPU.
 bool surely_on_gpu(const job_context& context, const task_name& task) {
   return device_of(context.job, task).gpu && !context.job.soft_placement();
 }
@@ -104,10 +105,11 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
     elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
   if (context.job.has_moving_average())
     result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
-  // If an update is made in pieces, the next version has its own optimizer state until the version
-  // is published.
+  // An update in pieces needs a second copy of the optimizer state: the state of the next version,
+  // until that version is published.
   const bool pieces = cluster.separate && context.protocol.in_pieces;
-  // On a GPU, these states are in the GPU's memory, except for the copies for checkpoints.
+  // If the shard is on a GPU, its states are in the GPU's memory. Only the copies for checkpoints
+  // are in the host's memory.
   const bool on_gpu = surely_on_gpu(context, {job_kind::ps, static_cast<std::uint32_t>(index)});
   const std::size_t own = on_gpu ? 0 : pieces ? 2 : 1;
   const std::size_t states =
@@ -149,12 +151,13 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     if (where == residence::gradients_on_gpu)
       result.gradients = 0;
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
-    // No window delays the pieces of a step, so all of them may be in transit, in both directions.
+    // Nothing limits how many pieces of a step are in transit. So all pieces may be in transit, in
+    // both directions.
     if (cluster.separate && !alone)
       result.network = 2 * bytes_of(parameters);
   } else {
     const auto shards = context.shards(cluster.ps);
-    // Pieces of the next version arrive while this one is in use.
+    // Pieces of the next version arrive while the current version is in use.
     const std::size_t pieces = context.protocol.in_pieces ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
     result.weights =
@@ -163,22 +166,22 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());
   }
-  // On a GPU, the activations are in the GPU's memory.
+  // If the worker is on a GPU, its activations are in the GPU's memory.
   if (!surely_on_gpu(context, task))
     result.activations =
       executor<float>::memory_bytes(*context.training, context.job.runtime().threads());
-  // The batches of one gradient are trained while the next ones are read. Features in pinned memory
-  // count as memory of the GPU's task (device_memory).
+  // While the batches of one gradient are trained, the next batches are read. Features in pinned
+  // memory count as memory for the GPU (device_memory).
   const bool pinned = surely_on_gpu(context, task) && pinned_batch_bytes(context) > 0;
   result.batches = (1 + context.job.data().prefetch()) * context.gradient_samples()
     * (pinned ? bytes_of_labels(context) : bytes_of_record(context, data));
-  // Only the training records count, because a worker releases the test records after it has loaded
-  // them.
+  // Only the training records count, because a worker releases the test records after loading.
   result.data = cluster.separate && data.train ? data.train->memory_bytes() : 0;
   return result;
 }
 
-/// All workers except worker 0 need the same memory if they have the same device.
+/// True if two workers need the same memory. This is so for all workers except worker 0, if they
+/// have the same device.
 bool alike(const job_context& context, std::uint32_t a, std::uint32_t b) {
   const auto of = [&](std::uint32_t index) {
     return device_of(context.job, {job_kind::worker, index});
@@ -189,8 +192,8 @@ bool alike(const job_context& context, std::uint32_t a, std::uint32_t b) {
 footprint of_coordinator(const job_context& context, const job_data& data,
                          const cluster_shape& cluster) {
   footprint result;
-  // The copies of a snapshot of the weights: for evaluation, as received from other processes, and
-  // for writing.
+  // Copies of a snapshot of the weights: one for evaluation, one as received from other processes,
+  // and one for writing.
   const std::size_t copies = 1 + (cluster.separate ? 1 : 0) + (cluster.output ? 1 : 0);
   result.weights = copies * bytes_of(context.parameters().size());
   result.activations =

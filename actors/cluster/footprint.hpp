@@ -11,12 +11,13 @@
 
 namespace troupe {
 
-/// How many tasks a cluster has and how they are placed, as far as this affects memory.
+/// The number and placement of a cluster's tasks, as far as they affect memory.
 struct cluster_shape {
   std::size_t workers = 1;
   std::size_t ps = 0;
   /// True if tasks run in different processes and receive copies of each other's tensors. False if
-  /// they run in one process: tensors are then passed by reference, and all tasks share the data.
+  /// all tasks run in one process: tensors are then passed by reference, and all tasks share the
+  /// data.
   bool separate = false;
   /// True if the run writes results to a directory.
   bool output = false;
@@ -26,14 +27,14 @@ struct cluster_shape {
 /// records. It does not include the program itself and the stacks of threads.
 struct footprint {
   std::size_t weights = 0;     ///< versions of a shard or replica; pulled copies
-  std::size_t optimizer = 0;   ///< its state
+  std::size_t optimizer = 0;   ///< the state of the optimizer
   std::size_t gradients = 0;   ///< computed, in transit, or summed
-  std::size_t activations = 0; ///< and scratch space
+  std::size_t activations = 0; ///< activations and scratch space
   std::size_t batches = 0;
   std::size_t data = 0;    ///< all records
   std::size_t network = 0; ///< pieces of messages in transit between processes
-  /// Page-locked memory, for copies from and to a GPU. footprint_of() leaves it 0; device_memory()
-  /// estimates it.
+  /// Page-locked memory, for copies from and to a GPU. footprint_of() leaves this 0;
+  /// device_memory() estimates it.
   std::size_t pinned = 0;
 
   std::size_t total() const noexcept {
@@ -46,9 +47,8 @@ struct footprint {
 /// the GPUs can access each other's memory.
 bool adds_on_gpus(const job_context& context, const cluster_shape& cluster);
 
-/// An estimate for one task. `data` may be empty if it is unknown. The memory of its records is
-/// then not counted. If all tasks run in one process, the records are counted only for the
-/// coordinator.
+/// Estimates the memory of one task. If `data` is empty, the memory of the records is not counted.
+/// If all tasks run in one process, only the coordinator's estimate contains the records.
 footprint footprint_of(const task_name& task, const job_context& context, const job_data& data,
                        const cluster_shape& cluster);
 
@@ -58,21 +58,21 @@ struct task_memory {
   std::size_t bytes = 0;
 };
 
-/// The totals of `footprint_of` for several tasks.
+/// The total of `footprint_of` for each of these tasks.
 std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const job_context& context,
                                    const job_data& data, const cluster_shape& cluster);
 
 /// The sum over these tasks, in bytes.
 std::size_t total_of(const std::vector<task_memory>& x) noexcept;
 
-/// The tasks of a cluster that run on the host of `task`, in order, including `task`. Tasks run on
-/// one host if their addresses ("host:port") name the same host, or both are loopback addresses.
-/// 0.0.0.0 names no host. A loopback address names no host if the coordinator's address is not a
-/// loopback address.
+/// The tasks of a cluster that run on the host of `task`, in order, including `task` itself. Two
+/// tasks run on one host if their addresses ("host:port") name the same host, or if both addresses
+/// are loopback addresses. 0.0.0.0 names no host. If the coordinator's address is not a loopback
+/// address, a loopback address names no host either.
 std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
                                     const task_name& task);
 
-/// The sum over all tasks of the cluster.
+/// The sum of `footprint_of` over all tasks of the cluster.
 footprint footprint_of_all(const job_context& context, const job_data& data,
                            const cluster_shape& cluster);
 

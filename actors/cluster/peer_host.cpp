@@ -15,7 +15,8 @@ namespace troupe {
 
 namespace {
 
-/// How long to poll for the next message. It takes about as long to wake two threads.
+/// How long to poll for the next message. Sleeping instead would cost about the same time, because
+/// two threads would have to be woken.
 constexpr std::chrono::microseconds wait_for_next{100};
 
 } // namespace

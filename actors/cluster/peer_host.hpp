@@ -15,12 +15,13 @@ struct peer_host_options {
   peer_node_options node;
   /// Spawns the resident: the actor of this process that peers can reach. The argument lets the
   /// resident's thread read the sockets while it waits for messages (see spawner::spawn_computing).
-  /// The argument is null if there are no sockets.
+  /// It is null if there are no sockets.
   std::function<caf::strong_actor_ptr(std::shared_ptr<idle_task>)> spawn_resident = {};
-  /// The "host:port" at which others find this process. Empty if no other process dials this one.
+  /// The address ("host:port") at which other processes find this process. Empty if no other
+  /// process dials this one.
   std::string address;
-  /// How messages travel. With `automatic`, processes on one host share memory, and others use TCP.
-  /// With `tcp`, all use TCP. With `basp`, all messages travel over the framework's own protocol
+  /// How messages travel. `automatic`: processes on one host share memory, and all others use TCP.
+  /// `tcp`: all processes use TCP. `basp`: all messages travel over the framework's own protocol
   /// and its connection.
   enum class transport : std::uint8_t { automatic, tcp, basp };
   transport by = transport::automatic;
@@ -29,25 +30,26 @@ struct peer_host_options {
 };
 
 /// A peer_node and its sockets. The destructor ends them in the right order. The functions block,
-/// so do not call them from an actor. Only one thread at a time may use it.
+/// so do not call them from an actor. Only one thread at a time may use the object.
 class peer_host {
 public:
   /// Listens for peers. The system must have loaded `caf::io::middleman`. Throws input_error if the
   /// system has not loaded it, or if this process cannot listen at the address.
   peer_host(caf::actor_system& sys, peer_host_options options);
 
-  /// Ends the node. If there is a resident, its owner must end it first. The last messages are
-  /// still written.
+  /// Ends the node, after the last messages are written. If there is a resident, its owner must end
+  /// it first.
   ~peer_host();
 
   peer_host(const peer_host&) = delete;
   peer_host& operator=(const peer_host&) = delete;
 
-  /// See connect_peers.
+  /// Connects to all peers: see connect_peers.
   caf::expected<peers_connected> connect();
 
-  /// For a thread that waits for a message from a peer and would otherwise sleep: see
-  /// channel_host::read_until. It gives up after a short time without a message.
+  /// Reads messages on the calling thread until done() is true: see channel_host::read_until. Call
+  /// it on a thread that would otherwise sleep until a peer's message arrives. It gives up after a
+  /// short time without a message.
   /// @return done()
   bool read_until(function_ref<bool()> done);
 

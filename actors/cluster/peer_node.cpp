@@ -100,7 +100,7 @@ void peer_node::on_dialled(const dialled& x) {
   system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
 }
 
-/// The reason why a process may not connect; empty if it may.
+/// The reason why a process may not connect; empty if it may connect.
 std::string peer_node::refusal(const proto::Hello& x) const {
   task_name task;
   const auto peer = from_proto(x.task(), task) ? find(task) : std::nullopt;
@@ -121,7 +121,8 @@ std::string peer_node::refusal(const proto::Hello& x) const {
   return {};
 }
 
-// If no place is free, ends the link of a process that has sent Hello and nothing after it.
+// Makes room for a new process if the limit for strangers is reached. It ends the link of a process
+// that has sent Hello but has not introduced itself in time.
 void peer_node::free_place() {
   const auto limit = clock().now() - time_to_become_peer;
   const auto idle =

@@ -16,9 +16,10 @@ namespace troupe {
 
 struct peer_node_options {
   task_name self;
-  /// The actor of this node that peers can reach; null if there is none. The node ends with it.
+  /// The actor of this node that peers can reach; null if there is none. When it ends, the node
+  /// ends.
   caf::strong_actor_ptr resident;
-  /// The service name of the residents of this node and of all peers.
+  /// The service name under which peers find this node's resident, and this node finds theirs.
   proto::Service service = proto::SERVICE_UNSET;
 
   struct peer {
@@ -26,14 +27,14 @@ struct peer_node_options {
     /// The peer's name in messages, such as "rank 1".
     std::string name;
     std::string address;
-    /// True if this node dials. Otherwise, the peer dials.
+    /// True if this node dials the peer. False if the peer dials this node.
     bool dial = true;
   };
   std::vector<peer> peers;
   /// Largest number of other processes that may be connected at the same time, in addition to the
   /// peers.
   std::size_t strangers = 0;
-  /// If true, a peer may connect again if it is lost after all peers were connected.
+  /// If true, a peer that is lost after all peers were connected may connect again.
   bool reconnect = false;
 
   std::shared_ptr<transport> net;
@@ -45,12 +46,12 @@ struct peer_node_options {
 };
 
 /// Connects to all peers, or again to lost peers. The answer comes when all peers are connected. If
-/// this takes longer than `patience`, the answer is errc::timed_out. If a peer refuses, it is
-/// errc::join_refused, at once.
+/// this takes longer than `patience`, the answer is errc::timed_out. If a peer refuses, the answer
+/// is errc::join_refused, and comes at once.
 struct connect_peers {};
 
-/// Proxies of the residents of all peers, in the order of the peers. A proxy ends when its link is
-/// lost.
+/// The answer to connect_peers: proxies of the residents of all peers, in the order of the peers. A
+/// proxy becomes invalid when its link is lost.
 struct peers_connected {
   std::vector<caf::strong_actor_ptr> residents;
 };
@@ -58,7 +59,7 @@ struct peers_connected {
 /// Ends the node.
 struct leave_peers {};
 
-/// Tries again to reach a peer.
+/// A node sends this to itself to try again to reach a peer.
 struct dial_peer {
   std::size_t peer = 0;
 };
@@ -77,9 +78,9 @@ using peer_node_actor =
                    rpc<void, link_up>, rpc<void, link_down>, rpc<void, link_notice>,
                    rpc<void, dial_peer>, rpc<void, leave_peers>, rpc<void, tick>>;
 
-/// Connects an actor of this process (the resident) to actors of other processes, with a link to
-/// each process. For programs without a coordinator. A process that may not connect receives the
-/// reason. The node ends with its resident, or by leave_peers.
+/// Connects an actor of this process (the *resident*) to actors of other processes, with one link
+/// to each process. Used by programs without a coordinator. A process that may not connect receives
+/// the reason. The node ends with its resident, or when it receives leave_peers.
 class peer_node : public guarded<peer_node_actor::base> {
 public:
   using super = guarded<peer_node_actor::base>;
@@ -117,15 +118,15 @@ private:
   peer_node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
-  /// The links of processes that are not peers. The time is set until the process has introduced
-  /// itself: it says since when the process takes a place.
+  /// The links of processes that are not in the list of peers. A time is set until the process has
+  /// introduced itself; it is the time at which the process connected.
   std::map<caf::actor_addr, std::optional<std::chrono::steady_clock::time_point>> strangers_;
-  /// By peer: the reason why it could not be reached yet.
+  /// By peer: the reason why it has not been reached yet.
   std::map<std::size_t, std::string> problems_;
   std::optional<caf::typed_response_promise<peers_connected>> answer_;
   std::chrono::steady_clock::time_point until_;
   bool met_ = false;
-  /// By peer: attempts to reach it since it was connected last.
+  /// By peer: the number of attempts to reach it since it was last connected.
   std::map<std::size_t, int> attempts_;
   std::uint64_t jitter_;
 };

@@ -59,7 +59,7 @@ bool wait_for(int socket, short event, steady_clock::time_point deadline) {
   }
 }
 
-/// Connects. Returns 0 or the error, which is ETIMEDOUT after the deadline.
+/// Connects to an address. Returns 0, or the error; the error is ETIMEDOUT after the deadline.
 int connect_to(int socket, const sockaddr* to, socklen_t size, steady_clock::time_point deadline) {
   if (::connect(socket, to, size) == 0)
     return 0;
@@ -103,7 +103,7 @@ bool is_own(const addrinfo& x) {
     && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any_port), x.ai_addrlen) == 0;
 }
 
-/// True if something listens on the host's loopback at this port.
+/// True if a program listens at this port on the host's loopback address.
 bool listens_on_loopback(std::uint16_t port, steady_clock::time_point deadline) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -116,7 +116,7 @@ bool listens_on_loopback(std::uint16_t port, steady_clock::time_point deadline) 
   return connect_to(to, deadline) == 0;
 }
 
-/// The peer's first message if it is a handshake; empty otherwise.
+/// Reads the peer's first message. Returns an empty text if it is not a handshake.
 std::string read_handshake(int socket, steady_clock::time_point deadline) {
   std::string bytes;
   std::size_t expected = basp_header_bytes;
@@ -188,8 +188,8 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
-/// Tries the second port of a node that answers at this address. The node has just answered, so a
-/// short time limit is enough. Many nodes are tried, and the result must not take long.
+/// Tries the port for second connections of a node. The node has just answered at its first port,
+/// so a short time limit is enough. The probe of many nodes then does not take long.
 void probe_channel(addrinfo to, proto::Reach& x) {
   sockaddr_storage address{};
   std::memcpy(&address, to.ai_addr, to.ai_addrlen);
@@ -204,7 +204,7 @@ void probe_channel(addrinfo to, proto::Reach& x) {
   x.set_channel_detail(error == 0 ? "" : std::generic_category().message(error));
 }
 
-/// Tries one address of a name. Returns true if something answers there.
+/// Tries one of the addresses of a host name. Returns true if a program answers there.
 bool probe_one(const addrinfo& to, std::uint16_t port, std::chrono::milliseconds limit,
                proto::Reach& x) {
   const auto deadline = steady_clock::now() + limit;

@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// A pending answer to a probe, and the addresses to try.
+/// An order to try addresses. The unfinished answer contains the addresses.
 struct probe_order {
   proto::Probed answer;
 };
@@ -17,7 +17,7 @@ namespace troupe {
 
 using prober_actor = caf::typed_actor<rpc<proto::Probed, probe_order>>;
 
-/// Tries the addresses of one order on its own thread, and then ends.
+/// Tries the addresses of one order on its own thread, answers, and then ends.
 class prober : public prober_actor::base {
 public:
   using super = prober_actor::base;

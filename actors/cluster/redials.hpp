@@ -9,9 +9,9 @@ namespace troupe {
 inline constexpr std::chrono::milliseconds first_pause{50};
 inline constexpr std::chrono::milliseconds longest_pause{1'000};
 
-/// The pause between two attempts to reach a node. It doubles with each attempt, from about 50 ms
-/// to about 1 s. A random part is added or subtracted, up to half of the pause, so that waiting
-/// nodes do not all dial at the same time.
+/// The pause before the next attempt to reach a node. It doubles with each attempt, from about 50
+/// ms to about 1 s. A random part of up to half of the pause is added or subtracted. Waiting nodes
+/// then do not all dial at the same time.
 /// @param attempts number of attempts so far
 /// @param random state of the generator (xorshift64, Marsaglia 2003); must not be 0
 inline std::chrono::milliseconds pause_before(int attempts, std::uint64_t& random) noexcept {

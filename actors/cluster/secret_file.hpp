@@ -8,7 +8,7 @@ namespace troupe {
 struct cluster_secret {
   /// The file's contents without white space at the end.
   std::string text;
-  /// A warning if the file's permissions are unsafe; otherwise empty.
+  /// A warning if the file's permissions are unsafe. Empty if they are safe.
   std::string warning;
 };
 

@@ -18,24 +18,25 @@ namespace troupe {
 struct training_options {
   /// The job to train. If `data` is set, the job may omit its data source.
   proto::Job job;
-  /// The program's own training and test records. If it is empty, the job's data source is read. If
-  /// it has no test records, the training records are used for testing.
+  /// The program's own training and test records. If there are none, the job's data source is read.
+  /// If there are only training records, they are also used for testing.
   job_data data;
   std::uint32_t workers = 1;
-  /// Number of parameter shards. They are idle if the protocol keeps the weights on the workers.
+  /// Number of parameter shards. The shards are idle if the protocol keeps the weights on the
+  /// workers.
   std::uint32_t ps = 1;
   /// The program's own protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
-  /// The program's GPUs, for jobs that place tasks on them. Null if there are none.
+  /// The program's GPUs, for jobs that place tasks on them. Null if the program has no GPUs.
   std::shared_ptr<const gpu_set> gpus;
-  /// The checkpoint to continue from. An empty text means the newest one in the job's output
-  /// directory. For other texts, see choose_checkpoint. If absent, the run starts from the
-  /// beginning.
+  /// The checkpoint to continue from. If absent, the run starts from the beginning. An empty text
+  /// means the newest checkpoint in the job's output directory. For other texts, see
+  /// choose_checkpoint.
   std::optional<std::string> resume;
   /// Receives reports: progress a few times a second, each epoch, notices, and the end. May be
   /// null.
   run_observer observer;
-  /// Receives the weights after each epoch. They are shared, not copied. May be null.
+  /// Receives the weights after each epoch. The weights are shared, not copied. May be null.
   weights_listener weights;
 };
 
@@ -51,8 +52,8 @@ struct trained {
   /// shared, not copied, and valid as long as this object or a copy of it exists.
   payload weights;
 
-  /// A tensor, row-major, such as "dense_1.weight" (units, inputs) or "dense_1.bias" (units). Empty
-  /// if there is no tensor with this name. Valid as long as `weights` exists.
+  /// The values of a tensor, row-major, such as "dense_1.weight" (units, inputs) or "dense_1.bias"
+  /// (units). Empty if there is no tensor with this name. Valid as long as `weights` exists.
   std::span<const float> tensor(std::string_view name) const;
 };
 
@@ -63,12 +64,12 @@ TROUPE_LOCAL_MESSAGE(troupe::trained)
 
 namespace troupe {
 
-/// A run in the program's own actor system. The answer to `begin_training` comes after the run:
-/// `trained`, or an error. The error is `errc::bad_input` if job and data do not fit (before any
-/// actor starts), `errc::interrupted` after a `stop_run`, and `errc::failed` otherwise.
-/// `explain(error)` gives the reason. A run may take hours, so give the request no deadline
-/// (`caf::infinite`). It is answered even if the run's actors or this actor itself are ended from
-/// outside.
+/// A run in the program's own actor system. It answers `begin_training` after the run, with
+/// `trained` or an error. The error is `errc::bad_input` if job and data do not fit (no actor has
+/// started then). It is `errc::interrupted` after a `stop_run`, and `errc::failed` in all other
+/// cases. `explain(error)` gives the reason. A run may take hours, so give the request no deadline
+/// (`caf::infinite`). It is answered even if other code of the program ends the run's actors or
+/// this actor.
 using training_actor = caf::typed_actor<rpc<trained, begin_training>, rpc<void, stop_run>>;
 
 /// Spawns a run: a coordinator, `workers` workers and `ps` parameter shards, which share the
@@ -110,7 +111,7 @@ private:
   caf::actor node_;
   caf::typed_response_promise<trained> answer_;
   bool begun_ = false;
-  /// Set if the run was stopped before it started.
+  /// The reason, if the run was stopped before it started.
   std::optional<std::string> stopped_;
   run_summary summary_;
   payload weights_;

@@ -23,7 +23,7 @@ namespace troupe {
 
 using dial_listener = caf::typed_actor<rpc<void, dialled>>;
 
-/// How nodes connect to each other: over the real network, or over a simulated one.
+/// The network by which nodes connect to each other: the real network, or a simulated one.
 class transport {
 public:
   virtual ~transport();

@@ -11,7 +11,8 @@
 #include <cmath>
 #include <utility>
 
-// Snapshots and their evaluation. captures_parts.cpp handles the parts that shards and ranks send.
+// This file: snapshots and their evaluation. captures_parts.cpp handles the parts of versions that
+// shards and ranks send.
 
 namespace troupe {
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds captures_tick_interval{250};
 
-/// At most this many snapshots wait for the evaluator. Each snapshot is a copy of all weights.
+/// Largest number of snapshots that wait for the evaluator. Each snapshot is a copy of all weights.
 constexpr std::size_t most_snapshots = 2;
 
 /// The time limit of an evaluation, as a multiple of the longest evaluation so far.
@@ -27,8 +28,8 @@ constexpr int evaluation_patience = 4;
 
 constexpr std::chrono::nanoseconds least_first_evaluation = std::chrono::seconds{5};
 
-/// A checkpoint at the end of a run waits this long for evaluations. It must not wait longer,
-/// because a run that is stopped has only `stopping_limit` to write it.
+/// How long a checkpoint at the end of a run waits for evaluations. A longer wait is dangerous: a
+/// run that is stopped has only `stopping_limit` to write the checkpoint.
 constexpr std::chrono::seconds longest_hold{5};
 
 } // namespace
@@ -121,8 +122,8 @@ void captures::on_take(const take_snapshot& x) {
   read_snapshot();
 }
 
-// If too many snapshots wait for evaluation, this function does nothing. It runs again after the
-// next evaluation.
+// Reads the weights for a snapshot that was requested. Does nothing if too many snapshots wait for
+// evaluation. It is called again after each evaluation.
 void captures::read_snapshot() {
   if (wanted_ && snapshot_missing_ == 0 && snapshots_evaluating() < most_snapshots) {
     snapshot_ = {};
@@ -220,7 +221,7 @@ void captures::on_evaluated(const evaluated& x) {
   report.test_accuracy = x.accuracy;
   report.measures = x.measures;
   const bool last = x.number == early_end_;
-  if (!last) // A run that ends early ends with the best weights so far.
+  if (!last) // The last weights of a run that ends early do not become the best weights.
     compare(report, x);
   send(options_.progress, report);
   if (report.step > 0 && !last) {
@@ -241,8 +242,9 @@ bool captures::compares() const {
 void captures::compare(const epoch_report& report, const evaluated& x) {
   if (!compares())
     return;
-  // The evaluation at the end of an epoch may come before that of an earlier version that still
-  // waits. One version may be evaluated twice: within an epoch, and at the end of the epoch.
+  // The evaluation of an epoch's end may finish before the evaluation of an earlier version that
+  // still waits. A version may also be evaluated twice: within an epoch, and at the end of the
+  // epoch.
   auto& best = options_.best;
   const auto newest = std::exchange(best.newest, counted_before_);
   const bool better = compared_.insert(x.version).second
@@ -277,9 +279,10 @@ std::size_t captures::snapshots_evaluating() const {
     std::ranges::count_if(evaluating_, [](auto& x) { return x.second.step == 0; }));
 }
 
-// The longest evaluation so far. Before the first one has finished, this is an estimate: the time
-// in which one worker trains as many samples as are evaluated. An evaluation takes less. A run that
-// resumes near the end of an epoch has trained very little, so the estimate has a minimum.
+// Returns the time of the longest evaluation so far. Before the first evaluation has finished, this
+// is an estimate: the time in which one worker trains as many samples as are evaluated. An
+// evaluation takes less time than that. A run that resumes near the end of an epoch has trained
+// very little. Therefore its estimate has a minimum.
 std::chrono::nanoseconds captures::evaluation_time() const {
   if (longest_evaluation_.count() > 0)
     return longest_evaluation_;

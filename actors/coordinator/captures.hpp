@@ -24,18 +24,19 @@ struct captures_options {
   /// Directory for checkpoints. Empty if the run writes none.
   std::string output;
   std::shared_ptr<storage> files;
-  /// Version of the weights at the start of this run; 0 unless the run continues from a checkpoint.
+  /// Version of the weights at the start of this run. 0 if the run does not continue from a
+  /// checkpoint.
   std::uint64_t first_version = 0;
-  /// The marks of that checkpoint: the last gradient of each worker. Until a worker's first
-  /// gradient in this run, its loss scale is the one in its mark.
+  /// The marks of the checkpoint from which the run continues: the last gradient of each worker.
+  /// Until a worker's first gradient in this run, its loss scale is the one in its mark.
   std::vector<checkpoint_mark> resumed_marks;
-  /// The best evaluation so far of the run that this run continues.
+  /// The best evaluation before this run, if this run continues an earlier run.
   best_evaluation best;
   /// May be null.
   run_observer observer;
   weights_listener weights;
   troupe::spawner spawner;
-  /// For evaluations on this node.
+  /// The device for evaluations on this node.
   testing_device device;
   progress_actor progress;
 };
@@ -43,16 +44,16 @@ struct captures_options {
 using captures_shell =
   captures_actor::extend<rpc<void, evaluated>, rpc<void, checkpoint_written>, rpc<void, tick>>;
 
-/// The coordinator's third actor. It collects versions of the weights for evaluations and
-/// checkpoints. At the end of an epoch, it reads a snapshot (all weights of one version). Within an
-/// epoch, the shards or ranks send *captures* (copies of their part of a version) by themselves.
-/// This actor checks and joins the parts, and passes each version to an evaluator or to the
-/// checkpoint writer.
+/// The third of the coordinator's four actors. It collects versions of the weights for evaluations
+/// and checkpoints. At the end of an epoch, it reads a snapshot (all weights of one version).
+/// Within an epoch, the shards or ranks send *captures* (copies of their part of a version) by
+/// themselves. This actor checks and joins the parts, and passes each version to an evaluator or to
+/// the checkpoint writer.
 ///
-/// Each part is answered at once, without waiting for the disk or for an evaluation. If versions
-/// arrive faster than they can be evaluated or written, some are skipped (checkpoint_assembly), and
-/// the operator gets one notice. Every epoch is evaluated. If two earlier epochs are not evaluated
-/// yet, the end of an epoch waits.
+/// This actor answers each part at once, without waiting for the disk or for an evaluation. If
+/// versions arrive faster than they can be evaluated or written, it skips some of them
+/// (checkpoint_assembly), and the operator gets one notice. The end of every epoch is evaluated. If
+/// two earlier epochs are not evaluated yet, the next epoch must wait.
 class captures : public captures_shell::base {
 public:
   using super = captures_shell::base;
@@ -64,8 +65,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the evaluator and the writer, and drops handles to actors that hold a handle to this
-  /// actor.
+  /// Ends the evaluator and the writer. Drops handles to actors that hold a handle to this actor,
+  /// because CAF never frees actors that hold handles to each other.
   void on_exit() override;
 
 private:
@@ -123,35 +124,35 @@ private:
   /// Null if the job writes no checkpoints.
   checkpoint_writer_actor writer_;
 
-  /// An epoch that has ended and whose weights have not been read yet.
+  /// Set if an epoch has ended and its weights have not been read yet.
   std::optional<take_snapshot> wanted_;
   snapshot snapshot_;
   std::size_t snapshot_missing_ = 0;
 
   std::uint64_t evaluations_begun_ = 0;
-  /// Epochs that wait for their evaluation, by number.
+  /// The evaluations in progress, by number, and the reports that need their results.
   std::map<std::uint64_t, epoch_report> evaluating_;
-  /// The time at which the evaluator began its current work, if it has any; and the longest
+  /// When the evaluator began its current work, if it has any; and the time of the longest
   /// evaluation so far.
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
 
-  /// Collects the versions to evaluate within an epoch, and the versions for checkpoints.
+  /// Collect the parts of versions to evaluate within an epoch, and the parts of versions for
+  /// checkpoints.
   std::optional<checkpoint_assembly> to_evaluate_;
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_reported_ = 0;
   std::uint64_t missed_checkpoints_reported_ = 0;
-  /// A checkpoint that waits for evaluations, because it stores the best evaluation so far; and the
-  /// number of the last evaluation that it waits for.
+  /// A checkpoint that stores the best evaluation so far, and therefore waits for evaluations; and
+  /// the number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;
   std::uint64_t held_for_ = 0;
-  /// Set when the run ends: the time until which `held_` waits.
+  /// When the run ends: the time at which `held_` is written without further evaluations.
   std::optional<time_point> hold_limit_;
-  /// If the run ends early: the number of its last snapshot, which is not at the end of an epoch.
-  /// Otherwise 0.
+  /// If the run ends early, within an epoch: the number of its last snapshot. Otherwise 0.
   std::uint64_t early_end_ = 0;
-  /// Versions that this run has compared with the best evaluation; and the newest version that the
-  /// run before the resumption has compared.
+  /// The versions that this run has compared with the best evaluation. If this run continues an
+  /// earlier run: the newest version that was compared before.
   std::set<std::uint64_t> compared_;
   std::uint64_t counted_before_;
   /// Number of checkpoints that could not be written: in a row, and in total.
@@ -160,9 +161,10 @@ private:
   std::optional<finish_captures> finish_;
   /// Number of actors that this actor started and that have not ended.
   std::size_t children_ = 1;
-  /// When the view is over: the answer to end_captures, which waits until these actors have ended.
+  /// When the view is over: the answer to end_captures. It is sent when all actors that this actor
+  /// started have ended.
   std::optional<caf::typed_response_promise<proto::Ack>> ended_;
-  /// The wait that was reported last.
+  /// The last wait that was reported to `progress`.
   coordinator_wait wait_;
 };
 

@@ -8,18 +8,18 @@
 
 #include <utility>
 
-// Captures: shards and ranks send their parts of a version of the weights. During an epoch, they
-// send them without being asked; at the end of a run, they are asked for the last version. A
-// complete version is evaluated, or it is written as a checkpoint. The coordinator adds its state
-// of the run (`capture_context`): for an evaluation the epoch's totals, and for a checkpoint the
-// samples that remain to be trained.
+// This file: captures. Shards and ranks send their parts of a version of the weights. During an
+// epoch, they send the parts by themselves; at the end of a run, they are asked for the last
+// version. A complete version is evaluated, or it is written as a checkpoint. For this, the
+// coordinator adds the state of the run (`capture_context`). For an evaluation, these are the
+// epoch's totals; for a checkpoint, the samples that remain to be trained.
 
 namespace troupe {
 
 namespace {
 
-/// A version of at most this many bytes is copied while it waits (checkpoint_assembly), because the
-/// copy takes little time.
+/// While a version of at most this many bytes waits, it is copied (checkpoint_assembly), because
+/// the copy takes little time.
 constexpr std::size_t small = std::size_t{8} << 20;
 
 } // namespace
@@ -33,7 +33,7 @@ void captures::on_begin(const begin_run& x) {
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
-  // Each update uses at least one sample, so the last version cannot be larger than this.
+  // Each update uses at least one sample, which limits the number of the last version.
   how.last = how.first + job().epochs() * options_.context->data.train_records;
   how.small = small;
   if (job().evaluate().every_steps() > 0) {
@@ -61,7 +61,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
     problem = of->problem(x, data.size());
   if (!problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
-  // A part without data is a question: does this actor want the part?
+  // A part without data asks whether this actor wants the part.
   if (data.empty() && !handles_->parts[x.part()].empty()) {
     if (of->wants(x))
       return proto::Ack{};
@@ -79,7 +79,8 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   return proto::Ack{};
 }
 
-// Reports the first version that is left out. The total is reported at the end of the run.
+// Warns the operator when the first version is left out. The total number is reported at the end of
+// the run.
 void captures::report_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
   if (told > 0 || of.missed() == 0)
     return;
@@ -196,7 +197,8 @@ void captures::on_written(const checkpoint_written& x) {
   end_checkpoint(x.step, x.problem);
 }
 
-// If several checkpoints in a row cannot be written, only the first failure is reported.
+// Notes that a checkpoint was written, or why it was not. If several checkpoints in a row cannot be
+// written, only the first failure is reported.
 void captures::end_checkpoint(std::uint64_t version, const std::string& problem) {
   checkpoints_->done();
   if (problem.empty()) {

@@ -11,14 +11,14 @@
 #include <algorithm>
 #include <set>
 
-// The messages that the actor `coordinator` forwards, and the end of the run. coordinator_join.cpp
-// handles joining and connecting.
+// This file: the messages that the actor `coordinator` forwards, and the end of the run.
+// coordinator_join.cpp handles joining and connecting.
 
 namespace troupe {
 
 namespace {
 
-/// Within this time, nodes must confirm the end of the run.
+/// How long nodes may take to confirm the end of the run.
 constexpr std::chrono::milliseconds shutdown_timeout{1'500};
 
 } // namespace
@@ -72,7 +72,8 @@ void coordinator::start_parts() {
   how.files = options_.files;
   how.origin = options_.origin;
   how.resume = options_.resume;
-  // The best weights are only in the output directory to which the checkpoint belongs.
+  // The best weights are in the output directory of the checkpoint. So the best evaluation counts
+  // only if this run writes to the same directory.
   std::optional<best_evaluation> best;
   if (options_.resume && is_own_checkpoint(*options_.resume, options_.output))
     best = options_.resume->manifest.best;
@@ -162,7 +163,8 @@ void coordinator::fail_without_task(const std::string& reason) {
   send(run_, std::move(order));
 }
 
-// Number of losses in a row without a new checkpoint, including the loss that ended this view.
+// Number of views that have ended by the loss of a task since the newest checkpoint. It counts this
+// view, which must have ended in this way.
 std::uint32_t coordinator::losses_after(const run_summary& x) const {
   return (x.checkpoint == options_.after.checkpoint ? options_.after.losses : 0) + 1;
 }
@@ -206,9 +208,9 @@ void coordinator::on_over(const run_over& x) {
     *order.mutable_lost() = to_proto(*summary_.missing);
   const auto own = caf::actor_cast<caf::actor_addr>(options_.host);
   std::set<caf::actor_addr> told{own};
-  // Start with 1 for this node itself, so that it ends last.
+  // Start with 1 for this node itself, so that this node ends after all others.
   nodes_running_ = 1;
-  // The next view reads the folder of checkpoints, so the writer of this view must end first.
+  // The next view reads the folder of checkpoints. So the writer of this view must end first.
   if (next_) {
     ++nodes_running_;
     request(captures_, join_timeout(), end_captures{})

@@ -17,7 +17,7 @@
 
 namespace troupe {
 
-/// Asks for the actor with this name. The answer comes when the actor can be reached.
+/// Asks for the actor with this name. The answer comes as soon as the actor can be reached.
 struct resolve {
   endpoint name;
 };
@@ -26,7 +26,7 @@ struct resolved {
   caf::strong_actor_ptr actor;
 };
 
-/// The operator stops the run.
+/// The order of the operator to stop the run.
 struct stop_run {
   std::string reason;
 };
@@ -39,18 +39,18 @@ TROUPE_LOCAL_MESSAGE(troupe::stop_run)
 
 namespace troupe {
 
-/// The coordinator sends this to its own node when a view (a numbered list of members) is over and
-/// an elastic run continues in another view. All other nodes already have the order to join again.
-/// Now the coordinator's own node begins again.
+/// A view (a numbered list of members) is over, and the elastic run continues in another view. The
+/// coordinator sends this to its own node. All other nodes already have the order to join again.
+/// The coordinator's own node joins again when it receives this.
 struct next_view {
-  /// The number of the view that is over.
+  /// The number of the view that is over; 0 at the beginning of a run.
   std::uint64_t last = 0;
   /// Number of views of this run so far.
   std::uint64_t views = 0;
   /// The reason why this view is over.
   std::string reason;
-  /// Number of views in a row, including this view, that ended because a task was lost, and that
-  /// wrote no new checkpoint.
+  /// Number of views, including this view, that have ended by the loss of a task since the newest
+  /// checkpoint.
   std::uint32_t losses = 0;
   /// The newest checkpoint of the run; empty if there is none.
   std::string checkpoint;
@@ -73,21 +73,20 @@ struct coordinator_options {
   /// Output directory. Empty if the run writes no output.
   std::string output;
   std::shared_ptr<storage> files;
-  /// Origin of the run, written to the output.
+  /// The origin of the run (its host and start time), which is written to the output.
   run_origin origin;
   /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
   /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
   /// used.
   payload initial;
-  /// Loss of a model that ignores the features, if known: see constant_guess_loss().
+  /// Loss of a model that ignores the features: see constant_guess_loss(). Empty if unknown.
   std::optional<double> constant_guess;
-  /// Notices for the operator before the run begins.
+  /// Notices that the operator gets before the run begins.
   std::vector<std::string> notices;
-  /// The view before the first view of this coordinator. All fields are 0 or empty at the beginning
-  /// of a run.
+  /// The view before this coordinator's view. All fields are 0 or empty at the beginning of a run.
   next_view after;
-  /// For evaluations on this node.
+  /// The device for evaluations on this node.
   testing_device device;
   /// May be null.
   run_observer observer;
@@ -100,14 +99,15 @@ struct coordinator_options {
 using coordinator_shell = coordinator_actor::extend<rpc<void, run_over>, rpc<void, end_run>,
                                                     rpc<void, stop_run>, rpc<void, tick>>;
 
-/// Runs a job in one view: a numbered list of members. This actor handles membership and represents
-/// the coordinator to other nodes. Tasks join; the coordinator opens the view, connects to all
-/// tasks, watches them, and stops all nodes at the end. If the job is elastic, the view also ends
-/// when the run loses a task that the protocol needs, or when a task joins. Then all nodes begin
-/// again, and the next view's coordinator continues from the newest checkpoint. This actor forwards
-/// everything else to three actors that share no state: `training_run` (leases and accounts),
-/// `captures` (snapshots, evaluations, checkpoints) and `progress` (reports to the operator,
-/// output). None of them handles gradients.
+/// Runs a job in one view: a numbered list of members. This actor handles membership, and receives
+/// all messages that other nodes send to the coordinator. Tasks join. Then this actor opens the
+/// view, connects to all tasks, watches them, and stops all nodes at the end. In an elastic job,
+/// the view also ends when the run loses a task that the protocol needs, or when a task joins. Then
+/// all nodes begin again, and the next view's coordinator continues from the newest checkpoint.
+///
+/// This actor forwards all other messages to three actors that share no state: `training_run`
+/// (leases and accounts), `captures` (snapshots, evaluations, checkpoints) and `progress` (reports
+/// to the operator, output). None of them handles gradients.
 class coordinator : public coordinator_shell::base {
 public:
   using super = coordinator_shell::base;
@@ -118,7 +118,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the other three actors, and drops handles to actors that hold a handle to this actor.
+  /// Ends the other three actors. Drops handles to actors that hold a handle to this actor, because
+  /// CAF never frees actors that hold handles to each other.
   void on_exit() override;
 
 private:
@@ -145,8 +146,8 @@ private:
   template <class Handle>
   void reach_for_training(const endpoint& name, Handle& where, bool watch = false);
   void begin_training();
-  /// For the exact solver: no task trains. The nodes are only connected so that they receive the
-  /// message that the run is over.
+  /// Starts a job with the exact solver. No task trains. The coordinator only connects to the nodes
+  /// so that they receive the message that the run is over.
   void solve();
 
   // -- the next view --
@@ -167,7 +168,7 @@ private:
   void notice(const std::string& text, notice_level level = notice_level::info);
   const proto::Job& job() const { return options_.context->job; }
   std::chrono::milliseconds join_timeout() const;
-  /// True if the coordinator solves for the weights itself (exact solver), and no task trains.
+  /// True if the coordinator itself computes the weights (exact solver), and no task trains.
   bool solves() const { return job().solver() == proto::EXACT; }
 
   coordinator_options options_;
@@ -186,22 +187,23 @@ private:
   std::vector<checkpoint_mark> resumed_marks_;
   std::shared_ptr<cluster_handles> handles_;
   std::size_t unreached_ = 0;
-  /// Monitored actors: workers and shards, and the nodes of all tasks.
+  /// The tasks of the monitored actors: workers and shards; and the nodes of all tasks.
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
 
-  /// If the view ends although no task was lost: the reason. Otherwise empty.
+  /// The reason why the view ends although no task was lost. Empty if there is no such reason.
   std::string view_ends_;
-  /// If a task has joined while the view opened: the text for view_ends_. The view ends as soon as
-  /// it is open.
+  /// Set if a task has joined while the view opened: the text for view_ends_. The view then ends as
+  /// soon as it is open.
   std::string joins_early_;
-  /// The notices so far about tasks that may not join. None is given twice.
+  /// The notices so far about tasks that may not join. The same notice is not given twice.
   std::set<std::string> refusals_;
   /// True if the operator stops the whole run.
   bool stopped_ = false;
   /// Set at the end of a view if the run continues in another view.
   std::optional<next_view> next_;
-  /// Nodes that want to join while the view ends. They ask again when this node begins again.
+  /// Answers to nodes that ask to join while the view ends. These nodes ask again when this node
+  /// has begun again.
   std::vector<caf::typed_response_promise<proto::Joined>> too_early_;
 
   run_summary summary_;

@@ -7,7 +7,8 @@
 
 #include <algorithm>
 
-// The beginning of a run: tasks join, the view opens, and the training tasks are connected.
+// This file: the beginning of a run. Tasks join, the view opens, and the training tasks are
+// connected.
 
 namespace troupe {
 
@@ -38,7 +39,7 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     return too_early_.back();
   }
   if (auto reason = members_.refusal(x, task)) {
-    // A node that has left a view may ask many times. Each notice is given only once.
+    // A node that has left a view may ask many times, but the same notice is given only once.
     const auto text = "refused " + to_string(task) + " at " + x.address() + ": " + *reason;
     if (refusals_.insert(text).second)
       notice(text, notice_level::warning);
@@ -51,7 +52,7 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   if (options_.context->fingerprint)
     *answer.mutable_fingerprint() = *options_.context->fingerprint;
   if (!members_.join(task, x.incarnation(), x.address()))
-    return answer; // This Join is a repetition.
+    return answer; // The node has sent this Join before.
   spdlog::debug("{} joined{}, {} of {}", to_string(task),
                 x.address().empty() ? "" : " from " + x.address(), members_.joined().size(),
                 options_.tasks.size());
@@ -67,13 +68,15 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   return answer;
 }
 
-/// False for evaluators, and for parameter servers if the protocol needs none.
+/// True if this task takes part in training. False for evaluators, and for parameter servers if the
+/// protocol needs none.
 bool coordinator::trains(const task_name& task) const {
   return task.job == job_kind::worker
     || (task.job == job_kind::ps && options_.context->protocol.uses_shards());
 }
 
-// The run writes a checkpoint and this view ends. The next view continues from the checkpoint.
+// Ends this view of an elastic run. The run writes a checkpoint first, and the next view continues
+// from it.
 void coordinator::end_view(const std::string& reason) {
   if (!view_ends_.empty())
     return;
@@ -81,7 +84,8 @@ void coordinator::end_view(const std::string& reason) {
   send(run_, end_run{reason, true});
 }
 
-// If the operator stops a single task, an elastic run continues without this task.
+// Handles a failure that a task reports. If the operator stops a single task, an elastic run
+// continues without this task.
 void coordinator::on_failure(const proto::Failure& x) {
   if (elastic() && x.stopped() && view_ends_.empty())
     view_ends_ = x.reason();
@@ -96,11 +100,11 @@ void coordinator::watch_node(const task_name& task) {
   });
 }
 
-// Before training, the loss of a node means the loss of its task. During training, this actor also
-// monitors the workers and shards themselves (on_down).
+// Handles the loss of a node. Before training, this is the loss of its task. During training, this
+// actor also monitors the workers and shards themselves (on_down).
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
-  // An evaluator that leaves may join again. In an elastic run, every task may.
+  // An evaluator that leaves may join again. In an elastic run, every task may join again.
   if (task.job == job_kind::evaluator || elastic())
     members_.leave(task);
   if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !members_.expects(task)))
@@ -162,7 +166,7 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
   request(options_.host, join_timeout(), resolve{name})
     .then([then](const resolved& x) { then(caf::actor_cast<Handle>(x.actor)); },
           [this, name](const caf::error& error) {
-            // A run can continue without the evaluator, so this is no failure.
+            // A run can continue without the evaluator, so only another task is a failure.
             if (name.task.job != job_kind::evaluator)
               fail_without_task(to_string(name) + " cannot be reached: " + explain(error));
           });
@@ -187,8 +191,8 @@ void coordinator::open_view() {
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    // The limit is longer than the node's own limit, so that the node can report which peer is
-    // missing.
+    // This time limit is longer than the node's own limit. So the node can first report which peer
+    // is missing.
     const auto limit = join_timeout() + std::min<std::chrono::milliseconds>(join_timeout(), 3s);
     auto order = to_proto(view_, task);
     if (const auto scale = resumed_scale(resumed_marks_, task.index);
@@ -203,7 +207,8 @@ void coordinator::open_at(const task_name& task) {
         },
         [this, task](const caf::error& error) {
           const auto text = to_string(task) + " cannot take part: " + explain(error);
-          // In a later view, the run continues with the other tasks.
+          // Bad input ends the run in the first view. In a later view, the run continues with the
+          // other tasks.
           if (code_of(error) == errc::bad_input && options_.after.last == 0)
             fail(text);
           else
@@ -212,7 +217,7 @@ void coordinator::open_at(const task_name& task) {
   });
 }
 
-// The evaluator is not part of the view, because a run can continue without it.
+// Starts the evaluator task. It is not part of the view, because a run can continue without it.
 void coordinator::open_evaluator(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
     request(node, join_timeout(), to_proto(view_, task))
@@ -258,8 +263,8 @@ void coordinator::reach_tasks() {
                       : replica_parts(*options_.context, workers.size());
   for (std::size_t i = 0; i < x.reporters.size(); ++i)
     x.restored.push_back(by_shards ? x.parts[i] : range{0, parameters});
-  // Count one more until all requests are sent, so that training does not start between two of
-  // them.
+  // Count one more until all requests are sent. Otherwise, early answers could start training
+  // before the last request is sent.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     reach_for_training({workers[i].task, proto::WORKER}, x.workers[i], true);
@@ -288,7 +293,7 @@ void coordinator::begin_training() {
     end_view(joins_early_);
 }
 
-// Connect to all nodes first, so that each node receives the message that the run is over.
+// Connects to all nodes first, so that each node receives the message that the run is over.
 void coordinator::solve() {
   phase_ = phase::opening;
   auto missing = std::make_shared<std::size_t>(members_.joined().size() + 1);

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-// Messages between the coordinator's four actors. The first one, `coordinator` (membership),
-// forwards the messages of other nodes:
+// Messages between the coordinator's four actors: `coordinator` (here: membership), `training_run`
+// (run), `captures` and `progress`. Membership forwards the messages of other nodes:
 //
 //   membership --> run        the members; all messages of workers; lost workers
 //   membership --> captures   parts of versions, results of evaluations
@@ -28,24 +28,24 @@
 
 namespace troupe {
 
-/// An actor that decides about gradients and holds the state for checkpoints: a shard or the
-/// replica of a ring rank.
+/// An actor that decides whether gradients are applied, and holds the state for checkpoints: a
+/// shard, or the replica of a ring rank.
 using reporter_actor = caf::typed_actor<rpc<proto::Report, proto::ReportRequest>,
                                         rpc<proto::Ack, proto::Restore, payload>>;
 
-/// The actors that take part in training. Made when all of them are reached.
+/// The actors that take part in training. This list exists when all of them are reached.
 struct cluster_handles {
-  /// In the order of ranks.
+  /// The workers, in the order of their ranks.
   std::vector<worker_actor> workers;
-  /// Empty if the protocol has no shards: then the ranks of the workers decide about gradients.
+  /// Empty if the protocol has no shards. The workers' ranks then decide about gradients.
   std::vector<shard_actor> shards;
-  /// The actors that together provide all weights, in order; their tasks; and the range that each
-  /// of them provides.
+  /// The actors from which the coordinator reads the weights: they provide all weights together, in
+  /// order. Then their tasks, and the range of weights that each of them provides.
   std::vector<reader_actor> readers;
   std::vector<task_name> reader_tasks;
   std::vector<range> reader_parts;
-  /// Shards or ranks; the part of a version that each of them sends for a checkpoint; and the range
-  /// of weights that each of them receives from a checkpoint.
+  /// All shards or ranks. Then, for each of them: the part of a version that it sends for a
+  /// checkpoint, and the range of weights that it receives from a checkpoint.
   std::vector<reporter_actor> reporters;
   std::vector<range> parts;
   std::vector<range> restored;
@@ -53,13 +53,13 @@ struct cluster_handles {
 
 // -- from membership ------------------------------------------------------------------------------
 
-/// The members, before training begins.
+/// The members of the view, sent before training begins.
 struct view_opened {
   troupe::view view;
 };
 
-/// All tasks are reached, so training begins. If there are no handles, no task trains, and the
-/// coordinator solves for the weights.
+/// All tasks are reached, so training begins. If `handles` is null, no task trains, and the
+/// coordinator itself computes the weights (exact solver).
 struct begin_run {
   std::shared_ptr<const cluster_handles> handles;
 };
@@ -74,7 +74,7 @@ struct task_lost {
 struct end_run {
   std::string reason;
   bool interrupted = false;
-  /// Set if the weights or the loss of this epoch (counted from 0) are not finite.
+  /// If the weights or the loss are not finite: the epoch, counted from 0.
   std::optional<std::uint32_t> not_finite_in = std::nullopt;
   /// True if a task failed, left, or was lost.
   bool lost_task = false;
@@ -82,15 +82,15 @@ struct end_run {
 
 // -- between run and captures ---------------------------------------------------------------------
 
-/// An epoch is trained. `captures` reads the weights and evaluates them.
+/// The samples of an epoch are trained. `captures` now reads the weights and evaluates them.
 struct take_snapshot {
-  /// The evaluation's results are filled in later.
+  /// The report about the epoch. The results of the evaluation are added later.
   epoch_report report;
   /// True if these are the weights at the end of the run.
   bool last = false;
 };
 
-/// The weights have been read. From now on they may change again.
+/// The weights of the snapshot have been read. From now on, training may change them again.
 struct snapshot_taken {
   std::uint64_t version = 0;
 };
@@ -101,13 +101,14 @@ struct evaluate_solution {
   payload weights;
 };
 
-/// The weights at the end of an epoch were evaluated. This message does not contain them.
+/// The weights at the end of an epoch were evaluated. The result does not contain the weights.
 struct snapshot_evaluated {
   evaluated result;
 };
 
-/// Asks for the run's state at a version of which all parts have arrived. For a checkpoint, `marks`
-/// names the last gradient of each worker in this version, in order of rank.
+/// Asks for the state of the run at a version of the weights. All parts of the version have
+/// arrived. For a checkpoint, `marks` names the last gradient of each worker in this version, in
+/// order of rank.
 struct capture_question {
   std::uint64_t version = 0;
   std::vector<lease_mark> marks = {};
@@ -117,15 +118,14 @@ struct capture_question {
 struct capture_context {
   /// The run's state within an epoch.
   epoch_report report;
-  /// The samples that remain to be trained after the marks, if still known.
+  /// The samples that remain to be trained after the marks. Empty if this is no longer known.
   std::optional<lease_cut> cut;
 };
 
-/// For a checkpoint at the end of the run, the shards or ranks are now asked for their last
-/// version.
+/// The run ends with a checkpoint: the shards or ranks are now asked for their last version.
 struct expect_last_version {};
 
-/// Evaluations no longer get better, so the run ends, without failure.
+/// Evaluations no longer get better, so the run ends early. This is not a failure.
 struct end_early {
   std::string reason;
 };
@@ -135,24 +135,25 @@ struct checkpoint_kept {
   std::string path;
 };
 
-/// The view is over. `captures` ends the writer and the evaluations. The answer comes when they
-/// have ended.
+/// The view is over. `captures` ends its writer and its evaluations, and answers when they have
+/// ended.
 struct end_captures {};
 
-/// No new versions follow. Parts of versions up to `captured` (for checkpoints) and
-/// `captured_to_evaluate` may still be in transit.
+/// No new versions follow. Parts of earlier versions may still be in transit: up to `captured` for
+/// checkpoints, and up to `captured_to_evaluate` for evaluations.
 struct finish_captures {
   std::uint64_t captured = 0;
   std::uint64_t captured_to_evaluate = 0;
 };
 
-/// Every capture (version that shards or ranks sent) was evaluated or written, or was given up.
+/// Every capture (a version that shards or ranks have sent) was evaluated or written, or was given
+/// up.
 struct captures_done {};
 
 // -- to progress ----------------------------------------------------------------------------------
 
-/// Training begins. `idle` are the tasks that take no part, and `at_work` the tasks that can block
-/// it.
+/// Training begins. `idle` are the tasks that take no part in it. `at_work` are the tasks that can
+/// block it.
 struct watch_tasks {
   std::vector<task_name> all;
   std::vector<task_name> idle;
@@ -165,34 +166,34 @@ struct worker_heard {
   proto::Progress progress;
 };
 
-/// The task no longer takes part; `how` is "left" or "is gone".
+/// A task no longer takes part. `how` is "left" or "is gone".
 struct task_ended {
   task_name task;
   std::string how;
 };
 
-/// The run made progress that no task's report shows.
+/// The run made progress that is not in any task's report.
 struct moved_on {};
 
-/// State of the run, four times a second.
+/// The state of the run, sent four times a second.
 struct run_state {
-  /// The states of tasks are filled in later. Absent if no task trains.
+  /// The receiver adds the states of the tasks. Absent if no task trains.
   std::optional<run_progress> progress;
   coordinator_wait wait;
   /// True if the run waits for the actor `captures`.
   bool for_captures = false;
 };
 
-/// The result that `captures` waits for now.
+/// What `captures` waits for now.
 struct captures_wait {
   coordinator_wait wait;
 };
 
-/// Training is over. `progress` keeps the present states of the tasks for the summary.
+/// Training is over. `progress` keeps the current states of the tasks for the summary.
 struct training_ended {};
 
-/// The end of the run. `progress` writes all queued records, then this summary, and forwards the
-/// result.
+/// The end of the run. `progress` writes all queued records, then this summary. Then it sends
+/// run_over to `coordinator`.
 struct conclude_run {
   run_summary summary;
   /// Number of updates of each shard, in order; empty if unknown.
@@ -234,7 +235,7 @@ TROUPE_LOCAL_MESSAGE(troupe::run_over)
 
 namespace troupe {
 
-// The messages that each actor accepts from the others.
+// The messages that each of the four actors accepts from the others.
 
 using progress_actor =
   caf::typed_actor<rpc<void, view_opened>, rpc<void, proto::TaskStatus>, rpc<void, watch_tasks>,
@@ -250,7 +251,7 @@ using run_actor = caf::typed_actor<
   rpc<void, snapshot_taken>, rpc<void, snapshot_evaluated>, rpc<capture_context, capture_question>,
   rpc<void, end_early>, rpc<void, checkpoint_kept>, rpc<void, captures_done>>;
 
-/// Sent to `captures`: the actor that answers its questions.
+/// Tells `captures` which actor answers its questions.
 struct introduce {
   run_actor run;
 };
@@ -268,16 +269,16 @@ using captures_actor =
                    rpc<void, evaluate_solution>, rpc<void, expect_last_version>,
                    rpc<void, finish_captures>, rpc<proto::Ack, end_captures>>;
 
-/// The messages from progress to membership. run_over: everything is written. end_run: the output
-/// has failed.
+/// The messages from progress to membership. run_over means that everything is written. end_run
+/// means that the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
 
-/// The failure that a task reports if its operator stops it while the run needs it for a
+/// Makes the message of a task that its operator has stopped while the run needs the task for a
 /// checkpoint. The task continues to work until the coordinator ends the run.
 proto::Failure stopped_task(const task_name& task, const std::string& reason);
 
-/// A run that was stopped ends after this time, even if its checkpoint is not written. Kubernetes
-/// kills a pod 30 seconds after SIGTERM.
+/// A run that was stopped ends after this time, even if its checkpoint is not written. The limit is
+/// below 30 seconds because Kubernetes kills a pod 30 seconds after SIGTERM.
 constexpr std::chrono::seconds stopping_limit{20};
 
 /// Deadlines of the coordinator's requests.

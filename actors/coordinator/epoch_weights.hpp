@@ -11,9 +11,9 @@ namespace troupe {
 /// The weights after an epoch: all parameters as one flat vector, float32, in the order of
 /// `job_context::parameters()`. The payload shares its memory with the evaluation.
 struct epoch_weights {
-  /// Counts from 1.
+  /// The number of the epoch, counted from 1.
   std::uint32_t epoch = 0;
-  /// Updates applied since the initial weights.
+  /// Number of updates since the initial weights.
   std::uint64_t version = 0;
   payload weights;
 };

@@ -89,8 +89,8 @@ void evaluation_service::on_evaluated(const evaluated& x) {
       options_.observer,
       run_notice{taken_[x.number] + ": " + evaluated_name(x.validation) + " loss " + loss.data()});
   }
-  // If the result cannot be delivered, this actor ends, and the coordinator's node evaluates the
-  // snapshot.
+  // If the result cannot be delivered, this actor ends. The coordinator's node then evaluates the
+  // snapshot itself.
   ask(
     this, options_.coordinator, options_.requests, [](const proto::Ack&) {},
     [this](const caf::error& error) { quit(error); }, answer);

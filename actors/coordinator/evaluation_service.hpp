@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// Reports that an evaluator task has loaded its test data, or has failed to. `problem` is then the
-/// reason.
+/// Reports that an evaluator task has loaded its test data. If it could not load the data,
+/// `problem` is the reason.
 struct evaluator_ready {
   task_name task;
   std::string problem;
@@ -47,8 +47,8 @@ struct evaluation_service_options {
   evaluation_service_owner owner;
 };
 
-/// The service of an evaluator task: accepts snapshots, evaluates them on a thread, and sends the
-/// results to the coordinator.
+/// The actor of an evaluator task. It accepts snapshots, evaluates them on another thread, and
+/// sends the results to the coordinator.
 class evaluation_service : public evaluation_service_shell::base {
 public:
   using super = evaluation_service_shell::base;
@@ -68,8 +68,8 @@ private:
 
   evaluation_service_options options_;
   evaluator_actor evaluator_;
-  /// Snapshots accepted so far, by number, each with its name in notices. A snapshot that arrives
-  /// again is not evaluated again.
+  /// The snapshots accepted so far: number, and name in notices. A snapshot that arrives again is
+  /// not evaluated again.
   std::map<std::uint64_t, std::string> taken_;
 };
 

@@ -56,7 +56,8 @@ void evaluations::on_evaluate(const evaluate& x) {
     send(local_, x);
     return;
   }
-  // Copy the weights, so that the shards can reuse their versions before the answer arrives.
+  // Copy the weights, so that the shards can reuse the memory of this version before the answer
+  // arrives.
   auto weights = flatten(x.weights, options_.context->parameters().size());
   owed_[x.number] = {x.number, x.epoch, x.version, {{0, x.version, weights}}, x.last, x.midst};
   proto::Evaluate header;
@@ -77,7 +78,7 @@ void evaluations::on_evaluate(const evaluate& x) {
 void evaluations::on_remote(const proto::Evaluated& x) {
   auto i = owed_.find(x.number());
   if (i == owed_.end())
-    return; // A repeated or late message.
+    return; // This message is repeated or late.
   const auto& shape = options_.context->data;
   const auto each = is_linear(options_.context->job.model()) ? 1 + shape.feature_width() : 0;
   if (const auto problem = problem_of(x, each * shape.label_width); !problem.empty()) {

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// The cluster's evaluator task is ready and evaluates from now on.
+/// The cluster's evaluator task is ready. From now on, it evaluates the snapshots.
 struct use_evaluator {
   task_name task;
   evaluation_actor handle;
@@ -24,7 +24,7 @@ TROUPE_LOCAL_MESSAGE(troupe::use_evaluator)
 
 namespace troupe {
 
-/// Messages from the coordinator.
+/// The messages that `evaluations` accepts from the coordinator.
 using evaluations_actor =
   evaluator_actor::extend<rpc<void, proto::Evaluated>, rpc<void, use_evaluator>>;
 using evaluations_shell = evaluations_actor::extend<rpc<void, evaluated>, rpc<void, input_ready>>;
@@ -40,8 +40,9 @@ struct evaluations_options {
   troupe::spawner spawner;
 };
 
-/// Passes snapshots to the cluster's evaluator task if there is one, otherwise to an actor of this
-/// node. If the evaluator task is lost, the snapshots that it has not finished are evaluated here.
+/// Has snapshots evaluated by the cluster's evaluator task, or, if there is none, by an actor of
+/// this node. If the evaluator task is lost, this node evaluates the snapshots that the task has
+/// not finished.
 class evaluations : public evaluations_shell::base {
 public:
   using super = evaluations_shell::base;
@@ -67,7 +68,7 @@ private:
   evaluator_actor local_;
   evaluation_actor remote_;
   task_name remote_task_;
-  /// Snapshots that the remote evaluator has not finished, by number.
+  /// The snapshots that the evaluator task has not finished, by number.
   std::map<std::uint64_t, evaluate> owed_;
 };
 

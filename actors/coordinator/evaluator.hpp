@@ -15,9 +15,9 @@
 
 namespace troupe {
 
-/// A consistent snapshot of the weights, divided into ranges.
+/// Asks for the evaluation of a snapshot: all weights of one version, divided into ranges.
 struct evaluate {
-  /// Number of this snapshot, counted by the coordinator.
+  /// The number of this snapshot; the coordinator counts the snapshots.
   std::uint64_t number = 0;
   std::uint32_t epoch = 0;
   std::uint64_t version = 0;
@@ -28,22 +28,25 @@ struct evaluate {
   bool midst = false;
 };
 
-/// The result of evaluating a snapshot on the data that training evaluates (job_data::evaluated).
+/// The result of the evaluation of a snapshot, on the data that training evaluates
+/// (job_data::evaluated).
 struct evaluated {
   std::uint64_t number = 0;
   std::uint64_t version = 0;
-  /// A copy of the snapshot as one flat vector, so that the shards can reuse their versions.
+  /// A copy of the snapshot as one flat vector. With the copy, the shards can reuse the memory of
+  /// the version.
   payload weights;
-  /// True for validation records, false for test records.
+  /// True if the records were validation records, false if they were test records.
   bool validation = false;
   /// Mean over the samples.
   double loss = 0;
   std::optional<double> accuracy;
   measured measures;
-  /// The result on the test data. Only for the last snapshot of a run that evaluates on other data.
+  /// The result on the test data. Set only for the last snapshot of a run, if the run evaluates on
+  /// other data.
   std::optional<test_result> test;
   std::string weights_sha256;
-  /// For linear models, in the units of the data.
+  /// The coefficients of a linear model, in the units of the data. Empty for other models.
   std::vector<double> coefficients;
 };
 
@@ -56,24 +59,24 @@ namespace troupe {
 
 using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
 using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
-/// The evaluator also reports once that it is ready, or why it cannot load its data or use its
-/// device. In the latter case it evaluates nothing.
+/// The owner of an evaluator. It also receives one report: the evaluator is ready, or it cannot
+/// load its data or use its device. In the second case, the evaluator evaluates nothing.
 using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 
-/// The ranges of a snapshot as one vector of `size` floats.
+/// Copies the ranges of a snapshot into one vector of `size` floats.
 payload flatten(const std::vector<weight_range>& ranges, std::size_t size);
 
-/// The device of an evaluator.
+/// The device on which an evaluator computes.
 struct testing_device {
-  /// The name in errors, such as "coordinator/0 on GPU:1".
+  /// The name of the device in errors, such as "coordinator/0 on GPU:1".
   std::string name;
-  /// Called once, on the evaluator's thread. May throw device_error or input_error. If null, the
-  /// evaluator uses the CPU.
+  /// Makes the object that computes. Called once, on the evaluator's thread. May throw device_error
+  /// or input_error. If null, the evaluator uses the CPU.
   std::function<std::unique_ptr<model_tester>()> make_tester;
 };
 
 /// Computes the loss and accuracy of snapshots on its own thread. Reads the data first. If its
-/// device fails, it ends with an error that names the device.
+/// device fails, this actor ends with an error that names the device.
 class evaluator : public evaluator_actor::base {
 public:
   using super = evaluator_actor::base;
@@ -96,7 +99,7 @@ private:
   testing_device device_;
   evaluator_owner owner_;
   job_data data_;
-  /// Null if it evaluates nothing.
+  /// Null if the data or the device cannot be used.
   std::unique_ptr<model_tester> tester_;
 };
 

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// The solver's result.
+/// The result of the exact solver.
 struct solved {
   /// The reason why there is no solution; empty if there is one.
   std::string problem;
@@ -30,8 +30,8 @@ namespace troupe {
 
 using solved_listener = caf::typed_actor<rpc<void, solved>>;
 
-/// Solves for the weights of a job's linear model on its own thread. Each message handles one block
-/// of records, so that the actor can be stopped in between.
+/// Computes the exact weights of a linear model on its own thread. Each message handles one block
+/// of records, so that the actor can be stopped between two blocks.
 class exact_solver : public caf::typed_actor<rpc<void, tick>>::base {
 public:
   using super = caf::typed_actor<rpc<void, tick>>::base;
@@ -53,8 +53,8 @@ private:
   std::shared_ptr<const dataset> train_;
   std::vector<std::string> feature_names_;
   solved_listener listener_;
-  /// Allocated in the first step, because this actor can then report the problem if it does not fit
-  /// into memory.
+  /// Allocated in the first step and not in the constructor: if the memory is too small, this actor
+  /// can then report the problem.
   std::optional<exact_solution> solution_;
 };
 

@@ -13,18 +13,19 @@ proto::Decided decided_by(const proto::Report& report, const worker_account& wor
   return {};
 }
 
-/// The decisions of all shards or ranks about one worker's gradients.
+/// The decisions of all shards or ranks about one worker's gradients. Each gradient is divided into
+/// parts, one per shard or rank.
 struct decisions {
   std::uint64_t applied = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
-  /// Rejected gradients. The first shard decides for all parts of a gradient, so they are counted
-  /// once.
+  /// Number of rejected gradients. The first shard decides for all parts of a gradient, so each
+  /// gradient is counted once.
   std::uint64_t rejected = 0;
-  /// Gradients with at least one part that reached a shard.
+  /// Number of gradients with at least one part that reached its shard.
   std::uint64_t seen = 0;
-  /// Gradients that at least one shard used or quarantined; and the number of parts of these
-  /// gradients that never reached their shard.
+  /// Number of gradients that at least one shard applied or quarantined; and the number of parts of
+  /// these gradients that never reached their shard.
   std::uint64_t most = 0;
   std::uint64_t missing = 0;
   bool same = true;
@@ -34,7 +35,7 @@ struct decisions {
   }
 };
 
-/// Gradients whose samples count as trained.
+/// Number of gradients whose samples count as trained.
 std::uint64_t trained(const proto::Decided& x) {
   return x.applied() + x.quarantined();
 }
@@ -66,9 +67,9 @@ void add_worker(ledger& result, const worker_account& worker,
   auto produced = worker.produced;
   auto requeued = worker.requeued * parts;
   if (worker.vanished) {
-    // If a worker is lost after some shards applied their part of its gradient, the parts in
-    // transit are lost, too. If a gradient reached no shard, its samples were given back with the
-    // lease.
+    // A worker may be lost after some shards have applied their part of its gradient. The other
+    // parts, which were in transit, then count as lost. If a gradient reached no shard, its samples
+    // were given back with the lease.
     x.lost += x.missing;
     produced = std::max(produced, x.seen + x.rejected + worker.requeued);
     const auto decided = x.all(parts);

@@ -7,8 +7,9 @@ namespace troupe {
 
 namespace {
 
-/// A loss above this fraction of a constant guess's loss is no better than the guess. A growth
-/// below this fraction of the first epoch's loss is noise.
+/// `near_guess`: a loss above this fraction of a constant guess's loss is no better than the guess.
+/// `noise`: if the loss grows by less than this fraction of the first epoch's loss, the growth is
+/// noise.
 constexpr double near_guess = 0.98;
 constexpr double noise = 0.05;
 

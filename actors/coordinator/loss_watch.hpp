@@ -8,16 +8,19 @@
 
 namespace troupe {
 
-/// Detects that a run does not learn. This is the case if, at the end of an epoch, the training
-/// loss is not below the loss of a constant guess, or if it exceeds the previous epoch's loss by
-/// more than a twentieth of the first epoch's loss. This is a plain object, not an actor.
+/// Detects that a run does not learn. It looks at the training loss at the end of each epoch. A run
+/// does not learn if the loss is not below the loss of a constant guess. It does not learn either
+/// if the loss has grown since the previous epoch, by more than a twentieth of the first epoch's
+/// loss. This is a plain object, not an actor.
 class loss_watch {
 public:
-  /// `guess`: constant_guess_loss(), if known. `workers`: number of training workers.
+  /// @param workers number of training workers
+  /// @param guess constant_guess_loss(); empty if unknown
   loss_watch(const proto::Job& job, std::size_t workers, std::optional<double> guess);
 
-  /// Takes the mean training loss of an epoch (numbered from 1). May return a warning with advice.
-  /// Each kind of warning is given once, and again if the problem returns after a recovery.
+  /// Takes the mean training loss of an epoch (numbered from 1). Returns a warning with advice if
+  /// the run does not learn. Each kind of warning is given once, and again if the problem returns
+  /// after a recovery.
   std::optional<std::string> epoch(std::uint32_t epoch, double loss);
 
 private:

@@ -16,7 +16,8 @@ namespace troupe {
 /// A task that the cluster file names.
 struct expected_task {
   task_name task;
-  /// The expected address of its node, for messages to an operator who waits for the node.
+  /// The address of its node in the cluster file, for messages to an operator who waits for the
+  /// node.
   std::string address;
 };
 
@@ -26,18 +27,19 @@ struct joined_task {
   std::string address;
 };
 
-/// The tasks that a run expects, and those that have joined. This is a plain object, not an actor.
+/// The tasks that a run expects, and the tasks that have joined. This is a plain object, not an
+/// actor.
 class member_table {
 public:
-  /// `version` is the coordinator's version of troupe. Every node must have the same version.
+  /// @param version the coordinator's version of troupe; every node must have the same version
   member_table(std::vector<expected_task> expected, std::shared_ptr<const job_context> context,
                std::string version);
 
-  /// The reason why this task may not join, as text for its operator; nothing if it may join. An
+  /// The reason why this task may not join, as text for its operator; empty if it may join. An
   /// evaluator may join even if the cluster file does not name it, because no node has to find it.
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
 
-  /// False if this task has already joined with the same incarnation.
+  /// Adds a task. Returns false if this task has already joined with the same incarnation.
   bool join(const task_name& task, std::uint64_t incarnation, const std::string& address);
   void leave(const task_name& task) { joined_.erase(task); }
 
@@ -47,7 +49,7 @@ public:
   std::size_t expected_of(job_kind job) const;
   const std::map<task_name, joined_task>& joined() const noexcept { return joined_; }
 
-  /// Tasks that have not joined, with their addresses: "worker/0 (host:7001), ps/0".
+  /// The tasks that have not joined, with their addresses, such as "worker/0 (host:7001), ps/0".
   std::string missing() const;
 
 private:

@@ -153,7 +153,8 @@ void progress::notice(const run_notice& x) {
 
 // -- the output ---------------------------------------------------------------------------------
 
-// The summary is the last record. An epoch whose evaluation ends later is not recorded.
+// Queues a record for the output. The summary is the last record: if an epoch's evaluation ends
+// later, it is not recorded.
 template <class T>
 void progress::record(T x) {
   if (!recorder_ || ending_ == ending::summary || ending_ == ending::over)
@@ -173,8 +174,8 @@ void progress::record_next() {
   }
 }
 
-// Waits for the recorder without a limit, because a slow disk is not a failure. After a time-out,
-// it asks again.
+// Waits until the recorder has written a record. There is no time limit, because a slow disk is not
+// a failure. If a request times out, this function asks again.
 void progress::await_disk() {
   recording_ = true;
   const auto deadline = requests_of(options_.context->job).timeout;
@@ -204,7 +205,7 @@ void progress::await_disk() {
       });
 }
 
-// Writes the queued records first, so that the last line can report a failure to write them.
+// Ends the output. It writes the queued records first. If this fails, the last line can report it.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;

@@ -18,7 +18,7 @@ struct progress_options {
   std::shared_ptr<storage> files;
   run_origin origin;
   std::shared_ptr<const checkpoint> resume;
-  /// The best evaluation so far of the run that this run continues.
+  /// The best evaluation before this run, if this run continues an earlier run.
   std::optional<best_evaluation> best;
   /// May be null.
   run_observer observer;
@@ -26,12 +26,12 @@ struct progress_options {
   conclusion_listener listener;
 };
 
-/// The coordinator's fourth actor. It combines the reports of tasks into the state of the run,
-/// informs the operator, finds the cause of a stall, and records everything.
+/// The last of the coordinator's four actors. It combines the reports of tasks into the state of
+/// the run, informs the operator, finds the cause of a stall, and records everything.
 ///
-/// It writes one record at a time, and the queue of waiting records is bounded (record_queue), so
-/// that a slow disk delays no task. At the end, the run waits until everything is written, without
-/// a time limit.
+/// It writes one record at a time. The queue of waiting records is bounded (record_queue), so that
+/// a slow disk delays no task. At the end, the run waits until everything is written, without a
+/// time limit.
 class progress : public progress_actor::base {
 public:
   using super = progress_actor::base;
@@ -43,7 +43,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the recorder, and drops handles to actors that hold a handle to this actor.
+  /// Ends the recorder. Drops handles to actors that hold a handle to this actor, because CAF never
+  /// frees actors that hold handles to each other.
   void on_exit() override;
 
 private:
@@ -66,8 +67,7 @@ private:
 
   progress_options options_;
   std::uint64_t view_ = 0;
-  /// Number of times that an asynchronous protocol has halved the learning rate because the loss
-  /// grew.
+  /// How often an asynchronous protocol has halved the learning rate because the loss grew.
   std::uint64_t halvings_ = 0;
   bool hot_shard_reported_ = false;
   task_table tasks_;
@@ -80,13 +80,13 @@ private:
   bool recording_ = false;
   /// The files that could not be written; empty if all were written.
   std::string problem_;
-  /// The newest version of the weights that was given to the recorder; and the newest version on
+  /// The newest version of the weights that was sent to the recorder. Then the newest version on
   /// disk, with its epoch.
   std::optional<std::uint64_t> newest_weights_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;
   bool problem_reported_ = false;
 
-  /// States of the tasks when training ended.
+  /// The states of the tasks when training ended.
   std::optional<run_summary> at_end_;
   enum class ending { none, flushed, summary, over };
   ending ending_ = ending::none;

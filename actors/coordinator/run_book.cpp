@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// The longest time that a lease should take. A worker holds two leases, and a run that is stopped
-/// waits for both within `stopping_limit`.
+/// The longest time that a lease should take, in seconds. A worker holds two leases, and a run that
+/// is stopped must wait for both within `stopping_limit`.
 constexpr double lease_seconds = 4;
 
 double seconds_between(run_book::time_point from, run_book::time_point to) {
@@ -88,7 +88,7 @@ epoch_totals run_book::totals(time_point now, bool live) const {
   result.samples = trained_before_ + samples;
   result.samples_per_second =
     static_cast<double>(samples) / std::max(seconds_between(epoch_began_, now), 1e-9);
-  // 0 / 0 is NaN, which means unknown.
+  // If there are no samples, this is 0 / 0: NaN, which means unknown.
   result.train_loss = loss / static_cast<double>(loss_samples);
   result.epochs_trained = static_cast<double>(epoch_)
     + static_cast<double>(std::min(result.samples, how_.records))
@@ -117,7 +117,7 @@ std::uint64_t run_book::most_batches(const worker& who) const {
   if (how_.in_step)
     for (const auto& x : workers_)
       if (x.present)
-        slowest = std::max(slowest, x.batch_seconds); // An unknown time is less than any time.
+        slowest = std::max(slowest, x.batch_seconds); // An empty optional is less than any value.
   constexpr std::uint64_t most = lease_book::most_batches;
   if (!slowest)
     return 1;
@@ -175,8 +175,8 @@ run_book::outcome run_book::settle(worker& who, const proto::LeaseDone& x, time_
   if (lease == held.end())
     return outcome::repeated;
   if (how_.in_step && x.batches() < batches_of(*lease))
-    // The lease is not finished, because the worker leaves. Its Leave message ends the run and
-    // gives the reason.
+    // The lease is not finished, because the worker leaves. The worker's Leave message then ends
+    // the run and gives the reason.
     return outcome::repeated;
   if (!leases_.settle(x.lease(), x.batches(), x.samples(), x.drops_next()))
     return outcome::wrong;
@@ -234,8 +234,8 @@ ledger run_book::balance(const std::vector<proto::Report>& reports) const {
   for (auto& x : workers_)
     accounts.push_back(x.account);
   lease_account leased;
-  // A run that was stopped expects only the samples that it has trained or dropped. A worker that
-  // is lost after the last lease is settled does not change this number.
+  // A run that was stopped expects only the samples that it has trained or dropped. The loss of a
+  // worker after the last lease is settled does not change this number.
   leased.expected = leases_.stopped() ? leases_.committed() + leases_.dropped() : expected_;
   leased.leased = leases_.leased();
   leased.released = leases_.released();

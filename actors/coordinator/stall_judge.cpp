@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-// Decides when a notice is due, and finds the cause. stall_text.cpp writes the texts.
+// This file decides when the operator gets a notice, and finds the cause of the stall.
+// stall_text.cpp writes the texts.
 
 namespace troupe {
 
@@ -12,15 +13,16 @@ using namespace std::chrono_literals;
 using status = proto::TaskStatus;
 using kind = stall_root::kind;
 
-/// A shorter pause is not a stall, because any machine may pause briefly.
+/// The shortest pause that counts as a stall, because any machine may pause briefly.
 constexpr std::chrono::nanoseconds least_quiet = 1s;
 
-/// A task counts as silent after this time. Tasks report four times a second.
+/// If nothing is heard from a task for this long, it counts as silent. Tasks report four times a
+/// second.
 constexpr std::chrono::nanoseconds most_silence = 800ms;
 
 /// Time limits, in rounds. A round is the time of the steps that a worker makes between two waits
-/// for other tasks. A task that works for longer than `rounds_of_work` counts as stalled. So does a
-/// task that waits for a message for longer than `rounds_of_waiting`.
+/// for other tasks. A task counts as stalled if it works for longer than `rounds_of_work`, or waits
+/// for a message for longer than `rounds_of_waiting`.
 constexpr int rounds_of_work = 4;
 constexpr int rounds_of_waiting = 2;
 
@@ -133,7 +135,8 @@ stall_judge::duration stall_judge::longest_round() const {
   return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
 }
 
-// A computation gets more time than a message. For a silent task, unknown step times do not matter.
+// Returns how long nothing may move before a run with these causes counts as stalled. A computation
+// gets more time than a message. For a silent task, it does not matter if step times are unknown.
 stall_judge::duration stall_judge::patience(const found& roots) const {
   const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {
@@ -150,9 +153,9 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// True if a stall has another cause than a busy task. The step in progress then takes unusually
+// True if the cause of the stall is not a busy task. The step in progress then takes unusually
 // long, so it does not change the estimates of step times. The steps of a task that is only slow do
-// change them.
+// change the estimates.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }
@@ -174,12 +177,13 @@ stall_judge::found stall_judge::find_roots() const {
     if (!silent(x))
       follow(task, seen, roots);
   follow(coordinator_task, seen, roots);
-  // A host that hangs may stop several tasks, including tasks that no other task waits for.
+  // A host that hangs may stop several tasks. Report all of them, also the tasks that no other task
+  // waits for.
   if (roots.empty() || std::ranges::any_of(roots, [](auto& x) { return x.what == kind::silent; }))
     for (auto& [task, x] : tasks_)
       if (silent(x))
         roots.insert({kind::silent, task, {}});
-  // If several workers cannot reach a shard, report the shard, not each link.
+  // If several workers cannot reach one shard, report the shard instead of each link.
   std::map<task_name, std::size_t> blamed;
   for (auto& root : roots)
     if (root.what == kind::link && root.other.job == job_kind::ps)
@@ -226,8 +230,7 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
     break;
   case status::WAITING_FOR_WEIGHTS:
   case status::WAITING_FOR_UPDATE:
-    // If a worker names no other task, it waits until its own synchronizer has applied its
-    // gradients.
+    // A worker that names no other task waits until its own synchronizer has applied its gradients.
     if (x.waits_for.empty())
       roots.insert({kind::updating, who, {}});
     [[fallthrough]];
@@ -245,9 +248,9 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
 }
 
 // True if `who` waits for a message that `other` has already sent. If two live tasks wait for each
-// other, a message between them was lost. In a ring, all ranks wait in a circle, so the numbers of
-// pieces sent and received are compared. Shards wait for each other's part of a norm. A shard that
-// is one update ahead has already sent its part.
+// other, a message between them was lost. In a ring, all ranks wait in a circle, so compare the
+// numbers of pieces sent and received. Shards wait for each other's part of a norm: a shard that is
+// one update ahead has already sent its part.
 bool stall_judge::link_is_dead(const task_state& who, const task_name& self,
                                const task_name& other) const {
   const auto i = tasks_.find(other);

@@ -13,20 +13,20 @@
 
 namespace troupe {
 
-/// The result that the coordinator itself waits for.
+/// What the coordinator itself waits for.
 struct coordinator_wait {
   enum class reason {
     nothing,
     leases,     ///< for the last samples of the epoch; `tasks` hold the leases
     weights,    ///< for the weights of `tasks`, at the end of an epoch
-    fence,      ///< until `tasks` refuse gradients of a lost worker (fence)
+    fence,      ///< until `tasks` refuse the gradients of a lost worker
     report,     ///< for the final counts of `tasks`, at the end of the run
     evaluation, ///< for an evaluation, by the coordinator or by the evaluator task
     checkpoint, ///< for a checkpoint on its way to the disk
   };
   reason what = reason::nothing;
   std::vector<task_name> tasks;
-  /// Time limit of an evaluation.
+  /// For reason::evaluation: the time limit of the evaluation.
   std::chrono::nanoseconds patience{0};
 };
 
@@ -34,9 +34,9 @@ struct coordinator_wait {
 struct stall_root {
   enum class kind {
     silent,       ///< `task` sends nothing: it is paused or cut off
-    link,         ///< between `task` and `other`, which are both alive
-    unresponsive, ///< `task` is alive but does not answer
-    readers,      ///< readers hold all versions of the weights of `task`
+    link,         ///< no message passes between `task` and `other`, which both run
+    unresponsive, ///< `task` runs but does not answer
+    readers,      ///< `task` cannot update: all its versions of the weights are in use
     computing,    ///< `task` does not finish a gradient
     reading,      ///< the input of `task` delivers no data
     updating,     ///< `task` does not finish an update
@@ -50,29 +50,32 @@ struct stall_root {
   friend auto operator<=>(const stall_root&, const stall_root&) = default;
 };
 
-/// Notices that no task in the cluster makes progress, and finds the cause. Tasks report their
-/// activity and the tasks that they wait for. A task is the cause if it is silent, or if it waits
-/// for no other task.
+/// Detects that no task in the cluster makes progress, and finds the cause. Tasks report their
+/// activity and the tasks that they wait for. A task is the cause if it is silent, or if it works
+/// or hangs without waiting for another task.
 ///
-/// A run stalls if no worker finishes a gradient and no shard finishes an update for longer than a
-/// few steps usually take, and for at least a second. A slow worker is not a stall while other
-/// workers make progress. This is a plain object, not an actor: the owner passes in the messages
-/// and the times, which must be of one clock.
+/// A run stalls if no worker finishes a gradient and no shard finishes an update for some time.
+/// This time is a few usual steps, and at least a second. If one worker is slow, but other workers
+/// make progress, the run does not stall. This is a plain object, not an actor: its owner passes in
+/// the messages and the times. All times must be of one clock.
 class stall_judge {
 public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  /// Training begins. `needs_all` is true if a lost worker ends the run. `steps_between_waits` is
-  /// the number of steps that a worker makes between two waits for other tasks.
+  /// Training begins.
+  /// @param needs_all true if a lost worker ends the run
+  /// @param steps_between_waits number of steps that a worker makes between two waits for other
+  /// tasks
   void begin(const std::vector<task_name>& tasks, bool needs_all, time_point now,
              std::uint64_t steps_between_waits = 1);
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
 
-  /// The task left or was lost. From now on it is not a cause.
+  /// The task has left or was lost. From now on, it cannot be the cause of a stall.
   void forget(const task_name& task) { tasks_.erase(task); }
 
-  /// Reports other progress: a lease was settled, weights arrived, or an evaluation ended.
+  /// Reports progress that is not a step of a task: a lease was settled, weights arrived, or an
+  /// evaluation ended.
   void moved(time_point now);
 
   /// Called a few times a second. Returns a text for the operator if the run stalls, still stalls,
@@ -88,10 +91,10 @@ private:
   struct task_state {
     proto::TaskStatus status;
     time_point heard;
-    /// Time of the task's last step, or of its start.
+    /// When the task last finished a step; before its first step, when it started.
     time_point moved;
-    /// Estimated duration of a step, close to the longest of the recent steps; zero before the
-    /// first step.
+    /// Estimated duration of a step. It is close to the longest recent step; zero before the first
+    /// step.
     duration step{0};
     std::vector<task_name> waits_for;
   };
@@ -106,14 +109,15 @@ private:
 
   bool silent(const task_state& x) const;
   duration silence(const task_state& x) const;
-  /// Follows the waits of a task to their end, and collects the causes.
+  /// Follows the chain of waits that begins with this task, and adds the causes at its end to
+  /// `roots`.
   void follow(const task_name& who, std::set<task_name>& seen, found& roots) const;
   void follow_coordinator(std::set<task_name>& seen, found& roots) const;
   bool link_is_dead(const task_state& who, const task_name& self, const task_name& other) const;
   found find_roots() const;
-  /// Step time of the slowest task, because this task may be the only busy one.
+  /// The step time of the slowest task. This task may be the only busy one.
   duration longest_step() const;
-  /// Time from one wait for other tasks to the next.
+  /// The time from one wait for other tasks to the next.
   duration longest_round() const;
   /// How long a run with these causes may stall before the operator gets a notice.
   duration patience(const found& roots) const;
@@ -133,9 +137,10 @@ private:
   bool begun_ = false;
   time_point now_;
   time_point moved_;
-  /// This process itself was paused until this time, so the age of older reports proves nothing.
+  /// The last time at which this process was found to have been paused. Reports from before that
+  /// time are old because of the pause, so their age proves nothing.
   time_point awake_;
-  /// Steps that began before this time do not change the estimates of step times.
+  /// Steps that began before this time are not used for the estimates of step times.
   time_point learn_from_;
   coordinator_wait own_;
   std::optional<stall> stall_;

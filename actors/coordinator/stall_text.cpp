@@ -14,7 +14,7 @@ namespace {
 
 using kind = stall_root::kind;
 
-/// For example "0.02 s", "1.4 s", "75 s".
+/// Formats a time, such as "0.02 s", "1.4 s", "75 s".
 std::string in_seconds(double x) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(),
@@ -25,7 +25,7 @@ std::string in_seconds(double x) {
   return text.data();
 }
 
-/// "waits for a lease" -> "wait for a lease".
+/// Puts the verb into the plural: "waits for a lease" becomes "wait for a lease".
 std::string plural(std::string sentence) {
   const auto end = std::min(sentence.find(' '), sentence.size());
   if (end > 0 && sentence[end - 1] == 's')
@@ -100,7 +100,7 @@ std::string stall_judge::chain() const {
   for (auto& [text, g] : groups)
     result += (result.empty() ? "" : ", ") + enumerate(g.tasks) + ' '
       + (g.tasks.size() > 1 ? plural(text) : text) + " (" + in_seconds(g.seconds) + ')';
-  // If the coordinator only waits until leases are trained, this matters only if a task waits for a
+  // If the coordinator only waits until leases are trained, mention this only if a task waits for a
   // new lease.
   const bool waited_for = own_.what != coordinator_wait::reason::leases || leases;
   if (const auto own = waiting_of_coordinator(own_); !own.empty() && waited_for)

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Rates are measured over one to two of these windows.
+/// The length of a window in which rates are measured. A rate covers one to two windows.
 constexpr std::chrono::seconds rate_window_length{2};
 
 /// A shard is hot if its bytes exceed this multiple of the mean of the other shards, and if it has

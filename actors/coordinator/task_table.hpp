@@ -21,46 +21,48 @@ public:
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
 
-  /// Takes a worker's report. Messages may arrive late and out of order, so counts never decrease.
+  /// Takes a worker's report. Messages may arrive late and out of order, so the counts never
+  /// decrease.
   void hear(const task_name& task, const proto::Progress& x, time_point now);
 
-  /// The task no longer takes part; `how` is "left" or "is gone".
+  /// The task no longer takes part. `how` is "left" or "is gone".
   void end(const task_name& task, std::string how);
 
-  /// All tasks, in order.
+  /// The states of all tasks, in order.
   std::vector<task_status> tasks(time_point now) const;
 
-  /// All tasks, in order, at the end of training. The rates are then averages over the whole run.
+  /// The states of all tasks, in order, at the end of training. Their rates are averages over the
+  /// whole run.
   std::vector<task_status> tasks_at_end(time_point now) const;
 
-  /// Counts over the applied gradients of all workers.
+  /// How stale the applied gradients of all workers were, as counts.
   staleness_counts staleness() const;
   double staleness_mean() const;
 
-  /// Mean over the workers' newest gradients, if their norms are known.
+  /// Mean of the norms of the workers' newest gradients. Empty if no norm is known.
   std::optional<double> gradient_norm() const;
 
-  /// Updates of the weights: the smallest number over all shards or ranks.
+  /// Number of updates of the weights: the smallest number over all shards or ranks.
   std::uint64_t updates() const;
-  /// Mean since training began.
+  /// The mean since training began.
   double updates_per_second(time_point now) const;
 
-  /// Gradients that were not finite.
+  /// Number of gradients that were not finite.
   std::uint64_t quarantined() const;
 
   struct hot_shard {
     task_name task;
-    /// Bytes that the shard sends and receives: as a multiple of the mean over the other shards
-    /// (infinite if they have none), and per second.
+    /// The bytes that the shard sends and receives: as a multiple of the mean over the other shards
+    /// (infinite if the mean is zero), and per second.
     double times_others = 0;
     double bytes_per_second = 0;
   };
 
-  /// The shard with the most bytes since training began. Nothing if this shard has at most twice
-  /// the mean of the other shards, or too few bytes to matter.
+  /// The shard with the most bytes since training began. Empty if it has at most twice the mean of
+  /// the other shards, or too few bytes to matter.
   std::optional<hot_shard> hottest_shard(time_point now) const;
 
-  /// The statistics over all gradients that shard 0 of an asynchronous protocol reports. Nothing if
+  /// The statistics over all gradients that shard 0 of an asynchronous protocol reports. Empty if
   /// it reports none.
   std::optional<pacing_status> pacing() const;
 

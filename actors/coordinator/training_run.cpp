@@ -9,24 +9,24 @@
 #include <cmath>
 #include <utility>
 
-// The middle of a run. The beginning is in training_run_begin.cpp, and the end in
+// This file: the middle of a run. The beginning is in training_run_begin.cpp, and the end in
 // training_run_end.cpp.
 
 namespace troupe {
 
 namespace {
 
-/// A worker usually requests two leases in advance. It may request at most this many.
+/// The largest number of leases that a worker may request in advance. It usually requests two.
 constexpr std::uint64_t most_leases_asked = 16;
 
-/// The learning rate of the newest complete step of the epoch. If no step is complete, that of the
-/// first step. A step uses the rate at its middle (range_updater).
+/// The learning rate of the newest complete step of the epoch, or of the first step if no step is
+/// complete. A step uses the learning rate at its middle (range_updater).
 double newest_rate(const job_context& context, const epoch_totals& now, std::size_t workers) {
   const auto records = context.data.train_records;
   const auto gradients = context.protocol.gradients_of_step(context.job, workers);
   const auto step = std::min<std::uint64_t>(context.gradient_samples() * gradients, records);
   const auto done = std::clamp(now.samples, step, records);
-  // The last step of an epoch may be smaller, because it has only the samples that are left.
+  // The last step of an epoch may be smaller, because it has only the remaining samples.
   const auto size = done == records && records % step > 0 ? records % step : step;
   const auto middle = static_cast<double>(done) - static_cast<double>(size) / 2;
   return context.rate.at(now.epoch + middle / static_cast<double>(records));
@@ -94,9 +94,9 @@ void training_run::give_leases() {
   }
 }
 
-// Tells the shards which workers have no lease at the end of an epoch. `then` is called when shard
-// 0 knows these workers. If the protocol holds gradients back, `then` is called when all shards
-// know them.
+// Tells the shards which workers have no lease at the end of an epoch. Calls `then` when shard 0
+// knows this. If the shards buffer gradients (protocol_traits::holds_back), calls `then` when all
+// shards know it.
 void training_run::report_idle(std::vector<std::uint32_t> workers, std::function<void()> then) {
   idle_ = std::move(workers);
   proto::IdleWorkers news;
@@ -118,7 +118,8 @@ void training_run::report_idle(std::vector<std::uint32_t> workers, std::function
       news);
 }
 
-// Called after samples were committed or given back.
+// Continues with the next leases, the snapshot, or the end of the run. Called after samples were
+// committed or given back.
 void training_run::go_on() {
   if (phase_ != phase::training)
     return;
@@ -151,8 +152,8 @@ void training_run::snapshot() {
   });
 }
 
-// Called when no worker has a lease. `then` is called when the shards have applied the gradients
-// that they hold back.
+// Makes the shards apply the gradients in their buffers (protocol_traits::holds_back), and then
+// calls `then`. Called when no worker has a lease.
 void training_run::apply_held_back(std::function<void()> then) {
   if (!options_.context->protocol.holds_back) {
     then();
@@ -175,8 +176,8 @@ void training_run::on_snapshot(const snapshot_taken&) {
     return;
   }
   book_->open_epoch(book_->epoch() + 1, clock().now());
-  // The first steps of the epoch must wait for all workers again, so the shards must know that no
-  // present worker is idle.
+  // In the new epoch, the shards must wait for all workers again. So tell them that only the
+  // workers that are gone are idle.
   if (idle_.empty())
     begin_epoch();
   else
@@ -331,7 +332,7 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
                       worker->name());
   } else if (!book_->anybody_present()) {
     if (stopping_)
-      go_on(); // No other worker is left whose message would call go_on().
+      go_on(); // No later message of a worker will call go_on().
     else {
       summary_.lost_task = true;
       stop("all workers have left", false);
@@ -357,7 +358,8 @@ void training_run::on_failure(const proto::Failure& x) {
     notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);
     return;
   }
-  // A worker that was given up fails when its gradients are refused. The run continues without it.
+  // A worker that counts as lost fails when its gradients are refused. The run continues without
+  // it.
   if (known && task.job == job_kind::worker && book_ && !book_->find(task.index))
     return;
   if (x.not_finite())
@@ -397,8 +399,8 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   fence(who.rank, order);
 }
 
-// All gradients of a worker that has left are decided. But the shards may still make other workers
-// wait for it, so they must know that it has left.
+// Tells the shards that a worker has left. All its gradients are decided, but the shards may still
+// make other workers wait for it.
 void training_run::let_go(const run_book::worker& who) {
   proto::Fence order;
   order.set_view(view_.number);

@@ -25,7 +25,7 @@ struct training_run_options {
   /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
   /// used.
   payload initial;
-  /// See constant_guess_loss().
+  /// Loss of a model that ignores the features: see constant_guess_loss(). Empty if unknown.
   std::optional<double> constant_guess;
   /// Number of workers in the cluster.
   std::uint64_t workers = 0;
@@ -40,14 +40,15 @@ struct training_run_options {
 
 using training_run_shell = run_actor::extend<rpc<void, solved>, rpc<void, tick>>;
 
-/// The coordinator's second actor. It leads a run from the beginning to the end. It sends the
-/// initial weights, leases the samples of one epoch after the other to workers, and requests a
-/// snapshot of the weights after each epoch. If a worker leaves or is lost, the run continues if
-/// the protocol allows it. At the end, this actor checks that every gradient is accounted for
-/// (ledger.hpp).
+/// The second of the coordinator's four actors. It leads a run from the beginning to the end. It
+/// sends the initial weights, leases the samples of one epoch after the other to workers, and
+/// requests a snapshot of the weights after each epoch. If a worker leaves or is lost, the run
+/// continues if the protocol allows it. At the end, this actor checks that every gradient is
+/// accounted for (ledger.hpp).
 ///
-/// A snapshot is consistent: the leases of the next epoch wait until every gradient of this epoch
-/// is decided and the weights are read. The evaluation itself runs in parallel with the next epoch.
+/// All weights of a snapshot belong to one version. For this, the leases of the next epoch wait
+/// until every gradient of the epoch is decided and the weights are read. The evaluation itself
+/// runs in parallel with the next epoch.
 class training_run : public training_run_shell::base {
 public:
   using super = training_run_shell::base;
@@ -55,12 +56,13 @@ public:
   training_run(caf::actor_config& cfg, training_run_options options);
 
   const char* name() const override { return "troupe.run"; }
-  /// The number of the open view. If no view is open, it is a number that no message has.
+  /// The number of the open view. If no view is open, a number that no message contains.
   std::uint64_t view_number() const noexcept { return book_ ? view_.number : no_view; }
 
 protected:
   behavior_type make_behavior() override;
-  /// Ends the solver, and drops handles to actors that hold a handle to this actor.
+  /// Ends the solver. Drops handles to actors that hold a handle to this actor, because CAF never
+  /// frees actors that hold handles to each other.
   void on_exit() override;
 
 private:
@@ -71,14 +73,14 @@ private:
 
   // -- the beginning --
   void on_view(const view_opened& x);
-  /// Reports to the operator the number of samples of a step with the workers that are present.
+  /// Tells the operator how many samples a step has with the workers that are present.
   void report_batch();
   void on_begin(const begin_run& x);
   void restore();
   /// The initial state of a reporter (a shard, or the replica of a ring rank).
   struct initial_state {
-    /// For each slot: a vector of all parameters. Slot 0 is the weights, and the others are the
-    /// optimizer's state.
+    /// One vector of all parameters per slot. Slot 0 is the weights; the other slots are the state
+    /// of the optimizer.
     std::vector<payload> slots;
     /// See proto::Restore::updates.
     std::optional<std::uint64_t> updates;
@@ -138,7 +140,7 @@ private:
   void notice(const std::string& text, notice_level level = notice_level::info);
   const proto::Job& job() const { return options_.context->job; }
   patience requests() const { return requests_of(job()); }
-  /// True if the coordinator solves for the weights itself (exact solver), and no task trains.
+  /// True if the coordinator itself computes the weights (exact solver), and no task trains.
   bool solves() const { return job().solver() == proto::EXACT; }
 
   training_run_options options_;
@@ -148,31 +150,33 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// The idle workers in the newest message to the shards, and the number of such messages.
+  /// The idle workers in the newest message of report_idle() to the shards, and the number of these
+  /// messages.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_reports_ = 0;
   /// The solver while it runs; otherwise null.
   caf::actor solver_;
-  /// The newest checkpoint on disk. This run has written it, or has continued from it.
+  /// The newest checkpoint on disk: this run has written it, or has continued from it.
   std::string last_checkpoint_;
-  /// Set when the operator has stopped a run that writes checkpoints: the reason, and the time at
-  /// which the run ends even if its last checkpoint is not written.
+  /// Set while a stopped run still writes a checkpoint. `interrupted` is true if the operator has
+  /// stopped the run. At the deadline, the run ends even if the checkpoint is not written.
   struct stopping {
     std::string reason;
     bool interrupted;
     time_point deadline;
   };
   std::optional<stopping> stopping_;
-  /// True if the run ends before all epochs are trained, with a checkpoint.
+  /// True if the run ends with a checkpoint before all epochs are trained.
   bool cut_short_ = false;
   /// The step at which this run began.
   std::uint64_t first_step_ = 0;
-  /// Result of the last evaluated epoch.
+  /// The result of the last evaluated epoch.
   evaluated last_;
 
   std::vector<proto::Report> reports_;
   std::size_t reports_missing_ = 0;
-  /// If the run ends early: the message to send when the last snapshot is taken.
+  /// If the run ends early: the message for `captures`, which is sent when the last snapshot is
+  /// taken.
   std::optional<finish_captures> last_captures_;
   run_summary summary_;
 };

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <utility>
 
-// The beginning of a run. It starts from the weights of a checkpoint, from given weights, or from
-// the initializers of the layers. A run of the exact solver is also here.
+// This file: the beginning of a run. A run starts from the weights of a checkpoint, from the
+// initial weights of the program, or from the initializers of the layers. A run of the exact solver
+// is also here.
 
 namespace troupe {
 
@@ -24,8 +25,8 @@ void training_run::on_view(const view_opened& x) {
   how.remember = job().has_checkpoint();
   book_.emplace(how, workers);
   loss_watch_.emplace(job(), workers.size(), options_.constant_guess);
-  // The first line of the run already reports the batch with all workers of the cluster. Report it
-  // again if this view has fewer workers, or is not the first.
+  // The first line of the run already reports the batch for all workers of the cluster. Report the
+  // batch again if this view has fewer workers, or is not the first view.
   if (workers.size() < options_.workers || options_.views_before > 0)
     report_batch();
 }
@@ -63,8 +64,8 @@ void training_run::restore() {
   }
 }
 
-// The state that each shard or rank receives. If the checkpoint holds separate optimizer states of
-// the workers, each worker receives its own state in the usual slots.
+// Returns the state that each shard or rank receives. If the checkpoint has a separate optimizer
+// state for each worker, each worker receives its own state in the usual slots.
 std::vector<training_run::initial_state> training_run::states_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();
@@ -152,8 +153,8 @@ void training_run::watch() {
   send(options_.progress, std::move(order));
 }
 
-// Runs the exact solver, without a view, leases or gradients. Its only snapshot is handled like a
-// snapshot at the end of an epoch.
+// Starts the exact solver. There is no view, no lease and no gradient. The only snapshot is handled
+// like a snapshot at the end of an epoch.
 void training_run::start_solver() {
   phase_ = phase::solving;
   began_ = clock().now();

@@ -9,19 +9,20 @@
 #include <algorithm>
 #include <limits>
 
-// The end of a run: collects the final counts and waits until all captures are written.
+// This file: the end of a run. It collects the final counts and waits until all captures are
+// written.
 
 namespace troupe {
 
 namespace {
 
-/// If the state of a stopped run is on disk, the run still waits this long for evaluations.
+/// How long a stopped run waits for evaluations when its state is already on disk.
 constexpr std::chrono::seconds evaluations_after_stop{5};
 
 } // namespace
 
-// A run with checkpoints first writes a checkpoint. For this, the workers train the leases that
-// they hold. Then the shards or ranks are asked for their last version.
+// Stops the run. A run with checkpoints first writes a checkpoint. For this, the workers finish
+// their leases. Then the shards or ranks are asked for their last version.
 void training_run::stop(const std::string& reason, bool interrupted) {
   const bool trains =
     phase_ == phase::training || phase_ == phase::snapshot || phase_ == phase::finishing;
@@ -37,7 +38,7 @@ void training_run::stop(const std::string& reason, bool interrupted) {
   go_on();
 }
 
-// If the run has already reached the end of its last epoch, it does not count as ended early.
+// Ends the run early. If the run has already reached the end of its last epoch, this has no effect.
 void training_run::on_end_early(const end_early& x) {
   const bool over = phase_ != phase::opening && phase_ != phase::training
     && (phase_ != phase::snapshot || book_->last_epoch());
@@ -45,7 +46,7 @@ void training_run::on_end_early(const end_early& x) {
     return;
   summary_.ended_early = x.reason;
   if (phase_ == phase::opening)
-    return; // The run that this run continues had also ended early: see start_training().
+    return; // This run continues a run that had ended early: start_training() ends it.
   book_->stop();
   go_on();
 }
@@ -65,7 +66,7 @@ void training_run::check_deadline() {
        stopping_->interrupted);
 }
 
-// Called when no gradient is in transit.
+// Begins the end of the run. Called when no gradient is in transit.
 void training_run::finish() {
   spdlog::debug("training has ended");
   phase_ = phase::finishing;
@@ -79,7 +80,8 @@ void training_run::finish() {
   });
 }
 
-// The version of the weights at the end of the run. Call it when all shards or ranks have reported.
+// The version of the weights at the end of the run. Call it only when all shards or ranks have
+// reported.
 std::uint64_t training_run::last_version() const {
   std::uint64_t updates = std::numeric_limits<std::uint64_t>::max();
   for (auto& x : reports_)
@@ -143,15 +145,15 @@ void training_run::finish_captures_of_reports() {
     order.captured_to_evaluate =
       std::min<std::uint64_t>(order.captured_to_evaluate, x.captured_to_evaluate());
   }
-  // The last gradient of a lost worker is missing on some shards, so the shards have no common last
-  // version.
+  // The last gradient of a lost worker may be missing on some shards. Then the shards have no
+  // common last version.
   if (std::ranges::any_of(reports_, differs))
     order.captured = 0;
   if (!cut_short_ || stopping_) {
     send(options_.captures, order);
     return;
   }
-  // The epoch stays incomplete, but these weights are the result of the run.
+  // The epoch is incomplete, but these weights are the result of the run.
   last_captures_ = order;
   take_snapshot last{report(true), true};
   last.report.step = last_version();
@@ -204,7 +206,7 @@ void training_run::fail(const std::string& reason, bool interrupted) {
   if (phase_ == phase::done)
     return;
   summary_.failure = reason;
-  // An elastic run continues after a loss. It reports the checkpoint then.
+  // An elastic run continues after the loss of a task. It then reports the checkpoint itself.
   const bool goes_on = summary_.lost_task && job().has_elastic();
   if (!goes_on && !last_checkpoint_.empty() && reason.find(last_checkpoint_) == std::string::npos)
     summary_.failure += "; the newest checkpoint is " + last_checkpoint_;
@@ -259,8 +261,8 @@ void training_run::conclude() {
   summary_.coefficients = last_.coefficients;
   summary_.ridge = weight_decay_text(*options_.context);
   conclude_run order{summary_, {}};
-  // The last status messages of shards may be slightly out of date, so the numbers of their reports
-  // are used.
+  // The last status messages of shards may be slightly out of date, so use the numbers of their
+  // final reports.
   if (options_.context->protocol.uses_shards() && summary_.counted)
     for (auto& x : reports_)
       order.updates.push_back(x.version());

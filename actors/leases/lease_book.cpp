@@ -9,11 +9,11 @@ namespace troupe {
 
 namespace {
 
-/// Number of epochs whose leases are remembered, because checkpoints of earlier epochs may still be
-/// in progress.
+/// Number of epochs whose leases are kept. Checkpoints of earlier epochs may still be in progress
+/// and need them.
 constexpr std::size_t epochs_remembered = 3;
 
-/// Number of trained batches of a lease, according to its holder's mark.
+/// Number of trained batches of a lease, according to the mark of the lease's worker.
 std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
                               std::optional<std::uint64_t> settled) {
   const auto most = settled.value_or(batches_of(lease));
@@ -22,8 +22,8 @@ std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
   return mark.lease > lease.id() ? most : 0;
 }
 
-/// The positions of the first `batches` batches. In a synchronous protocol, they include the
-/// batches of all ranks.
+/// The positions (in the epoch's permutation) of the first `batches` batches of a lease. In a
+/// synchronous protocol, they include the batches of all ranks.
 range positions(const proto::Lease& lease, std::uint64_t batches) {
   return {lease.begin(),
           std::min<std::uint64_t>(lease.begin() + batches * lease.stride(), lease.end())};
@@ -69,7 +69,7 @@ void lease_book::resume_epoch(const lease_cut& from) {
   epoch_committed_ = 0;
   given_to_.assign(how_.workers, 0);
   sizes_.clear();
-  // The speed of a worker may change, so older counts have less weight.
+  // A worker's speed may change, so halve its counts of earlier epochs.
   for (auto& x : trained_by_)
     x /= 2;
   for (auto& queue : free_)
@@ -79,9 +79,9 @@ void lease_book::resume_epoch(const lease_cut& from) {
     epochs_.pop_front();
 }
 
-// The size of a worker's next lease. The worker's share of the remaining samples is proportional to
-// its speed so far. A worker holds two leases. Together they get half of this share, so each lease
-// gets a quarter. If no speed is known yet, leases are four times smaller.
+// The size of a worker's next lease, in samples. The worker's share of the remaining samples is
+// proportional to its speed so far. A worker holds two leases. Together they get half of its share,
+// so each lease gets a quarter. If no speed is known yet, leases are four times smaller.
 std::uint64_t lease_book::share_of(std::size_t rank) const {
   std::uint64_t remaining = 0;
   for (auto& r : free_.front())

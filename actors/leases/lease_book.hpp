@@ -12,16 +12,16 @@
 
 namespace troupe {
 
-/// The last batch of a worker whose gradient was applied: the number of the lease and the index of
-/// the batch in it. Lease 0 means that there is no such batch.
+/// A worker's last batch whose gradient was applied: the number of its lease, and the index of the
+/// batch in the lease. If no gradient of the worker was applied, the lease is 0.
 struct lease_mark {
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
 };
 
-/// The progress of training at one moment. All epochs before `epoch` are trained. `epoch` is also
-/// trained, except for the ranges `remaining` of its permutation (the shuffled order of samples).
-/// They are in ascending order.
+/// The progress of training at one moment. All epochs before `epoch` are trained. In `epoch`, the
+/// ranges `remaining` are not trained yet. They are ranges of the epoch's permutation (the shuffled
+/// order of samples), in ascending order.
 struct lease_cut {
   std::uint32_t epoch = 0;
   std::vector<range> remaining;
@@ -33,14 +33,14 @@ struct lease_cut {
 
 /// Decides which worker trains which samples of an epoch. It leases ranges of the epoch's
 /// permutation to workers: a *lease* is a range of several batches that one worker has to train.
-/// Each sample is committed (counted as trained) once. Samples that a worker leaves untrained are
-/// leased again.
+/// Each sample is committed (counted as trained) once. Samples that a worker gives back untrained
+/// are leased again.
 ///
 /// Asynchronous protocols lease disjoint ranges, in proportion to the samples that each worker has
 /// trained so far. The ranges shrink toward the end of the epoch (guided self-scheduling,
 /// Polychronopoulos and Kuck 1987), so that workers of different speed finish together. Synchronous
-/// protocols lease the same ranges to all workers, which take turns within a range: batch k of rank
-/// r begins at (k * ranks + r) * batch.
+/// protocols lease the same ranges to all workers, which take turns within a range. There, batch k
+/// of rank r begins at (k * ranks + r) * batch.
 class lease_book {
 public:
   struct options {
@@ -57,49 +57,51 @@ public:
 
   void open_epoch(std::uint32_t epoch);
 
-  /// Opens an epoch of which only the ranges in `from`, a result of cut(), remain to be trained. If
-  /// there are none, the epoch is done at once.
+  /// Opens an epoch that is partly trained: only the ranges in `from`, a result of cut(), remain to
+  /// be trained. If there are no such ranges, the epoch is done at once.
   void resume_epoch(const lease_cut& from);
 
   /// The largest number of batches in a lease.
   static constexpr std::uint64_t most_batches = 32;
 
-  /// The next lease for the worker with this rank. Nothing if the whole epoch is leased. The lease
-  /// has at least 1 and at most `most` batches. In a synchronous protocol, all workers receive the
-  /// same range, so the `most` of the first worker applies to all.
+  /// Returns the next lease for the worker with this rank, or nothing if the whole epoch is leased.
+  /// The lease has at least 1 and at most `most` batches. In a synchronous protocol, all workers
+  /// receive the same range. Therefore, the value of `most` for the first worker applies to all
+  /// workers.
   std::optional<proto::Lease> next(std::size_t rank, std::uint64_t most = most_batches);
 
-  /// Leases no new ranges until the next epoch. In a synchronous protocol, each worker still
-  /// receives the ranges that another worker already has, because all workers make the same steps.
+  /// From now on until the next epoch, no new ranges are leased. In a synchronous protocol, all
+  /// workers make the same steps. So each worker still receives the ranges that another worker
+  /// already has.
   void stop() noexcept { stopping_ = true; }
 
-  /// True after stop(), when all leases are settled and no other lease will follow.
+  /// True after stop() if all leases are settled and no other lease will follow.
   bool stopped() const noexcept;
 
-  /// Records that the holder trained the first `batches` batches of a lease, with `samples`
-  /// samples. The rest is leased again, except for the next batch if `drops_next` is true. Returns
-  /// false if no worker holds the lease, or if it has fewer batches or samples.
+  /// Ends a lease: its worker has trained the first `batches` batches, with `samples` samples. The
+  /// rest is leased again. If `drops_next` is true, the next batch is dropped instead of leased
+  /// again. Returns false if no worker holds the lease, or if the counts are impossible for the
+  /// lease.
   bool settle(std::uint64_t lease, std::uint64_t batches, std::uint64_t samples,
               bool drops_next = false);
 
-  /// Leases that a worker holds, the oldest first.
+  /// The leases that a worker holds, the oldest first.
   std::vector<proto::Lease> held_by(std::size_t rank) const;
 
-  /// The progress of training at an earlier moment, for a checkpoint: the untrained samples of the
-  /// epoch at that moment. `newest` is the lease of the newest gradient that was applied then; it
-  /// identifies the epoch. `marks` has one mark per worker, in order of rank. A mark names the
-  /// worker's last trained batch; all batches of the worker up to this batch count as trained. The
-  /// book remembers the current epoch and the two epochs before it. For an older epoch, the result
-  /// is empty.
+  /// The progress of training at an earlier moment, for a checkpoint. It contains the samples of
+  /// the epoch that were untrained then. `newest` is the lease of the newest gradient that was
+  /// applied; it identifies the epoch. `marks` has one mark per worker, in order of rank. All
+  /// batches of a worker up to its mark count as trained. The result is empty if the book no longer
+  /// remembers the epoch: it remembers the current epoch and the two epochs before.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
-  /// True if all samples of the epoch are committed or dropped, and no lease is held. A lease
-  /// without samples also counts as held, because its holder must still report that its gradients
-  /// are decided.
+  /// True if all samples of the epoch are committed or dropped, and no worker holds a lease. A
+  /// lease without samples also counts, because its worker must still report that its gradients are
+  /// decided.
   bool epoch_done() const noexcept { return epoch_committed_ == epoch_size_ && held_.empty(); }
 
-  /// Number of samples leased in all epochs, counted again with each new lease; number of samples
-  /// committed; and number of samples that workers gave back untrained.
+  /// Numbers of samples in all epochs: leased (a sample counts again each time that it is leased),
+  /// committed, and given back untrained.
   std::uint64_t leased() const noexcept { return leased_; }
   std::uint64_t committed() const noexcept { return committed_; }
   std::uint64_t released() const noexcept { return released_; }
@@ -112,7 +114,8 @@ private:
     proto::Lease lease;
   };
 
-  /// A lease, and how much of it the holder has trained, if known.
+  /// A lease, and how many of its batches are trained; the number is empty until the lease is
+  /// settled.
   struct given {
     holding who;
     std::optional<std::uint64_t> settled;
@@ -133,21 +136,22 @@ private:
 
   options how_;
   std::uint64_t next_id_ = 1;
-  /// Ranges that are not leased yet, in order. Asynchronous protocols have one queue for all
+  /// The ranges that are not leased yet, in order. Asynchronous protocols have one queue for all
   /// workers. Synchronous protocols have one queue per rank.
   std::vector<std::deque<range>> free_;
   std::map<std::uint64_t, holding> held_;
-  /// Number of leases of this epoch by rank.
+  /// Number of leases of this epoch that each rank has received.
   std::vector<std::uint64_t> given_to_;
   /// For synchronous protocols: the largest number of batches in each lease of this epoch.
   std::vector<std::uint64_t> sizes_;
   bool stopping_ = false;
-  /// Samples that each rank has trained. Samples of earlier epochs have less weight.
+  /// For each rank: the number of samples that it has trained. Samples of earlier epochs have less
+  /// weight.
   std::vector<double> trained_by_;
-  /// In the order of time: the newest epoch is the last.
+  /// The epochs that the book remembers, the oldest first.
   std::deque<epoch_record> epochs_;
   std::uint64_t epoch_size_ = 0;
-  /// Samples that are committed or dropped.
+  /// Number of samples of this epoch that are committed or dropped.
   std::uint64_t epoch_committed_ = 0;
   std::uint64_t leased_ = 0;
   std::uint64_t committed_ = 0;

@@ -14,15 +14,15 @@ inline std::uint64_t batches_of(const proto::Lease& x) {
   return (positions + x.stride() - 1) / x.stride();
 }
 
-/// Positions of batch `index` of a lease in the epoch's permutation. May be empty if the workers
-/// make each step together and too few samples are left.
+/// The positions of batch `index` of a lease in the epoch's permutation. The range may be empty if
+/// the workers make each step together and too few samples are left.
 inline range batch_of(const proto::Lease& x, std::uint64_t index) {
   const auto begin = x.begin() + x.offset() + index * x.stride();
   const auto end = begin + x.batch();
   return {std::min(begin, x.end()), std::min(end, x.end())};
 }
 
-/// Samples of the first `batches` batches of a lease.
+/// Number of samples in the first `batches` batches of a lease.
 inline std::uint64_t samples_of(const proto::Lease& x, std::uint64_t batches) {
   std::uint64_t result = 0;
   for (std::uint64_t i = 0; i < batches; ++i)

@@ -23,20 +23,21 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of connections whose peer has not identified itself. If there are more, the
-/// oldest is closed.
+/// Largest number of connections whose peer has not identified itself. If there is one more, the
+/// oldest connection is closed.
 constexpr std::size_t max_strangers = 64;
 
 /// Payloads of at least this many bytes are lent to a peer on this host (stream_options::lends).
-/// Smaller ones are sent, because lending them would not cost less.
+/// Smaller payloads are sent, because lending would not cost less.
 constexpr std::size_t share_from = std::size_t{64} << 10;
 
-/// Returns of lent memory and acknowledgements wait for `tick`, so that a message can carry them.
-/// If only a few returns wait, they wait for `long_tick`.
+/// Acknowledgements and returned loans wait for a message that can carry them. If no message
+/// follows within `tick`, they are sent alone. If only a few returned loans wait, this time is
+/// `long_tick`.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 constexpr std::chrono::nanoseconds long_tick{5'000'000};
 
-/// A text that identifies this host and changes with each boot. Empty if unknown.
+/// A text that identifies this host and changes with each boot. Empty if the system has none.
 std::string boot_id() {
   std::string result;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;
@@ -55,8 +56,8 @@ void clear(int bell) {
 
 } // namespace
 
-/// A task that fails for lack of memory or descriptors must not end this thread, so that the other
-/// connections survive.
+/// Runs a task. If the task fails for lack of memory or descriptors, this thread continues, so that
+/// the other connections survive.
 template <class Task>
 void guarded(const Task& task) {
   try {
@@ -66,8 +67,8 @@ void guarded(const Task& task) {
   }
 }
 
-/// A timer that wakes the reading thread some time after it was set. Setting it again has an effect
-/// only if the new time is earlier. It may outlive the host, because channels use it.
+/// A timer that wakes the reading thread after the time for which it is set. If it is already set,
+/// only an earlier time has an effect. It may outlive the host, because channels use it.
 class channel_host::timer {
 public:
   timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -101,8 +102,8 @@ private:
   std::atomic<std::chrono::steady_clock::time_point> due_ = never;
 };
 
-/// The sockets and other files for whose events the reading thread waits. It may outlive the host,
-/// because channels use it.
+/// The sockets and other files on whose events the reading thread waits. This object may outlive
+/// the host, because channels use it.
 class channel_host::watched_sockets {
 public:
   watched_sockets() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -114,8 +115,9 @@ public:
 
   bool add(int file, std::uint32_t events) { return control(EPOLL_CTL_ADD, file, events); }
 
-  /// Begins to watch the socket of a channel. Waits for data, unless another thread reads them
-  /// (`beside`), and for room, because records may already wait to be written.
+  /// Begins to watch the socket of a channel. The reading thread then wakes when the socket takes
+  /// data, because records may already wait to be written. It also wakes when data arrives, except
+  /// if another thread reads the socket (`beside`).
   bool add_channel(int socket, bool beside) {
     if (beside) {
       const std::lock_guard guard{mutex_};
@@ -130,9 +132,9 @@ public:
     control(EPOLL_CTL_DEL, file, 0);
   }
 
-  /// Call it with true if records of a channel wait until its socket takes data. Call it with false
-  /// if no record waits any more. Otherwise, a Unix socket would wake this process for nothing each
-  /// time that the peer has read something. Does nothing before add_channel().
+  /// Sets whether the reading thread wakes when the socket takes data. Pass true if records wait
+  /// for this, and false if no record waits any more. With true, a Unix socket wakes this process
+  /// whenever the peer has read something. Does nothing before add_channel().
   void await_room(int socket, bool waits) {
     control(EPOLL_CTL_MOD, socket, events_of(socket, waits));
   }
@@ -198,8 +200,8 @@ void channel_host::stop() {
     stopping_ = true;
     ring(bell_.get());
   }
-  // While the thread writes the last messages, it may restore broken connections. So the background
-  // threads end after it.
+  // While the thread writes the last messages, it may restore broken connections in background
+  // threads. So the background threads end after this thread.
   if (thread_.joinable())
     thread_.join();
   {
@@ -235,8 +237,8 @@ void channel_host::end_readers() {
     readers.swap(readers_);
     ended.swap(ended_readers_);
   }
-  // The destructors of the readers run here, without the mutex: they wait for threads that may need
-  // it.
+  // The destructors of the readers run here, without the mutex, because they wait for threads that
+  // may need the mutex.
 }
 
 // -- the thread ---------------------------------------------------------------------------------
@@ -246,8 +248,8 @@ void channel_host::run() {
   time_point last{};
   for (;;) {
     turn_->wait();
-    // Look at stopping_ after each round of handlers, because one of them may have silenced the
-    // bell that stop() rang.
+    // Check stopping_ in each round. The bell that stop() rings is not enough, because a handler
+    // may already have cleared it.
     if (!stops) {
       const std::lock_guard guard{mutex_};
       stops = stopping_;
@@ -303,7 +305,7 @@ void channel_host::interrupt() {
   ring(bell_.get());
 }
 
-// A channel whose socket broke is only in routes_.
+// Looks in channels_ and in routes_, because a channel whose socket broke is only in routes_.
 bool channel_host::all_idle() {
   const std::lock_guard guard{handling_};
   const auto idle = [this](auto& x) { return x->idle(options_.outlived); };
@@ -418,8 +420,8 @@ void channel_host::on_connection(int listener, bool same_host) {
   std::string peer;
   auto socket = accept_on(listener, peer);
   if (!socket) {
-    // Too many files are open. The spare descriptor makes it possible to accept the connection and
-    // close it. Otherwise it would wait forever.
+    // This process cannot open more files. The connection would wait forever, so close the spare
+    // descriptor, accept the connection, and close it.
     if (errno == EMFILE || errno == ENFILE) {
       spdlog::warn("a connection was refused: this process cannot open more files (`ulimit -n`)");
       spare_ = {};
@@ -442,7 +444,7 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   const auto greeting = stranger->greeting();
   if (greeting.token().empty() && !stranger->over() && !stranger->cut())
     return;
-  // Copy both arguments, because forget() removes the handler that owns them.
+  // Copy `stranger` and `address`, because forget() removes the handler that owns them.
   const auto channel = stranger;
   const auto where = address;
   std::erase(strangers_, channel);
@@ -458,9 +460,9 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   });
   if (then) {
     if (!where.empty()) {
-      // This may already be the peer's second connection: the first one may have broken before this
-      // side read its greeting. A peer that connects again waits for an answer to its greeting.
-      // This side does not know which connection this is, so it always sends one.
+      // The peer's first connection may have broken before this side read its greeting. Then this
+      // is the second connection, and the peer waits for an answer to its greeting. This side
+      // cannot know which connection it is, so it always answers.
       channel->greet(greeting.token(), 0);
       ask_whether_it_is_reachable(
         channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});
@@ -474,7 +476,7 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
     resume(mine, channel->release_socket(), &greeting);
   } else {
     spdlog::debug("a connection without a valid token was closed");
-    channel->end(); // If the peer tries to restore a connection, it now stops.
+    channel->end(); // A peer that tries to restore a connection then gives up.
   }
 }
 
@@ -491,8 +493,8 @@ void channel_host::serve(const channel_ptr& channel) {
   }
 }
 
-/// Starts a thread that reads the messages of a peer on the peer's processor. Returns false if the
-/// usual thread must read them.
+/// Starts a thread that reads the messages of a peer on the peer's processor. Returns false if
+/// there is no such thread; the usual thread then reads the messages.
 bool channel_host::read_beside(const channel_ptr& channel) {
   if (!options_.reads_beside_peers || !channel->lends()
       || readers_.size() >= std::thread::hardware_concurrency())
@@ -523,8 +525,8 @@ void channel_host::on_events(const channel_ptr& channel, std::uint32_t events) {
   attend(channel, [&] { exchange(channel, events); });
 }
 
-// A task may fail in the middle of a record, for example for lack of memory. The channel then
-// cannot continue.
+// Runs a task that handles events of a channel. If the task fails in the middle of a record, for
+// example for lack of memory, the channel cannot continue, and is given up.
 void channel_host::attend(const channel_ptr& channel, const std::function<void()>& task) {
   const auto keep = channel; // The handler that holds the reference may be removed.
   try {
@@ -542,8 +544,8 @@ void channel_host::exchange(const channel_ptr& channel, std::uint32_t events) {
   if ((events & EPOLLOUT) != 0)
     channel->on_writable();
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0 && channel->on_readable())
-    // More data may be there, but other channels have their turn first. This task reads on later,
-    // because epoll reports only new data.
+    // More data may be there, but other channels have their turn first. Epoll reports only new
+    // data, so this posted task reads the rest later.
     post([this, channel] {
       if (channels_.contains(channel->socket()))
         on_events(channel, EPOLLIN);

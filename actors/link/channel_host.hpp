@@ -16,41 +16,45 @@ struct channel_host_options {
   /// The address on which to listen for peers on other hosts: an IP address or a host name. If it
   /// is empty, only peers on this host can connect.
   std::string address;
-  /// 0 selects a free port.
+  /// The TCP port on which to listen. 0 selects a free port.
   std::uint16_t port = 0;
   /// If true, peers on this host connect through a Unix socket and share memory. If false, they use
   /// TCP, as peers on other hosts always do.
   bool local = true;
-  /// See stream_options::limits.
+  /// Largest payload that a peer may send, in bytes. It also limits the total size of the shared
+  /// memory that a peer lends (stream_options::limits).
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
   /// How long a peer may take to accept a connection.
   std::chrono::milliseconds connect_timeout{2'000};
-  /// How long a connection between hosts may stay broken before its channel is given up.
-  /// stream_channel::limit() can set another time. If the peer is the side that connects again, and
-  /// its port still accepts connections, the peer gets stream_channel::unnoticed_for() in addition,
-  /// because it may not have noticed yet that the connection broke.
+  /// How long a connection between hosts may stay broken. After this time, its channel ends.
+  /// stream_channel::limit() can set another time. A peer that must connect again gets more time if
+  /// its port still accepts connections: stream_channel::unnoticed_for() is added. Such a peer may
+  /// not have noticed yet that the connection broke.
   std::chrono::milliseconds grace{5'000};
   /// If the peer's port refuses connections for this long, the peer's process counts as ended. A
   /// shorter refusal may come from a firewall or proxy that restarts.
   std::chrono::milliseconds refused_for{1'000};
-  /// How long stop() waits until the peers have received the last messages.
+  /// Longest time for which stop() waits until the last messages are written to their sockets.
   std::chrono::milliseconds last_words{300};
   /// True if the program continues after stop(). Then stop() also waits, for at most `last_words`,
   /// until the peers have acknowledged all messages and released the shared memory that this
-  /// process lent them. Memory that a peer still holds after that time is never used again.
+  /// process lent them. Memory that a peer has not released by then is never used again, because
+  /// the peer may still read it.
   bool outlived = false;
-  /// If true, and if a peer on this host is bound to one processor, a thread on the same processor
-  /// reads its messages. Set it if this process only answers requests, as a parameter server does.
-  /// This is faster if the peer waits for the answer: its processor is idle meanwhile, and its
-  /// caches hold the data that the peer has sent.
+  /// If true, a peer on this host that is bound to one processor gets its own reading thread. The
+  /// thread runs on the same processor and reads only the messages of this peer. Set it in a
+  /// process that only answers requests, such as a parameter server. While the peer waits for an
+  /// answer, its processor is idle, and the caches of this processor hold the data that the peer
+  /// has sent.
   bool reads_beside_peers = false;
 };
 
-/// Owns the connections that carry the messages of all links of a process. One thread of this
-/// object waits for data on all connections, except for connections that have a reader of their own
-/// (channel_host_options::reads_beside_peers). Another thread that waits for a message can do so in
-/// its place (read_until, run_until). Peers on this host connect through an abstract Unix socket,
-/// which a container shares only with containers in its network namespace. Other peers use TCP.
+/// Makes and owns the connections (stream_channel) of this process to all other processes. A thread
+/// of this object reads all connections, except those with their own reading thread
+/// (channel_host_options::reads_beside_peers). While another thread waits for a message, it can
+/// read in place of the thread of this object (read_until, run_until). Peers on this host connect
+/// through an abstract Unix socket, which only processes in the same network namespace can reach.
+/// All other peers connect through TCP.
 ///
 /// Thread-safe.
 class channel_host final : public channel_maker, public idle_task {
@@ -69,17 +73,18 @@ public:
   /// thread of this object.
   void stop();
 
-  /// For a thread that waits for a message. Handles everything that arrives on all connections, in
-  /// place of this object's own thread, until done() is true. Gives up if nothing arrives for
-  /// `patience`, or at once if another thread is already reading in this way. Never sleeps, so it
-  /// occupies a core while it waits. The calling thread must not hold a mutex that a receiver of a
-  /// message could lock. It must not be the thread of this object.
+  /// Reads all connections on the calling thread and handles the messages, until done() is true.
+  /// Use it on a thread that waits for a message, so that the message wakes no other thread first.
+  /// Polls without sleeping, and therefore occupies a core. Gives up if nothing arrives for
+  /// `patience`. Gives up at once if another thread already reads in this way. The calling thread
+  /// must not hold a mutex that a receiver of a message could lock. It must not be the thread of
+  /// this object.
   /// @return done()
   bool read_until(function_ref<bool()> done, std::chrono::nanoseconds patience);
 
-  /// Like read_until(), but it sleeps until a message arrives, and does not give up. Use it only on
-  /// a thread that calls it often, because between two calls this object's own thread begins to
-  /// read only after some milliseconds without a reader (reader_turn).
+  /// Like read_until(), but it sleeps until a message arrives, for any length of time. Use it only
+  /// on a thread that calls it often. Between two calls, the thread of this object begins to read
+  /// only after some milliseconds without a reader (reader_turn).
   void run_until(function_ref<bool()> done) override;
 
   void interrupt() override;
@@ -102,17 +107,18 @@ private:
     std::string token;
     std::string address;
     std::uint16_t port = 0;
-    /// True if this side connects; otherwise it waits for the peer.
+    /// True if this side must connect again. False if this side waits until the peer connects.
     bool ours = false;
-    /// If the connection is broken: the time at which the channel is given up.
+    /// The time at which the channel ends if the connection is still broken; zero while the
+    /// connection works.
     time_point give_up = {};
     /// True if an attempt has shown that this host can connect to the peer's port.
     bool reachable = false;
   };
 
   void run();
-  /// Waits for events for this many milliseconds (-1: without a limit) and handles them. Returns
-  /// false if there were none.
+  /// Waits up to `timeout` milliseconds for events, and handles them; -1 waits without a limit.
+  /// Returns false if there were no events.
   bool handle_events(int timeout);
   bool all_idle();
   void end_readers();
@@ -142,15 +148,15 @@ private:
 
   caf::actor_system& sys_;
   channel_host_options options_;
-  /// The fields that all offers of this process share: everything except the token.
+  /// What all channel offers of this process have in common: all fields except the token.
   proto::ChannelOffer offer_;
   file_descriptor local_;
   file_descriptor remote_;
   /// Shared with the channels, which may outlive this object.
   std::shared_ptr<watched_sockets> watched_;
   file_descriptor bell_;
-  /// A spare descriptor. If no descriptor is free, it is closed for a moment, so that a waiting
-  /// connection can be accepted and refused.
+  /// A descriptor in reserve. If the process cannot open more files, this one is closed for a
+  /// moment. Then a waiting connection can be accepted and refused.
   file_descriptor spare_;
   std::shared_ptr<timer> timer_;
 
@@ -185,15 +191,15 @@ private:
     std::mutex mutex_;
   };
 
-  /// Locked while a thread handles events; protects the members below. No thread locks it while it
-  /// holds another mutex.
+  /// Locked while a thread handles events; protects the members below. A thread must not lock it
+  /// while it holds another mutex.
   one_at_a_time handling_;
   std::map<int, std::shared_ptr<handler>> handlers_;
   std::map<int, channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;
-  /// Connections whose greeting has not arrived, in the order of their arrival.
+  /// New connections whose first record, the greeting, has not arrived. The oldest is first.
   std::deque<channel_ptr> strangers_;
-  /// The readers of bound peers, by socket.
+  /// The reading threads of channel_host_options::reads_beside_peers, by socket.
   std::map<int, std::unique_ptr<peer_reader>> readers_;
   /// Readers whose socket is closed. Their threads may still run.
   std::vector<std::unique_ptr<peer_reader>> ended_readers_;

@@ -1,4 +1,4 @@
-// The part of a channel_host that restores connections that broke, in the background.
+// A part of channel_host: restores broken connections in background threads.
 
 #include "actors/link/channel_host.hpp"
 #include "actors/link/sockets.hpp"
@@ -32,8 +32,9 @@ void channel_host::in_background(std::function<void()> task) {
   ++background_;
 }
 
-// Waits for this time, but only while the channel's connection stays broken (its break number
-// `cuts`). Returns false if the break is over, or if the host has stopped.
+// Waits for this time while the channel's connection stays broken; `cuts` is the number of this
+// break. Returns false early if the connection works again, if it has broken another time, or if
+// the host has stopped.
 bool channel_host::pause(std::chrono::milliseconds time, const channel_ptr& channel,
                          std::uint64_t cuts) {
   std::unique_lock guard{mutex_};
@@ -45,8 +46,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   const auto keep = channel; // A copy, because the handler that holds this reference is removed.
   drop(keep);
   auto& where = routes_[keep];
-  // A restored connection may break before both sides have agreed where to continue. Then the time
-  // still counts from the first break.
+  // A restored connection may break again before both sides have agreed where to continue. The time
+  // then still counts from the first break.
   if (where.give_up == time_point{})
     where.give_up = std::chrono::steady_clock::now() + keep->grace();
   spdlog::debug("the connection to {} broke", where.address);
@@ -62,8 +63,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   }
 }
 
-// Runs in the background. It waits longer before each attempt. The waits are random, so that many
-// peers of one host do not connect at the same time.
+// Connects to the peer again; runs in the background. It waits longer before each attempt. The
+// waits are random, so that the many peers of one host do not all connect at the same time.
 void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
@@ -95,8 +96,9 @@ void channel_host::connect_again(const channel_ptr& channel, const route& where,
   post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
 }
 
-// Tries whether the peer's port accepts connections. Only then does a refusal later show that the
-// peer's process has ended. Otherwise, a firewall may be the reason for the refusal.
+// Tests in the background whether the peer's port accepts connections. If it does, a later refusal
+// shows that the peer's process has ended. If it does not, a firewall may be the reason for a
+// refusal.
 void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const route& where) {
   routes_[channel] = where;
   if (where.port == 0)
@@ -112,9 +114,9 @@ void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const
   });
 }
 
-// Runs in the background, on the side that waits for the peer to connect again. A peer that runs
-// does so when it notices that the connection broke. Until then, perhaps only this side has
-// noticed. So this side tries the peer's port, to find out whether the peer's process still runs.
+// Tests whether the peer's process still runs. Runs in the background, on the side that waits until
+// the peer connects again. A peer that runs connects again when it notices that the connection
+// broke, but perhaps only this side has noticed. So this side tries to connect to the peer's port.
 void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& where,
                                        std::uint64_t cuts) {
   std::string problem;

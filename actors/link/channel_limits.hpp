@@ -6,16 +6,17 @@
 
 namespace troupe {
 
-/// What a channel allows its peer, the process at its other end.
+/// The limits that a channel sets for its peer, the process at its other end.
 struct channel_limits {
-  /// Bytes that may wait for the peer: not written, not acknowledged, or lent to it. If a message
-  /// exceeds the limit, the channel fails. A message is always accepted if nothing else waits.
+  /// How many bytes may wait for the peer. A byte waits if it is not yet written, not yet
+  /// acknowledged, or lent to the peer in shared memory. If a message exceeds the limit, the
+  /// channel ends. A message of any size is accepted if no other byte waits.
   std::uint64_t window = std::uint64_t{1} << 36;
-  /// Largest payload that the peer may send. Memory is allocated as soon as a payload is announced.
-  /// If the announced size exceeds the limit, the channel fails.
+  /// Largest payload that the peer may send, in bytes. The peer announces the size of a payload
+  /// first. If the size exceeds the limit, the channel ends before it allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 36;
-  /// How long a connection between hosts may stay broken before its channel is given up. If it has
-  /// no value, stream_channel::limit() keeps the previous one.
+  /// How long a connection between hosts may stay broken before its channel ends. If no time is
+  /// set, stream_channel::limit() keeps the previous time.
   std::optional<std::chrono::milliseconds> grace = std::nullopt;
 };
 

@@ -11,16 +11,16 @@
 
 namespace troupe {
 
-/// The actors of a node by name. Links look up the receivers of peers' messages here. Thread-safe;
-/// a node and its links share it.
+/// The actors of a node by name. A link looks up here which actor receives a message of its peer.
+/// Thread-safe; a node and its links share it.
 class directory {
 public:
-  /// @param only if set, only this task may send to the actor
+  /// @param only if set, only this task of another node may send to the actor
   void add(const endpoint& name, caf::strong_actor_ptr actor,
            const std::optional<link_peer>& only = {});
   void remove(const endpoint& name);
 
-  /// Removes all actors, so that none is kept alive at the end of a run.
+  /// Removes all actors, because at the end of a run, the directory must keep none alive.
   void clear();
 
   struct entry {

@@ -18,9 +18,9 @@ TROUPE_LOCAL_MESSAGE(troupe::link_notice)
 
 namespace troupe {
 
-/// True if this message would end the actor that receives it, or falsely report that another actor
-/// has ended. Any program that connects to a node's port can send such messages. This process
-/// itself never sends them to a `guarded` actor: it ends these actors by other means.
+/// True if this message would end its receiver, or falsely report that another actor has ended. Any
+/// program that connects to a node's port can send such a message. This process never sends one to
+/// a `guarded` actor, because it ends these actors by other means.
 bool is_foreign_order(const caf::mailbox_element& x, const caf::actor_system& home);
 
 /// The text for the operator about a message for which is_foreign_order() is true.

@@ -15,23 +15,27 @@ namespace {
 
 struct sweep {};
 
-/// A link sends this to itself when it must show the peer that it is alive.
+/// A link sends this to itself at regular times, to show the peer that it is alive, and to check
+/// the peer.
 struct sign_of_life {};
 
-/// A link sends this to itself at the time by which both ends must have introduced themselves.
+/// A link sends this to itself at the start. It arrives when both ends must have introduced
+/// themselves.
 struct introduction_limit {};
 
-/// A link sends this to itself at the time by which the peer must have connected, if this end has
-/// offered it a channel.
+/// A link that has offered the peer a channel sends this to itself. It arrives when the peer must
+/// have connected.
 struct offer_limit {};
 
 constexpr std::chrono::seconds introduction_time{10};
 
-/// How long the peer may take to connect. If its first connection breaks, the peer may notice this
-/// only after stream_channel::first_suspicion, and then connects once more.
+/// How long the peer may take to connect to an offered channel. If the peer's first connection
+/// breaks, the peer may notice this only after stream_channel::first_suspicion, and then connects
+/// once more.
 constexpr std::chrono::milliseconds offer_time = 2 * stream_channel::first_suspicion;
 
-/// A message has at most one payload, in last place.
+/// The size in bytes of a message's payload, which is its last element. 0 if the message has no
+/// payload.
 std::size_t payload_size(const caf::message& content) {
   const auto n = content.size();
   return n > 0 && content.match_element<payload>(n - 1) ? content.get_as<payload>(n - 1).size() : 0;
@@ -78,7 +82,7 @@ link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> 
 
 link::~link() = default;
 
-// True if the peer has sent the current message. Other actors can send messages to this actor, too.
+// True if the peer has sent the current message. Any other actor could have sent it, too.
 bool link::from_peer() const {
   // The framework's getter is not const.
   return peer_ && const_cast<link*>(this)->current_sender() == peer_;
@@ -175,7 +179,8 @@ void link::greet() {
       x.set_proof(proof_of(link_side::dialled, introduction({peer_task_, hello.incarnation()}),
                            options_.secret));
     send(caf::actor_cast<caf::actor>(peer_), x);
-    // The Welcome shows a peer without a secret that this end has one, so the peer reports it, too.
+    // A peer without a secret learns from this Welcome that this end has one, and reports the
+    // problem, too.
     if (x.proof().empty())
       refuse_newcomer(secret_problem(peer_task_, peer_nonce_.empty()));
   }
@@ -190,7 +195,7 @@ proto::Welcome link::make_welcome() const {
   return result;
 }
 
-// The peer has proved that it may use the link.
+// Accepts the peer: it has proved that it knows the secret, or the cluster has no secret.
 void link::welcome() {
   auto x = make_welcome();
   // Call park() before the peer can send anything over a channel.
@@ -232,8 +237,9 @@ void link::on_proof(const proto::Proof& x) {
     refuse_newcomer(secret_differs(peer_task_));
 }
 
-// True if this Welcome comes from the dialled node. If the cluster has a secret, the link of that
-// node sends two of them.
+// Checks the origin and content of a Welcome. Returns false if it does not come from the dialled
+// node. Ends the link and returns false if the peer has another version or runs another task. If
+// the cluster has a secret, the dialled node sends two Welcomes.
 bool link::hear_welcome(const proto::Welcome& x) {
   const auto* dial = std::get_if<dial_to>(&how_);
   const auto& sender = current_sender();
@@ -258,8 +264,8 @@ bool link::hear_welcome(const proto::Welcome& x) {
   return true;
 }
 
-// Checks the peer's proof and sends this node's own. Returns true if nothing is left to prove.
-// Returns false if the second Welcome must follow, or if the link has ended.
+// Checks the peer's proof, and sends the proof of this node. Returns true if nothing is left to
+// prove. Returns false if the second Welcome must follow, or if the link has ended.
 bool link::prove(const proto::Welcome& x) {
   if (proven_ || (options_.secret.empty() && x.nonce().empty()))
     return true;
@@ -271,7 +277,8 @@ bool link::prove(const proto::Welcome& x) {
   const auto known = introduction({peer_task_, x.incarnation()});
   proto::Proof own;
   own.set_proof(proof_of(link_side::dialling, known, options_.secret));
-  // Send the proof even if the secrets differ, so that the peer reports this, too.
+  // Send the proof even if the secrets differ. Otherwise only this node would report the
+  // difference.
   send(caf::actor_cast<caf::actor>(peer_), std::move(own));
   proven_ = equal_in_constant_time(x.proof(), proof_of(link_side::dialled, known, options_.secret));
   if (!proven_)
@@ -291,7 +298,7 @@ void link::on_welcome(const proto::Welcome& x) {
     on_channel_settled({"it is disabled"});
 }
 
-// The dialled node sends a Failure instead of a Welcome. It contains the reason.
+// The dialled node refuses this node: it sends a Failure, with the reason, instead of a Welcome.
 void link::on_refused(const proto::Failure& x) {
   const auto* dial = std::get_if<dial_to>(&how_);
   if (!dial || peer_ || current_sender() != dial->peer_node)
@@ -311,7 +318,7 @@ void link::announce_up() {
     send(owner_, link_up{peer_task_, peer_incarnation_, session_});
 }
 
-// Called on the thread of the channels.
+// The result is called on the thread that reads the channel.
 channel_maker::on_channel link::channel_listener() {
   return [session = session_, self = caf::actor_cast<caf::actor_addr>(this)](
            const channel_maker::channel_ptr& channel, const std::string& problem) {
@@ -357,7 +364,7 @@ void link::on_channel_settled(const channel_settled& x) {
   on_sign_of_life();
 }
 
-// A link with a channel no longer needs the handle.
+// The CAF handle of the peer has become invalid. A link with a channel no longer needs it.
 void link::on_handle_lost(const std::string& reason) {
   if (session_->has_channel())
     spdlog::debug("{}: {}; the channel stays open", to_string(peer_task_), reason);
@@ -526,9 +533,10 @@ void link::on_sign_of_life() {
          + " ms");
 }
 
-// If a one-way message, such as a vector of a ring, makes no progress for stall_timeout, the link
-// is lost, because nobody sends it again. Requests and answers without progress are only dropped,
-// to free memory: the actors that sent the requests have their own deadlines.
+// Gives up all transfers that made no progress for stall_timeout. If one of them belongs to a
+// one-way message (such as a vector of a ring), the link ends. No actor would send that message
+// again. Requests and answers are only dropped, to free memory: the actors that sent the requests
+// have their own deadlines.
 void link::on_sweep() {
   const auto now = clock().now();
   const auto limit = now - options_.stall_timeout;

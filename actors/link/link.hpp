@@ -26,7 +26,7 @@ struct link_up {
   std::shared_ptr<link_session> session;
 };
 
-/// A link sends this to its owner when it can no longer be used.
+/// A link sends this to its owner when the link has ended.
 struct link_down {
   task_name peer;
   std::string reason;
@@ -38,26 +38,28 @@ struct link_down {
   bool refused = false;
 };
 
-/// The link now has a channel (stream_channel.hpp), or it cannot get one.
+/// Tells a link that it now has a channel (stream_channel.hpp), or why it cannot get one.
 struct channel_settled {
+  /// Empty if the link has a channel.
   std::string problem;
 };
 
-/// The link can no longer use its channel.
+/// Tells a link that its channel has ended.
 struct channel_lost {
   std::string reason;
 };
 
-/// Ends the link. The default reason is for a peer that has opened a newer link.
+/// Tells a link to end. The default reason is for a peer that has opened a newer link.
 struct end_link {
   std::string reason = "it has connected again";
 };
 
-/// A node has places for a limited number of processes that are not peers yet. If all are taken, a
-/// process that has not become a peer within this time loses its place to the next one.
+/// How long a process that connects to a node has to become a peer. A node accepts only a limited
+/// number of processes that are not peers yet. If the limit is reached, the node drops a process
+/// that has exceeded this time, and accepts a new one.
 inline constexpr std::chrono::seconds time_to_become_peer{3};
 
-/// Changes the link_options of the same names in a running link.
+/// Gives a running link new values for its link_options `suspect_after`, `window` and `transfer`.
 struct change_limits {
   std::chrono::milliseconds suspect_after;
   channel_limits channel;
@@ -76,24 +78,24 @@ namespace troupe {
 
 struct link_options {
   transfer_limits transfer;
-  /// A transfer of a large payload in chunks is given up after this time without progress. If the
-  /// payload belongs to a one-way message, the link ends, because nobody would send the message
-  /// again.
+  /// Only for a link without a channel, which sends a large payload in chunks. If a payload makes
+  /// no progress for this time, it is given up. If its message is one-way, the link ends, because
+  /// no actor would send the message again.
   std::chrono::milliseconds stall_timeout{60'000};
-  /// A request without an answer is kept for this long. This is longer than any deadline of an
+  /// How long a link remembers a request without an answer. This is longer than any deadline of an
   /// actor that sends requests.
   std::chrono::hours request_limit{24};
-  /// If nothing has arrived from the peer over its channel for this long, a peer on this host
-  /// counts as lost. For a peer on another host, the connection counts as broken. This peer counts
-  /// as lost only if the connection cannot be restored within `grace`.
+  /// How long a peer may be silent on its channel. After this time, a peer on this host counts as
+  /// lost. For a peer on another host, the connection counts as broken. That peer counts as lost
+  /// only if the connection cannot be restored within `grace`.
   std::chrono::milliseconds suspect_after = stream_channel::first_suspicion;
-  /// Limit for bytes that wait for the peer: not sent, not acknowledged, or lent to it. If more
-  /// bytes wait, the link ends. One message alone may be larger.
+  /// Limit for the bytes that wait for the peer: not sent, not acknowledged, or lent to it. If more
+  /// bytes wait, the link ends. One message alone may exceed the limit.
   std::uint64_t window = std::uint64_t{1} << 36;
-  /// See channel_limits. If it has no value, channel_host_options::grace applies.
+  /// See channel_limits::grace. If no time is set, channel_host_options::grace applies.
   std::optional<std::chrono::milliseconds> grace;
   /// The cluster's secret. Both ends of a link must prove that they know it. Empty if the cluster
-  /// has none.
+  /// has no secret.
   std::string secret;
   /// Makes a channel for the messages of each link. If null, the messages travel over the
   /// framework's own network protocol.
@@ -102,20 +104,21 @@ struct link_options {
   channel_limits limits() const { return {window, transfer.max_bytes, grace}; }
 };
 
-/// One end of the connection between two nodes. First, it introduces its node to the other node.
-/// For this, it sends messages to a CAF handle of an actor of the other node, over the framework's
-/// own network protocol (BASP) or over a simulated network. Then both ends agree on a *channel*: a
-/// separate connection for the messages of the link (stream_channel). The proxies of remote actors
-/// (`port`) write to the channel directly, without this actor. If there is no channel, this actor
-/// sends and receives the messages over the handle. It then sends large payloads in chunks.
+/// One end of the connection between two nodes. First, both ends introduce their nodes to each
+/// other. For this, a link sends messages to a CAF handle of an actor of the other node. They
+/// travel over the framework's own network protocol (BASP) or a simulated network. Then both ends
+/// agree on a *channel*: a separate connection for the messages of the link (stream_channel). The
+/// proxies of remote actors (`port`) write to the channel directly, without this actor. Without a
+/// channel, this actor sends and receives all messages over the handle, and sends large payloads in
+/// chunks.
 ///
 /// If the cluster has a secret, the dialled end proves in its Welcome that it knows the secret. The
 /// dialling end answers with a Proof. Then a second Welcome follows, which offers the channel.
 /// Before the second Welcome, both ends ignore all other messages.
 ///
-/// When the channel ends, or the handle of a link without a channel becomes invalid, all pending
-/// requests fail with `errc::link_lost`, the owner receives `link_down`, and the link quits. The
-/// owner must kill the ports to actors of the other node.
+/// The link ends when its channel ends. A link without a channel ends when the CAF handle becomes
+/// invalid. Then all pending requests fail with `errc::link_lost`, the owner receives `link_down`,
+/// and this actor quits. The owner must kill the ports to actors of the other node.
 ///
 /// From outside this process, this actor accepts messages only from the link at the other end.
 class link : public guarded<caf::event_based_actor> {
@@ -209,21 +212,22 @@ private:
   std::shared_ptr<directory> local_;
   std::variant<dial_to, accept_from> how_;
   link_options options_;
-  /// The other end; null until it has sent a message.
+  /// The link at the other end; null until it has sent a message.
   caf::strong_actor_ptr peer_;
   task_name peer_task_;
   std::uint64_t peer_incarnation_ = 0;
   /// True if the peer has introduced itself and, if the cluster has a secret, has proved that it
   /// knows the secret.
   bool introduced_ = false;
-  /// If the cluster has a secret: the random text of this node, and of the peer.
+  /// Random texts of this node and of the peer, which the proofs contain (link_introduction). Empty
+  /// if the cluster has no secret.
   std::string nonce_;
   std::string peer_nonce_;
-  /// Only at the dialling end: true if it has sent its proof, and the peer's proof is correct. It
-  /// then waits for the second Welcome.
+  /// True if this end has dialled, has sent its proof, and has found the peer's proof correct. Only
+  /// the second Welcome is then missing.
   bool proven_ = false;
   std::shared_ptr<link_session> session_;
-  /// The offer of a channel that the peer has not taken up yet.
+  /// This end's offer of a channel, until the peer has connected or has refused the offer.
   std::optional<proto::ChannelOffer> offer_;
   std::map<ticket, sending> sending_;
   std::map<ticket, receiving> receiving_;

@@ -12,7 +12,8 @@ namespace troupe {
 /// HMAC-SHA256 (RFC 2104), 32 bytes.
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-/// Compares texts of equal length in a time that does not depend on their contents.
+/// Compares two texts. For texts of equal length, the time does not depend on their contents, so it
+/// reveals nothing about a secret.
 bool equal_in_constant_time(std::string_view a, std::string_view b) noexcept;
 
 /// 128 random bits of the system as 32 hexadecimal digits. Throws std::system_error.
@@ -31,7 +32,7 @@ struct link_introduction {
 
 enum class link_side : std::uint8_t { dialling, dialled };
 
-/// The proof of one of the two nodes.
+/// The proof that the node on side `who` sends: an HMAC over its side and `x`.
 std::string proof_of(link_side who, const link_introduction& x, std::string_view secret);
 
 } // namespace troupe

@@ -212,8 +212,8 @@ bool link_session::forget_before(time_point limit) {
   return !requests_.empty();
 }
 
-// This also breaks a cycle of references: an actor that waits for an answer holds a port, the port
-// holds this session, and the session holds the actor.
+// Ends the session, and breaks a cycle of references. An actor that waits for an answer holds a
+// port, the port holds this session, and the session holds the actor.
 void link_session::close(const caf::error& error, caf::execution_unit* context) {
   std::map<std::uint64_t, pending_request> requests;
   std::shared_ptr<stream_channel> channel;

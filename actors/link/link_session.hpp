@@ -26,14 +26,16 @@ struct outbound {
   caf::message content;
 };
 
-/// Informs a link about the first message that its peer has sent but may not send.
+/// Tells a link that its peer has sent a message that it may not send (permissions.hpp). Only the
+/// first such message is reported.
 struct message_refused {
   std::string text;
 };
 
 /// The state that a link, its ports and its channel share: the requests that wait for an answer,
-/// and the way in which messages travel. If there is a channel, a message passes through no other
-/// actor on its way. Thread-safe.
+/// and the channel itself. If there is a channel, ports write to it directly, and it delivers the
+/// peer's messages directly to their receivers. These messages do not pass through the link's
+/// actor. Thread-safe.
 class link_session : public std::enable_shared_from_this<link_session> {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -43,28 +45,29 @@ public:
                caf::strong_actor_ptr link);
   ~link_session();
 
-  /// From now on, messages use this channel. Returns false after close().
+  /// From now on, messages use this channel. Returns false if close() was called before.
   bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
 
   /// True if the peer is known to run on this host.
   bool on_this_host() const;
 
-  /// True if the peer reads large payloads in this process's memory, and this process in the
-  /// peer's. False for a peer on this host whose channel is a TCP connection.
+  /// True if large payloads are not sent, because both processes read them in each other's memory.
+  /// False for a peer on this host whose channel is a TCP connection.
   bool lends() const;
 
-  /// Sets the peer's name. Before this call, the peer may send nothing.
+  /// Sets the peer's name. Before this call, all messages of the peer are refused.
   void introduce(const link_peer& peer);
 
-  /// Number of refused messages so far: messages of the peer that it may not send.
+  /// Number of messages so far that the peer has sent without permission.
   std::uint64_t refused() const noexcept { return refused_; }
 
   /// See stream_channel::limit().
   void limit(const channel_limits& x);
 
-  /// For a peer that is a second start of a task whose first start still has a link here. From now
-  /// on, the peer may only ask to join. The answer to its request says why it may not.
+  /// From now on, the peer may only ask to join. Call it if the peer's task was started twice, and
+  /// the first start still has a link to this node. The answer to the request then says why the
+  /// peer may not join.
   void park() noexcept { parked_ = true; }
 
   /// See stream_channel::keep_alive(). Returns true if there is no channel.
@@ -77,8 +80,8 @@ public:
   /// Answers the peer's request number `id`.
   void answer(std::uint64_t id, caf::message content, caf::execution_unit* context);
 
-  /// Delivers a message of the peer to its receiver, if the peer may send it (permissions.hpp).
-  /// Otherwise, a request is answered with an error, and any other message is dropped.
+  /// Delivers a message of the peer to its receiver, if the peer may send it (permissions.hpp). If
+  /// not, a request is answered with an error, and any other message is dropped.
   void receive(const proto::Frame& frame, caf::message content, caf::execution_unit* context);
 
   /// Drops requests that were made before `limit`. Returns true if newer requests are left.
@@ -95,7 +98,7 @@ private:
   };
 
   void transmit(proto::Frame frame, caf::message content, caf::execution_unit* context);
-  /// The reason why the peer may not send this message; empty if it may.
+  /// The reason why the peer may not send this message; empty if the peer may send it.
   std::string problem_of(const endpoint& to, const std::optional<link_peer>& only,
                          const caf::message& content) const;
   void refuse(const proto::Frame& frame, const std::string& text, caf::execution_unit* context);
@@ -111,7 +114,7 @@ private:
   std::atomic<bool> parked_ = false;
   /// Null after close().
   caf::strong_actor_ptr link_;
-  /// If null, the link sends the messages.
+  /// Null if the link has no channel. The link's actor then sends the messages.
   std::shared_ptr<stream_channel> channel_;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, pending_request> requests_;

@@ -12,25 +12,26 @@
 
 namespace troupe {
 
-/// The files of shared memory that this process has opened to read a peer's payloads. A *loan* is a
-/// payload in such a file: the peer announces it instead of sending the bytes (proto::Loan). This
-/// class checks everything that the peer says about its files. It is a plain object, without a
-/// thread.
+/// The files of shared memory of a peer that this process has opened to read the peer's payloads. A
+/// *loan* is a payload in such a file: the peer sends the place of the payload in the file instead
+/// of its bytes (proto::Loan). This class checks everything that the peer says about its files. It
+/// is a plain object, without a thread.
 class loan_table {
 public:
   using memory = std::shared_ptr<const shared_memory>;
 
-  /// The memory of a loan; all bytes of the loan are inside. The first loan of a file opens the
-  /// file and takes the oldest of `descriptors` for it. Null if the loan is impossible. `problem`
-  /// then says what the peer sent.
+  /// Returns the file that contains the loan; all bytes of the loan are inside the file. If the
+  /// loan is the first one in its file, this function opens the file from the oldest of
+  /// `descriptors`. Returns null if the loan is invalid; `problem` then says what the peer has
+  /// sent.
   /// @param max_bytes limit for all open files together
   memory open(const proto::Loan& x, std::deque<file_descriptor>& descriptors,
               std::uint64_t max_bytes, std::string& problem);
 
-  /// Closes a file, because the peer does not lend from it again.
+  /// Closes a file, because the peer will not lend parts of it again.
   void forget(std::uint64_t number);
 
-  /// Bytes of all open files.
+  /// Total size of all open files.
   std::uint64_t bytes() const noexcept { return bytes_; }
 
 private:

@@ -16,7 +16,7 @@ namespace troupe {
 std::optional<unsigned> processor_of_peer(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  // A process of another namespace has the process id 0 here.
+  // The process id of a process of another namespace is 0 here.
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
     return std::nullopt;
   cpu_set_t theirs;
@@ -64,7 +64,7 @@ void peer_reader::run(unsigned processor) {
     if (::epoll_wait(epoll_.get(), &x, 1, -1) == 1 && x.data.fd != bell_.get())
       on_data_();
   }
-  on_data_ = nullptr; // Releases what it holds, although this object may exist longer.
+  on_data_ = nullptr; // Releases the objects that the function holds: this reader may exist longer.
   finished_ = true;
 }
 

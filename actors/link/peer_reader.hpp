@@ -9,19 +9,20 @@
 
 namespace troupe {
 
-/// The processor to which the process at the other end of a Unix socket is bound. Empty if that
-/// process may run on several processors, if this process may not use its processor or may use only
-/// this one, or if the system does not name that process (it is in another process namespace).
+/// Returns the one processor on which the process at the other end of a Unix socket may run.
+/// Returns nothing if that process may run on several processors, or if the system does not name it
+/// (it is in another process namespace). Also returns nothing if this process may not run on that
+/// processor, or may run only on that one.
 std::optional<unsigned> processor_of_peer(int socket);
 
 /// A thread that runs on one processor and waits for data of one socket.
 class peer_reader {
 public:
-  /// Throws std::system_error if no thread or descriptor is left. If the thread cannot be bound to
-  /// the processor, it runs on any.
+  /// Throws std::system_error if the system has no thread or descriptor left. If the thread cannot
+  /// be bound to the processor, it runs on any processor.
   /// @param socket must stay open until end()
-  /// @param on_data called on the thread each time that the socket has new data, or when the peer
-  /// closes it
+  /// @param on_data called on the new thread each time that the socket has new data, and when the
+  /// peer closes the socket
   peer_reader(int socket, unsigned processor, std::function<void()> on_data);
 
   /// Calls end() and waits for the thread. Do not destroy the object on its own thread.

@@ -37,7 +37,7 @@ bool is(const link_peer& peer, job_kind job, std::uint32_t index) {
   return peer.task == coordinator_task || peer.task == task_name{job, index};
 }
 
-/// True if the peer is the sender that the message names.
+/// True if the peer is the sender that the message names in its fields.
 template <class T>
 bool names_sender(const caf::message& content, const link_peer& peer) {
   const auto& x = content.get_as<T>(0);
@@ -70,15 +70,16 @@ constexpr permission row(Service to, sender_set from) {
   return {to, &typeid(T), from.names, from.jobs, nullptr};
 }
 
-/// A row for messages that name their sender.
+/// A row for messages whose fields name their sender.
 template <class T>
 constexpr permission named(Service to, sender_set from) {
   return {to, &typeid(T), from.names, from.jobs, names_sender<T>};
 }
 
-// The messages that each kind of task may send. The coordinator's node may send all listed
-// messages, because it can host other tasks, too. The directory can restrict an actor to messages
-// of one task. For example, a member of a ring takes segments only from its left neighbour.
+// The table of permissions: which kinds of task may send which message to which service. The
+// coordinator's node may send all listed messages, because it can host other tasks, too. The
+// directory can also restrict an actor to messages of one task. For example, a member of a ring
+// takes segments only from its left neighbour.
 constexpr std::array table{
   row<OpenView>(NODE, coordinator),
   row<Shutdown>(NODE, coordinator),
@@ -116,7 +117,7 @@ constexpr std::array table{
   named<NewWeights>(SYNCHRONIZER, shards),
   row<ReportRequest>(SYNCHRONIZER, coordinator),
   row<Restore>(SYNCHRONIZER, coordinator),
-  // For the protocols of embedding programs.
+  // Used only by protocols that embedding programs define.
   row<Segment>(SYNCHRONIZER, workers),
 
   row<Segment>(RING_NODE, workers),
@@ -128,7 +129,7 @@ constexpr std::array table{
   row<Evaluate>(EVALUATOR, coordinator),
 };
 
-/// The rows of a type by service.
+/// The rows of one message type, by service.
 using rows_of_type = std::map<Service, const permission*>;
 
 const std::unordered_map<std::type_index, rows_of_type>& by_type() {
@@ -141,8 +142,8 @@ const std::unordered_map<std::type_index, rows_of_type>& by_type() {
   return result;
 }
 
-/// True for troupe's own message types. If such a type has no row in the table, it is a handshake
-/// or an answer, which no peer may send to a service.
+/// True for troupe's own message types. If such a type has no row in the table, it is part of a
+/// handshake or an answer. No peer may then send it to a service.
 bool is_ours(const std::type_info& type) {
   return std::string_view{type.name()}.find("6troupe5proto") != std::string_view::npos
     || type == typeid(payload);

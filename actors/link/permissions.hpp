@@ -19,12 +19,14 @@ struct link_peer {
   friend bool operator==(const link_peer&, const link_peer&) = default;
 };
 
-/// True if `peer` is the node of this task: the task's own node, or the coordinator's node, which
-/// may host other tasks. Both must have the same incarnation (the number of the node's start),
-/// because all tasks of a node share it.
+/// True if the node `peer` may send messages as `task`. This is so if the node introduced itself as
+/// this task, or as the coordinator, because the coordinator's node may host other tasks. The
+/// incarnations (the numbers of the node's start) must also be equal, because all tasks of a node
+/// share one incarnation.
 bool speaks_for(const link_peer& peer, const link_peer& task) noexcept;
 
-/// A row of the table of permissions: messages of this type may go to this service of a task.
+/// A row of the table of permissions: messages of this type may go to this service (an actor of a
+/// task).
 struct permission {
   proto::Service to;
   const std::type_info* message;
@@ -32,7 +34,7 @@ struct permission {
   const char* senders;
   /// The same jobs as bits: 1 << job_kind.
   std::uint8_t jobs;
-  /// Checks that the message names its sender correctly. Null if messages of this type do not name
+  /// Checks that a message names the peer as its sender. Null if messages of this type do not name
   /// their sender.
   bool (*as_itself)(const caf::message& content, const link_peer& peer);
 };
@@ -42,7 +44,7 @@ struct permission {
 /// except a node or the coordinator.
 std::span<const permission> permissions() noexcept;
 
-/// The reason why a peer may not send this message to this service; empty if it may.
+/// The reason why a peer may not send this message to this service; empty if the peer may send it.
 std::string refusal(const link_peer& peer, const endpoint& to, const caf::message& content);
 
 } // namespace troupe

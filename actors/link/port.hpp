@@ -61,7 +61,8 @@ bool shares_memory(const Handle& x) {
   return to != nullptr && to->lends();
 }
 
-/// Makes a port of either kind.
+/// Makes a port. `target` is an endpoint, or the number of the peer's request that the port
+/// answers.
 template <class Target>
 caf::strong_actor_ptr make_port(caf::actor_system& sys, std::shared_ptr<link_session> session,
                                 Target target) {

@@ -19,7 +19,8 @@ void reader_turn::wait() {
   owner_reads_ = true;
 }
 
-// Notifies without holding the mutex, because the woken thread would have to wait for it.
+// Wakes waiting threads without holding the mutex, because a woken thread would have to wait for
+// the mutex.
 void reader_turn::tell(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   changed_.notify_all();

@@ -10,13 +10,13 @@
 namespace troupe {
 
 /// Decides which thread reads the sockets of a process. Usually this is the *owner*, a thread that
-/// does nothing else. A thread that waits for a message may read instead of the owner. Then the
-/// message wakes one thread, not first the owner and then the waiting thread. (The thread that
-/// reads is the leader in the pattern "leader/followers": Schmidt, Stal, Rohnert, Buschmann 2000,
-/// Pattern-Oriented Software Architecture 2.)
+/// does nothing else. A thread that waits for a message may read instead of the owner. The message
+/// then wakes only this thread; otherwise the message would wake the owner, and the owner would
+/// wake this thread. (The thread that reads is the leader in the pattern "leader/followers":
+/// Schmidt, Stal, Rohnert, Buschmann 2000, Pattern-Oriented Software Architecture 2.)
 ///
-/// A thread that has read once will soon read again. So the owner waits a moment before it begins
-/// to read again. Thread-safe.
+/// A thread that has read once will soon read again. So after that thread stops, the owner waits a
+/// moment before it reads. Thread-safe.
 class reader_turn {
 public:
   /// @param absence the owner reads again if no other thread has read for this long
@@ -33,22 +33,24 @@ public:
 
   /// From now on, take() fails. If a thread reads instead of the owner, waits until this thread has
   /// given back its turn.
-  /// @param interrupt makes the reading thread look at closed()
+  /// @param interrupt called here; must wake the reading thread, which then checks closed()
   void close(function_ref<void()> interrupt);
   bool closed() const noexcept { return closed_; }
 
   /// Asks for the turn to read and waits until the owner has stopped reading. Returns true if the
   /// caller now has the turn; it must then call give_back(). Returns false after close(), or if
-  /// another thread already reads instead of the owner. In this case, the owner comes back as soon
-  /// as that thread gives back its turn.
-  /// @param interrupt makes the owner call wait()
+  /// another thread already reads instead of the owner. In the second case, the owner reads again
+  /// as soon as that thread gives back its turn.
+  /// @param interrupt called here; must wake the owner, which then calls wait()
   bool take(function_ref<void()> interrupt);
 
-  /// @param now true if the owner must come back at once
+  /// Ends the turn that take() has given to the caller.
+  /// @param now if true, the owner reads again at once, not after `absence`
   void give_back(bool now);
 
-  /// Makes the owner read again at once. If another thread reads, the owner comes back when this
-  /// thread gives back its turn. For work that no other thread waits for.
+  /// Makes the owner read again at once, or, if another thread reads, as soon as that thread gives
+  /// back its turn. Call it when there is work for which no thread waits, such as records that a
+  /// full socket has not taken.
   void recall();
 
 private:

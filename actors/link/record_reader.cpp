@@ -39,9 +39,9 @@ std::size_t record_reader::take(std::span<std::byte> body) noexcept {
   return n;
 }
 
-// Moves the remaining bytes to the beginning. If the buffer is full, it grows, so that the record
-// that has begun can fit. It grows only to twice its size, because the rest of a head that a peer
-// announces may never arrive.
+// Moves the remaining bytes to the beginning of the buffer. If the buffer is full, it grows, so
+// that the next record can fit. It grows to at most twice its size, because the rest of an
+// announced head may never arrive.
 void record_reader::make_room(std::size_t wanted) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;

@@ -2,17 +2,20 @@
 
 namespace troupe {
 
-/// Use it for messages that follow each other closely. While it exists, messages that this thread
-/// sends to other processes wait. When the outermost of these objects ends, they are sent: all
-/// messages to one process in one system call, which wakes it once. Messages of other threads do
-/// not wait. If an object of kind `all` lives within one of kind `small`, large payloads wait, too.
-/// Then all messages are sent when the inner object ends.
+/// Collects the messages that this thread sends to other processes while the object exists. When
+/// the object is destroyed, all messages to one process leave in one system call, which wakes that
+/// process once. Use it for messages that follow each other closely. Objects can be nested: the
+/// outermost object sends the messages. Messages of other threads do not wait.
+///
+/// If an object of kind `all` lives within an object of kind `small`, large payloads wait, too. The
+/// inner object then sends all messages when it is destroyed.
 class sent_together {
 public:
   enum class kind {
     /// All messages wait.
     all,
-    /// A large payload leaves at once, with all messages before it.
+    /// Messages without a large payload wait. A large payload leaves at once, with all messages
+    /// before it.
     small,
   };
 

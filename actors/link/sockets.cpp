@@ -23,7 +23,8 @@ namespace {
 
 using address_list = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
-/// Null if the address cannot be resolved; `problem` then has the reason.
+/// Finds the IP addresses of a name or an address in text form. Returns null if there are none;
+/// `problem` then has the reason.
 address_list resolve(const std::string& address, std::uint16_t port, int flags,
                      std::string& problem) {
   addrinfo hints{};
@@ -46,7 +47,7 @@ void send_at_once(const file_descriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-/// The IP address; empty for addresses of other kinds.
+/// The text of an IP address. Empty for addresses of other kinds.
 std::string ip_text(const sockaddr_storage& address, socklen_t size) {
   std::array<char, NI_MAXHOST> text{};
   if ((address.ss_family != AF_INET && address.ss_family != AF_INET6)
@@ -54,14 +55,15 @@ std::string ip_text(const sockaddr_storage& address, socklen_t size) {
                        nullptr, 0, NI_NUMERICHOST)
         != 0)
     return {};
-  // A socket for both IPv4 and IPv6 shows IPv4 addresses with this prefix.
+  // A socket for both IPv4 and IPv6 puts this prefix before IPv4 addresses.
   constexpr std::string_view mapped = "::ffff:";
   const std::string_view result{text.data()};
   const bool is_mapped = result.starts_with(mapped) && result.find('.') != result.npos;
   return std::string{is_mapped ? result.substr(mapped.size()) : result};
 }
 
-/// Empty if it cannot listen; errno then has the reason.
+/// Makes a socket that listens at this address. Returns an empty descriptor if this fails; errno
+/// then has the reason.
 file_descriptor listen_at(const addrinfo& where, bool any) {
   auto result = new_socket(where.ai_family);
   if (!result)
@@ -94,7 +96,8 @@ struct local_address {
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-/// Returns 0, or the error that prevented the connection.
+/// Waits until a non-blocking connect() has ended. Returns 0, or the error that prevented the
+/// connection.
 int wait_for_connection(const file_descriptor& socket, std::chrono::milliseconds timeout) {
   pollfd x{socket.get(), POLLOUT, 0};
   const int n = ::poll(&x, 1, static_cast<int>(timeout.count()));
@@ -146,7 +149,8 @@ file_descriptor listen_on(const std::string& address, std::uint16_t& port) {
   return result;
 }
 
-// Unlike getpeername(), accept4() also gives the address of a connection that is already broken.
+// The address comes from accept4(), because getpeername() fails if the connection is already
+// broken.
 file_descriptor accept_on(int listener, std::string& peer) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <string>
 
-// Non-blocking sockets. If a function fails, it returns an empty descriptor, unless its comment
-// says that it throws.
+// Functions that make non-blocking sockets. Some throw an exception if they fail, as their comments
+// say. The others return an empty descriptor.
 
 namespace troupe {
 
-/// Throws std::system_error with errno.
+/// Throws std::system_error with errno and this text.
 [[noreturn]] void fail_with(const std::string& what);
 
 /// Makes an abstract Unix socket that listens. Throws std::system_error.
@@ -26,8 +26,8 @@ inline constexpr const char* any_address = "*";
 file_descriptor listen_on(const std::string& address, std::uint16_t& port);
 
 /// Accepts a connection that waits at a listening socket. The connection may be broken already.
-/// @param peer set to the IP address (IPv4 where both ends have one) of the other end of a TCP
-/// connection; empty for other sockets
+/// @param peer set to the IP address of the other end of a TCP connection, as IPv4 if both ends
+/// have IPv4; empty for other sockets
 file_descriptor accept_on(int listener, std::string& peer);
 
 /// Connects to an abstract Unix socket.

@@ -25,11 +25,11 @@ constexpr std::size_t staging_bytes = std::size_t{64} << 10;
 /// Largest number of records that one system call writes.
 constexpr std::size_t records_at_once = 8;
 
-/// The channels whose records wait until a group (sent_together) of this thread ends.
+/// The channels whose records wait until a group of messages of this thread ends (sent_together).
 struct waiting_channels {
   bool open = false;
   sent_together::kind what = sent_together::kind::all;
-  /// The group of kind `all` inside a group of kind `small`; null if there is none.
+  /// The group of kind `all` inside a group of kind `small`; null if there is no such group.
   const sent_together* inner = nullptr;
   std::vector<std::shared_ptr<stream_channel>> channels;
 };
@@ -86,8 +86,8 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   payload body;
   if (has_payload(content) && content.get_as<payload>(content.size() - 1).size() >= large)
     body = std::exchange(content.get_mutable_as<payload>(content.size() - 1), payload{});
-  // If other processes cannot read the payload's memory, the payload is copied once into shared
-  // memory. If it were sent instead, the system would copy it twice.
+  // If the peer cannot read the payload's memory, copy the payload once into shared memory. If it
+  // were sent instead, the system would copy it twice.
   if (options_.lends && !body.empty() && body.storage()->shared().number == 0) {
     auto copy = payload::allocate(body.size());
     if (copy.storage()->shared().number != 0) {
@@ -125,7 +125,8 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   return caf::none;
 }
 
-// Only notes the overflow. The thread that watches the socket then ends the channel (end_overflow).
+// Notes that too many bytes wait. The thread that watches the socket then ends the channel
+// (end_overflow).
 bool stream_channel::overflows(const payload& body, std::size_t head) {
   if (waiting_ == 0 || waiting_ + body.size() + head <= limits_.window)
     return false;
@@ -232,7 +233,7 @@ void stream_channel::flush() {
     for (std::size_t i = 0; i < count; ++i) {
       auto& x = queue_[i];
       // A descriptor travels with the first byte of a system call. So a record with a descriptor
-      // must be the first of a call.
+      // must be the first record of a call.
       if ((holding_ && x.numbered) || (i > 0 && x.descriptor >= 0))
         break;
       add(x.head.data(), x.head.size());
@@ -314,7 +315,7 @@ bool stream_channel::finished() const {
   return (broken_ || settled()) && borrowed_ == 0;
 }
 
-// Both links have ended, and both sides know that the other one has received everything.
+// True if both links have ended, and each side knows that the other side has received everything.
 bool stream_channel::settled() const {
   return ended_ && over_ && queue_.empty() && lent_.empty() && sent_.empty()
     && (!options_.resumes || received_ == acknowledged_);

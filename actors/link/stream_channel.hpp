@@ -27,10 +27,10 @@ struct msghdr;
 
 namespace troupe {
 
-/// A message has at most one payload, as its last element.
+/// True if the last element of a message is a payload. No other element is a payload.
 bool has_payload(const caf::message& x);
 
-/// The reason why a link ends if too many bytes wait for its peer.
+/// The text that explains why a link ends if too many bytes wait for its peer.
 std::string beyond_window(std::uint64_t window);
 
 struct stream_options {
@@ -43,39 +43,40 @@ struct stream_options {
   /// True if on_readable() may poll the socket for a moment when the rest of a payload has not
   /// arrived. False in a simulation, because nothing arrives there while a thread polls.
   bool polls = false;
-  /// The limits before the first call of limit(). max_bytes also limits the shared memory that the
-  /// peer may announce in total; limit() does not change this.
+  /// The limits until the first call of limit(). Their max_bytes also limits the total size of the
+  /// shared memory that the peer lends; limit() does not change that limit.
   channel_limits limits{.grace = std::chrono::seconds{5}};
-  /// Asks for a call of on_tick() soon, from any thread.
+  /// The channel calls this to ask its owner for a call of on_tick() soon. Called on any thread.
   std::function<void()> wake;
-  /// Asks for a call of on_tick() a little later than `wake` does. If null, `wake` is used.
+  /// Like `wake`, but on_tick() may be called a little later. If null, `wake` is used.
   std::function<void()> wake_later;
   /// Called when the socket takes no more data. The callee must then call on_writable() when the
-  /// socket takes data again. Null if a thread waits for this in any case. `full` and `empty` are
-  /// called with a mutex of the channel held.
+  /// socket takes data again. Null if the owner calls on_writable() in any case. The channel calls
+  /// `full` and `empty` with its mutex locked, so they must not call the channel.
   std::function<void(int socket)> full;
-  /// Called by on_writable() when no record waits any more. on_writable() need not be called again
-  /// until `full` is called. May be null.
+  /// Called by on_writable() when no record waits any more. The owner need not call on_writable()
+  /// again until `full` is called. May be null.
   std::function<void(int socket)> empty;
 };
 
-/// Exchanges messages between two processes over a socket. A payload goes from the sender's buffer
-/// to the receiver's without a copy in between (sendmsg, recvmsg). Between processes on one host,
-/// it does not move at all: the receiver reads it in the sender's memory. The sender does not reuse
-/// this memory until the receiver has released it or has ended.
+/// Exchanges messages between two processes over a socket. The payload of a message goes from the
+/// sender's buffer to the receiver's buffer without a copy in between (sendmsg, recvmsg). Between
+/// processes on one host, a payload is not sent at all: the receiver reads it in the sender's
+/// memory. The sender does not reuse this memory until the receiver has released it or has ended.
 ///
-/// If memory is lent over a socket, the socket stays open until neither side holds memory of the
-/// other, even if the link has already ended. So if the peer's side of the socket closes, the peer
-/// no longer reads lent memory.
+/// A socket over which memory was lent stays open until both sides have released all lent memory,
+/// even if the link has already ended. So if the peer's side of the socket closes, the peer no
+/// longer reads lent memory.
 ///
 /// A socket between hosts may break. The channel is then *cut*: messages wait until resume() gives
-/// it another socket. All messages that had not arrived then arrive over this socket.
+/// the channel another socket. The new socket then carries all messages that have not arrived.
 ///
-/// The number of bytes that wait for the peer is bounded. If the peer takes or acknowledges
-/// nothing, the bound is reached and the channel ends.
+/// The number of bytes that wait for the peer is bounded (channel_limits::window). If the peer
+/// takes or acknowledges nothing, the bound is reached and the channel ends.
 class stream_channel : public std::enable_shared_from_this<stream_channel> {
 public:
-  /// Payloads of at least this many bytes are not copied into a record.
+  /// A payload of at least this many bytes is written from its own buffer. A smaller payload is
+  /// copied into the record of its message.
   static constexpr std::size_t large = std::size_t{16} << 10;
 
   /// The argument of keep_alive() until both ends know the value in the job
@@ -96,12 +97,12 @@ public:
   stream_channel& operator=(const stream_channel&) = delete;
 
   /// Sets the callbacks for the peer's messages. Call it once, on the reading thread or before that
-  /// thread starts. Records other than the greeting wait for it.
+  /// thread starts. Until then, all records except the greeting wait.
   void listen(events to);
 
   /// Sends a message. Thread-safe. Messages of the same thread stay in order. If a message cannot
   /// be written at once, it waits in a queue; its payload is not copied. Does nothing once the
-  /// channel is closed. Returns an error if the message cannot be sent at all.
+  /// channel is closed. Returns an error if the message cannot be encoded, or is too long.
   caf::error send(proto::Frame frame, caf::message content);
 
   /// Thread-safe.
@@ -116,7 +117,7 @@ public:
   /// True if large payloads do not move: see stream_options::lends. Both ends agree.
   bool lends() const noexcept { return options_.lends; }
 
-  /// Bytes that wait for the peer (channel_limits::window). Thread-safe.
+  /// The number of bytes that wait for the peer (channel_limits::window). Thread-safe.
   std::uint64_t waiting() const;
 
   /// Sends the greeting: the first record of the side that connected. It names the connection.
@@ -124,20 +125,20 @@ public:
   /// process still runs
   void greet(const std::string& token, std::uint16_t port);
 
-  /// Reports that this side's link has ended. Thread-safe.
+  /// Tells the peer that this side's link has ended. Thread-safe.
   void end();
 
   // -- for the thread that watches the socket --
 
-  /// Reads available data. Returns true if there may be more; other sockets should have their turn
-  /// first.
+  /// Reads available data, up to a limit. Returns true if more data may be there. The owner should
+  /// then serve its other sockets before it calls this again.
   bool on_readable();
 
   /// Writes waiting records.
   void on_writable();
 
-  /// Sends the peer acknowledgements, and the numbers of its loans (pieces of its memory) that this
-  /// side has released.
+  /// Sends the acknowledgements that are due, and returns loans: it sends the numbers of all pieces
+  /// of the peer's memory that this side has released.
   void on_tick();
 
   /// True if the socket broke. resume() or give_up() must follow. Always false if
@@ -155,7 +156,8 @@ public:
   /// its own greeting then comes first
   void resume(file_descriptor socket, const proto::Greeting* greeting, const std::string& token);
 
-  /// True if, since the socket broke, both sides have agreed where to continue.
+  /// False from the moment when the socket breaks until both sides have agreed, over a new socket,
+  /// where to continue.
   bool resumed() const;
 
   /// Ends the channel, because the owner cannot get another socket.
@@ -163,23 +165,24 @@ public:
 
   /// True if no record waits to be written. If `settled` is true, the peer must also have
   /// acknowledged every message and released all memory lent to it. While the socket is broken
-  /// (cut), this is true only if over(): the peer then needs no more records. `settled` changes
-  /// nothing in this case. After give_up(), this is always true.
+  /// (cut), the result is over(), because a peer that has ended needs no more records. After
+  /// give_up(), the result is always true.
   bool idle(bool settled) const;
 
-  /// Makes sure that this process never uses the lent memory again, because a peer that is stopped
-  /// may continue later and read it.
+  /// From now on, this process never uses the lent memory again. A peer that is stopped may
+  /// continue later, and would then read the memory.
   void keep_loans();
 
   /// True if neither side needs the socket any more.
   bool finished() const;
 
-  /// The peer's greeting; empty until it has arrived. Later records wait for listen().
+  /// The peer's greeting; empty until it has arrived.
   const proto::Greeting& greeting() const noexcept { return greeting_; }
 
-  /// Shows the peer that this side is alive, if nothing was sent for a quarter of `suspect_after`.
-  /// If nothing was received for longer than `suspect_after`, breaks the connection if it can be
-  /// resumed, and otherwise returns false. Thread-safe.
+  /// Checks that the peer is alive, and shows the peer that this side is alive. Sends a record if
+  /// nothing was sent for a quarter of `suspect_after`. If nothing was received for longer than
+  /// `suspect_after`, breaks a connection that can be resumed, and returns false for any other
+  /// connection. Otherwise returns true. Thread-safe.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
 
   /// How long a peer that runs may take to notice that the connection broke. Thread-safe.
@@ -219,8 +222,8 @@ private:
   /// Adds a record to the queue. write() must follow.
   void push(outgoing x);
   void push_news();
-  /// Call this after push(). Writes the new records, unless they must wait for earlier records or
-  /// for a group (sent_together).
+  /// Call this after push(). Writes the new records. If earlier records still wait, or a group
+  /// collects records (sent_together), the new records wait, too.
   /// @param before number of records in the queue before push()
   /// @param large true if a new record has a large payload
   void write(std::size_t before, bool large = false);
@@ -229,7 +232,8 @@ private:
   void flush();
   bool overflows(const payload& body, std::size_t head);
   bool settled() const;
-  /// False if the peer cannot have received this many messages.
+  /// Drops the records that the peer has received. Returns false if the peer cannot have received
+  /// this many records.
   bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
   void resend();
   void give_back(std::uint64_t loan) noexcept;
@@ -255,7 +259,7 @@ private:
   caf::actor_system& sys_;
   file_descriptor socket_;
   stream_options options_;
-  /// Kept while the socket is broken, so that both ends agree.
+  /// Set for the first socket, and kept if another socket replaces it, so that both ends agree.
   bool same_host_;
   events events_;
 
@@ -264,7 +268,7 @@ private:
   /// True if the records in the queue wait for the end of a group (sent_together), not for the
   /// socket.
   bool held_ = false;
-  /// Number of bytes written of the first record in the queue.
+  /// How many bytes of the first record in the queue are already written.
   std::size_t written_ = 0;
   bool broken_ = false;
   channel_limits limits_;
@@ -299,7 +303,8 @@ private:
   /// Files of shared memory that the peer has opened.
   std::vector<std::uint64_t> known_;
 
-  /// Locked alone, or after mutex_, because a thread may hold any mutex when it releases a payload.
+  /// A thread that holds it must not lock another mutex. It may be locked while mutex_ or any other
+  /// mutex is held, because a thread may release a payload at any time.
   mutable std::mutex returns_mutex_;
   /// Loans of the peer that this side has released.
   std::vector<std::uint64_t> returns_;

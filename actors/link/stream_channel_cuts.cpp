@@ -1,4 +1,4 @@
-// The part of a stream_channel for sockets that break and peers that take nothing.
+// A part of stream_channel: what it does if its socket breaks, or if its peer takes no data.
 
 #include "actors/link/stream_channel.hpp"
 #include "actors/link/stream_records.hpp"
@@ -44,8 +44,8 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   return options_.resumes;
 }
 
-// A link calls keep_alive() eight times per suspicion time, so it may notice a little after that
-// time.
+// This is a little more than the suspicion time, because a link calls keep_alive() only eight times
+// per suspicion time.
 std::chrono::nanoseconds stream_channel::unnoticed_for() const {
   const std::lock_guard guard{mutex_};
   return longest_suspicion_ * 5 / 4;
@@ -136,9 +136,9 @@ void stream_channel::give_up(const std::string& reason) {
 }
 
 // Ends the channel if too many bytes wait for its peer. Drops all records that are not yet partly
-// written, with the memory that they lend. If the peer may still read other lent memory, the socket
-// stays open until the peer has returned this memory or has ended. Returns true if this call ended
-// the channel.
+// written, and the loans in these records. If the peer may still read memory of other loans, the
+// socket stays open until the peer has returned this memory or has ended. Returns true if this call
+// ended the channel.
 bool stream_channel::end_overflow() {
   std::deque<outgoing> not_sent;
   std::deque<outgoing> not_acknowledged;
@@ -161,7 +161,7 @@ bool stream_channel::end_overflow() {
     sent_.swap(not_acknowledged);
   }
   fail(beyond_window(window));
-  options_.wake(); // So that the reading thread closes the socket.
+  options_.wake(); // The reading thread then closes the socket.
   return true;
 }
 

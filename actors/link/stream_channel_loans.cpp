@@ -1,4 +1,4 @@
-// The part of a stream_channel that lends memory to the peer, and borrows the peer's.
+// A part of stream_channel: lends memory to the peer, and borrows memory of the peer.
 
 #include "actors/link/stream_channel.hpp"
 #include "actors/link/stream_records.hpp"
@@ -10,8 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// If this many released loans wait to be returned, they are returned soon, because the peer may be
-/// short of memory.
+/// If at least this many released loans wait to be returned, they are returned soon, because the
+/// peer may be short of memory. Fewer wait for a message that can carry them.
 constexpr std::size_t many_returns = 4;
 
 } // namespace
@@ -66,9 +66,9 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   out.loan = loan.number();
 }
 
-// Called on any thread, when the last reference to the peer's memory is gone. If only a few loans
-// wait to be returned, no thread is woken at once: usually a message follows soon and can carry the
-// return.
+// Notes that a loan of the peer must be returned. Called on any thread, when the last reference to
+// the loan is gone. If only a few loans wait to be returned, this wakes no thread at once. A
+// message usually follows soon and can carry the return.
 void stream_channel::give_back(std::uint64_t loan) noexcept {
   bool few = false;
   {
@@ -116,7 +116,7 @@ void stream_channel::on_return(const proto::Return& x) {
         waiting_ -= y.mapped().size();
         free.push_back(std::move(y.mapped()));
       }
-    // After an overflow, the socket stayed open only because the peer could still read these loans.
+    // After an overflow, the socket stays open only while the peer can read loans of this process.
     if (overflow_ended_ && lent_.empty())
       broken_ = true;
   }

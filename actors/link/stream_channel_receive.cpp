@@ -1,4 +1,4 @@
-// The part of a stream_channel that receives.
+// A part of stream_channel: reads records from the socket and handles them.
 
 #include "actors/link/stream_channel.hpp"
 #include "actors/link/stream_records.hpp"
@@ -22,18 +22,18 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of received file descriptors that are not used yet.
+/// Largest number of received file descriptors that no loan has used yet.
 constexpr std::size_t max_descriptors = 64;
-/// After this number of reads or bytes in a row, other sockets have their turn.
+/// After this many reads or bytes in a row from one socket, other sockets have their turn.
 constexpr int reads_in_a_row = 64;
 constexpr std::uint64_t bytes_in_a_row = 2U << 20;
-/// If this number of records is not acknowledged, an acknowledgement is sent at once. If there are
-/// fewer, it waits for a message that can carry it, or for the next tick.
+/// If this many records are not acknowledged, an acknowledgement is sent at once. For fewer
+/// records, it waits for a message that can carry it, or for the next tick.
 constexpr std::uint64_t max_unacknowledged = 64;
 
-/// The reading thread polls for the rest of a payload for at most `longest_poll` at a time. In
-/// total, it polls for at most the time in which the bytes that have arrived could be sent at
-/// `polled_bytes_per_second`. So on a slow network, the thread sleeps nearly all the time.
+/// Limits for polling while the rest of a payload arrives. The reading thread polls for at most
+/// `longest_poll` at a time. In total, it polls no longer than the bytes that have arrived would
+/// take at `polled_bytes_per_second`. So on a slow network, the thread sleeps nearly all the time.
 constexpr std::chrono::microseconds longest_poll{50};
 constexpr double polled_bytes_per_second = 5e9;
 
@@ -59,9 +59,9 @@ bool stream_channel::on_readable() {
   return true;
 }
 
-/// Polls for a moment for the rest of a payload. If this thread slept instead, a sender on this
-/// host would have to wake it. That takes the sender about 20 microseconds, in which it could send
-/// 200 KiB.
+/// Polls for a moment until more bytes of a payload arrive; returns false if none arrive. If this
+/// thread slept instead, a sender on this host would have to wake it. That takes the sender about
+/// 20 microseconds, in which it could send 200 KiB.
 bool stream_channel::rest_arrives() {
   const std::chrono::duration<double> earned{static_cast<double>(body_read_)
                                              / polled_bytes_per_second};
@@ -79,7 +79,8 @@ bool stream_channel::rest_arrives() {
   return arrives;
 }
 
-/// Adds the number of bytes that it has read to `bytes`. Returns true if more data may be waiting.
+/// Reads once from the socket and handles the records. Adds the number of bytes to `bytes`. Returns
+/// true if more data may be waiting.
 bool stream_channel::read_some(std::uint64_t& bytes) {
   std::array<iovec, 2> parts{};
   std::size_t n = 0;
@@ -119,7 +120,8 @@ bool stream_channel::read_some(std::uint64_t& bytes) {
       const std::lock_guard guard{mutex_};
       broken_ = true;
       queue_.swap(not_sent);
-      // Only these errors prove that the peer no longer reads the memory lent to it.
+      // Only the end of the stream and these errors prove that the peer no longer reads the memory
+      // lent to it.
       if (got == 0 || error == ECONNRESET || error == EPIPE)
         lent_.swap(no_longer_read);
     }
@@ -244,7 +246,7 @@ void stream_channel::on_record(proto::RecordKind kind, std::span<const char> hea
 }
 
 /// Handles the first record on a connection: the peer's greeting. If this side has connected again,
-/// the greeting is the peer's answer.
+/// the greeting is the peer's answer. Returns false if the greeting is impossible.
 bool stream_channel::on_greeting() {
   if (!events_.received)
     return true;
@@ -308,8 +310,8 @@ void stream_channel::deliver(payload body) {
 }
 
 /// Ends the channel, because the peer has broken the rules. From now on, everything that the peer
-/// sends is ignored. If the peer may read memory of this process, the socket stays open until the
-/// peer closes it. Otherwise it can be closed at once.
+/// sends is ignored. If memory of this process is lent to the peer, the socket stays open until the
+/// peer closes it. Otherwise the owner can close the socket at once.
 void stream_channel::mistrust(const std::string& sent) {
   mistrusted_ = true;
   body_ = {};

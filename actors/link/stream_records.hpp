@@ -13,7 +13,7 @@
 ///          4..7   bytes of the head
 ///          8..15  bytes of the body
 ///
-/// Numbers are in the byte order of the machine.
+/// The numbers in the header are in the byte order of the machine.
 namespace troupe::records {
 
 inline constexpr std::size_t header_bytes = 16;
@@ -39,7 +39,7 @@ inline void put_header(std::vector<char>& record, proto::RecordKind kind, std::u
   put(record.data() + 8, body);
 }
 
-/// A record without a body.
+/// Makes a record without a body.
 inline std::vector<char> make(proto::RecordKind kind, const google::protobuf::MessageLite& head) {
   std::vector<char> result(header_bytes + head.ByteSizeLong());
   head.SerializeWithCachedSizesToArray(
@@ -48,7 +48,7 @@ inline std::vector<char> make(proto::RecordKind kind, const google::protobuf::Me
   return result;
 }
 
-/// A record without a head or a body.
+/// Makes a record without a head or a body.
 inline std::vector<char> make(proto::RecordKind kind) {
   std::vector<char> result(header_bytes);
   put_header(result, kind, 0);

@@ -75,7 +75,8 @@ void simulated_channels::pump() {
     const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     if (n <= 0)
       return;
-    // Sorted, because the system's order may differ from run to run.
+    // Sort the events, because the order in which the system reports them may differ from run to
+    // run.
     std::sort(events.begin(), events.begin() + n,
               [](auto& a, auto& b) { return a.data.u64 < b.data.u64; });
     for (int i = 0; i < n; ++i)
@@ -97,8 +98,8 @@ void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
     if (side.channel)
       side.channel->on_writable();
   }
-  // If the channel has shut its socket down but not closed it, it must still see the end of the
-  // connection.
+  // The channel may have shut its socket down without closing it. It must then still read the end
+  // of the connection.
   auto& home = *nodes_[side.node];
   home.post(sys_.clock().now(), [&home, channel = side.channel] {
     if (channel)
@@ -107,7 +108,8 @@ void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
   close(x, end);
 }
 
-// The peer sees the end of the connection after everything that was sent before.
+// Closes one end of a connection. The peer reads everything that was sent before, and then the end
+// of the connection.
 void simulated_channels::close(const connection_ptr& x, std::size_t end) {
   auto& side = x->sides[end];
   open_.erase({x->number, end});
@@ -146,7 +148,7 @@ void simulated_channels::send(const connection_ptr& x, std::size_t end,
   const auto to = x->sides[1 - end].node;
   const auto when = network_.carry(x->sides[end].node, to, good);
   if (!when) {
-    x->broken = true; // Without these bytes, later ones cannot be read.
+    x->broken = true; // Without these bytes, the peer cannot read later bytes.
     return;
   }
   nodes_[to]->post(*when, [this, x, end, arrived = std::vector(good.begin(), good.end())] {
@@ -157,8 +159,8 @@ void simulated_channels::send(const connection_ptr& x, std::size_t end,
     break_now(x, end, *due);
 }
 
-/// Finds the records in bytes that a side sends, and asks the judge about each. Returns how many of
-/// these bytes arrive. Sets `due` if the connection breaks after them.
+/// Finds the records in the bytes that a side sends, and asks the judge about each record. Returns
+/// how many of these bytes arrive. Sets `due` if the connection breaks after them.
 std::size_t simulated_channels::count(connection& x, std::size_t end, std::span<const char> bytes,
                                       std::optional<breakage>& due) {
   auto& side = x.sides[end];
@@ -221,7 +223,7 @@ void simulated_channels::arrive(const connection_ptr& x, std::size_t end,
   while (!bytes.empty() && side.wire) {
     const auto n = ::send(side.wire.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
-      return; // The channel has closed its socket; pump() will notice.
+      return; // The channel has closed its socket. pump() handles this.
     if (n < 0)
       fail_with("a simulated channel does not read");
     bytes = bytes.subspan(static_cast<std::size_t>(n));

@@ -11,37 +11,38 @@
 
 namespace troupe {
 
-/// How a connection breaks.
+/// The ways in which a connection can break.
 enum class breakage {
-  /// Both ends see the connection end, after they receive everything sent before.
+  /// Both ends read everything that was sent before, and then the end of the connection.
   cut,
   /// Like `cut`, but everything in transit is lost, in both directions.
   reset,
-  /// The receiver of the record sees the connection end. The sender hears nothing more.
+  /// The receiver of the record reads the end of the connection. The sender receives nothing more,
+  /// not even the end.
   half_open,
-  /// Nothing passes any more, and neither end notices.
+  /// No byte arrives any more at either end, and neither end notices the break.
   stall
 };
 
-/// How a connection breaks at a record.
+/// Tells how the connection breaks while it carries a record.
 struct record_fate {
   breakage how = breakage::cut;
-  /// This many bytes of the record still arrive, or the whole record if it is shorter.
+  /// How many bytes of the record still arrive. If the record is shorter, it arrives completely.
   std::uint64_t bytes = ~std::uint64_t{0};
 };
 
-/// Decides about each record (a message on a channel) when its header is sent: the connection
-/// breaks, or the record arrives (the function returns nothing).
+/// Decides what happens to a record (a message on a channel); called when its header is sent. If
+/// the function returns nothing, the record arrives. Otherwise, the connection breaks.
 using record_judge =
   std::function<std::optional<record_fate>(sim_node from, sim_node to, proto::RecordKind kind)>;
 
 /// The channels of all links of a simulated cluster. They are the stream_channels of production,
-/// used as between processes on different hosts. A channel has one end of a pair of sockets, and
+/// used as between processes on different hosts. Each channel has one end of a pair of sockets, and
 /// this object has the other end. This object reads the bytes that a channel writes, and passes
-/// them to the peer's channel at the virtual time of arrival. Connections break where the test
-/// says, and are restored as in channel_host.
+/// them to the peer's channel at the virtual time of arrival. A test decides where connections
+/// break (judge_with). They are restored as in channel_host.
 ///
-/// Instead of the thread of a channel_host, each node has an actor, "troupe.channels".
+/// Each node has an actor, "troupe.channels", which does the work of a channel_host's thread.
 /// Single-threaded and deterministic, like simulated_network. The network must outlive this object.
 class simulated_channels {
 public:
@@ -50,7 +51,8 @@ public:
   simulated_channels(const simulated_channels&) = delete;
   simulated_channels& operator=(const simulated_channels&) = delete;
 
-  /// The channels of another node. Nodes are added in the order of their numbers. Spawns one actor.
+  /// Adds a node and returns its maker of channels. Nodes are added in the order of their numbers.
+  /// Spawns one actor.
   std::shared_ptr<channel_maker> add_node();
 
   void judge_with(record_judge judge) { judge_ = std::move(judge); }
@@ -59,10 +61,10 @@ public:
   /// advances.
   void pump();
 
-  /// The connections of this node break, and nothing accepts another one.
+  /// Breaks all connections of this node. From now on, no node can connect to it.
   void crash(sim_node node);
 
-  /// Records sent so far, and connections that `judge` has broken.
+  /// Number of records sent so far, and number of connections that the judge has broken.
   std::uint64_t records() const noexcept { return records_; }
   std::uint64_t broken() const noexcept { return broken_; }
 
@@ -77,8 +79,8 @@ private:
   using channel_ptr = channel_maker::channel_ptr;
   using connection_ptr = std::shared_ptr<connection>;
 
-  /// Makes a connection between two nodes. Returns it, and the socket for the channel of node
-  /// `from`. The caller must attach this channel to the connection.
+  /// Makes a connection between two nodes. Returns the connection, and the socket for the channel
+  /// of node `from`. The caller must make this channel and attach it to the connection.
   std::pair<connection_ptr, file_descriptor> connect(sim_node from, sim_node to);
   file_descriptor open_end(const connection_ptr& x, std::size_t end);
   void drain(const connection_ptr& x, std::size_t end);
@@ -97,7 +99,8 @@ private:
   record_judge judge_;
   file_descriptor epoll_;
   std::vector<std::shared_ptr<node>> nodes_;
-  /// The connections, by number and by end (0 or 1) at which this object has an open socket.
+  /// The connections by number and end (0 or 1). An end is listed while this object has an open
+  /// socket there.
   std::map<std::pair<std::uint64_t, std::size_t>, connection_ptr> open_;
   std::vector<char> buffer_;
   std::uint64_t connections_ = 0;

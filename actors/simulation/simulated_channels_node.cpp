@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds news_after{1};
 constexpr std::chrono::milliseconds first_wait{20};
 constexpr std::chrono::milliseconds longest_wait{500};
 
-/// Calls the functions that the thread of a channel_host would call.
+/// The actor "troupe.channels": calls the functions that the thread of a channel_host would call.
 class channel_reader final : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -116,7 +116,7 @@ void simulated_channels::node::read(const connection_ptr& x, std::size_t end) {
   const bool known = std::ranges::find(channels_, channel) != channels_.end();
   if (!known && !identify(channel, x->sides[1 - end].node))
     return;
-  // Passes a copy of the pointer, because the connection may drop its pointer meanwhile.
+  // Pass a copy of the pointer, because attend() may make the connection drop its own pointer.
   attend(channel_ptr{channel});
 }
 
@@ -154,8 +154,8 @@ void simulated_channels::node::wake() {
   });
 }
 
-// Reads the greeting of an incoming connection, which names its channel. Returns false if the
-// greeting has not arrived, or names no known channel.
+// Reads the greeting of an incoming connection; it names the channel. Returns false if the greeting
+// has not arrived, or names an unknown channel.
 bool simulated_channels::node::identify(channel_ptr& stranger, sim_node peer) {
   if (stranger->socket() < 0)
     return false;
@@ -178,7 +178,7 @@ bool simulated_channels::node::identify(channel_ptr& stranger, sim_node peer) {
     return false;
   }
   const auto mine = known->first;
-  drop(mine); // The old connection may have broken without notice here.
+  drop(mine); // This end may not have noticed that the old connection broke.
   resume(mine, stranger->release_socket(), &greeting);
   stranger = mine;
   return true;

@@ -13,11 +13,13 @@ struct simulated_channels::connection {
 
   struct side {
     sim_node node = 0;
-    /// The other end of the channel's socket. Empty if the connection has ended here.
+    /// The socket of simulated_channels; the channel of this side has the other end of the pair.
+    /// Empty if the connection has ended at this side.
     file_descriptor wire;
-    /// Null if no channel uses the connection.
+    /// Null if no channel uses this side.
     channel_ptr channel;
-    /// The record that this side is sending: its header, how much of it was sent, and its size.
+    /// The record that this side is sending: its header, the number of its bytes sent so far, and
+    /// its size.
     std::array<char, header_bytes> head{};
     std::uint64_t seen = 0;
     std::uint64_t size = 0;
@@ -25,15 +27,15 @@ struct simulated_channels::connection {
   };
 
   std::uint64_t number = 0;
-  /// The side that connected, then the side that accepted.
+  /// First the side that connected, then the side that accepted.
   std::array<side, 2> sides;
   /// True if everything sent from now on is lost.
   bool broken = false;
-  /// True if everything in transit is lost, too.
+  /// True if everything that is in transit is also lost.
   bool lost = false;
 };
 
-/// The channels of one node. It does the work of a channel_host.
+/// The channels of one node. Does the work of a channel_host.
 class simulated_channels::node final : public channel_maker,
                                        public std::enable_shared_from_this<node> {
 public:
@@ -54,10 +56,10 @@ public:
 
   channel_ptr make_channel(file_descriptor socket);
 
-  /// Reads the bytes that have arrived for the channel at this end of the connection.
+  /// Makes the channel at this end of the connection read the bytes that have arrived.
   void read(const connection_ptr& x, std::size_t end);
 
-  /// Lets the channel read data, or the end of its connection.
+  /// Makes the channel read its data, or the end of its connection.
   void attend(const channel_ptr& channel);
 
 private:
@@ -87,7 +89,8 @@ private:
   caf::actor reader_;
   std::uint64_t offers_ = 0;
   std::map<std::string, on_channel> expected_;
-  /// The channels with a connection, except incoming connections whose greeting has not arrived.
+  /// All channels that have a connection. An incoming connection counts only when its greeting has
+  /// arrived.
   std::vector<channel_ptr> channels_;
   std::map<channel_ptr, route> routes_;
   bool ticking_ = false;

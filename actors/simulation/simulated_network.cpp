@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-// Compiles the hash function into this file, so no library must be linked.
+// This macro compiles the hash function into this file, so that no library must be linked.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// Orders the end of a proxy, because its connection broke or its actor ended.
+/// An order to end a proxy, because its connection broke or its actor ended.
 struct kill_order {
   caf::strong_actor_ptr victim;
   caf::error reason;
@@ -74,7 +74,8 @@ private:
   sim_node node_;
 };
 
-/// Ends proxies in order, after all earlier messages.
+/// Ends proxies in the order in which it receives the orders. A proxy ends only after all earlier
+/// messages.
 class simulated_network::reaper final : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -136,7 +137,7 @@ caf::strong_actor_ptr simulated_network::proxy_for(sim_node viewer, sim_node hom
   caf::actor_config cfg;
   result = caf::make_actor<proxy, caf::strong_actor_ptr>(sys_.next_actor_id(), sys_.node(), &sys_,
                                                          cfg, this, viewer, home, target);
-  // When the actor ends, the proxy must end too, so that actors that monitor it are notified.
+  // When the actor ends, end the proxy, too, so that actors that monitor the proxy are notified.
   auto weak = caf::actor_cast<caf::weak_actor_ptr>(result);
   target->get()->attach_functor([this, weak, home, viewer](const caf::error& reason) {
     if (auto victim = weak.lock())

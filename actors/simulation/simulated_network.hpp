@@ -20,26 +20,27 @@ namespace troupe {
 /// A node of a simulated cluster: 0, 1, ...
 using sim_node = std::size_t;
 
-/// The behaviour of every link.
+/// The delays of every link. All links are alike.
 struct link_model {
   std::chrono::nanoseconds latency = std::chrono::microseconds{100};
-  /// A delay that is added to the latency. It is drawn uniformly from [0, jitter) with the
-  /// network's seed. Messages between two nodes stay in order, as on a TCP connection.
+  /// A random delay in addition to the latency, drawn uniformly from [0, jitter) with the network's
+  /// seed. Messages between two nodes stay in order, as on a TCP connection.
   std::chrono::nanoseconds jitter = std::chrono::microseconds{50};
   double bytes_per_second = 1e9;
 };
 
-/// What happens to a message, for the injection of faults.
+/// What happens to a message. Tests use it to inject faults.
 enum class verdict { deliver, drop, duplicate };
 
-/// Decides about each message between actors on different nodes, before it is sent. These messages
-/// come from link actors: frames, chunks, credits. A frame contains a message of another actor.
+/// Decides what happens to a message between actors on different nodes; called before it is sent.
+/// Only link actors send messages to other nodes: frames, chunks, credits. A frame contains a
+/// message of another actor.
 using message_judge =
   std::function<verdict(sim_node from, sim_node to, const caf::message& content)>;
 
-/// Connects nodes in one actor system. Messages between nodes are encoded, delayed on the actor
-/// clock, and decoded, so that only bytes pass, as on a real network. Deterministic for a seed.
-/// Single-threaded, for use under the test scheduler.
+/// Connects nodes that are all in one actor system. Messages between nodes are encoded, delayed on
+/// the actor clock, and decoded, so that only bytes pass, as on a real network. Deterministic for a
+/// seed. Single-threaded; use it under the test scheduler.
 class simulated_network {
 public:
   simulated_network(caf::actor_system& sys, std::uint64_t seed, link_model model);
@@ -55,21 +56,22 @@ public:
 
   void judge_with(message_judge judge) { judge_ = std::move(judge); }
 
-  /// Sends bytes that are not a message between actors. Returns the time at which they arrive, or
-  /// nothing if they are lost.
+  /// Sends bytes of a simulated channel. Returns the time at which they arrive, or nothing if they
+  /// are lost.
   std::optional<std::chrono::steady_clock::time_point> carry(sim_node from, sim_node to,
                                                              std::span<const char> bytes);
 
-  /// False if messages between the nodes are lost.
+  /// False while partition() makes the messages between these nodes get lost.
   bool connected(sim_node a, sim_node b) const { return !partitions_.contains(std::minmax(a, b)); }
 
   std::chrono::nanoseconds latency() const noexcept { return model_.latency; }
 
-  /// Breaks the connections between two nodes. Both notice after a latency. They can connect again.
+  /// Breaks the connections between two nodes. Both nodes notice this after a latency, and can
+  /// connect again.
   void cut(sim_node a, sim_node b);
 
-  /// Node `viewer` believes that its connections to `other` broke, but `other` notices nothing: a
-  /// false alarm.
+  /// Makes node `viewer` believe that its connections to `other` broke, although they work. Node
+  /// `other` notices nothing.
   void mislead(sim_node viewer, sim_node other);
 
   /// From now on, messages between the nodes are lost, and neither node notices.
@@ -78,7 +80,8 @@ public:
   /// Undoes partition().
   void heal(sim_node a, sim_node b) { partitions_.erase(std::minmax(a, b)); }
 
-  /// Breaks all connections between this node and other nodes. Both sides notice, as after cut().
+  /// Breaks all connections between this node and other nodes. The nodes at both ends notice, as
+  /// after cut().
   void isolate(sim_node node);
 
   /// A hash over all messages sent so far: time, sender, receiver and bytes.

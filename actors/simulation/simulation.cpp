@@ -19,7 +19,7 @@ std::string address_of(sim_node node) {
   return "node" + std::to_string(node) + ":1";
 }
 
-/// Keeps all reports of the coordinator.
+/// Stores all reports of the coordinator for the test.
 class watcher : public run_observer::base {
 public:
   watcher(caf::actor_config& cfg, std::shared_ptr<simulation_view> seen, time_point start)
@@ -102,8 +102,8 @@ void simulation::end() {
   nodes_.clear();
   caf::anon_send_exit(observer_, caf::exit_reason::kill);
   observer_ = nullptr;
-  // Links and tasks end with their nodes. Otherwise, their timers would keep the system from
-  // ending.
+  // Links and tasks end when their nodes end. If they did not, their timers would keep the system
+  // from ending.
   network_->clear();
   if (channels_)
     channels_->clear();
@@ -193,8 +193,8 @@ void simulation::stop(sim_node node, const std::string& reason) {
 }
 
 void simulation::crash(sim_node node) {
-  // All messages of the node are lost from now on, including its last ones. isolate() comes first,
-  // because the other nodes could not notice broken connections after partition().
+  // From now on, all messages of the node are lost, including its last ones. Call isolate() first:
+  // after partition(), the other nodes could not notice the broken connections.
   network_->isolate(node);
   if (channels_)
     channels_->crash(node);
@@ -227,10 +227,11 @@ bool simulation::frozen(const caf::resumable& job) const {
   return home && (frozen_.contains({*home, ""}) || frozen_.contains({*home, actor->name()}));
 }
 
-// A trainer is not scheduled until its gradient is due.
+// True if this actor is a trainer whose gradient is not due yet. It is not scheduled until then.
 bool simulation::computing(const caf::resumable& job) {
   const auto* actor = dynamic_cast<const trainer*>(&job);
-  // More weights may arrive in the middle of a gradient. They take no additional time.
+  // A trainer may get further weights in the middle of a gradient. Handling them takes no virtual
+  // time.
   if (!options_.gradient_done || !actor || actor->computing())
     return false;
   const auto now = scheduler_->clock().now();
@@ -255,7 +256,7 @@ bool simulation::finish_computing() {
   return true;
 }
 
-// Lets one actor run. Actors that it spawns belong to its node.
+// Lets one actor run. The actors that it spawns count as actors of its node.
 void simulation::run_next_job() {
   const auto* actor = dynamic_cast<const caf::scheduled_actor*>(scheduler_->jobs.front());
   const auto home = actor ? home_of(actor->id()) : std::nullopt;
@@ -308,7 +309,7 @@ simulation_result simulation::run() {
   simulation_result result;
   result.nodes = ended_;
   result.ended_at = ended_at_;
-  // If the coordinator was started again, the newest one counts.
+  // If the coordinator was started several times, its newest node counts.
   const auto is_coordinator = [](auto& tasks) { return tasks.front() == coordinator_task; };
   const auto last = std::find_if(tasks_.rbegin(), tasks_.rend(), is_coordinator);
   if (const auto& ended = ended_[static_cast<std::size_t>(tasks_.rend() - last) - 1])

@@ -18,14 +18,14 @@
 namespace troupe {
 
 struct simulation_options {
-  /// Decides the order in which runnable actors take turns, and the jitter of links.
+  /// The seed for the order in which runnable actors take turns, and for the jitter of links.
   std::uint64_t seed = 1;
   link_model links;
   proto::Job job;
   /// Additional protocols (protocol CUSTOM).
   std::vector<protocol> protocols;
   job_data data;
-  /// Data of nodes that differ from the coordinator's data.
+  /// The data of all nodes whose data differs from the coordinator's data.
   std::map<sim_node, job_data> other_data;
   std::size_t workers = 1;
   std::size_t ps = 1;
@@ -33,32 +33,32 @@ struct simulation_options {
   bool coordinator_trains = false;
   /// If true, there is an evaluator task on its own node.
   bool evaluator = false;
-  /// If true, all tasks run on the coordinator's node, without encoding or links, so that a run
-  /// takes little more time than its gradients. There must be no evaluator task.
+  /// If true, all tasks run on the coordinator's node, without encoding or links. A run then takes
+  /// little more time than its gradients. There must be no evaluator task.
   bool one_node = false;
   /// If true, links use channels (simulated_channels): connections like those between hosts, which
-  /// can break and be restored. Otherwise, link actors send all messages to each other directly.
+  /// can break and be restored. If false, link actors send all messages to each other directly.
   bool channels = false;
-  /// The time at which a gradient is finished if a worker starts it at `now`, both in virtual time
-  /// since the start. Called once per gradient. Workers are numbered in the order in which they
-  /// start. Null: gradients are finished at once.
+  /// Returns the time at which a gradient is finished if a worker starts it at `now`. Both are
+  /// virtual times since the start. Called once per gradient. Workers are numbered in the order in
+  /// which they start. If null, gradients are finished at once.
   std::function<std::chrono::nanoseconds(std::size_t worker, std::chrono::nanoseconds now)>
     gradient_done;
   /// Virtual time after which the run is aborted.
   std::chrono::seconds limit{600};
-  /// See node_options::gpus; the same on all nodes.
+  /// The GPUs of each node: see node_options::gpus.
   std::shared_ptr<const gpu_set> gpus;
-  /// The storage that the coordinator writes to; null: the simulation's own memory.
+  /// The storage to which the coordinator writes. If null, the simulation makes one in memory.
   std::shared_ptr<memory_storage> files;
-  /// The checkpoint to continue from; null: start from the beginning.
+  /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
 };
 
-/// The end of a simulated run.
+/// The result of a simulated run.
 struct simulation_result {
   /// The coordinator's summary. If the run exceeded the limit, `failure` says so.
   run_summary summary;
-  /// The summary of each node, in the order coordinator, ps, workers, evaluator; nothing for a node
+  /// The summary of each node, in the order coordinator, ps, workers, evaluator; empty for a node
   /// that did not end.
   std::vector<std::optional<run_summary>> nodes;
   /// The virtual time at which each node ended.
@@ -70,7 +70,7 @@ struct simulation_result {
   std::chrono::nanoseconds virtual_time{0};
 };
 
-/// A notice to the operator, with its time.
+/// A notice to the operator, and its time.
 struct simulated_notice {
   /// Virtual time since the start.
   std::chrono::nanoseconds when{0};
@@ -83,8 +83,8 @@ struct simulation_view {
   std::vector<run_progress> progress;
 };
 
-/// A whole cluster in one process and one thread, deterministically. It uses the production actors,
-/// generally one node per task, the test scheduler and its clock, and simulated links. The same
+/// A whole cluster in one process and one thread. It uses the production actors, usually one node
+/// per task, the test scheduler and its clock, and simulated links. It is deterministic: the same
 /// seed gives the same run, message by message.
 class simulation {
 public:
@@ -95,7 +95,7 @@ public:
   simulation& operator=(const simulation&) = delete;
 
   simulated_network& network() noexcept { return *network_; }
-  /// Only with simulation_options::channels.
+  /// Call it only if simulation_options::channels is true.
   simulated_channels& channels() noexcept { return *channels_; }
   caf::actor_system& system() noexcept { return *system_; }
   /// Files that the coordinator writes if the job names an output directory.
@@ -124,9 +124,9 @@ public:
   /// continues from the newest checkpoint. Returns the number of the new node.
   sim_node restart(sim_node node);
 
-  /// Stops scheduling the actors of a node, or only those with one name, such as "troupe.trainer",
-  /// until they are thawed. This simulates a paused process or a hanging thread. Timers continue;
-  /// messages to and from these actors wait.
+  /// Stops scheduling the actors of a node until thaw(). If `actor` is a name, such as
+  /// "troupe.trainer", only the actors with this name stop. This simulates a paused process or a
+  /// hanging thread. Timers continue; messages to and from these actors wait.
   void freeze(sim_node node, const std::string& actor = "");
   void thaw(sim_node node, const std::string& actor = "");
 
@@ -161,7 +161,7 @@ private:
   std::unique_ptr<caf::actor_system> system_;
   caf::scheduler::test_coordinator* scheduler_;
   std::unique_ptr<simulated_network> network_;
-  /// May be null.
+  /// Null if simulation_options::channels is false.
   std::unique_ptr<simulated_channels> channels_;
   std::shared_ptr<memory_storage> files_;
   random_stream order_;
@@ -174,13 +174,14 @@ private:
   std::vector<std::chrono::nanoseconds> ended_at_;
   std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
   caf::actor observer_;
-  /// The nodes that spawned the actors. An element holds for all actor IDs from its key up to the
-  /// next key: the node, or nothing if no node spawned these actors.
+  /// The node of each actor. An element holds for all actor IDs from its key up to the next key; it
+  /// is empty if no node spawned these actors.
   std::map<caf::actor_id, std::optional<sim_node>> homes_;
   /// Frozen actors, by name; an empty name means all actors of the node.
   std::set<std::pair<sim_node, std::string>> frozen_;
   std::multimap<std::chrono::nanoseconds, std::function<void()>> events_;
-  /// Trainers in the order in which they started, and the times at which their gradients are due.
+  /// The number of each trainer, in the order of their starts; and the time at which its current
+  /// gradient is due.
   std::map<caf::actor_id, std::size_t> trainers_;
   std::map<caf::actor_id, std::chrono::steady_clock::time_point> computing_until_;
 };

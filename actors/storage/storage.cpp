@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// The name of a directory begins with this text while it is removed. No other name begins with it.
+/// While a directory is removed, its name begins with this text. No other name begins with it.
 constexpr std::string_view removed = ".old-";
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& where) {
@@ -216,8 +216,7 @@ void disk_storage::write_directory(const std::filesystem::path& directory,
     remove_all(old);
 }
 
-// The directory is renamed first, so that readers never see a directory that is only partly
-// removed.
+// Renames the directory first, so that readers never see a directory that is only partly removed.
 void disk_storage::remove_directory(const std::filesystem::path& directory) {
   const auto old = beside(directory, removed);
   remove_all(old);

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// A file of a directory that is written as a whole (write_directory). Its contents are `head` and
+/// A file in a directory that is written as a whole (write_directory). Its contents are `head` and
 /// then the parts of `rest`, which refer to the caller's memory.
 struct named_contents {
   std::string name;
@@ -21,8 +21,8 @@ struct named_contents {
   std::vector<std::span<const std::byte>> rest;
 };
 
-/// The place to which a run writes its results. If a function fails, it throws std::system_error
-/// with the path in the text.
+/// Where a run writes its results: on a disk (disk_storage) or in memory (memory_storage). If a
+/// function fails, it throws std::system_error with the path in the text.
 class storage {
 public:
   virtual ~storage();
@@ -30,8 +30,8 @@ public:
   /// Creates the directory and checks that files can be written there.
   virtual void prepare(const std::filesystem::path& directory) = 0;
 
-  /// Locks a directory against other runs on this host, until unlock() or the end of this object.
-  /// Fails if another run uses the directory.
+  /// Locks a directory, so that no other run on this host can use it, until unlock() or the end of
+  /// this object. Fails if another run uses the directory.
   virtual void lock(const std::filesystem::path&) {}
 
   /// Releases the lock.
@@ -47,11 +47,12 @@ public:
   /// Appends a line.
   void append_line(const std::filesystem::path& file, std::string_view line);
 
-  /// The contents of a file.
+  /// Returns the contents of a file.
   virtual std::vector<std::byte> read(const std::filesystem::path& file) = 0;
 
-  /// Creates or replaces a directory of files. Readers never see a part of a directory, even after
-  /// a crash: they see no directory, the complete old one, or the complete new one.
+  /// Creates a directory with these files, or replaces the directory. Readers never see a part of
+  /// the new directory, even after a crash. They see no directory, the complete old directory, or
+  /// the complete new one.
   virtual void write_directory(const std::filesystem::path& directory,
                                std::span<const named_contents> files) = 0;
 
@@ -59,12 +60,12 @@ public:
   /// crash.
   virtual void remove_directory(const std::filesystem::path& directory) = 0;
 
-  /// Names of the directories in `parent`, in order. The remains of interrupted operations are left
-  /// out. Empty if `parent` does not exist.
+  /// The names of the directories in `parent`, in order. Remains of interrupted operations are not
+  /// included. Empty if `parent` does not exist.
   virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
 
-  /// Removes the remains of interrupted operations in a directory. Call it only while nothing
-  /// writes there.
+  /// Removes the remains of interrupted operations from a directory. Call it only while no other
+  /// thread or process writes there.
   virtual void tidy(const std::filesystem::path& parent) = 0;
 };
 
@@ -84,7 +85,8 @@ public:
   void tidy(const std::filesystem::path& parent) override;
 
 protected:
-  /// Called before each system call that changes the disk. Tests of failing disks throw here.
+  /// Called before each system call that changes the disk. Tests override it and throw, to simulate
+  /// a failing disk.
   virtual void before_change(std::string_view operation, const std::filesystem::path& where);
 
 private:
@@ -116,7 +118,7 @@ public:
   /// All files, by name.
   std::map<std::filesystem::path, std::string> files() const;
 
-  /// The contents of a file; empty if there is none.
+  /// The contents of a file; empty if there is no such file.
   std::string contents(const std::filesystem::path& file) const;
 
 private:
