@@ -12,22 +12,23 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-// Capacities of small buffers are multiples of a page. A training run needs the same sizes again
-// and again. Rounding to pages is enough to give nearly equal sizes the same capacity, and wastes
-// almost no memory.
+// The capacity of a small buffer is a multiple of a page, in bytes. Requests of nearly equal size
+// then get the same capacity, so a later request can reuse the buffer of an earlier one. Rounding
+// up to a page wastes almost no memory.
 constexpr std::size_t granule = 4096;
 
-// Each shared buffer takes a file descriptor, and a process may have 1,024 of them unless its limit
-// is raised.
+// The largest number of buffers in shared memory. Each takes a file descriptor, and the usual limit
+// of a process is 1,024 descriptors.
 constexpr std::size_t max_shared = 512;
 
-// A period, in calls of take(), for counting how many buffers are in use at the same time. A use is
-// recent in its own period and in the next one. A training step makes a few calls.
+// The length of a period, in calls of take(). For each size, the pool counts the buffers in use at
+// the same time, in the current period and in the previous one (see size_class). A training step
+// makes a few calls.
 constexpr std::uint64_t recent_takes = 512;
 
-// Rounds a size up to a capacity. From 64 KiB on, there are at most 16 capacities between two
-// powers of 2. Otherwise, payloads whose sizes differ from step to step would leave one unused
-// buffer of each size in the pool.
+// Rounds a size in bytes up to a capacity. From 64 KiB on, there are at most 16 capacities between
+// two powers of 2. With more capacities, payloads whose sizes differ from step to step would leave
+// one unused buffer of each size in the pool.
 std::size_t rounded(std::size_t bytes) {
   const auto step = std::max(granule, std::bit_floor(bytes) / 16);
   return (bytes + step - 1) / step * step;
@@ -85,7 +86,8 @@ payload payload::slice(std::size_t offset, std::size_t size) const noexcept {
   return result;
 }
 
-/// A buffer of this process, in private or shareable memory.
+/// A buffer that the pool has made. Other processes can open its memory only if it is a
+/// shared_memory.
 class buffer_pool::pooled final : public buffer {
 public:
   pooled(buffer_pool* pool, std::size_t capacity)
@@ -108,7 +110,8 @@ public:
 
   void revive() noexcept { buffer::revive(); }
 
-  /// The pool numbers all releases. The smaller this number, the longer the buffer has been unused.
+  /// The number of the buffer's last release. The pool numbers all releases, so the unused buffer
+  /// with the smallest number has been unused for longest.
   std::uint64_t released = 0;
 
 protected:
@@ -128,7 +131,7 @@ buffer_pool::buffer_pool(std::size_t retain_bytes) noexcept : retain_bytes_(reta
 buffer_pool::~buffer_pool() = default;
 
 buffer_pool& buffer_pool::process() {
-  // Never destroyed: buffers may outlive every other object of the process.
+  // The pool is never destroyed, because buffers may outlive every other object of the process.
   static auto* pool = new buffer_pool{std::size_t{1} << 30};
   return *pool;
 }
@@ -195,7 +198,8 @@ std::vector<std::uint64_t> buffer_pool::freed(std::span<const std::uint64_t> num
 }
 
 void buffer_pool::give_back(pooled* x) noexcept {
-  // A buffer to free. Its memory is freed only after the mutex is unlocked.
+  // A buffer to free. Its memory is freed after the mutex is unlocked, because freeing memory takes
+  // long.
   std::unique_ptr<pooled> freed;
   {
     std::unique_ptr<pooled> owned{x};

@@ -17,12 +17,13 @@
 
 namespace troupe {
 
-/// A buffer's memory, in a form that other processes on this host can open.
+/// A file that contains a buffer's memory. Other processes on this host can open it.
 struct shared_file {
-  /// Unique among all buffers that this process ever makes; 0 if other processes cannot open the
-  /// memory.
+  /// Identifies the buffer: this process gives each number only once. 0 if other processes cannot
+  /// open the memory.
   std::uint64_t number = 0;
-  /// See shared_memory::open(). The buffer owns this descriptor and closes it.
+  /// The descriptor that another process gives to shared_memory::open(). The buffer owns it and
+  /// closes it.
   int descriptor = -1;
 };
 
@@ -43,11 +44,11 @@ public:
   }
   std::size_t refs() const noexcept { return refs_.load(std::memory_order_seq_cst); }
 
-  /// False for memory of another process, which this process may not write to. Otherwise true: a
-  /// holder may then write while it has the only reference (payload::unique() checks both).
+  /// True for memory of this process. It may be written while a single payload refers to it (see
+  /// payload::unique()). False for memory of another process, which this process may only read.
   bool writable() const noexcept { return writable_; }
 
-  /// The memory in a form that other processes on this host can open; empty if they cannot read it.
+  /// The file of the memory. Its number is 0 if other processes cannot open the memory.
   virtual shared_file shared() const noexcept { return {}; }
 
 protected:
@@ -65,12 +66,12 @@ private:
   bool writable_;
 };
 
-/// A range of a buffer: the tensor bytes of a message. Copies and slices share the bytes; nothing
-/// is ever copied within a process.
+/// The tensor bytes of a message: a range of a buffer. Copies and slices of a payload refer to the
+/// same buffer, so the bytes are never copied within a process.
 ///
 /// The owner of a new payload may write to its bytes until the payload is first sent. After that,
-/// the owner may write only while no other payload refers to the same buffer (see `unique()`).
-/// Threads may pass payloads to each other under the same rules as a `shared_ptr`.
+/// the owner may write only while no other payload refers to the same buffer (see `unique()`). For
+/// threads, the rules are those of `std::shared_ptr`.
 class payload {
 public:
   payload() noexcept = default;
@@ -83,7 +84,8 @@ public:
   /// has buffers of all sizes that a training step needs, a step allocates no memory.
   static payload allocate(std::size_t bytes);
 
-  /// The bytes [offset, offset + bytes) of a buffer. Takes over the caller's reference.
+  /// The bytes [offset, offset + bytes) of a buffer. The payload takes over the caller's reference
+  /// to the buffer.
   static payload adopt(buffer* storage, std::size_t offset, std::size_t bytes) noexcept;
 
   /// New float32 values with unspecified contents.
@@ -105,21 +107,22 @@ public:
     return {reinterpret_cast<float*>(mutable_data()), size_ / sizeof(float)};
   }
 
-  /// The bytes [offset, offset + size), sharing this buffer. They must lie within this payload.
+  /// The bytes [offset, offset + size) of this payload, in the same buffer. They must lie within
+  /// this payload.
   payload slice(std::size_t offset, std::size_t size) const noexcept;
 
-  /// As float32: the values [begin, begin + count).
+  /// Like slice(), but counts float32 values: [begin, begin + count).
   payload slice_floats(std::size_t begin, std::size_t count) const noexcept {
     return slice(begin * sizeof(float), count * sizeof(float));
   }
 
-  /// True if no other payload refers to the same buffer, and the buffer is writable. The holder may
-  /// then write to the bytes.
+  /// True if no other payload refers to the same buffer, and the buffer is writable. The owner of
+  /// this payload may then write to the bytes.
   bool unique() const noexcept { return buffer_ && buffer_->refs() == 1 && buffer_->writable(); }
 
-  /// Null if empty.
+  /// The buffer. Null if the payload is empty.
   const buffer* storage() const noexcept { return buffer_; }
-  /// Position of the first byte in its buffer.
+  /// Position of the payload's first byte in the buffer.
   std::size_t offset() const noexcept { return offset_; }
 
 private:
@@ -131,10 +134,10 @@ private:
 /// Keeps released buffers, and reuses them for requests of the same size. So a training step does
 /// not wait for new memory, or for the system to map its pages. Thread-safe.
 ///
-/// If more than `retain_bytes` of memory are unused, the pool frees buffers, first those that have
-/// been unused for longest. But of each size, it keeps as many buffers as were in use at the same
-/// time recently, because the next step needs them again. So the unused memory can exceed
-/// `retain_bytes` if the model is large.
+/// While the unused buffers take more than `retain_bytes`, the pool frees those that have been
+/// unused for longest. Of each size, it keeps as many buffers as were recently in use at the same
+/// time, because the next step needs them again. If the model is large, the unused memory can
+/// therefore exceed `retain_bytes`.
 class buffer_pool {
 public:
   explicit buffer_pool(std::size_t retain_bytes) noexcept;
@@ -156,7 +159,8 @@ public:
   /// Number of bytes in unused buffers.
   std::size_t retained() const;
 
-  /// Returns those of `numbers` (shared_file::number) whose buffers this pool has freed.
+  /// `numbers` are values of shared_file::number. Returns the numbers whose buffers this pool has
+  /// freed.
   std::vector<std::uint64_t> freed(std::span<const std::uint64_t> numbers) const;
 
 private:
@@ -164,7 +168,7 @@ private:
 
   /// The buffers of one size.
   struct size_class {
-    /// In the order in which they were released.
+    /// The unused buffers, in the order in which they were released.
     std::deque<std::unique_ptr<pooled>> unused;
     std::size_t in_use = 0;
     /// The largest number of buffers in use at the same time: in the current period of 512 calls of
@@ -175,7 +179,8 @@ private:
     bool has_too_many() const noexcept;
   };
 
-  /// Null if the system has no such memory left.
+  /// Makes a buffer whose memory other processes can open. Null if the system has too little of
+  /// this memory, or if this process already has max_shared of these buffers.
   pooled* take_shared(std::size_t capacity);
   void give_back(pooled* x) noexcept;
   void note_use(std::size_t capacity);

@@ -6,8 +6,8 @@ namespace troupe {
 
 namespace {
 
-// A buffer for encoded headers, which are small. Each thread keeps its buffer, so that a training
-// step allocates no memory.
+// The bytes of an encoded header. Each thread keeps this buffer and reuses it, so that a training
+// step allocates no memory. Headers are small, so the buffer stays small, too.
 std::string& scratch() {
   thread_local std::string result;
   return result;

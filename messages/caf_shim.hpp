@@ -21,7 +21,8 @@ inline constexpr std::size_t max_inline_bytes = std::size_t{16} << 20;
 template <class T>
 concept header = std::derived_from<T, google::protobuf::MessageLite>;
 
-/// Marks plain structs that never leave the process (they may hold pointers and payloads).
+/// True for a plain struct that is sent only between actors of one process. The struct may
+/// therefore contain pointers and payloads. TROUPE_LOCAL_MESSAGE (synchronizer.hpp) sets this.
 template <class T>
 struct is_local_message : std::false_type {};
 
@@ -56,7 +57,7 @@ inline constexpr bool is_output = message_type<T> || std::same_as<T, void>;
 template <class... Ts>
 inline constexpr bool is_output<reply<Ts...>> = true;
 
-/// Writes or reads a header: a length, then its bytes in Protobuf's binary format.
+/// Writes or reads a header: its length in bytes, then its bytes in Protobuf's binary format.
 caf::error save_header(caf::serializer& sink, const google::protobuf::MessageLite& x);
 caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite& x);
 
@@ -68,7 +69,8 @@ caf::error load_header(caf::deserializer& source, google::protobuf::MessageLite&
 template <class Out, message_type... In>
 requires(detail::is_output<Out>) using rpc = typename detail::rpc_signature<Out, In...>::type;
 
-/// Writes or reads a length, then the raw bytes: one copy each way.
+/// Writes or reads a payload: its length in bytes, then the bytes. The bytes are copied once, to or
+/// from the framework's buffer.
 caf::error inspect(caf::serializer& sink, payload& x);
 caf::error inspect(caf::deserializer& source, payload& x);
 std::string to_string(const payload& x);

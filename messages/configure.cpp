@@ -24,9 +24,9 @@ namespace {
 
 std::atomic<std::uint32_t> longest_message = longest_framework_message;
 
-/// A new thread may use only the processors of the thread that starts it. With this hook, the
-/// threads of actors may use all processors of the process, even if a thread that is bound to one
-/// processor (peer_reader) starts them.
+/// Lets every thread of an actor system use all processors of the process. Without this hook, a new
+/// thread may use only the processors of the thread that starts it, and that thread may be bound to
+/// one processor (see peer_reader).
 class all_processors final : public caf::thread_hook {
 public:
   void init(caf::actor_system&) override {
@@ -79,10 +79,11 @@ void tune(caf::actor_system_config& cfg) {
 
 } // namespace troupe
 
-// The next two functions replace functions of the framework with the same names, because the
-// dynamic linker finds them first. From the result of get_root_uuid(), the framework makes the name
-// of a process. The framework's version returns the ID of the host, and the name also has the
-// process ID. So containers that run as process 1 on hosts with equal IDs would have equal names.
+// get_root_uuid() and valid() below replace functions of the framework with the same names, because
+// the dynamic linker finds these two first. The framework makes the name of a process from the
+// result of get_root_uuid() and the process ID. Its own get_root_uuid() returns the ID of the host.
+// Containers that run as process 1 on hosts with equal IDs would then have equal names, so this
+// function returns random numbers.
 namespace caf::detail {
 
 std::string get_root_uuid() {

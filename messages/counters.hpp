@@ -18,10 +18,11 @@ struct counter {
 /// Number of updates of the weights, including those of earlier runs.
 using weights_version = counter<struct weights_version_tag>;
 
-/// A worker's step, as its synchronizer counts steps.
+/// The number of a worker's step. Its synchronizer (synchronizer.hpp) chooses the numbers.
 using step_number = counter<struct step_number_tag>;
 
-/// Number of a worker's batches in this run whose gradients have been decided.
+/// Number of a worker's batches in this run whose gradients have an outcome (applied, rejected,
+/// ...).
 using worker_clock = counter<struct worker_clock_tag>;
 
 /// The number of a worker's gradient. The first is 1.

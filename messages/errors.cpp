@@ -43,10 +43,10 @@ std::string explain(const caf::error& x) {
     return "it has ended";
   if (x.category() == category) {
     const auto code = static_cast<errc>(x.code());
-    // Some errors carry more than the text.
+    // The first value of the context is the text. Some errors have further values.
     if (x.context().empty() || !x.context().match_element<std::string>(0))
       return to_string(code);
-    // "failed" alone does not help an operator.
+    // The name "failed" says nothing about the cause, so it is left out.
     const auto text = x.context().get_as<std::string>(0);
     return code == errc::failed ? text : to_string(code) + std::string{": "} + text;
   }

@@ -11,21 +11,21 @@ namespace troupe {
 /// expected, and how to fix it.
 enum class errc : std::uint8_t {
   none = 0,
-  /// A message from a view that is not the current one.
+  /// The message belongs to a view that is not the current one. A view is the set of tasks that
+  /// train together (OpenView in wire.proto).
   old_view,
-  /// The worker of the gradient counts as lost (it was fenced off), so its gradients are refused.
+  /// The worker of the gradient counts as lost, so its gradients are refused (Fence in wire.proto).
   /// Other workers train its leases.
   fenced,
-  /// A node that wants to join has another version, another job, or a task that is not in the
+  /// A node cannot join, because it has another version, another job, or a task that is not in the
   /// cluster.
   join_refused,
   /// The node has no actor with this name.
   no_such_endpoint,
   /// The connection to a peer broke, or it could not be reached in time.
   link_lost,
-  /// A frame or header with a wrong size or unknown field values.
+  /// A frame or header (wire.proto) has a wrong size or unknown field values.
   malformed,
-  /// A deadline passed.
   timed_out,
   /// The loss or a gradient is not finite.
   not_finite,
@@ -46,7 +46,7 @@ caf::error make_error(errc code);
 /// The code of an error of category "troupe"; `errc::none` for any other error.
 errc code_of(const caf::error& x) noexcept;
 
-/// A readable text for any error.
+/// Describes any error for people, also errors of other categories.
 std::string explain(const caf::error& x);
 
 } // namespace troupe

@@ -3,13 +3,13 @@
 #include "messages/synchronizer.hpp"
 #include "messages/types.hpp"
 
-// The typed interfaces of all actors that other nodes reach. Every request is answered, with its
-// result or a typed error; one-way messages (rpc<void, ...>) are never answered.
+// The typed interfaces of all actors that other nodes reach. Every request is answered with its
+// result or a typed error. One-way messages (rpc<void, ...>) are never answered.
 
 namespace troupe {
 
-/// A process of the cluster. It starts the actors of its tasks when a view opens (the set of tasks
-/// that train together), and quits with them at the end.
+/// A process of the cluster. When a view (the set of tasks that train together) opens, it starts
+/// the actors of its own tasks. At the end of the run, it ends these actors and itself.
 using node_actor =
   caf::typed_actor<rpc<void, proto::Hello>, rpc<proto::ViewReady, proto::OpenView>,
                    rpc<proto::Ack, proto::Shutdown>, rpc<proto::Probed, proto::Probe>>;
@@ -23,8 +23,10 @@ using coordinator_actor =
                    rpc<void, proto::TaskStatus>, rpc<proto::Ack, proto::Evaluated>,
                    rpc<proto::Ack, proto::CheckpointPart, payload>>;
 
-/// A parameter server: it updates a range of the parameters. A worker commits a gradient of zero
-/// samples without a Push. A Commit with a payload also replaces a Push without rows.
+/// A parameter server: it updates a range of the parameters. A worker sends its gradient with a
+/// Push, and then allows its use with a Commit. A gradient of zero samples needs no Push. A
+/// gradient that has all elements of the range (Push.rows is empty) can be the payload of the
+/// Commit instead.
 using shard_actor =
   caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Commit>,
                    rpc<proto::Pushed, proto::Commit, payload>, rpc<proto::Pushed, proto::Admit>,
@@ -33,18 +35,19 @@ using shard_actor =
                    rpc<proto::Ack, proto::StepParts>, rpc<proto::Ack, proto::IdleWorkers>,
                    rpc<void, proto::Damping>>;
 
-/// Serves the published versions of a range of the parameters. It is separate from the actor that
-/// updates them, so a pull does not wait for an update.
+/// Sends the published versions of a range of the parameters to tasks that pull them. A separate
+/// actor updates the parameters, so a pull does not wait for an update.
 using reader_actor = caf::typed_actor<rpc<reply<proto::Weights, payload>, proto::Pull>>;
 
-/// Requests leases, computes gradients, and exchanges them and weights through one synchronizer.
+/// Requests leases, computes gradients, and exchanges gradients and weights through its
+/// synchronizer.
 using worker_actor = caf::typed_actor<rpc<void, proto::Lease>, rpc<void, acquired>,
                                       rpc<void, committed>, rpc<void, broken>>;
 
-/// One rank of a ring.
+/// One rank of a ring all-reduce. It receives chunks of vectors from the previous rank.
 using ring_actor = caf::typed_actor<rpc<void, proto::Segment, payload>>;
 
-/// Evaluates snapshots on a separate node. Repeating a request is safe.
+/// Evaluates snapshots (copies of the weights) on a separate node. It is safe to repeat a request.
 using evaluation_actor = caf::typed_actor<rpc<proto::Ack, proto::Evaluate, payload>>;
 
 } // namespace troupe

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// A worker's loss scale (float16), from which a resumed run continues.
+/// A worker's loss scale for float16 (LossScale in job.proto). A checkpoint stores it, and a
+/// resumed run continues from it.
 struct loss_scale_state {
   /// A power of two, from 1 to 2^60.
   std::uint64_t value = 1;

@@ -13,12 +13,15 @@ namespace troupe {
 
 namespace {
 
-/// Longer than any run. Times up to this limit fit in the types of all clocks.
+/// The longest accepted time, longer than any run. Times up to this limit fit in the types of all
+/// clocks.
 constexpr double most_seconds = 1e9;
-/// A limit for positions of an epoch. The sum of a few positions fits in 64 bits.
+/// The largest accepted position in an epoch. The sum of a few positions up to this limit fits in
+/// 64 bits.
 constexpr std::uint64_t most_positions = std::uint64_t{1} << 62;
 
-/// Larger than any sum of float32 values in a run. Sums of numbers up to this limit stay finite.
+/// The largest accepted number, larger than any sum of float32 values in a run. Sums of numbers up
+/// to this limit stay finite.
 constexpr double most_number = 1e100;
 
 bool finite(double x) {
@@ -41,7 +44,7 @@ std::string seconds_problem(double x) {
   return not_negative(x) && x <= most_seconds ? "" : numbered("a time", x) + " s";
 }
 
-/// Describes the first of these counts that is too large for any run. Empty if there is none.
+/// Describes the first count that is too large for any run. Empty if all counts are possible.
 std::string counts_problem(std::initializer_list<std::pair<const char*, std::uint64_t>> counts) {
   for (auto& [what, x] : counts)
     if (x > most_counted)

@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// The memory that holds a worker's replica of the weights, and its gradients, between steps.
+/// Where a worker's copy of the weights, and its gradients, are between steps.
 enum class residence : std::uint8_t {
   /// Weights and gradients are in the host's memory, and travel in messages.
   host,

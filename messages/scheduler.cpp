@@ -21,20 +21,21 @@ namespace troupe {
 
 namespace {
 
-/// If actors have run on a thread for longer than this, the actors that they wake run on other
-/// threads, because the current actor may be computing.
+/// The longest turn (see own_jobs::since). If a turn takes longer, the actors that it wakes run on
+/// other threads, because the current actor may be computing.
 constexpr std::chrono::microseconds long_turn{50};
 
-/// Actors to run on this thread.
+/// The actors that will run on this thread, and what the thread does now.
 struct own_jobs {
   std::deque<caf::resumable*> waiting;
   /// The time at which the thread's turn began. A turn is a sequence of actors that run one after
   /// the other on this thread.
   std::chrono::steady_clock::time_point since;
-  /// See receivers_run_here.
+  /// True while this thread has an object of receivers_run_here: actors that the thread wakes then
+  /// run on this thread.
   bool wanted = false;
   bool running = false;
-  /// True for a thread of a scheduler.
+  /// True if this thread belongs to a scheduler.
   bool is_worker = false;
 
   void begin() { since = std::chrono::steady_clock::now(); }
@@ -65,8 +66,9 @@ private:
   std::fenv_t before_;
 };
 
-/// Like its base class, but it wakes a thread only after it has unlocked the queue. Otherwise that
-/// thread would wake up, wait for the lock, and have to be woken again.
+/// The queue of actors that all threads of the scheduler share. Unlike its base class, it wakes a
+/// thread only after it has unlocked the queue. Otherwise that thread would wake up, wait for the
+/// lock, and have to be woken again.
 class policy : public caf::policy::work_sharing {
 public:
   template <class Coordinator>
@@ -119,9 +121,10 @@ public:
   }
 };
 
-/// The framework's clock wakes its thread each time that a timeout is set or cancelled, so at least
-/// twice for each request. This clock wakes its thread only if the new timeout is earlier than all
-/// others.
+/// The clock of the scheduler, which delivers timeouts and delayed messages on its own thread. It
+/// wakes this thread only if a new timeout is earlier than all others. The framework's own clock
+/// wakes its thread each time that a timeout is set or cancelled, so at least twice for each
+/// request.
 class quiet_clock final : public caf::detail::thread_safe_actor_clock {
   using base = caf::detail::simple_actor_clock;
 
@@ -130,7 +133,7 @@ public:
     thread_ = std::thread{[this] { run(); }};
   }
 
-  /// Drops all timeouts and messages.
+  /// Ends the thread, and drops all timeouts and delayed messages.
   void stop() {
     {
       const std::lock_guard guard{mutex_};
@@ -235,7 +238,8 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stops_ = false;
-  /// While the thread waits: the time at which it wakes up. Otherwise the smallest time.
+  /// The time at which the waiting thread will wake up. While the thread does not wait, this is the
+  /// smallest time, so that no timeout is earlier.
   time_point waits_until_ = time_point::min();
   std::thread thread_;
 };
@@ -259,7 +263,8 @@ protected:
     clock_.stop();
   }
 
-  // Called on the thread of the sender, unless this is a thread of the scheduler.
+  // The framework calls this on the thread that wakes an actor, if that thread does not belong to
+  // the scheduler.
   void enqueue(caf::resumable* job) override {
     if (!here.wanted || (here.running && here.turn_is_over())) {
       super::enqueue(job);
@@ -278,7 +283,8 @@ protected:
   }
 
 private:
-  // noexcept, because if an actor threw, the actors that wait behind it would never run.
+  // noexcept ends the program if an actor throws. Otherwise, the actors that wait behind it would
+  // never run.
   void run(caf::resumable* job) noexcept {
     switch (job->resume(system().dummy_execution_unit(), max_throughput())) {
     case caf::resumable::resume_later:

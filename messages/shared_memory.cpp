@@ -19,8 +19,8 @@ bool keep_others_from_writing(int file) noexcept {
   return ::fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
 }
 
-/// The seals that open() requires. Each file that troupe creates on this system has them. A seal of
-/// a file forbids an operation on it.
+/// The seals that open() requires. A seal is a mark of a file that forbids an operation on the
+/// file. Each file that troupe creates on this system has these seals.
 int usual_seals() noexcept {
   static const bool future_write = [] {
     const int file = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -51,8 +51,8 @@ shared_memory::~shared_memory() {
 shared_memory shared_memory::create(std::size_t bytes) noexcept {
   shared_memory result;
   result.file_ = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // fallocate() fails if there is too little memory. Without this call, a later write to the memory
-  // would kill the process.
+  // fallocate() allocates the memory now, and fails if there is too little. Without this call, a
+  // later write to the memory would kill the process in this case.
   if (result.file_ < 0 || ::fallocate(result.file_, 0, 0, static_cast<off_t>(bytes)) != 0)
     return {};
   auto* data =
@@ -77,8 +77,8 @@ shared_memory shared_memory::open(int file, std::size_t bytes) noexcept {
   if (bytes == 0 || seals < 0 || (seals & wanted) != wanted || ::fstat(file, &status) != 0
       || static_cast<std::size_t>(status.st_size) < bytes)
     return {};
-  // A file may have pages that are not allocated. Mapping the file would allocate them, and this
-  // process would pay for this memory.
+  // A file may have pages that are not allocated. Mapping the file would allocate these pages, and
+  // their memory would count as memory of this process.
   constexpr std::size_t block_bytes = 512;
   if (static_cast<std::size_t>(status.st_blocks) * block_bytes < bytes)
     return {};

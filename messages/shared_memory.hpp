@@ -16,21 +16,22 @@ public:
   shared_memory& operator=(shared_memory other) noexcept;
   ~shared_memory();
 
-  /// New memory, set to zero. All of it is allocated now. Empty if the system has too little
-  /// memory.
+  /// New memory, set to zero. The system allocates all of it now. The result is empty if the system
+  /// has too little memory.
   static shared_memory create(std::size_t bytes) noexcept;
 
   /// Maps memory of another process for reading. Takes ownership of the descriptor. The result is
-  /// empty in these cases: the file has fewer than `bytes` bytes; some of its pages are not
-  /// allocated; processes other than its owner can write to it (where the system can prevent this);
-  /// or it can shrink, because reading behind the end of the file would kill this process.
+  /// empty if the file has fewer than `bytes` bytes, or if some of its pages are not allocated. It
+  /// is also empty if the file can shrink, because reading behind its end would kill this process.
+  /// Where the system can forbid other processes to write to the file, the result is empty if the
+  /// file does not forbid it.
   static shared_memory open(int file, std::size_t bytes) noexcept;
 
   explicit operator bool() const noexcept { return data_ != nullptr; }
   std::byte* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
 
-  /// The descriptor to send to other processes; -1 if this memory was opened.
+  /// The descriptor to send to other processes. It is -1 for memory from open().
   int file() const noexcept { return file_; }
 
 private:

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-// The central interface of the design: the messages between a worker and its synchronizer are the
-// same for every protocol.
+// The messages between a worker and its synchronizer: the actor that exchanges the worker's
+// gradients and weights with other tasks. They are the same for every protocol.
 //
 //   worker                                synchronizer
 //     |-- acquire(clock, batch, rows) -------->|   pulls from shards, or waits for the ring
@@ -27,29 +27,30 @@
 //     |-- commit(step, loss, norm, finite) --->|   nothing takes effect before this
 //     |<-------- committed(outcome, samples) --|
 //
-// These are one-way messages within one process, so a worker that waits for other workers has no
-// pending request, which could time out. If the synchronizer cannot continue, it sends `broken`
-// instead of its next message.
+// All these messages are one-way and stay within one process. A worker that waits for other workers
+// therefore has no pending request that could time out. If the synchronizer cannot continue, it
+// sends `broken` instead of its next message.
 
 namespace troupe {
 
-/// The weights that a batch reads. The batch's gradient is 0 for all other weights. Null: the batch
-/// reads all weights.
+/// The weights that a batch reads. The batch's gradient is 0 for all other weights. Null if the
+/// batch reads all weights.
 using batch_rows = std::shared_ptr<const proto::Selection>;
 
 /// The worker has read its next batch and requests weights for it. `lease` and `batch` identify the
-/// samples, and are sent with the gradient. If this worker is lost, the coordinator learns from
-/// them which samples are trained, and other workers train the rest.
+/// samples of the batch, and are sent with its gradient. If this worker is lost, the coordinator
+/// learns from these two numbers which samples are trained, and other workers train the rest.
 struct acquire {
   worker_clock clock;
   std::uint64_t lease = 0;
   std::uint64_t batch = 0;
-  /// Weights outside of `rows` need not be up to date; the gradient is 0 there.
+  /// Weights outside of `rows` need not be up to date, because the gradient is 0 there.
   batch_rows rows;
 };
 
-/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. Their values do
-/// not change until the step is over, and while any reader holds the payload.
+/// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. The values do
+/// not change until the step is over. They also do not change while any actor has a copy of the
+/// payload.
 struct weight_range {
   std::uint64_t begin = 0;
   weights_version version;
@@ -57,8 +58,8 @@ struct weight_range {
 };
 
 /// Some ranges of the weights, in ascending order. A step has one or more of these messages, in any
-/// order; together they cover the parameter vector. The synchronizer chooses the number of the
-/// step. It may skip numbers after a rejection.
+/// order. Together they cover the parameter vector. The synchronizer chooses the number of the
+/// step. After a rejected gradient, it may skip numbers.
 struct acquired {
   step_number step;
   std::vector<weight_range> ranges;
@@ -68,13 +69,13 @@ struct acquired {
   residence where = residence::host;
 };
 
-/// The gradient of the parameters [begin, end), summed over the worker's samples. It does not
-/// change any more, and the step does not read the weights of this range again. `gradient` is the
-/// whole flat gradient vector, of which only the ranges contributed so far may be read. The worker
-/// does not write to this memory until the last reference is gone. Each parameter is in exactly one
-/// contribution of the step.
+/// The gradient of the parameters [begin, end), summed over the worker's samples. The worker does
+/// not change these values any more, and in this step it does not read the weights of this range
+/// again. `gradient` is the whole flat gradient vector. The receiver may read only the ranges
+/// contributed so far. The worker does not write to this memory until all other references to it
+/// are gone. Each parameter is in exactly one contribution of the step.
 ///
-/// `samples` may be 0: the worker has no more data, and contributes zeros.
+/// If the worker has no more data, `samples` is 0, and the gradient is zero.
 ///
 /// With residence::gradients_on_gpu, `gradient` is empty.
 struct contribute {
@@ -85,14 +86,14 @@ struct contribute {
   payload gradient;
 };
 
-/// The step is computed, and all its contributions were sent before this message. They may now take
-/// effect.
+/// The step is computed, and the worker has sent all its contributions. They may now take effect.
 struct commit {
   step_number step;
   std::uint64_t samples = 0;
-  /// Summed over the samples.
+  /// The loss, summed over the samples.
   double loss_sum = 0;
-  /// Sum of squares of the contributed gradient (summed over samples), without statistics.
+  /// Sum of the squared elements of the contributed gradient, which is a sum over the samples.
+  /// Running statistics are left out.
   double squared_norm = 0;
   /// True if the worker has no other batch to train yet, so it may take long until its next
   /// `acquire`.
@@ -100,8 +101,7 @@ struct commit {
   /// The worker's loss scale after this gradient, if it has one.
   std::optional<loss_scale_state> loss_scale = std::nullopt;
 
-  /// True if loss and gradient are finite. If they are not, no task may apply any part of the
-  /// gradient.
+  /// True if loss and gradient are finite. Otherwise, no task may apply any part of the gradient.
   bool finite() const noexcept { return std::isfinite(loss_sum) && std::isfinite(squared_norm); }
 };
 
@@ -111,8 +111,8 @@ struct abandon {
   step_number step;
 };
 
-/// The outcome of the step's gradient. `samples` went into the update: those of all workers in
-/// synchronous protocols, only this worker's in asynchronous ones.
+/// The outcome of the step's gradient. `samples` is the number of samples in the update: of all
+/// workers in a synchronous protocol, of this worker alone in an asynchronous one.
 struct committed {
   step_number step;
   proto::Outcome outcome = proto::OUTCOME_UNSET;
@@ -125,7 +125,7 @@ struct committed {
   bool limited = false;
 };
 
-/// The synchronizer cannot continue; the run fails with this text.
+/// The synchronizer cannot continue. The run fails with the text `reason`.
 struct broken {
   std::string reason;
   /// True if the cause is a gradient that is not finite.

@@ -6,23 +6,24 @@
 #include <optional>
 
 // Transfers of large payloads in chunks, over links without a separate connection. If a payload is
-// too large for one message, the Frame announces it, and chunks follow in order. The sender sends
-// at most `window` chunks more than the receiver has confirmed with credits. These classes are
-// plain objects, not actors; a link sends and receives the messages.
+// too large for one message, the Frame (the header of the message) announces its size, and chunks
+// follow in order. The receiver confirms chunks with credits. The sender may be at most `window`
+// chunks ahead of these confirmations. These classes are plain objects, not actors; a link sends
+// and receives the messages.
 
 namespace troupe {
 
 struct transfer_limits {
   /// Bytes per chunk. Messages behind a chunk on the same connection must wait for it.
   std::size_t chunk_bytes = std::size_t{1} << 20;
-  /// The largest number of chunks that are sent, but not confirmed. It limits the bytes that wait
-  /// in the sender's connection if the receiver is slow.
+  /// The largest number of chunks that are sent, but not confirmed. If the receiver is slow, this
+  /// number limits the bytes that wait in the sender's connection.
   std::size_t window = 4;
   /// The largest payload, in bytes, that is accepted from a peer.
   std::size_t max_bytes = std::size_t{1} << 36;
 };
 
-/// The sending side. It holds the payload until the last credit arrives.
+/// The sending side. It keeps the payload until the last credit arrives.
 class outgoing_transfer {
 public:
   struct chunk {
@@ -32,7 +33,7 @@ public:
 
   outgoing_transfer(payload data, const transfer_limits& limits);
 
-  /// The next chunk, if it may be sent now. Otherwise nothing.
+  /// The next chunk. Absent if all chunks are sent, or if too many are not confirmed.
   std::optional<chunk> next();
 
   /// Records that the receiver has taken all bytes before `received`. Returns false if this is
@@ -49,7 +50,7 @@ private:
   std::uint64_t acknowledged_ = 0;
 };
 
-/// The receiving side. It assembles the payload in one buffer.
+/// The receiving side. It copies all chunks into one buffer.
 class incoming_transfer {
 public:
   explicit incoming_transfer(std::size_t bytes);

@@ -1,7 +1,7 @@
 # `cpack` in the build folder makes troupe-VERSION-linux-PROCESSOR.tar.gz: the program and all shared libraries that it
-# needs, for Linux machines without these packages. The C library belongs to the machine. So do the driver of a GPU and
-# cuBLAS, which the program loads when a job asks for a GPU. If the tests are built, too, the archive has those that
-# need a GPU: bin/gpu_test (tests/kernels/cuda).
+# needs, for Linux machines without these packages. The archive does not contain the C library, the driver of a GPU and
+# cuBLAS: these come from the machine. The program loads the driver and cuBLAS when a job uses a GPU. If the tests are
+# built, too, the archive contains the tests that need a GPU: bin/gpu_test (tests/kernels/cuda).
 
 set(_bundled COMPONENT bundle EXCLUDE_FROM_ALL)
 install(TARGETS troupe RUNTIME_DEPENDENCY_SET troupe_libraries RUNTIME ${_bundled})
@@ -17,7 +17,7 @@ set(CPACK_PACKAGE_FILE_NAME "troupe-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROC
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_ALL bundle)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
-# One folder in the archive.
+# The archive contains a single folder, with everything in it.
 set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 include(CPack)

@@ -36,10 +36,11 @@ namespace troupe {
 
 namespace {
 
-/// Number of a shard's tensors that are listed. The other tensors are only counted.
+/// How many tensors of a parameter server are listed by name. All further tensors are only counted.
 constexpr std::size_t most_tensors = 3;
 
-/// The address of the processes that `troupe train --processes` starts.
+/// The address of the processes that `troupe train --processes` starts. Port 0 stands for any free
+/// port.
 constexpr auto free_port = "127.0.0.1:0";
 
 /// A process of the cluster.
@@ -53,7 +54,7 @@ std::string count(std::uint64_t n, const std::string& what) {
   return number(n) + ' ' + what + (n == 1 ? "" : "s");
 }
 
-/// "SOFTMAX_CROSS_ENTROPY" -> "softmax cross entropy".
+/// The name of a constant in words, such as "softmax cross entropy" for "SOFTMAX_CROSS_ENTROPY".
 std::string in_words(std::string name) {
   for (auto& c : name)
     c = c == '_' ? ' ' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -69,8 +70,8 @@ void line(const std::string& what, const std::string& text) {
 
 // -- the job ------------------------------------------------------------------------------------
 
-/// If the data cannot be built: the shape of a sample, from the job or from the file of images.
-/// Nothing if they do not determine the shape.
+/// The shape of a sample, from the job or from the file of images. Used if the data cannot be read
+/// as a whole. Absent if neither determines the shape.
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
@@ -125,7 +126,7 @@ std::string sizes(const shape& x) {
   return result.empty() ? "1" : result;
 }
 
-/// Prints the parameters of a model without layers.
+/// Prints the parameters of a model that has no list of layers (an ONNX file).
 void print_tensors(const layout& parameters) {
   text_table table{{"tensor", "shape", "kind", "parameters", "bytes"}};
   for (auto& entry : parameters.entries())
@@ -280,7 +281,8 @@ void print_shards(const job_context& context, const cluster_shape& cluster) {
   }
 }
 
-/// Memory of this program without a job, measured in this process before a job is loaded.
+/// The memory of the program itself, in bytes. Call it before a job is loaded, because it measures
+/// this process.
 std::size_t program_bytes() {
   std::size_t all = 0;
   std::size_t resident = 0;
@@ -390,8 +392,8 @@ void print_devices(const job_context& context, const std::vector<process>& proce
   const auto gpus = gpus_here();
   const auto cluster = addresses_of(processes);
   const bool in_ring = adds_on_gpus(context, shape);
-  // For each device of each host (named by its first task): the number of tasks, and their bytes
-  // together.
+  // For each device of each host: the number of tasks, and the sum of their bytes. A host has the
+  // name of its first task.
   std::map<std::pair<task_name, std::string>, std::pair<std::size_t, std::size_t>> shared;
   line("devices", "");
   for (auto& x : processes)
@@ -419,9 +421,9 @@ void print_devices(const job_context& context, const std::vector<process>& proce
                        to_string(where.first), readable_bytes(bytes)));
 }
 
-/// Throws device_error or input_error if tasks cannot compute on their devices. Devices are opened
-/// only if the tasks run on this host. If a task uses another device than the job names, a line
-/// says so.
+/// Throws device_error or input_error if tasks cannot compute on their devices. If a task uses
+/// another device than the job names, prints a line about it.
+/// @param here true if the tasks run on this host; only then are devices opened
 void require_devices(const job_context& context, const std::vector<process>& processes,
                      const cluster_shape& cluster, bool here,
                      const std::vector<std::uint32_t>& chosen) {

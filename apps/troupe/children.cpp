@@ -64,7 +64,8 @@ void children::restart_killed() {
   for (std::size_t i = 0; i < running_.size();) {
     siginfo_t info{};
     const auto pid = static_cast<id_t>(running_[i].pid);
-    // Only looks at the end of the child, because failed() handles ends that are not by a signal.
+    // WNOWAIT keeps the status of the child. If the child has ended by itself, failed() reads this
+    // status later.
     if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0
         || info.si_code == CLD_EXITED) {
       ++i;
@@ -114,7 +115,8 @@ std::optional<std::string> children::failed() {
     if (status == 0)
       return failed();
     if (WIFSIGNALED(status)) {
-      // A killed child is no failure here: the cluster notices it and may continue without it.
+      // A killed child is not a failure here, because the cluster notices the lost task and may
+      // continue without it.
       bad_ends_.push_back({std::move(name), {}, WTERMSIG(status)});
       return failed();
     }

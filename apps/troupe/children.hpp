@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Child processes that run this same program. They end when the parent process ends, for any
-/// reason. Signals from the terminal reach only the parent. The parent receives the children's
-/// output.
+/// Child processes that run the same program as this process. They end when this process ends, for
+/// any reason. Signals from the terminal do not reach the children. This process receives the
+/// output of the children.
 class children {
 public:
   children() = default;
@@ -21,14 +21,15 @@ public:
   children(const children&) = delete;
   children& operator=(const children&) = delete;
 
-  /// Starts this program with other arguments. `name` is for messages. Throws std::system_error.
+  /// Starts a child with these arguments. `name` is its name in messages. Throws std::system_error.
   void start(std::string name, const std::vector<std::string>& arguments);
 
   /// Describes the first child that has ended with an exit code other than 0 since the last call.
   /// It does not report a child that was killed, because the cluster handles the loss of its task.
   std::optional<std::string> failed();
 
-  /// Starts killed children again. From then on, only the end of the new process counts.
+  /// Starts all children again that were killed. failed() and wait() then ignore the end of the
+  /// killed process.
   void restart_killed();
 
   /// Complete lines that children have written to standard output or error since the last call.
@@ -40,15 +41,15 @@ public:
     std::string name;
     /// Absent if the child was killed.
     std::optional<int> exit_code;
-    /// The signal that killed the child. Absent if wait() killed it.
+    /// The signal that killed the child. Absent if wait() killed it after the deadline.
     std::optional<int> signal = {};
 
     std::string text() const;
   };
 
-  /// Waits for all children, and kills those that still run after the deadline. Returns all
-  /// children that were ever killed or ended with an exit code other than 0, except for killed
-  /// children that were started again.
+  /// Waits for all children to end, and kills those that still run after the deadline. Returns the
+  /// children that were killed or ended with an exit code other than 0. Children that
+  /// restart_killed() has started again are reported only for their last process.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
@@ -73,9 +74,9 @@ private:
   std::vector<ending> bad_ends_;
 };
 
-/// After a successful run of `troupe train`: describes a child whose end is a failure; empty if
-/// there is none. If the run continued without a worker (run_summary::gone), it is no failure that
-/// this worker was killed, hangs, or ended with exit_failed.
+/// After a successful run of `troupe train`: describes a child whose end is a failure. Empty if
+/// there is none. `gone` has the workers without which the run continued (run_summary::gone). It is
+/// not a failure if one of these workers was killed, hangs, or ended with exit_failed.
 std::string problem_of(const std::vector<children::ending>& ends,
                        const std::vector<task_name>& gone);
 

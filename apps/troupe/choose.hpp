@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// The cluster, and the task of this process in it, from the command line, the cluster file and the
-/// environment. Throws input_error.
+/// Determines the cluster and this process's task from the command line, the cluster file and the
+/// environment (TF_CONFIG). Throws input_error.
 cluster_choice choose(const task_options& x);
 
 } // namespace troupe

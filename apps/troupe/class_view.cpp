@@ -16,15 +16,17 @@ namespace troupe {
 
 namespace {
 
-/// Numbers of classes and of warnings that are shown. The others are only counted.
+/// The largest numbers of classes and of warnings that are shown. All further ones are only
+/// counted.
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// A count gets a warning if it is more than this number of standard deviations from its expected
-/// value. In a random split, this happens by chance for fewer than one count in a million, unless
-/// the class is rare.
+/// If a class's number of records in a part differs from the expected number by more than this many
+/// standard deviations, it gets a warning. If the class is not rare, a random split exceeds this in
+/// fewer than one case in a million.
 constexpr double deviations = 5;
-/// Shares that differ by a smaller factor get no warning.
+/// There is no warning if the number of records differs from the expected number by a smaller
+/// factor than this.
 constexpr double factor = 1.5;
 
 struct part {
@@ -49,7 +51,7 @@ std::vector<part> parts_of(const job_data& data) {
 std::string name_of(const job_data& data, std::size_t which) {
   if (which < data.class_names.size())
     return excerpt(data.class_names[which]);
-  // Classes without a name are called "of unit 3", because "3" might be the name of another class.
+  // A class without a name is called "of unit 3", because "3" might be the name of another class.
   return (data.class_names.empty() ? "" : "of unit ") + std::to_string(which);
 }
 
@@ -85,7 +87,8 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
   }
   text_table table{std::move(head)};
   std::vector<std::string> warnings;
-  // If a class has fewer records than there are parts, every split leaves it out of some part.
+  // True if another split could avoid a warning. No split can if a class has fewer records than
+  // there are parts.
   bool avoidable = false;
   for (std::size_t c = 0; c < classes; ++c) {
     std::vector<std::string> row{name_of(data, c)};

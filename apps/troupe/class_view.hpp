@@ -12,8 +12,8 @@ struct class_view {
   /// The lines of a table, without indentation: a row for each class and a column for each part.
   /// Empty if there are no classes.
   std::vector<std::string> lines;
-  /// Warnings about classes that are missing from a part of the data, or that are far more or less
-  /// frequent in one part than in the others.
+  /// Warnings about classes that are missing from a part of the data, or whose share of one part
+  /// differs much from their share of all records.
   std::vector<std::string> warnings;
 };
 

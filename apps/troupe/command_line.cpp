@@ -16,7 +16,7 @@ namespace troupe {
 
 namespace {
 
-/// "--job", "--workers", ... of a command, without the options for internal use.
+/// The options of a command, such as "--job", without the options for internal use.
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> result;
   for (const auto* option : command.get_options())
@@ -33,7 +33,7 @@ const CLI::App* find_command(const CLI::App& app, std::string_view name) {
   return nullptr;
 }
 
-/// The words after "troupe", such as " bench cluster".
+/// The words that name the command after "troupe", such as " bench cluster".
 std::string name_of(const CLI::App& command) {
   const auto* parent = command.get_parent();
   return parent == nullptr ? std::string{} : name_of(*parent) + ' ' + command.get_name();

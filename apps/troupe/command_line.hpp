@@ -13,8 +13,7 @@ namespace troupe {
 std::string version_text();
 
 /// Explains arguments that could not be parsed. The text names the first word that is neither a
-/// command nor an option of its command, and the most similar valid name. Empty if there is no such
-/// word.
+/// command nor an option, and the most similar valid word. Empty if all words are valid.
 std::string unknown_word(const CLI::App& app, std::span<const char* const> arguments);
 
 } // namespace troupe

@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// The cluster, and the task of this process in it. Missing values come from the cluster file or
-/// from TF_CONFIG.
+/// Options that name the cluster and this process's task. Values that the user leaves out come from
+/// the cluster file or from the environment variable TF_CONFIG.
 struct task_options {
   std::optional<std::string> role;
   std::optional<std::uint32_t> task;
@@ -26,16 +26,16 @@ struct node_command {
   /// directory.
   std::optional<std::string> resume;
   bool insecure = false;
-  /// See session_options.
+  /// See session_options for `transport` and `channel_port`.
   std::string transport = "auto";
   std::uint16_t channel_port = 0;
   /// How long to wait for all tasks to join, in seconds. Overrides the value in the job.
   std::optional<double> join_timeout;
   /// The numbers of the GPUs to use: see gpus_here.
   std::vector<std::uint32_t> devices;
-  /// The process whose end also ends this process; 0 for none.
+  /// The process ID of the parent, whose end also ends this process. 0 if there is none.
   int parent = 0;
-  /// The processor to run on: see bind_to.
+  /// The only processor that this process uses: see bind_to.
   std::optional<unsigned> processor;
 };
 
@@ -46,10 +46,10 @@ struct train_command {
   std::optional<std::uint32_t> ps;
   std::string protocol;
   bool processes = false;
-  /// Only with `processes`. "auto": workers run on the processors of processors_of(). "none": the
-  /// system chooses.
+  /// Only with `processes`. "auto": each worker runs on the processor that processors_of() chooses.
+  /// "none": the system chooses processors.
   std::string bind = "auto";
-  /// For messages between processes; see session_options.
+  /// How messages travel between processes: see session_options.
   std::string transport = "auto";
   std::string out;
   std::string log_level;
@@ -83,14 +83,16 @@ struct predict_command {
   /// The CSV file for the predictions. "-" means standard output. If empty, no predictions are
   /// written.
   std::string predictions;
-  /// Records without labels, which are predicted instead of the test data: see open_features.
+  /// The file of records without labels that are predicted instead of the test data: see
+  /// open_features.
   std::string features;
   /// Number of test images to draw.
   std::uint32_t show = 0;
-  /// For models of text: the number of characters to write instead of testing.
+  /// For models of text: the number of characters to generate. If not 0, nothing is tested.
   std::uint32_t generate = 0;
   std::string prompt = "\n";
-  /// How characters are drawn.
+  /// How characters are drawn at random: logits are divided by `temperature`, and `text_seed` is
+  /// the seed.
   double temperature = 1;
   std::uint64_t text_seed = 1;
   /// The device that computes the model: see parse_device_name.
@@ -102,7 +104,7 @@ struct predict_command {
 struct export_command {
   std::string weights;
   std::string job;
-  /// The file to write.
+  /// The ONNX file to write.
   std::string output;
   std::vector<std::string> overrides;
 };
@@ -115,17 +117,18 @@ struct doctor_command {
 /// `troupe bench train`: the speed of training some models, with troupe and with a peer (another
 /// library that trains the same models).
 struct bench_train_command {
-  /// Empty, or "torch".
+  /// "torch", or empty if there is no peer.
   std::string peer;
-  /// An interpreter with PyTorch. If empty, troupe looks for one.
+  /// A Python interpreter that has PyTorch. If empty, troupe looks for one.
   std::string python;
-  /// Names of works (each is a model with its batch and optimizer); empty: all.
+  /// Names of works (each is a model with its batch and optimizer). If empty, all works are
+  /// measured.
   std::vector<std::string> works;
   std::uint32_t threads = 1;
   std::uint32_t rounds = 15;
-  /// Shortest duration of a round.
+  /// Shortest duration of a round in seconds.
   double seconds = 0.2;
-  /// Measure the processor time of the computing thread instead of elapsed time.
+  /// If true, the processor time of the computing thread is measured, and not the elapsed time.
   bool processor_time = false;
   bool profile = false;
   bool json = false;
@@ -134,9 +137,9 @@ struct bench_train_command {
 /// `troupe bench kernels`: the speed of parts of training, relative to the machine's limits.
 struct bench_kernels_command {
   std::uint32_t rounds = 15;
-  /// Time for each comparison, over all rounds.
+  /// Seconds for each comparison, over all rounds together.
   double seconds = 0.3;
-  /// Length of the arrays that are too large for a cache.
+  /// Number of elements in the arrays that are too large for a cache.
   std::uint32_t elements = 1U << 24;
   bool json = false;
 };
@@ -144,16 +147,16 @@ struct bench_kernels_command {
 /// `troupe bench gpu`: the speed of training on a GPU, relative to its limits and to a peer.
 struct bench_gpu_command {
   std::uint32_t device = 0;
-  /// Empty, or "torch".
+  /// "torch", or empty if there is no peer.
   std::string peer;
-  /// An interpreter with PyTorch. If empty, troupe looks for one.
+  /// A Python interpreter that has PyTorch. If empty, troupe looks for one.
   std::string python;
-  /// Names of the peer's modes, of measures and of works; empty: all.
+  /// Names of the peer's modes, of measures and of works. An empty list stands for all names.
   std::vector<std::string> peer_modes;
   std::vector<std::string> measures;
   std::vector<std::string> works;
   std::uint32_t rounds = 15;
-  /// Shortest duration of a round.
+  /// Shortest duration of a round in seconds.
   double seconds = 0.1;
   bool json = false;
 };
@@ -161,23 +164,23 @@ struct bench_gpu_command {
 /// `troupe bench async`: what staleness costs in accuracy, and how much each method of compensation
 /// (a "recipe") helps.
 struct bench_async_command {
-  /// Names of works.
+  /// Names of works (jobs from apps/examples, with changes).
   std::vector<std::string> works{"mlp"};
   std::vector<std::uint32_t> workers{2, 4, 8, 16};
   /// Number of runs of each configuration. Their seeds are 1, 2, ...
   std::uint32_t seeds = 3;
-  /// Names of recipes; empty: all.
+  /// Names of recipes. If empty, all recipes are measured.
   std::vector<std::string> recipes;
-  /// Number of epochs; 0 means the number in the example's job.
+  /// Number of epochs. 0 means the number in the example's job.
   std::uint32_t epochs = 0;
   std::uint32_t ps = 1;
   /// Number of rounds in which speeds are measured; 0 means that speeds are not measured.
   std::uint32_t rounds = 5;
   /// Number of parallel runs while accuracy is measured; 0 means one per processor.
   std::uint32_t jobs = 0;
-  /// Empty, or "tf".
+  /// "tf", or empty if there is no peer.
   std::string peer;
-  /// An interpreter with TensorFlow. If empty, troupe looks for one.
+  /// A Python interpreter that has TensorFlow. If empty, troupe looks for one.
   std::string python;
   bool json = false;
 };
@@ -188,16 +191,16 @@ struct bench_cluster_command {
   /// Names of works; see cluster.cpp.
   std::vector<std::string> works{"mlp-64"};
   std::vector<std::string> protocols{"async_ps", "sync_ps", "ring"};
-  /// "threads" runs all tasks in one process. Any other name is the transport between processes,
-  /// one per task.
+  /// "threads" runs all tasks in one process. Any other name starts a process per task, and is the
+  /// name of the transport between them.
   std::vector<std::string> transports{"threads", "auto"};
   std::uint32_t epochs = 2;
   std::uint32_t rounds = 5;
   /// Names of peers: "ddp", "tf".
   std::vector<std::string> peers;
-  /// An interpreter with the libraries of the peers. If empty, troupe looks for one.
+  /// A Python interpreter that has the libraries of the peers. If empty, troupe looks for one.
   std::string python;
-  /// See `train --set`.
+  /// Changes to the job, in the format of `troupe train --set`.
   std::vector<std::string> overrides;
   bool json = false;
 };
@@ -212,13 +215,13 @@ struct bench_allreduce_command {
   bool processes = false;
   /// For messages between processes: "auto" or "tcp".
   std::string transport = "auto";
-  /// Empty, "gloo", or "mpi".
+  /// "gloo" or "mpi", or empty if there is no peer.
   std::string peer;
-  /// An interpreter with PyTorch. If empty, troupe looks for one.
+  /// A Python interpreter that has PyTorch. If empty, troupe looks for one.
   std::string python;
   bool json = false;
-  /// For a process that the command started: its rank, the addresses of all ranks, and the parent,
-  /// with which this process must end.
+  /// Only for a process that this command has started: its rank, the addresses of all ranks, and
+  /// the process ID of the parent, whose end also ends this process.
   std::uint32_t rank = 0;
   std::vector<std::string> addresses;
   int parent = 0;
@@ -230,19 +233,20 @@ struct bench_ps_command {
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   std::vector<std::string> bytes{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"};
-  /// If not 0, it replaces `bytes`: each push has this number of separate ranges, of
+  /// If not 0, `bytes` is ignored, and each push has this number of separate ranges, with
   /// `bytes_per_key` bytes each.
   std::uint32_t keys = 0;
   std::uint32_t bytes_per_key = 256;
   /// Round trips per size.
   std::uint32_t rounds = 20;
   bool processes = false;
-  /// Between processes: "auto", "tcp" or "basp".
+  /// For messages between processes: "auto", "tcp" or "basp".
   std::string transport = "auto";
   bool json = false;
-  /// Only for a process that this command started: the number of the server, or of the worker if
-  /// `server` is absent; the addresses of all servers (for each size its own servers); the
-  /// addresses of all workers; and the process whose end also ends this one.
+  /// Only for a process that this command has started. `server` is its number if it is a server;
+  /// otherwise `worker` is its number. `stores` has the addresses of all servers (each size has its
+  /// own servers), and `meeting` the addresses of all workers. The end of the process `parent` also
+  /// ends this process.
   std::optional<std::uint32_t> server;
   std::uint32_t worker = 0;
   std::vector<std::string> stores;
@@ -250,7 +254,7 @@ struct bench_ps_command {
   int parent = 0;
 };
 
-/// All functions `run` return an exit code and may throw input_error.
+/// These functions execute a command. They return an exit code and may throw input_error.
 int run(const node_command& x);
 int run(const doctor_command& x);
 int run(const train_command& x);

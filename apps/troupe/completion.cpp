@@ -55,10 +55,10 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// Adds the subcommands of a command such as `bench`. Their names are offered like values of a
-/// positional argument. The scripts know only the command and not the subcommand, so the options of
-/// all subcommands are offered together. If several subcommands have the same option, all its
-/// values are offered.
+/// Adds the subcommands of a command such as `bench`. The scripts offer the names of subcommands
+/// like values of a positional argument. They do not know which subcommand was typed, so they offer
+/// the options of all subcommands together. If several subcommands have the same option, the
+/// scripts offer all its values.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {
@@ -94,7 +94,7 @@ void add_parts(const CLI::App& app, command& result) {
     result.arguments.push_back(std::move(parts));
 }
 
-/// The program, then its commands.
+/// The program itself, followed by its commands.
 std::vector<command> commands_of(const CLI::App& app) {
   std::vector<command> result{describe(app)};
   result.front().name.clear();
@@ -103,7 +103,7 @@ std::vector<command> commands_of(const CLI::App& app) {
   return result;
 }
 
-/// A text in single quotes that all three shells can read.
+/// Puts a text in single quotes, so that bash, zsh and fish can read it.
 std::string in_quotes(std::string_view text) {
   std::string result = "'";
   for (auto c : text)
@@ -181,7 +181,7 @@ std::string bash_script(const std::vector<command>& commands) {
 
 // -- zsh ----------------------------------------------------------------------------------------
 
-/// A description inside an argument of _arguments or _describe.
+/// Escapes a description for an argument of zsh's _arguments or _describe.
 std::string zsh_help(std::string_view text) {
   std::string result;
   for (auto c : text) {

@@ -116,8 +116,7 @@ void console::measure() {
 std::string console::back_to_top() const {
   if (drawn_.empty())
     return "";
-  // If the terminal has become narrower, it has wrapped some lines, so a line may take several
-  // rows.
+  // A line may take several rows, because a terminal wraps lines when it becomes narrower.
   std::size_t rows = 0;
   for (auto cells : drawn_)
     rows += std::max<std::size_t>(1, (cells + columns_ - 1) / columns_);
@@ -149,7 +148,7 @@ void console::draw(const std::string& above) {
     text += line + "\033[K\n";
     drawn_.push_back(shown_cells(line));
   }
-  // One write of everything, without erasing first, so that a half-drawn bar never appears.
+  // Writes everything at once and erases nothing before, so that a half-drawn bar never appears.
   write(STDOUT_FILENO, text + (drawn_.empty() ? "" : "\033[J"));
 }
 

@@ -22,18 +22,18 @@ namespace troupe {
 
 using console_actor = run_observer::extend<rpc<void, close_console>>;
 
-/// Shows a run to a person. On a terminal, it redraws a bar and a line per task in place.
-/// Elsewhere, it prints at most one progress line per second. In both cases, it prints a line per
-/// epoch, and a table at the end. Results go to standard output, notices to the log. Writes may
-/// block, so this actor needs its own thread.
+/// Shows a run to a person. On a terminal, it redraws a progress bar and a line per task in place.
+/// If the output is not a terminal, it prints at most one progress line per second. In both cases,
+/// it prints a line per epoch, and a table at the end. Results go to standard output, notices to
+/// the log. Writes may block, so this actor needs its own thread.
 ///
-/// The cursor stays at the beginning of the line below the bar and is never hidden, so that the
-/// terminal is usable however the process ends.
+/// The cursor stays at the beginning of the line below the bar and is never hidden. So the terminal
+/// is usable after the process ends in any way.
 class console : public console_actor::base {
 public:
   using super = console_actor::base;
 
-  /// `training` becomes true when the run reports its first progress.
+  /// @param training set to true when the run reports its first progress
   console(caf::actor_config& cfg, std::atomic<bool>* training);
 
   const char* name() const override { return "troupe.console"; }
@@ -48,7 +48,7 @@ private:
   void on_notice(const run_notice& x);
 
   void measure();
-  /// Moves the cursor to the beginning of the bar.
+  /// The terminal sequence that moves the cursor to the beginning of the bar.
   std::string back_to_top() const;
   void erase();
   /// Writes `text`, which consists of whole lines, above the bar.
@@ -61,7 +61,7 @@ private:
   terminal_style style_;
   std::size_t columns_ = 80;
   progress_view view_;
-  /// The width of each line of the last drawing.
+  /// The width, in columns, of each line of the bar and the tasks that is on the terminal now.
   std::vector<std::size_t> drawn_;
   std::chrono::steady_clock::time_point last_line_;
 };

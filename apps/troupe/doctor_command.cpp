@@ -35,14 +35,14 @@ std::vector<proto::Reach> probe_from_here(const cluster_spec& cluster) {
   return {result.begin(), result.end()};
 }
 
-/// True if the process that answers is the expected task and has the same version, so that it can
-/// be asked.
+/// True if this program can ask the process at this address: the process is the expected task and
+/// has the same version.
 bool is_ours(const proto::Reach& x) {
   return x.problem() == proto::Reach::REACHED && x.version() == version() && x.hosted_size() > 0
     && x.hosted(0).SerializeAsString() == x.task().SerializeAsString();
 }
 
-/// Asks all nodes that can be reached, in parallel, which tasks they reach.
+/// Asks all nodes that can be reached which tasks they can reach. Asks the nodes in parallel.
 void ask_nodes(observations& known) {
   caf::actor_system_config cfg;
   configure(cfg);

@@ -2,7 +2,6 @@
 
 namespace troupe {
 
-/// Exit codes of the program.
 enum exit_code : int { exit_done = 0, exit_failed = 1, exit_bad_input = 2 };
 
 } // namespace troupe

@@ -24,15 +24,15 @@ namespace troupe {
 
 namespace {
 
-/// The path of the weights file: `given` itself, or a file in it if it is an output directory.
+/// The path of the weights file. This is `given`, or the file weights.safetensors in `given` if
+/// that is an output directory.
 std::filesystem::path weights_file(const std::string& given) {
   const std::filesystem::path path{given};
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
-/// Warns about features that float32 cannot represent well; float32 is the type of the model's
-/// input.
+/// Warns about features that lose much precision in float32, the type of the model's input.
 void print_rounded(const job_data& data) {
   const auto& scaling = data.normalization;
   for (std::size_t i = 0; scaling && i < scaling->shift.size(); ++i) {

@@ -8,9 +8,10 @@
 
 namespace troupe {
 
-/// The GPUs of this host, for node_options::gpus. Null if the program has no code for GPUs. Does
-/// not open any GPU.
-/// @param chosen the numbers of the GPUs that this process may use (--devices); empty: all
+/// The GPUs of this host, for node_options::gpus. Null if the program was built without code for
+/// GPUs. Does not open any GPU.
+/// @param chosen the numbers of the GPUs that this process may use (--devices); an empty list
+/// stands for all GPUs
 /// @throws input_error if a number occurs twice
 std::shared_ptr<const gpu_set> gpus_here(const std::vector<std::uint32_t>& chosen = {});
 

@@ -16,8 +16,8 @@ namespace troupe {
 
 namespace {
 
-/// The number in a file of the system. Returns `none` if the file does not exist, or if its text is
-/// not a number, such as "max".
+/// The number in a file of the system. Returns `none` if the file does not exist, or if it contains
+/// another text, such as "max".
 std::size_t number_in(const std::filesystem::path& file, std::size_t none) {
   std::size_t result = 0;
   return std::ifstream{file} >> result ? result : none;
@@ -36,7 +36,7 @@ std::string problem_text(std::size_t needed, std::size_t here, const std::string
                                       readable_bytes(needed), whose, readable_bytes(here));
 }
 
-/// "coordinator/0 (1.0 GiB), 2 ps (up to 3.0 GiB each)".
+/// The tasks and their memory, such as "coordinator/0 (1.0 GiB), 2 ps (up to 3.0 GiB each)".
 std::string figures(const std::vector<task_memory>& tasks) {
   std::string result;
   for (auto job : {job_kind::coordinator, job_kind::ps, job_kind::worker, job_kind::evaluator}) {
@@ -56,10 +56,11 @@ std::string figures(const std::vector<task_memory>& tasks) {
   return result;
 }
 
-/// The smallest limit of this process's control group and of all groups above it.
+/// The smallest memory limit, in bytes, of this process's control group and of all groups above it.
+/// Returns `none` if no group has a limit.
 std::size_t group_limit(std::size_t none) {
   const std::filesystem::path root{"/sys/fs/cgroup"};
-  // The limit in version 1 of control groups. The loop below reads those of version 2.
+  // The limit in version 1 of control groups. The loop below reads the limits in version 2.
   auto result = number_in(root / "memory" / "memory.limit_in_bytes", none);
   std::filesystem::path group;
   std::ifstream groups{"/proc/self/cgroup"};

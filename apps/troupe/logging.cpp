@@ -47,8 +47,7 @@ void start_logging(const std::string& level, const std::string& name) {
   std::string pattern = name.empty() ? "%v" : "%n: %v";
   if (!level.empty())
     pattern = "%Y-%m-%d %H:%M:%S.%e %-5l " + pattern;
-  // If the terminal can draw, the cursor may be in a line with the progress bar. The prefix erases
-  // that line.
+  // On a terminal, the cursor may be in a line with the progress bar. This prefix erases that line.
   const char* terminal = std::getenv("TERM");
   const bool draws = terminal != nullptr && std::string_view{terminal} != "dumb";
   if (draws && ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1)

@@ -29,8 +29,8 @@ constexpr auto set_help =
 constexpr auto log_help =
   "Lowest level in the log, with time stamps (default: info, without time stamps)";
 
-// Type names of options. --help shows these names, and shell completion reads the possible values
-// from them.
+// Type names of options, which --help shows. They list the possible values, so that shell
+// completion can offer these values.
 constexpr auto log_levels = "{trace,debug,info,warn,error,off}";
 constexpr auto roles = "{coordinator,ps,worker,ring,chief,master,evaluator}";
 
@@ -288,7 +288,7 @@ int complain(const CLI::App& app, const CLI::ParseError& error, int argc, char**
   if (error.get_exit_code() != 0)
     unknown = troupe::unknown_word(app, {argv + 1, static_cast<std::size_t>(argc - 1)});
   if (unknown.empty() && dynamic_cast<const CLI::RequiredError*>(&error)) {
-    // A text such as "--job is required".
+    // The error is a text such as "--job is required".
     const std::string missing = error.what();
     const auto words = app.remaining(true);
     if (missing.starts_with("--") && words.size() == 1 && !words.front().starts_with('-'))
@@ -316,8 +316,8 @@ CLI::App& add_doctor(CLI::App& app, troupe::doctor_command& x) {
 } // namespace
 
 #ifdef __SANITIZE_ADDRESS__
-// When the broker (the I/O actor) of the actor framework ends, it may leak messages that arrive at
-// that moment.
+// LeakSanitizer ignores leaks in libcaf_io: when the I/O actor of the framework ends, it may leak
+// messages that arrive at that moment.
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";
 }

@@ -20,7 +20,7 @@ namespace troupe {
 
 namespace {
 
-/// The address of a task that no other task connects to.
+/// The address of a task to which no other task connects. Port 0 stands for any free port.
 constexpr auto anywhere = "127.0.0.1:0";
 
 std::string names_of(const cluster_process& x) {
@@ -63,7 +63,8 @@ void add_coordinator(session_options& session, const node_command& x,
   for (auto& [name, address] : chosen.cluster.tasks)
     if (name != coordinator_task)
       setup.tasks.push_back({name, address});
-  // The coordinator has read the data. A worker in the same process uses this data, too.
+  // The coordinator has read the data. A worker in the same process uses this data and does not
+  // read it again.
   session.node.source = [data = setup.data](const proto::Job&) { return data; };
   session.node.coordinator = std::move(setup);
 }

@@ -6,10 +6,10 @@
 
 namespace troupe {
 
-/// 1536 -> "1.5 KiB".
+/// A number of bytes as text, such as "1.5 KiB" for 1536.
 std::string readable_bytes(std::size_t bytes);
 
-/// 60000 -> "60,000".
+/// A number with separators, such as "60,000" for 60000.
 std::string number(std::uint64_t x);
 
 } // namespace troupe

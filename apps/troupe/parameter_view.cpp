@@ -12,10 +12,10 @@ namespace troupe {
 
 namespace {
 
-/// Number of tensors whose names are shown. The other tensors are only counted.
+/// How many tensors are shown by name. All further tensors are only counted.
 constexpr std::size_t most_names = 6;
 
-/// Tensors that share a property.
+/// Tensors that have something in common, such as their parameter group.
 struct tensor_set {
   std::vector<std::string> names;
   std::size_t elements = 0;
@@ -25,7 +25,7 @@ struct tensor_set {
     elements += x.size;
   }
 
-  /// "1,234 parameters in 2 tensors".
+  /// The numbers as text, such as "1,234 parameters in 2 tensors".
   std::string counts() const {
     return counted(static_cast<double>(elements), "parameter") + " in "
       + counted(static_cast<double>(names.size()), "tensor");

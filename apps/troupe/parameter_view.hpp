@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// Describes the frozen parameters (those that are not trained). The first line has their number.
-/// Then each reason for freezing has a line with the names of its tensors. Empty if no parameter is
-/// frozen.
+/// Describes the frozen parameters: those that are not trained. The first line has the number of
+/// these parameters. Then follows a line for each reason for freezing, with the names of the
+/// tensors. Empty if no parameter is frozen.
 std::vector<std::string> frozen_lines(const job_context& context);
 
 /// Describes the parameter groups of the optimizer. Each group has a line with its parameters and

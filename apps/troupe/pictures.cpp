@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view ink = " .:-=+*#%@";
 constexpr std::size_t gap = 3;
 
-/// Amount of ink in a character cell, which shows two pixels, one above the other.
+/// Amount of ink in a character cell. A cell shows two pixels, one above the other.
 float ink_at(const picture& x, std::size_t line, std::size_t column) {
   const auto above = x.pixels[2 * line * x.side + column];
   const bool last = 2 * line + 1 == x.side;
@@ -23,7 +23,8 @@ char character(float amount) {
   return ink[std::min(static_cast<std::size_t>(scaled), ink.size() - 1)];
 }
 
-/// Lines [top, bottom) and columns [left, right). Outside of them, all pictures are blank.
+/// The part of the pictures that is drawn: lines [top, bottom) and columns [left, right). Outside
+/// of this part, all pictures are blank.
 struct window {
   std::size_t top, bottom, left, right;
 };

@@ -14,8 +14,9 @@ struct picture {
   std::string caption;
 };
 
-/// Draws pictures of equal size with characters, side by side up to `columns` characters. A line
-/// shows two rows of pixels. Margins that are blank in all pictures are removed.
+/// Draws pictures of equal size with characters. Places them side by side, up to a width of
+/// `columns` characters. A line of text shows two rows of pixels. Margins that are blank in all
+/// pictures are removed.
 std::string draw(std::span<const picture> pictures, std::size_t columns = 80);
 
 } // namespace troupe

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t widest_shapes = 44;
 
-/// The shape of an operand, for example "64x784", in a step with this number of samples.
+/// The shape of an operand in a step with `rows` samples, for example "64x784".
 std::string sizes(const operand& x, std::size_t rows) {
   std::string result;
   for (const auto extent : x.shape.extents())
@@ -42,8 +42,8 @@ std::string shapes_read(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// The name of the instruction's operation, with the operations that run in the same pass over the
-/// memory.
+/// The name of the instruction's operation, followed by the operations that it executes in the same
+/// pass over the memory.
 std::string operation_text(const instruction& x) {
   std::string result{to_string(x.op)};
   if (x.op == operation::elementwise)

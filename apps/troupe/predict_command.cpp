@@ -38,8 +38,8 @@ namespace {
 
 constexpr std::size_t largest_side = 78; // fits on a terminal
 
-/// Collects pictures of test records for --show: the first records with right predictions, from
-/// different classes if possible, and the first records with wrong predictions.
+/// Collects pictures of test records for --show: the first records with right predictions, if
+/// possible from different classes, and the first records with wrong predictions.
 class gallery {
 public:
   gallery(std::size_t count, std::size_t side) : count_(count), side_(side) {}
@@ -98,8 +98,8 @@ std::size_t side_of(const data_shape& data) {
   return side;
 }
 
-/// The destination of predictions: standard output, or a file that appears under its name when it
-/// is complete.
+/// The destination of predictions: standard output, or a file. The file gets its name when it is
+/// complete.
 class prediction_file {
 public:
   explicit prediction_file(const std::string& path) {
@@ -132,7 +132,7 @@ private:
     }
   }
 
-  /// Throws if the file cannot be written. The user then learns this before the predictions are
+  /// Throws if the file cannot be written, so that the user learns this before the predictions are
   /// computed.
   static void check_writable(const std::filesystem::path& file) {
     const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
@@ -170,8 +170,8 @@ void check_room(const job_context& context, const device_name& device) {
                "predict on a host with more memory");
 }
 
-/// The facts about the training data, from the weights file. If another program wrote this file,
-/// the facts come from the job's data.
+/// Facts about the training data that predictions need, such as its shape. They come from the
+/// weights file or, if another program wrote this file, from the job's data.
 std::map<std::string, std::string>
 training_metadata(const proto::Job& job, std::span<const std::byte> file, const std::string& name) {
   auto result = read_model_info(file, name).more;
@@ -219,7 +219,7 @@ int predict_features(const predict_command& x, const device_name& device) {
   return exit_done;
 }
 
-/// Writes the prompt and its continuation.
+/// Writes the prompt and the text with which the model continues it.
 int generate(const predict_command& x, const device_name& device, const job_context& context,
              const job_data& data, std::span<const float> weights) {
   if (!data.characters)
@@ -236,7 +236,7 @@ int generate(const predict_command& x, const device_name& device, const job_cont
   return exit_done;
 }
 
-/// Tests the weights, or continues a text.
+/// Tests the weights on the test data, or continues a text (--generate).
 int predict_tests(const predict_command& x, const device_name& device) {
   std::optional<prediction_file> out;
   if (!x.predictions.empty())

@@ -21,8 +21,8 @@ std::string csv_field(const std::string& text) {
   return result + '"';
 }
 
-/// The probabilities of all classes from logits. A single logit is that of the second of two
-/// classes.
+/// Computes the probabilities of all classes from logits. If there are two classes and a single
+/// logit, it belongs to the second class.
 std::vector<double> probabilities(std::span<const float> logits) {
   if (logits.size() == 1) {
     const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
@@ -95,8 +95,8 @@ std::string prediction_table::lines(const tested_records& x,
   return text;
 }
 
-/// The name of a class. If there is no such class, the number, because an ignored label need not be
-/// one of the classes.
+/// The name of a class. If no class has this number, the name is the number: an ignored label need
+/// not be a class.
 std::string prediction_table::name_of_class(std::int64_t which) const {
   const auto place = static_cast<std::size_t>(which);
   return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);
@@ -121,7 +121,7 @@ std::string prediction_table::heading_of_targets() const {
   return result;
 }
 
-/// @param label null if the label is not known.
+/// @param label null if the label is unknown
 void prediction_table::add_class(std::string& text, const std::int32_t* label,
                                  std::span<const float> outputs) const {
   const auto said = choose_class(outputs);

@@ -19,7 +19,8 @@ struct class_choice {
   double probability = 0;
 };
 
-/// The class with the largest logit. A single logit is that of the second of two classes.
+/// The class with the largest logit. If there are two classes and a single logit, it belongs to the
+/// second class.
 class_choice choose_class(std::span<const float> logits);
 
 /// Writes predictions as CSV. Targets are in the units of the data. If the classes have names, the
@@ -30,17 +31,17 @@ public:
   prediction_table(const job_context& context, std::vector<std::string> class_names,
                    feature_scaling targets, bool labelled);
 
-  /// The first line.
+  /// The first line of the table.
   /// @param record heading of the column that names the records
   std::string heading(const std::string& record) const;
 
-  /// The lines of these records.
+  /// The lines for these records.
   /// @param name_of returns the text for a record, given its number. The numbers begin at x.first.
   std::string lines(const tested_records& x,
                     function_ref<std::string(std::uint64_t)> name_of) const;
 
 private:
-  /// The outputs of a model with a hinge loss are not logits, so they give no probabilities.
+  /// False for a model with a hinge loss, because its outputs are not logits.
   bool has_probabilities() const { return loss_ != proto::HINGE; }
   std::string name_of_class(std::int64_t which) const;
   std::string heading_of_classes() const;

@@ -12,7 +12,7 @@ std::vector<unsigned> allowed_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::vector<unsigned> result;
-  // The call fails on machines with more processors than cpu_set_t has room for.
+  // The call fails if the machine has more processors than fit in a cpu_set_t.
   if (::sched_getaffinity(0, sizeof set, &set) == 0)
     for (unsigned i = 0; i < CPU_SETSIZE; ++i)
       if (CPU_ISSET(i, &set))
@@ -34,7 +34,7 @@ void bind_to(unsigned processor) {
   if (::sched_setaffinity(0, sizeof set, &set) != 0)
     throw std::system_error{errno, std::generic_category(),
                             "cannot run on processor " + std::to_string(processor) + " only"};
-  // An error is ignored, because SCHED_BATCH only makes training a little faster.
+  // Errors are ignored, because SCHED_BATCH only makes training a little faster.
   const sched_param none{};
   if (::sched_getscheduler(0) == SCHED_OTHER)
     ::sched_setscheduler(0, SCHED_BATCH, &none);

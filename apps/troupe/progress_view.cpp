@@ -19,13 +19,13 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
-/// Figures of a lower rank than this are left out to make room for the bar.
+/// If the line is too narrow for the bar, figures of a lower rank than this are left out.
 constexpr int bar_rank = 4;
 
-/// Largest number of parameter servers in the final table.
+/// Largest number of parameter servers that the final table shows.
 constexpr std::size_t most_shards = 8;
 
-/// The age of an activity is shown only if it is at least this number of seconds.
+/// The duration of a task's activity is shown if it is at least this number of seconds.
 constexpr double worth_telling = 1;
 
 double total_samples(const run_progress& x) {
@@ -80,8 +80,8 @@ std::string share_of(const task_status& x) {
   return fmt::format("{:3} % computing {:3} % waiting", computing, 100 - computing);
 }
 
-/// A rate as text. If a worker is lost, the number of samples may decrease. A negative rate is
-/// shown as 0.
+/// A rate as text. A negative rate is shown as 0: if a worker is lost, the number of samples may
+/// decrease.
 std::string format_rate(double x, const char* unit) {
   return fmt::format("{} {}", x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x), unit);
 }
@@ -99,7 +99,7 @@ terminal_style style_of_environment(const char* (*variable)(const char* name)) {
   };
   terminal_style result;
   result.colour = value("NO_COLOR").empty() && value("TERM") != "dumb";
-  // As described in locale(7), the first variable that is set decides.
+  // The first of these variables that is set decides, as locale(7) describes.
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const auto locale = value(name);
     if (locale.empty())
@@ -217,7 +217,7 @@ std::vector<std::string> progress_view::task_lines(const terminal_style& style,
       text += fmt::format("  {:<{}}", row.share, share);
     text = cut(text, style.width, style.unicode);
     const auto used = cells_of(text);
-    // The activity is shown only if there is room for a word.
+    // Shows the activity if at least 12 columns are free, which is enough for a word.
     const auto activity = used + 12 <= style.width && !row.activity.empty()
       ? "  " + cut(row.activity, style.width - used - 2, style.unicode)
       : "";
@@ -236,7 +236,7 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
   if (!now_ || style.width == 0 || style.height < 2)
     return {};
   std::vector<std::string> result{head(style)};
-  // One line stays free for the cursor, and one for an earlier line of output.
+  // The head takes one line. One more line is for the cursor, and one for earlier output.
   for (auto& x : task_lines(style, style.height > 3 ? style.height - 3 : 0))
     result.push_back(std::move(x));
   return result;
@@ -244,11 +244,12 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
 
 namespace {
 
-/// The share of their time that workers must have waited for data, so that the summary says it.
+/// The summary says that workers waited for data if they did so for at least this share of their
+/// time.
 constexpr double worth_a_line = 0.2;
 
-/// Text for a training loss. The loss is NaN, which means unknown, for an epoch before this run was
-/// resumed.
+/// A training loss as text. The loss is NaN for an epoch that ended before this run was resumed. It
+/// is then unknown.
 std::string loss_text(double x, const char* format) {
   return std::isnan(x) ? "unknown" : fmt::format(fmt::runtime(format), x);
 }

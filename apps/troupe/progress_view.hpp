@@ -11,7 +11,7 @@ namespace troupe {
 
 /// The capabilities of a terminal.
 struct terminal_style {
-  /// In characters and lines.
+  /// The width in characters, and the height in lines.
   std::size_t width = 80;
   std::size_t height = 24;
   bool colour = false;
@@ -20,7 +20,7 @@ struct terminal_style {
 };
 
 /// Reads NO_COLOR, TERM and the locale from the environment. Does not set the sizes.
-/// @param variable the value of an environment variable, or null.
+/// @param variable returns the value of an environment variable, or null
 terminal_style style_of_environment(const char* (*variable)(const char* name));
 
 /// The progress of a run as text. It remembers values that a single report does not contain: the
@@ -36,13 +36,14 @@ public:
   /// the number of lines is at most its height - 1.
   std::vector<std::string> lines(const terminal_style& style) const;
 
-  /// For a log: everything on one line.
+  /// The progress on one line, for a log.
   std::string line() const;
 
 private:
   struct figure {
     std::string text;
-    /// If there is too little room for all figures, those of the lowest rank are left out first.
+    /// If there is too little room for all figures, the figures of the lowest rank are left out
+    /// first.
     int rank;
   };
 

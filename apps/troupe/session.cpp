@@ -30,12 +30,12 @@ namespace troupe {
 
 namespace {
 
-/// The time between the end of a node and the end of its actor system. If it takes longer, there is
+/// How long an actor system may take to end after its node has ended. If it takes longer, there is
 /// a bug, and the process ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
-/// About the largest number of threads that a process starts: threads of the actor system, of the
-/// console and of connections, and in addition threads of each task.
+/// About the largest number of threads that a process starts: for the actor system, the console and
+/// connections, plus the threads of each task.
 constexpr std::size_t threads_of_process = 16;
 constexpr std::size_t threads_of_task = 4;
 
@@ -47,7 +47,7 @@ sigset_t stop_signals() {
   return result;
 }
 
-/// Waits for a stop signal for at most 100 ms; empty if none came.
+/// Waits at most 100 ms for a stop signal. Returns its name, or an empty text if no signal came.
 std::string next_signal() {
   const auto signals = stop_signals();
   const timespec limit{0, 100'000'000};
@@ -111,8 +111,8 @@ std::string listen(caf::actor_system& sys, const caf::strong_actor_ptr& node,
   return host + ':' + std::to_string(port);
 }
 
-/// Raises the limit of open files, because shared memory needs many file descriptors. The default
-/// limit is for programs that use few.
+/// Raises the limit of open files to the largest allowed value, because shared memory needs many
+/// file descriptors.
 void allow_many_files() {
   rlimit x{};
   if (::getrlimit(RLIMIT_NOFILE, &x) == 0) {
@@ -121,11 +121,12 @@ void allow_many_files() {
   }
 }
 
-/// The options and the socket for the channels of links. The port must be known before the actor
-/// system begins, because the node's first message contains the port.
+/// The options and the listening socket for channels. A channel is a separate connection for the
+/// messages of a link (ChannelOffer in wire.proto). The socket is opened before the actor system
+/// begins, because the node's first message contains its port.
 struct channel_plan {
   channel_host_options how;
-  /// If it is empty, links do not use channels.
+  /// Empty if links do not use channels.
   file_descriptor listener;
 };
 
@@ -136,8 +137,8 @@ channel_plan plan_channels(const session_options& options) {
   const auto host = address_of(options).host;
   allow_many_files();
   auto& how = result.how;
-  // Listens on all addresses unless `host` is a loopback address, because other hosts may know this
-  // host by a name that is not one of its own addresses.
+  // If `host` is not a loopback address, listens on all addresses, because other hosts may reach
+  // this host at an address that it does not know.
   how.address = is_loopback(host) ? host : any_address;
   how.port = options.channel_port;
   how.local = options.transport == "auto";
@@ -196,8 +197,8 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
 }
 
 /// Throws std::runtime_error if this process cannot run this number of threads at once. Without
-/// this check, an actor that gets no thread later would end the process, or would be missing
-/// without a message.
+/// this check, an actor that gets no thread later would end the process, or would not start and
+/// nobody would learn it.
 void require_threads(std::size_t count) {
   std::latch all_started{1};
   std::vector<std::jthread> threads;
@@ -258,7 +259,7 @@ run_summary run_session(session_options options) {
   auto node = sys.spawn<cluster_node>(std::move(options.node));
   const auto stop_all = [&] {
     caf::anon_send(node, crash_node{});
-    // An exit message would overtake output that is not shown yet.
+    // An exit message would end the console before it shows all output.
     caf::anon_send(observer, close_console{});
   };
   try {

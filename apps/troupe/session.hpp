@@ -11,28 +11,31 @@
 
 namespace troupe {
 
-/// How a process takes part in a cluster. A node is the part of the cluster that lives in this
-/// process, with one or more tasks.
+/// How this process takes part in a cluster. A node is the part of a cluster in one process. It has
+/// one or more tasks.
 struct session_options {
   node_options node;
   /// The address to listen on, "host:port". Empty if the whole cluster is in this process.
   std::string listen;
   /// Accept connections from any address, not only from this host.
   bool insecure = false;
-  /// How links (the connections between tasks) send their messages: "auto", "tcp" or "basp" (see
-  /// transport_help).
+  /// How links (the connections between nodes) send their messages. "auto": in shared memory
+  /// between processes on one host, otherwise over TCP. "tcp": over TCP. "basp": over the
+  /// framework's own network protocol.
   std::string transport = "auto";
-  /// The port for connections of links from other hosts; 0 selects a free port.
+  /// The port on which this process accepts connections for the messages of links. 0 selects a free
+  /// port.
   std::uint16_t channel_port = 0;
   /// The name of this process in error messages, such as "worker/1"; may be empty.
   std::string name;
   /// Called with the node's address as soon as the node listens. May throw input_error.
   std::function<void(const std::string& address)> listening;
-  /// Called with the result as soon as it is known. The actors of this process may still be ending.
+  /// Called with the result as soon as it is known. The actors of this process may not have ended
+  /// yet.
   std::function<void(const run_summary&)> ended;
   /// Called every 100 ms until training begins. If it returns a text, the run ends, and the text is
   /// the reason of its failure. (After training has begun, the coordinator itself notices lost
-  /// tasks, and decides whether the run can continue without them.)
+  /// tasks, and decides whether the run continues.)
   std::function<std::optional<std::string>()> watch;
   /// Called every 100 ms until the run ends. Returns lines, which are shown as notices.
   std::function<std::vector<std::string>()> hear;
@@ -40,7 +43,7 @@ struct session_options {
 
 /// Blocks SIGINT and SIGTERM until a session handles them. Call this first.
 void block_stop_signals();
-/// Makes SIGINT and SIGTERM end the process again, for commands that call no run_session().
+/// Makes SIGINT and SIGTERM end the process again. For commands that do not call run_session().
 void unblock_stop_signals();
 
 /// Runs a node in its own actor system until the node ends. SIGINT and SIGTERM ask the run to stop.

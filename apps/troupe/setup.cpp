@@ -34,7 +34,7 @@ proto::Protocol protocol_of(const std::string& text) {
                     + suggestion(text, protocol_names())};
 }
 
-/// The protocols whose workers hold the weights.
+/// The names of the protocols that need no parameter servers.
 std::string without_shards() {
   std::string result;
   for (auto& x : builtin_traits())
@@ -43,8 +43,8 @@ std::string without_shards() {
   return result;
 }
 
-/// Throws if the directory has too little space for the weights. The file of weights is replaced
-/// atomically, so the old and the new file exist at the same time.
+/// Throws if the directory has too little space for the weights. A new file of weights replaces the
+/// old file when it is complete, so there must be space for both files.
 void check_room(const std::filesystem::path& directory, std::size_t weights) {
   std::error_code unknown;
   const auto space = std::filesystem::space(directory, unknown);

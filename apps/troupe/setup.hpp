@@ -17,18 +17,17 @@ namespace troupe {
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
 
-/// Adds the devices of a cluster file to the job. Throws input_error if the devices do not fit the
-/// job.
+/// Adds the devices that a cluster file names to the job. Throws input_error if the job cannot use
+/// these devices.
 void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name);
 
-/// Returns `problems` (of a job, one per line) with the line numbers of the job file. If the file
-/// cannot be read again, there are no line numbers.
+/// Adds line numbers of the job file to `problems` (the problems of a job, one per line). If the
+/// file cannot be read again, returns them without line numbers.
 std::string with_line_numbers(const std::string& problems, const std::string& path,
                               const std::vector<std::string>& overrides);
 
-/// Calls `build`, which uses the job that load_job has read from `path`, and returns its result. If
-/// `build` throws input_error, the error gets line numbers for the problems that are in fields of
-/// the job.
+/// Calls `build` and returns its result. `build` uses the job that load_job has read from `path`.
+/// If it throws input_error, problems in fields of the job get line numbers.
 template <class Build>
 auto with_job_lines(const std::string& path, const std::vector<std::string>& overrides,
                     const Build& build) {
@@ -39,21 +38,21 @@ auto with_job_lines(const std::string& path, const std::vector<std::string>& ove
   }
 }
 
-/// Throws input_error if the job's protocol needs parameter shards and `ps` is 0.
+/// Throws input_error if the job's protocol needs parameter servers and their number `ps` is 0.
 void require_shards(const proto::Job& job, std::size_t ps);
 
 /// Throws input_error if the job's protocol needs all tasks in one process, but the cluster has
 /// several processes.
 void require_one_process(const proto::Job& job, bool several);
 
-/// Everything that the coordinator of a cluster with `ps` parameter shards needs, except for the
-/// tasks, which the caller fills in. This function reads the data, builds the model, and creates
-/// the output directory. It reads a checkpoint if `resume` requests it (see choose_checkpoint).
-/// Throws input_error.
+/// Makes everything that the coordinator of a cluster with `ps` parameter servers needs. The caller
+/// adds the tasks. This function reads the data, builds the model, and creates the output
+/// directory. If `resume` is present, it also reads a checkpoint (see choose_checkpoint). Throws
+/// input_error.
 coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t workers,
                                          std::size_t ps, const std::optional<std::string>& resume);
 
-/// A number that differs for each start of a node.
+/// A random number for one start of a node. It distinguishes this start from all others.
 std::uint64_t make_incarnation();
 
 } // namespace troupe

@@ -15,7 +15,8 @@ namespace troupe {
 /// A table as text. Its cells are aligned in columns.
 class text_table {
 public:
-  /// @param alignment 'l' (left) or 'r' (right) for each column. Further columns are aligned right.
+  /// @param alignment 'l' (left) or 'r' (right) for each column, from the first on. All further
+  /// columns are aligned right.
   explicit text_table(std::vector<std::string> header, std::string_view alignment = "l")
     : alignment_(alignment), rows_{std::move(header)} {}
 

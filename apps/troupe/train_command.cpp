@@ -21,7 +21,7 @@ namespace troupe {
 
 namespace {
 
-/// How long children may take to end after the run.
+/// How long child processes may take to end after the run.
 constexpr std::chrono::milliseconds child_patience{10'000};
 
 cluster_process process_of(const task_name& task, const std::string& address) {
@@ -33,8 +33,8 @@ cluster_process process_of(const task_name& task, const std::string& address) {
   return result;
 }
 
-/// The processors of the workers, in order; empty if workers are not bound. A worker is bound only
-/// if it computes with one thread, because several threads must not share a processor.
+/// The processor on which each worker must run. Empty if the system chooses processors. A worker
+/// with several threads has no fixed processor, because its threads would share it.
 std::vector<unsigned> processors_for(const proto::Job& job, const train_command& x) {
   const bool may = x.bind == "auto" && job.runtime().threads() == 1 && job.device().empty();
   return may ? processors_of(x.workers, allowed_processors()) : std::vector<unsigned>{};
@@ -125,7 +125,7 @@ void check_cluster_memory(const job_context& context, const job_data& data,
   tasks.insert(tasks.begin(), coordinator_task);
   const auto needed = memory_of(tasks, context, data, shape);
   check_memory(memory_problem(needed, true), advice);
-  // Each process must also fit the limits of a single process.
+  // Each process must also stay within the limits of a single process (`ulimit -v`).
   for (auto& each : needed)
     check_memory(memory_problem(each.bytes), advice);
 }

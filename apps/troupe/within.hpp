@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Accepts a number from `low` to `high`. Refuses NaN.
+/// A check for an option: accepts a number from `low` to `high`, and refuses NaN.
 inline CLI::Validator within(double low, double high) {
   return {[low, high](const std::string& text) {
             char* end = nullptr;

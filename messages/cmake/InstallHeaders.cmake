@@ -1,6 +1,6 @@
 # Installs the headers of `folder` (a folder of `root`) as `destination`/troupe/FOLDER/NAME.hpp. Headers include each
 # other as "actors/NAME.hpp" in the source tree, and as <troupe/actors/NAME.hpp> once installed. The rewritten headers
-# are kept in `staging`, so that installing again does not touch unchanged headers.
+# stay in the folder `staging`, so that a second installation does not write unchanged headers again.
 file(GLOB_RECURSE _headers RELATIVE "${root}" "${root}/${folder}/*.hpp" "${root}/${folder}/*.pb.h")
 file(GLOB_RECURSE _staged RELATIVE "${staging}/troupe" "${staging}/troupe/*")
 list(REMOVE_ITEM _staged ${_headers})
@@ -19,5 +19,5 @@ foreach(_header IN LISTS _headers)
   endif()
 endforeach()
 file(MAKE_DIRECTORY "${staging}/troupe")
-# This command puts DESTDIR before the destination, and names the files in the manifest.
+# file(INSTALL) puts DESTDIR before the destination, and adds the files to the manifest of the installation.
 file(INSTALL DESTINATION "${destination}" TYPE DIRECTORY FILES "${staging}/troupe")

@@ -43,7 +43,7 @@ function(troupe_install_package)
   configure_package_config_file(
     "${_troupe_cmake_dir}/troupeConfig.cmake.in" "${PROJECT_BINARY_DIR}/cmake/troupeConfig.cmake"
     INSTALL_DESTINATION "${_troupe_package_dir}")
-  # Before 1.0, any minor version may break the interface.
+  # Before version 1.0, a new minor version may be incompatible.
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/cmake/troupeConfigVersion.cmake"
                                    COMPATIBILITY SameMinorVersion)
   install(EXPORT troupe NAMESPACE troupe:: FILE troupeTargets.cmake DESTINATION "${_troupe_package_dir}")

@@ -1,11 +1,11 @@
-# Functions that register tests. If the precondition of a test is missing (data, a Python package) and nothing failed,
-# the test ends with exit code 77, and CTest reports it as skipped. The text that a test prints has no influence on
-# this.
+# Functions that register tests. A test may need something that is missing, such as data or a Python package. If nothing
+# else fails, the test then ends with exit code 77, and CTest reports it as skipped. Only the exit code decides this,
+# not the text that a test prints.
 
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
-# main() of all test programs. It contains the paths of the folders, so that the programs can be run by hand from
-# anywhere.
+# The main() of all test programs. It contains the paths of the folders that tests need, so that a program can be run by
+# hand in any directory.
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
 cmake_path(GET _tests PARENT_PATH _root)
 set(_troupe_suites "${_tests}/support/suites.hpp")
@@ -15,20 +15,22 @@ target_compile_definitions(test_main PRIVATE BOOST_TEST_DYN_LINK
   TROUPE_SOURCE_DIR="${_root}" TROUPE_DATA_DIR="${TROUPE_DATA}")
 target_link_libraries(test_main PRIVATE troupe_options PUBLIC Boost::unit_test_framework)
 
-# Options of all test programs. A precompiled header and the programs that use it must have the same options.
+# Sets the compile options of a test program. A precompiled header and the programs that use it must have the same
+# options.
 function(_troupe_test_options name kind)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
   # g++ 12 reports overflows in strings and in CAF that do not exist.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
-  # Most tests run their code once, and -O3 makes the compiler take half as long again. The tested libraries have -O3.
+  # Most tests run their code only once, and -O3 takes the compiler 1.5 times as long, so tests are compiled with -O1.
+  # The tested libraries are compiled with -O3.
   if(NOT kind STREQUAL "numeric")
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()
 
-# Several programs share a precompiled header: `numeric`, `schema` or `actors`. This function makes a program use one.
-# Parsing Boost.Test takes a second per file, Protobuf two, and CAF four. Precompiling these headers takes as long as
-# five files. Each precompiled header belongs to an empty file with the options of programs.
+# Makes a program use one of the precompiled headers that test programs share: `numeric`, `schema` or `actors`. Without
+# them, parsing takes a second per file for Boost.Test, two for Protobuf, and four for CAF. Precompiling takes as long
+# as parsing in five files. Each precompiled header belongs to a target with an empty file and the options of programs.
 function(_troupe_precompiled name headers)
   set(owner test_precompiled_${headers})
   if(NOT TARGET ${owner})
@@ -59,15 +61,15 @@ endfunction()
 # troupe_test(NAME SOURCES file... LIBRARIES target... [LABELS label...] [MAY_SKIP suite/case...]
 #             [ALONE file...] [NUMERIC])
 #
-# Adds one program per folder, with one CTest entry for each Boost.Test suite in its files FOO_test.cpp. If the
-# precondition of a case is missing, the case calls skip() of tests/support/skip.hpp. List such a case under MAY_SKIP,
-# unless its whole suite has the same precondition. It then gets its own entry, so that the rest of its suite can still
-# pass. The label `nocaf` marks programs that do not use the actor framework. A program gets it automatically if no
-# library that it links to uses the framework.
+# Adds one program per folder, with one CTest entry for each Boost.Test suite in its files FOO_test.cpp. A test case
+# calls skip() of tests/support/skip.hpp if something that it needs is missing. If the other cases of its suite do not
+# need the same thing, list the case under MAY_SKIP. It then gets its own CTest entry, so that the rest of its suite can
+# still pass. The label `nocaf` marks programs that do not use the actor framework. A program gets this label
+# automatically if no library that it links to uses the framework.
 #
-# In a unity build, several files of a program are compiled as one, except those under ALONE: they define names that
-# other files define differently. Helpers of a test therefore stand inside of its suite. NUMERIC programs compute much
-# themselves, and are fully optimized.
+# In a unity build, several files of a program are compiled as one. To avoid equal names, put the helpers of a test
+# inside its suite. List a file under ALONE if it must define a name that other files define differently. Programs with
+# NUMERIC compute much themselves, and are fully optimized.
 function(troupe_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NUMERIC" "" "SOURCES;LIBRARIES;LABELS;MAY_SKIP;ALONE")
   add_executable(${name} ${arg_SOURCES})
@@ -134,7 +136,8 @@ function(_troupe_add_test name labels timeout)
 endfunction()
 
 # troupe_tests_wait(NAME...) says that these tests mostly wait for processes and time limits. CTest gets two jobs per
-# processor. A test uses two of these jobs (PROCESSORS) unless it is listed here, so two listed tests share a processor.
+# processor. A test that is listed here uses one of these jobs (PROCESSORS), and every other test uses two. So two
+# listed tests share a processor.
 function(troupe_tests_wait)
   set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()

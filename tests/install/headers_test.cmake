@@ -1,4 +1,5 @@
-# Installs headers of a project in the ways that packagers use. CMAKE_DIR is the folder with troupe's modules.
+# Installs the headers of a small project in the ways that packagers use, and checks the result. CMAKE_DIR is the folder
+# with troupe's CMake modules.
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result OUTPUT_VARIABLE output)
@@ -61,11 +62,11 @@ if(EXISTS "${installed}/kernels/graph/two.hpp")
   message(FATAL_ERROR "a removed header was installed")
 endif()
 
-# An absolute folder for headers, which some distributions use.
+# Some distributions set an absolute folder for headers.
 configure(absolute "-DCMAKE_INSTALL_INCLUDEDIR=${WORK}/headers")
 run("${CMAKE_COMMAND}" --install "${WORK}/absolute")
 expect_text("${WORK}/headers/troupe/actors/one.hpp" "${expected}")
-# The prefix that is given at installation is used, not the configured one.
+# A prefix at installation (--prefix) replaces the prefix of the configuration.
 configure(later)
 run("${CMAKE_COMMAND}" --install "${WORK}/later" --prefix "${WORK}/elsewhere")
 expect_text("${WORK}/elsewhere/include/troupe/actors/one.hpp" "${expected}")

@@ -50,7 +50,7 @@ set(flags "")
 if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")
 endif()
-# Configures, builds and runs a project whose only program has the same name as the project.
+# Configures, builds and runs a project. Its only program has the same name as the project.
 function(use_package name source)
   run("${CMAKE_COMMAND}" -S "${source}" -B "${WORK}/${name}" -G "${GENERATOR}"
       "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
@@ -61,7 +61,7 @@ function(use_package name source)
   run("${WORK}/${name}/${name}")
 endfunction()
 use_package(foreign "${SOURCE}")
-# The example in the form in which it was installed.
+# The installed copies of the examples.
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
 use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")

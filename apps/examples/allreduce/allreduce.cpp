@@ -1,5 +1,5 @@
-// A program that uses troupe without training. It solves a ridge regression exactly with a single
-// all-reduce, over threads or processes that each have a part of the rows.
+// A program that uses only troupe's all-reduce. It solves a ridge regression exactly. Each thread
+// or process has a part of the rows, and a single all-reduce adds up their sums.
 //
 //   allreduce                                  three threads in this process
 //   allreduce RANK HOST:PORT HOST:PORT ...     one process per rank; all get the same addresses
@@ -25,7 +25,8 @@ constexpr double ridge = 0.5;
 /// The sums over rows: X'X (features, features) in row-major order, then X'y (features).
 using sums = std::vector<double>;
 
-// Row i of the data, and its target. The first feature is the constant 1.
+// Writes the features of row i to x. Returns the target of the row. The first feature is the
+// constant 1.
 double read_row(std::size_t i, double* x) {
   double y = 0;
   for (std::size_t k = 0; k < features; ++k) {
@@ -35,7 +36,7 @@ double read_row(std::size_t i, double* x) {
   return y + 0.1 * std::cos(static_cast<double>(i) * 78.233);
 }
 
-// Rows first, first + step, ...
+// The sums over the rows first, first + step, first + 2 step, ...
 sums add_rows(std::size_t first, std::size_t step) {
   sums result((features + 1) * features);
   double x[features];
@@ -70,14 +71,15 @@ std::vector<double> solve(sums a) {
   return {w, w + features};
 }
 
-// One rank: adds up its own rows, then the sums of all ranks.
+// Runs on each rank: adds up the rank's own rows, and then, with the all-reduce, the sums of all
+// ranks.
 std::vector<double> regression(troupe::collective& group) {
   auto own = add_rows(group.rank(), group.ranks());
   group.all_reduce(own);
   return solve(std::move(own));
 }
 
-// Compares the result with that of a serial loop over all rows.
+// Prints the coefficients, and compares them with the result of a serial loop over all rows.
 int report(const std::vector<double>& coefficients) {
   const auto expected = solve(add_rows(0, 1));
   double error = 0;

@@ -1,4 +1,5 @@
-// A program with its own actor system, actors, message types and data, that also trains a model.
+// A program that trains models inside its own actor system, beside its own actors, with its own
+// message types and data.
 
 #include <troupe/actors/cluster/training.hpp>
 #include <troupe/kernels/devices/graph_session.hpp>
@@ -46,7 +47,7 @@ public:
   }
 
 private:
-  // Two numbers, two classes.
+  // A record has two numbers, and its label is one of two classes.
   troupe::record_shape record_{.dims = {2}, .label_width = 2};
   std::uint64_t first_;
   std::uint64_t count_;
@@ -79,7 +80,8 @@ protected:
   }
 };
 
-// Follows the run, and reports it to the news desk with the program's own messages.
+// Receives troupe's reports about the run, and sends them to the news desk as the program's own
+// messages.
 class reporter : public troupe::run_observer::base {
 public:
   reporter(caf::actor_config& cfg, news_desk desk)
@@ -103,7 +105,7 @@ private:
   news_desk desk_;
 };
 
-// Two models at the same time, each with its own workers, protocol and number of units.
+// Trains two models at the same time, each with its own workers, protocol and number of units.
 bool train_two(caf::actor_system& sys) {
   caf::scoped_actor self{sys};
   troupe::training_options small;
@@ -129,7 +131,8 @@ bool train_two(caf::actor_system& sys) {
   return good == 2;
 }
 
-// tanh(x) and its derivative at these x, without actors: on the first GPU, or on the CPU.
+// Computes tanh(x) and its derivative for all x in `at`, without actors: on the first GPU if there
+// is one, otherwise on the CPU.
 std::vector<std::vector<float>> tanh_and_slope(const std::vector<float>& at,
                                                std::shared_ptr<const troupe::gpu_set> gpus) {
   troupe::graph g;

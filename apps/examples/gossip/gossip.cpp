@@ -1,4 +1,4 @@
-// A program that adds its own protocol: gossip averaging. Each worker trains a replica of the
+// A program that adds its own protocol: gossip averaging. Each worker trains its own copy of the
 // weights. After every step, it mixes its weights with those of its left neighbour.
 
 #include <troupe/actors/cluster/training.hpp>
@@ -17,14 +17,15 @@ using troupe::payload;
 using troupe::rpc;
 namespace proto = troupe::proto;
 
-// The weight of the neighbour in the mixture, from the job.
+// The share of the left neighbour's weights in the mixture: the job's parameter "share", from 0 to
+// 1.
 float share_of_neighbour(const proto::Job& job) {
   const auto text = troupe::custom_parameter(job, "share");
   return text.empty() ? 0.5F : std::strtof(text.c_str(), nullptr);
 }
 
-// The synchronizer's messages in addition to the common ones: a neighbour's weights, sums of
-// counters, and the coordinator's requests.
+// The messages that the synchronizer handles in addition to those of every protocol: its right
+// neighbour, the left neighbour's weights, sums of counters, and the coordinator's requests.
 using gossip_actor = troupe::synchronizer_actor::extend<
   rpc<void, troupe::ring_neighbour>, rpc<void, proto::Segment, payload>,
   rpc<void, troupe::reduction>, rpc<void, troupe::broken>,
@@ -58,7 +59,8 @@ protected:
     };
   }
 
-  // CAF frees an actor with the last handle to it.
+  // Handles that refer to each other in a ring would keep all these actors alive, because CAF frees
+  // an actor when the last handle to it is gone.
   void on_exit() override {
     right_ = nullptr;
     counters_ = nullptr;
@@ -73,15 +75,15 @@ private:
     send(worker_, std::move(result));
   }
 
-  // Called during the backward pass, once per bucket.
+  // Called during the backward pass, once for each bucket (a range of the gradient).
   void on_contribute(const troupe::contribute& x) {
     const auto gradient = x.gradient.slice_floats(x.begin, x.end - x.begin);
     replica_.stage(*replica_.find({x.begin, x.end}), gradient.as_floats(), x.samples);
   }
 
-  // All buckets have arrived: the step takes effect, and the weights are sent to the right. The
-  // learning-rate schedule counts the samples of all workers, because the others train the same
-  // number.
+  // Called when all buckets have arrived: applies the gradient, and sends the weights to the right
+  // neighbour. The learning-rate schedule counts the samples of all workers. This worker adds those
+  // of the other workers, which train as many samples as itself.
   void on_commit(const troupe::commit& x) {
     const auto peers = view_.of(troupe::job_kind::worker).size() - 1;
     ended_ = {.step = x.step, .outcome = proto::APPLIED, .samples = x.samples};
@@ -105,7 +107,8 @@ private:
     mix_if_ready();
   }
 
-  // The left neighbour may be ahead. Its weights for later steps are kept.
+  // Keeps the weights of the left neighbour until this worker is at the same step, because the
+  // neighbour may be ahead.
   void on_weights(const proto::Segment& x, const payload& weights) {
     from_left_[x.step()][x.bucket()] = weights;
     mix_if_ready();
@@ -141,8 +144,8 @@ private:
     return {std::move(header), replica_.weights({0, count})};
   }
 
-  // At the end of the run, the coordinator asks all workers how many samples they trained. Their
-  // counters are added up in a ring.
+  // At the end of the run, the coordinator asks all workers how many samples they trained. The
+  // workers add up their counters in a ring all-reduce.
   caf::result<proto::Report> on_report(const proto::ReportRequest&) {
     answers_.push_back(make_response_promise<proto::Report>());
     if (counted_) {
@@ -167,7 +170,7 @@ private:
       answer.deliver(account_.report());
   }
 
-  // Initial weights, such as those of an ONNX model.
+  // Takes initial weights from the coordinator, such as those of an ONNX model.
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values) {
     if (!replica_.restore(x, values))
       return troupe::make_error(troupe::errc::malformed, "these weights do not fit the model");
@@ -189,7 +192,8 @@ private:
   std::vector<caf::typed_response_promise<proto::Report>> answers_;
 };
 
-// Called on the worker's node when the cluster is complete.
+// Starts the synchronizer of a worker. troupe calls this on the worker's node when the cluster is
+// complete.
 void start_gossip(const troupe::worker_site& site) {
   const auto workers = site.view.of(troupe::job_kind::worker);
   const auto counters =
@@ -254,7 +258,7 @@ public:
   }
 
 private:
-  // Two numbers, two classes.
+  // A record has two numbers, and its label is one of two classes.
   troupe::record_shape record_{.dims = {2}, .label_width = 2};
   std::uint64_t first_;
   std::uint64_t count_;

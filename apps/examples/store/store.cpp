@@ -1,6 +1,6 @@
-// A program that trains nothing with troupe: it finds the coefficients of a linear relation by its
-// own stochastic gradient descent. Servers hold the coefficients and update them with momentum;
-// clients have the data. Clients do not wait for each other.
+// A program that uses only troupe's parameter store. It finds the coefficients of a linear relation
+// by its own stochastic gradient descent. Servers keep the coefficients and update them with
+// momentum. Clients have the data and compute gradients. Clients do not wait for each other.
 //
 //   store                                    two servers and three clients, threads of this process
 //   store server INDEX HOST:PORT ...         a server; runs until it is killed
@@ -26,7 +26,8 @@ constexpr std::size_t clients = 3;
 constexpr std::size_t steps = 1000;
 constexpr std::size_t batch = 50;
 
-// Row i of the data, and its target: coefficients 1, 2, 3, 4. The first feature is the constant 1.
+// Writes the features of row i to x. Returns the target, which has the coefficients 1, 2, 3, 4. The
+// first feature is the constant 1.
 double read_row(std::size_t i, double* x) {
   double y = 0;
   for (std::size_t k = 0; k < features; ++k) {
@@ -52,7 +53,8 @@ troupe::payload gradient_at(const troupe::payload& weights, std::size_t first) {
   return result;
 }
 
-// One client. Others push at the same time, so its weights are soon out of date.
+// Runs one client. Other clients push at the same time, so the weights of this client are soon out
+// of date.
 troupe::payload train(troupe::store_client& store, std::size_t client) {
   const troupe::store_client::ranges all{{0, features}};
   auto weights = store.wait(store.pull(all)).values;

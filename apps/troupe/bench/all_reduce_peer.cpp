@@ -39,7 +39,7 @@ all_reduce_peer::all_reduce_peer(const std::string& name, const std::string& pyt
                     + reasons};
 }
 
-// OpenMPI must end by itself, because it then removes its shared memory.
+// OpenMPI must end by itself and not be killed, because it removes its shared memory when it ends.
 all_reduce_peer::~all_reduce_peer() {
   if (name_ != "mpi")
     return;
@@ -47,7 +47,7 @@ all_reduce_peer::~all_reduce_peer() {
     x->finish();
 }
 
-// Starts one Python process per rank. With OpenMPI, it starts a single process, which starts all
+// Starts one Python process per rank. For OpenMPI, starts a single process, which then starts all
 // ranks.
 void all_reduce_peer::start(const std::string& python, std::size_t ranks, std::uint16_t port) {
   const bool mpi = name_ == "mpi";

@@ -9,9 +9,9 @@
 
 namespace troupe::bench {
 
-/// Other processes of this host that run the same all-reduces, one per rank: with PyTorch's gloo on
-/// loopback, or with OpenMPI. They are stopped (SIGSTOP) while they have no work. The destructor of
-/// this object ends them.
+/// Processes on this host, one per rank, that run the same all-reduces with another library: with
+/// PyTorch's gloo on loopback, or with OpenMPI. The processes are stopped (SIGSTOP) while they have
+/// no work. The destructor ends them.
 class all_reduce_peer {
 public:
   /// True if `name` is the name of a peer.
@@ -27,8 +27,9 @@ public:
   all_reduce_peer(const all_reduce_peer&) = delete;
   all_reduce_peer& operator=(const all_reduce_peer&) = delete;
 
-  /// Runs `times` all-reduces of this number of float32 elements. Returns the duration of each on
-  /// rank 0, in seconds. Throws std::runtime_error if a sum was wrong or a process has ended.
+  /// Runs `times` all-reduces of this number of float32 elements. Returns the duration of each
+  /// all-reduce on rank 0, in seconds. Throws std::runtime_error if a sum was wrong or a process
+  /// has ended.
   std::vector<double> run(std::size_t elements, std::size_t times);
 
   const std::string& name() const noexcept { return name_; }

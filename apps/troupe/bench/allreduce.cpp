@@ -30,15 +30,16 @@ namespace {
 
 using namespace bench;
 
-/// The measurements of a size are divided into this number of turns. The peer is measured between
-/// the turns.
+/// The measurements of each size are divided into this number of turns. After each turn of troupe,
+/// the peer has its turn.
 constexpr std::uint32_t turns = 4;
 constexpr std::uint32_t warm_up_turns = 5;
 /// How long the other ranks wait while the peer is measured.
 constexpr std::chrono::minutes allreduce_deadline{10};
 
-/// A rank's vectors of one size. There are two with different sums, so that a stale result of the
-/// previous all-reduce is never mistaken for the right one. All sums are exact.
+/// A rank's vectors of one size. There are two vectors with different sums, and all-reduces
+/// alternate between them. So a stale result of the previous all-reduce is never mistaken for the
+/// right result. All sums are exact.
 class vectors {
 public:
   vectors(const collective& group, std::size_t elements) : ranks_(group.ranks()) {
@@ -68,7 +69,7 @@ private:
   std::array<payload, 2> own_;
 };
 
-/// Returns the seconds of each all-reduce. The ranks synchronize before each one.
+/// Returns the seconds of each all-reduce. The ranks synchronize before each all-reduce.
 std::vector<double> run_turn(collective& group, const vectors& data, std::uint32_t times) {
   std::vector<double> result;
   std::array<float, 1> meet{};
@@ -143,7 +144,7 @@ run_threads(caf::actor_system& sys, const bench_allreduce_command& x, all_reduce
           result = std::move(found);
       } catch (...) {
         problems[r] = std::current_exception();
-        // Destroys the handle of this rank, so that the other ranks do not wait for it.
+        // Destroys the collective of this rank, so that the other ranks do not wait for this rank.
         const auto ended = std::move(group);
       }
     });
@@ -189,8 +190,8 @@ std::vector<allreduce_measurement> run_processes(caf::actor_system& sys, bench_a
 
 // -- output -------------------------------------------------------------------------------------
 
-/// The traffic through each rank's link in GiB/s if a ring moves the data: 2 (R - 1) / R bytes for
-/// each byte of the vector.
+/// The traffic in GiB/s that each of R ranks would send in a ring: 2 (R - 1) / R bytes for each
+/// byte of the vector.
 double bus_bandwidth(std::size_t ranks, std::size_t bytes, double seconds) {
   const auto share = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return share * static_cast<double>(bytes) / seconds / static_cast<double>(1U << 30);

@@ -26,8 +26,8 @@ namespace {
 
 using namespace bench;
 
-/// Largest number of workers when speed is measured. It is so small that nearly any machine has
-/// enough processors.
+/// Largest number of workers when speed is measured. It is small, so that nearly every machine has
+/// a processor for each worker.
 constexpr std::uint32_t speed_workers = 2;
 
 constexpr std::uint32_t straggler_workers = 4;
@@ -78,8 +78,8 @@ void check(const bench_async_command& x) {
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
 }
 
-/// Runs all tasks, `at_a_time` of them in parallel. If tasks fail, rethrows the exception of the
-/// first one.
+/// Runs all tasks, `at_a_time` of them in parallel. If tasks throw, rethrows the exception of the
+/// task that failed first.
 void run_all(const std::vector<std::function<void()>>& tasks, std::uint32_t at_a_time) {
   std::atomic<std::size_t> next = 0;
   std::mutex guard;
@@ -114,8 +114,8 @@ proto::Job job_of(const async_work& what, const async_recipe& recipe, std::uint6
   return result;
 }
 
-/// The recipes that the user requested. If there are none: all recipes that support the optimizer
-/// of the work.
+/// The recipes that the user requested. If the user requested none, all recipes that support the
+/// optimizer of the work.
 std::vector<const async_recipe*> recipes_for(const async_work& what, const bench_async_command& x) {
   auto result = chosen_recipes(x);
   const auto refused = [&](const async_recipe* recipe) {
@@ -133,7 +133,7 @@ std::vector<const async_recipe*> recipes_for(const async_work& what, const bench
 
 // -- accuracy -----------------------------------------------------------------------------------
 
-/// The outcome of a simulated run. The speed is relative to one worker.
+/// The outcome of a simulated run. Its speed is relative to a run with one worker.
 outcome outcome_of(const run_summary& x, const proto::Job& job) {
   if (x.not_finite)
     return {.not_finite = true};
@@ -143,8 +143,8 @@ outcome outcome_of(const run_summary& x, const proto::Job& job) {
           .speed = x.samples_per_second * unit / job.data().batch()};
 }
 
-/// The least mean staleness of a correct run with W workers: W / 2. With two workers, the limit is
-/// slightly below 1, because they have a staleness of 1 each, except for the first gradient.
+/// The least mean staleness that a correct run can have: W / 2 for W workers. For two workers, the
+/// limit is slightly below 1, because every gradient except the first has a staleness of 1.
 double least_staleness(std::uint32_t workers) {
   return std::min(workers / 2.0, 0.9 * (workers - 1));
 }
@@ -169,7 +169,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
     for (const auto workers : x.workers)
       out.cells.push_back({recipe, workers, std::vector<outcome>(x.seeds)});
   std::vector<std::function<void()>> tasks;
-  // The longest runs start first, so that none of them is left over at the end.
+  // The longest runs start first. Otherwise, one of them could run alone at the end.
   for (std::uint32_t i = 0; i < x.seeds; ++i) {
     for (auto& cell : out.cells)
       tasks.emplace_back([&, i] {
@@ -189,7 +189,8 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
 
 // -- speed --------------------------------------------------------------------------------------
 
-/// Measures the speed of each recipe. Its epochs alternate with epochs of the recipe NONE.
+/// Measures the speed of each recipe. Epochs with the recipe alternate with epochs with the recipe
+/// NONE.
 void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto* none = row_named(async_recipes(), "NONE");
   const auto run = [&](const async_recipe& recipe) {
@@ -250,7 +251,7 @@ replica_results measure_replicas(const bench_async_command& x) {
           apply_override(job, change);
         const auto run = run_replicas(job, data, cell.workers);
         cell.runs[i] = outcome_of(run.summary, job);
-        // One run is enough, because all seeds have the same number of steps and the same vectors.
+        // One seed is enough, because runs with all seeds send the same number of bytes.
         if (i == 0) {
           cell.bytes_per_sample =
             static_cast<double>(run.bytes) / static_cast<double>(run.summary.samples);
@@ -278,7 +279,7 @@ void measure_straggler(straggler_result& out, const protocol_traits& protocol, c
     job.set_protocol(protocol.id);
     validate(job);
     const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
-    // Evaluations are possible only when all replicas are equal.
+    // Evaluations are possible only in steps after which all copies of the weights are equal.
     const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
     const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
     job.mutable_evaluate()->set_every_steps(every * waits);

@@ -100,7 +100,7 @@ nlohmann::json json_of(const work_results& x) {
   return result;
 }
 
-/// The median of the seconds until the goal, if all runs reached it; otherwise absent.
+/// The median of the seconds until the goal. Absent if not all runs reached the goal.
 std::optional<double> median_of(const std::vector<double>& seconds) {
   if (seconds.empty())
     return std::nullopt;

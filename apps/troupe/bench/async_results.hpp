@@ -17,7 +17,8 @@ struct outcome {
   double accuracy = 0;
   /// Mean staleness of all gradients.
   double staleness = 0;
-  /// Number of gradients that all workers compute in the time of one gradient; 0 if not measured.
+  /// Number of gradients that all workers together compute in the time that one gradient takes. 0
+  /// if not measured.
   double speed = 0;
   /// True if the run ended with numbers that are not finite. The accuracy and the staleness are
   /// then unknown.
@@ -39,7 +40,7 @@ struct peer_cell {
 struct recipe_speed {
   const async_recipe* recipe;
   statistics samples_per_second;
-  /// Speed relative to the compensation NONE. Epochs of both take turns.
+  /// Speed relative to the recipe NONE, whose epochs alternate with epochs of this recipe.
   statistics ratio;
 };
 
@@ -50,11 +51,11 @@ struct work_results {
   std::vector<recipe_speed> speeds;
   std::string peer;
   std::vector<peer_cell> peer_cells;
-  /// The reason why the peer was not measured.
+  /// The reason why the peer was not measured. Empty if it was.
   std::string peer_skipped;
 };
 
-/// Runs of one way to average replicas of the weights, one run per seed.
+/// Runs of one way to average the workers' copies of the weights, one run per seed.
 struct replica_cell {
   const replica_recipe* recipe;
   std::uint32_t workers;
@@ -73,12 +74,12 @@ struct replica_results {
 /// Runs of a protocol with one slow worker, one run per seed.
 struct straggler_result {
   std::string protocol;
-  /// Seconds until the goal was reached; 0 if it never was.
+  /// Seconds until the accuracy reached the goal. 0 if it never did.
   std::vector<double> seconds;
   /// Seconds of the whole run.
   std::vector<double> totals;
   std::vector<double> accuracies;
-  /// The reason why there are no results; empty if there are some.
+  /// The reason why there are no results. Empty if there are results.
   std::string failure;
 };
 

@@ -30,8 +30,9 @@ void check(const run_summary& x, const proto::Job& job, const async_cluster& whe
       fmt::format("{}: the ledger has {} split and {} lost gradients", what, x.split, x.lost)};
 }
 
-/// Records that take time to read: each read of a whole batch takes `delay`. If one worker is slow,
-/// it is the thread that reads the first batch. Reads of other sizes take no time.
+/// Records that take time to read, as if computing a gradient took that time: each read of a whole
+/// batch takes `delay`. Reads of other sizes are not delayed. With `slow`, the thread that reads
+/// the first batch is the slow worker, and its delays are longer (slow_factor).
 class delayed_records : public dataset {
 public:
   delayed_records(std::shared_ptr<const dataset> records, std::size_t batch,
@@ -97,8 +98,9 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   options.ps = where.ps;
   options.one_node = true;
   options.limit = std::chrono::hours{24};
-  // With W workers, worker i finishes at the times i / W + n for whole numbers n. This also holds
-  // after the end of an epoch, although all workers then begin at once.
+  // With W workers, worker i finishes its gradients at the times i / W + n for whole numbers n, so
+  // the workers take turns. Without this rule, they would finish together after the end of an
+  // epoch, because all workers then begin at once.
   options.gradient_done = [&](std::size_t i, std::chrono::nanoseconds now) {
     const auto phase = unit * i / where.workers;
     const auto turn = static_cast<std::size_t>(now / (slow_factor * unit)) % where.workers;

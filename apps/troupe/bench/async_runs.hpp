@@ -20,16 +20,17 @@ struct async_cluster {
 
 inline constexpr int slow_factor = 5;
 
-/// Time that the computation of a gradient takes on the virtual clock of a simulation.
+/// The time on a simulation's virtual clock that a worker needs to compute a gradient.
 inline constexpr std::chrono::nanoseconds gradient_time = std::chrono::milliseconds{1};
 
-/// Trains with the actors of a production run on a single thread. On the virtual clock, each
-/// gradient takes one unit of time (a gradient of a slow worker takes five). Workers start one
-/// after another and therefore take turns. So with W workers, the mean staleness is nearly W - 1.
-/// The numbers are the same on every machine.
+/// Simulates a run: trains with the real actors, but on a single thread and with a virtual clock.
+/// Each gradient takes gradient_time, and five times as long on a slow worker. Workers finish one
+/// after the other, so with W workers the mean staleness is nearly W - 1. The numbers are the same
+/// on every machine.
 ///
-/// A run whose numbers are no longer finite is a result (`not_finite`). Any other failure, an
-/// unbalanced ledger, or a gradient that shards decided differently throws an exception.
+/// If numbers become infinite or NaN, the result says so (`not_finite`).
+/// @throws std::runtime_error for any other failure; if gradients are lost; or if parameter servers
+/// have decided differently about a gradient
 run_summary run_in_turns(const proto::Job& job, const job_data& data, const async_cluster& where);
 
 struct counted_run {
@@ -41,7 +42,7 @@ struct counted_run {
   std::uint64_t bytes_at_once = 0;
 };
 
-/// Trains like run_in_turns(), but with one node per task and without parameter shards. Counts the
+/// Trains like run_in_turns(), but with one node per task and without parameter servers. Counts the
 /// bytes that the workers of a ring send to each other.
 /// @throws like run_in_turns
 counted_run run_replicas(const proto::Job& job, const job_data& data, std::uint32_t workers);
@@ -52,9 +53,9 @@ struct timed_run {
   std::vector<epoch_report> evaluations;
 };
 
-/// Trains on threads in real time. Either no worker is slow, or always the same one. Each worker
-/// receives a batch only after `delay` (five times that for the slow worker), as if computing took
-/// that long.
+/// Trains on threads in real time. If `where.slow` is not `none`, always the same worker is slow.
+/// Each worker gets a batch only after `delay`, as if computing took that long; the slow worker
+/// gets it after five times `delay`.
 /// @throws like run_in_turns, and also if numbers are not finite
 timed_run run_on_threads(const proto::Job& job, const job_data& data, const async_cluster& where,
                          std::chrono::microseconds delay = {});

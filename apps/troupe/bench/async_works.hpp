@@ -14,13 +14,13 @@ namespace troupe::bench {
 /// turn, for the duration of one slow gradient.
 enum class slowness { none, one, in_turns };
 
-/// A job for `troupe bench async`: one of the examples with changes.
+/// A job for `troupe bench async`: one of the jobs in apps/examples, with changes.
 struct async_work {
   std::string_view name;
   std::string_view what;
   /// The text of the job file.
   const std::string_view* example;
-  /// Assignments for --set.
+  /// Changes to the job, in the format of `troupe train --set`.
   std::vector<std::string> changes;
   slowness slow = slowness::none;
 
@@ -34,7 +34,7 @@ std::span<const async_work> async_works();
 /// A way to make updates, and the paper that describes it.
 struct async_recipe {
   std::string_view name;
-  /// Assignments for --set.
+  /// Changes to the job, in the format of `troupe train --set`.
   std::vector<std::string_view> changes;
   std::string_view paper;
   /// True if the numbers of a run with this recipe always stay finite.
@@ -44,13 +44,13 @@ struct async_recipe {
   bool waits = false;
 };
 
-/// All recipes; the first is the default.
+/// All recipes. The first recipe is the default of a job.
 std::span<const async_recipe> async_recipes();
 
-/// A way to average the weights that the workers of a ring hold, for `--work=replicas`.
+/// A way to average the workers' copies of the weights (replicas), for `--work=replicas`.
 struct replica_recipe {
   std::string_view name;
-  /// Assignments for --set.
+  /// Changes to the job, in the format of `troupe train --set`.
   std::vector<std::string> changes;
 };
 
@@ -62,7 +62,8 @@ inline constexpr std::string_view replicas_name = "replicas";
 /// The name of `--work=straggler`, which trains the perceptron for MNIST with one slow worker.
 inline constexpr std::string_view straggler_name = "straggler";
 
-/// The perceptron for MNIST, for `--work=backup`.
+/// The name of `--work=backup`, which trains the perceptron for MNIST with and without backup
+/// workers.
 inline constexpr std::string_view backup_name = "backup";
 
 } // namespace troupe::bench

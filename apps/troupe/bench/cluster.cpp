@@ -29,8 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// The name and the model of a work of `bench train`, for a job that trains it with generated
-/// digits.
+/// A work of `bench train` as part of a job: its name, and its model in the format of a job file.
+/// The job trains it with generated digits.
 struct cluster_work {
   std::string_view name;
   std::string_view model;
@@ -67,27 +67,28 @@ constexpr std::array cluster_peers{
   cluster_peer{"tf", "TensorFlow ParameterServerStrategy", "to TF"},
 };
 
-/// Number of steps for each request of TensorFlow's coordinator. TensorFlow is faster with several.
+/// Number of steps for each request of TensorFlow's coordinator. TensorFlow is faster with several
+/// steps per request.
 constexpr std::uint32_t tensorflow_steps = 20;
 
-/// If the accuracy of a run is lower, the run has computed something wrong. Large batches of many
-/// workers need more epochs, so the limit is far below the accuracy of a good run.
+/// A run with a lower accuracy is an error, because it must have computed something wrong. Large
+/// batches of many workers need more epochs, so the limit is far below the accuracy of a good run.
 constexpr double least_accuracy = 0.5;
 constexpr std::chrono::minutes longest_run{10};
 
-/// Number of steps for which the losses of PyTorch are compared with those of one troupe process;
-/// and the largest difference allowed, relative to the first loss.
+/// The losses of PyTorch in this number of steps are compared with those of one troupe process.
+/// `tolerance` is the largest accepted difference, relative to the first loss.
 constexpr std::size_t checked_steps = 10;
 constexpr double tolerance = 1e-3;
 
-/// The results of one way to train: the samples per second of all its workers together, one number
-/// per round.
+/// The results of one way to train. `speeds` has the samples per second of all workers together,
+/// one number per round.
 struct cluster_row {
   std::string name;
   std::vector<double> speeds;
   /// The share of the workers' time in which they waited for weights or updates.
   std::vector<double> waits;
-  /// The share of the workers' communication that happens while they compute (see hidden_share).
+  /// The share of the time of communication in which the workers also compute (see hidden_share).
   std::vector<double> hidden;
 };
 
@@ -176,7 +177,8 @@ void check_accuracy(const std::string& name, double accuracy) {
                                          name, accuracy, least_accuracy)};
 }
 
-/// Adds a round, whose runs were parallel, to the row.
+/// Adds the results of a round to a row. `ends` has the results of the runs, which ran at the same
+/// time.
 void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
   double speed = 0;
   double waiting = 0;
@@ -202,8 +204,8 @@ void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
     out.hidden.push_back(hidden / (hidden + waiting));
 }
 
-/// Several ranks of PyTorch (DistributedDataParallel). Before the first round, their losses are
-/// checked. A round takes about as much time as a run of troupe.
+/// Several processes of PyTorch that train with DistributedDataParallel. Before the first round,
+/// their losses are checked. A round takes about as much time as a run of troupe.
 class ddp {
 public:
   ddp(const work& what, const bench_cluster_command& x)
@@ -286,7 +288,7 @@ public:
       add(cluster_peers[1], tensorflow_->version());
   }
 
-  /// Measures a round of each peer, and adds it to the last rows, which are those of the peers.
+  /// Measures a round of each peer, and adds it to the rows of the peers, which are the last rows.
   void measure(cluster_measurement& to) {
     auto row = to.rows.end() - static_cast<std::ptrdiff_t>(to.peers.size());
     if (ddp_)

@@ -22,8 +22,8 @@ struct bench_commands {
 };
 
 /// Adds `bench` and its commands to the command line. Parsing fills `x`, and sets `action` to a
-/// function that runs the chosen command. All three arguments must live as long as `action` is
-/// used.
+/// function that runs the chosen command. The caller must keep all three arguments as long as it
+/// uses `action`.
 void add_bench(CLI::App& app, bench_commands& x, std::function<int()>& action);
 
 } // namespace troupe

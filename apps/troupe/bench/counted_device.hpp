@@ -8,15 +8,15 @@
 
 namespace troupe::bench {
 
-/// How often a program has called functions of a device that take much time or block.
+/// How often a program has called those functions of a device that take long or that wait.
 struct device_counts {
   /// Allocations of device memory and of pinned memory.
   std::size_t allocations = 0;
   /// How often the host waited for an event or for a stream.
   std::size_t waits = 0;
-  /// CUDA graphs that were recorded.
+  /// How often a CUDA graph was recorded.
   std::size_t recordings = 0;
-  /// CUDA graphs that were submitted.
+  /// How often a CUDA graph was submitted.
   std::size_t replays = 0;
 
   bool operator==(const device_counts&) const = default;
@@ -24,7 +24,7 @@ struct device_counts {
 
 device_counts operator-(const device_counts& a, const device_counts& b);
 
-/// Forwards all calls to another device, and counts them.
+/// A device that forwards all calls to another device, and counts them.
 class counted_device final : public cuda::device {
 public:
   explicit counted_device(std::unique_ptr<cuda::device> inner) : inner_(std::move(inner)) {}

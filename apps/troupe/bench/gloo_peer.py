@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-# This process ends when its parent ends, even while it is stopped (PR_SET_PDEATHSIG).
+# Makes this process end when its parent ends, even while this process is stopped (1 is PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 

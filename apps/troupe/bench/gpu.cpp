@@ -22,7 +22,7 @@ namespace {
 
 using namespace bench;
 
-/// PyTorch on the same GPU.
+/// PyTorch as a peer on the same GPU.
 class torch_on_gpu final : public training_peer {
 public:
   torch_on_gpu(const std::string& python, const gpu_work& what, const material& data,
@@ -96,8 +96,9 @@ gpu_bench_options options_of(const bench_gpu_command& x) {
   return result;
 }
 
-/// Checks early that the peer can run, because the measurements before its first use take minutes.
-/// Starts the peer and ends it again. Throws input_error, or device_error if there is no GPU.
+/// Starts the peer and ends it again, to check that it can run. Without this check, the user would
+/// learn of a problem only after minutes of measurements. Throws input_error, or device_error if
+/// there is no GPU.
 void check_peer(const gpu_bench_options& options) {
   cuda::open_device(options.device);
   const auto& what = gpu_works().front();

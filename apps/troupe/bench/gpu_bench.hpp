@@ -17,15 +17,16 @@
 
 namespace troupe::bench {
 
-// `troupe bench gpu` measures the speed of parts of training on a GPU, relative to the limits of
-// the GPU, and the speed of whole steps, relative to PyTorch. All times are measured between events
-// of the GPU, except for workers that share the GPU. The functions take an opened device, so that
-// the tests can run them on a simulated device, in small sizes.
+// `troupe bench gpu` measures parts of training on a GPU, relative to the limits of the GPU, and
+// whole training steps, relative to PyTorch. Times are measured between two events of the GPU; only
+// for workers that share the GPU, they are measured on the host. The functions take an opened
+// device, so that tests can run them on a simulated device, in small sizes.
 
 /// Opens a GPU by its number. Throws device_error.
 using device_opener = std::function<std::unique_ptr<cuda::device>(std::size_t)>;
 
-/// A dense layer: input (m, k), weights (n, k), result (m, n). `after` is the activation.
+/// The size of a dense layer: input (m, k), weights (n, k), result (m, n). `after` is the
+/// activation.
 struct layer_size {
   std::size_t m = 0;
   std::size_t n = 0;
@@ -34,21 +35,21 @@ struct layer_size {
   operation after = operation::end;
 };
 
-/// The sizes of the measured work. These are large enough to fill a GPU; the tests use smaller
-/// sizes.
+/// The sizes of the measured work. The default values are large enough to keep a GPU busy. The
+/// tests use smaller sizes.
 struct gpu_sizes {
   /// Number of parameters in an update.
   std::size_t parameters = std::size_t{256} << 20;
-  /// Elements and columns of the matrices for chains of element-wise operations, losses and
+  /// Numbers of elements and columns in the matrices for element-wise operations, losses and
   /// normalizations.
   std::size_t elements = std::size_t{64} << 20;
   std::size_t columns = 1024;
   /// Number of elements of a plain copy.
   std::size_t copied = std::size_t{256} << 20;
-  /// Inputs repeat after this many elements.
+  /// The values of inputs repeat after this many elements.
   std::size_t pattern = std::size_t{1} << 20;
-  /// Products take turns with several sets of matrices. This is the total size of the sets in
-  /// bytes, more than any cache of a GPU.
+  /// The total size in bytes of all sets of matrices for products, more than any cache of a GPU.
+  /// Each product uses the next set, so that its matrices are not in a cache.
   std::size_t rotated_bytes = std::size_t{512} << 20;
   std::vector<layer_size> layers = {
     {4096, 4096, 4096, dtype::float32, operation::relu},
@@ -59,11 +60,11 @@ struct gpu_sizes {
   };
 };
 
-/// Another program, such as PyTorch, that trains the same works. A mode is a way in which it runs,
-/// such as "eager".
+/// Another program, such as PyTorch, that trains the same works. A mode is a way in which the
+/// program runs, such as "eager".
 class training_peer {
 public:
-  /// Number of steps at the beginning whose losses are compared.
+  /// The losses of the first steps are compared, up to this number of steps.
   static constexpr std::size_t compared_steps = 10;
 
   training_peer() = default;
@@ -72,19 +73,19 @@ public:
   virtual ~training_peer() = default;
 
   virtual std::string name() const = 0;
-  /// Makes this number of steps and returns their seconds. If there are at most compared_steps,
-  /// also returns the loss of each step.
+  /// Makes this number of steps and returns how many seconds they took. If there are at most
+  /// compared_steps, also returns the loss of each step.
   virtual round run(std::size_t steps) = 0;
 };
 
-/// The peer cannot train a work in the given mode. The text gives the reason.
+/// Thrown if the peer cannot train a work in a mode. The text gives the reason.
 struct peer_unavailable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 struct gpu_bench_options {
   std::size_t device = 0;
-  /// Names from gpu_measures(); empty: all.
+  /// Names from gpu_measures(). If empty, all of them are measured.
   std::vector<std::string> measures;
   gpu_rounds how;
   gpu_sizes sizes;
@@ -94,25 +95,25 @@ struct gpu_bench_options {
   std::function<std::unique_ptr<training_peer>(const gpu_work&, const material&,
                                                const std::string& mode)>
     make_peer;
-  /// Calls all functions, each on its own thread, and returns when all have returned.
+  /// Calls all functions, each on its own thread. Returns when all functions have returned.
   std::function<void(std::span<const std::function<void()>>)> together;
   /// Number of threads on the CPU that check results.
   std::size_t threads = 1;
 };
 
-/// "memory", "products", "training", "workers".
+/// The names of the measures: "memory", "products", "training" and "workers".
 std::span<const std::string_view> gpu_measures();
 
 // -- results. `fault` says which result is wrong; it is empty if all results are right.
 
-/// The speed of work that the bandwidth of the memory limits.
+/// The speed of work that is limited by the bandwidth of the GPU's memory.
 struct memory_result {
   std::string what;
   std::size_t elements = 0;
-  /// Bytes that a turn reads and writes, if it touches each array once.
+  /// Number of bytes that a turn must read and write if it accesses each array once.
   double bytes = 0;
   statistics seconds{{0}};
-  /// Bytes per second of a plain copy, in the same rounds.
+  /// Bytes per second of a plain copy, measured in the same rounds.
   double copy_speed = 0;
   /// The expected value of ratio().
   double goal = 0;
@@ -122,12 +123,12 @@ struct memory_result {
   double ratio() const { return speed() / copy_speed; }
 };
 
-/// The time of a dense layer, compared with the time of its matrix product alone.
+/// The time of a dense layer, compared with the time that its matrix product takes alone.
 struct layer_result {
   layer_size size;
   statistics seconds{{0}};
   statistics product_seconds{{0}};
-  /// True if the product has an epilogue (it also adds the bias or computes the activation).
+  /// True if the product also adds the bias or computes the activation (an epilogue).
   bool fused = false;
   double goal = 0;
   std::string fault = {};
@@ -145,11 +146,12 @@ struct peer_result {
   std::string name;
   statistics ours{{0}};
   statistics theirs{{0}};
-  /// The largest difference between the losses of both, relative to the first loss.
+  /// The largest difference between the losses of troupe and of the peer, relative to the first
+  /// loss.
   double difference = 0;
   double goal = 0;
   std::string fault = {};
-  /// The reason why there are no figures; empty if there are figures.
+  /// The reason why there are no figures. Empty if there are figures.
   std::string unavailable = {};
 
   double ratio() const { return ours.median / theirs.median; }
@@ -163,7 +165,7 @@ struct training_result {
   std::size_t steps = 0;
   double first_loss = 0;
   double last_loss = 0;
-  /// Calls of the device in all rounds together, without the first steps.
+  /// Calls of the device in all rounds together. The first steps, before the rounds, do not count.
   device_counts counts;
   /// The largest difference from the losses on the CPU, relative to the first loss.
   double difference = 0;
@@ -190,29 +192,30 @@ struct gpu_results {
   std::vector<layer_result> layers;
   std::vector<training_result> training;
   std::vector<workers_result> workers;
-  /// The measures that are missing, each with the reason.
+  /// The measures without results, each with the reason.
   std::vector<std::string> missing;
 
   /// The faults of all results, each with the name of its measure.
   std::vector<std::string> faults() const;
 };
 
-/// Opens the GPU and measures. If the GPU cannot do a part, or its memory is too small for a part,
-/// gpu_results::missing has this part. Throws device_error if the GPU cannot be opened, and
+/// Opens the GPU and measures. If the GPU cannot compute a part, or its memory is too small, this
+/// part is listed in gpu_results::missing. Throws device_error if the GPU cannot be opened, and
 /// input_error for unknown names.
 gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& options);
 
 // -- the measures
 
-/// Measures updates of SGD with momentum and of AdamW, elementwise chains, losses and
-/// normalizations. Adds what cannot be measured to `missing` (see gpu_results).
+/// Measures updates of SGD with momentum and of AdamW, chains of element-wise operations, losses
+/// and normalizations. Parts that cannot be measured are added to `missing` (see gpu_results).
 std::vector<memory_result> measure_memory(cuda::device& gpu, const gpu_bench_options& options,
                                           std::vector<std::string>& missing);
 std::vector<layer_result> measure_layers(cuda::device& gpu, const gpu_bench_options& options,
                                          std::vector<std::string>& missing);
 training_result measure_training(counted_device& gpu, const gpu_work& what,
                                  const gpu_bench_options& options);
-/// Measures two workers as in a job: each copies weights from the host and gradients to the host.
+/// Measures two workers that share the GPU, as in a job: each worker copies weights from the host
+/// and gradients to the host.
 workers_result measure_workers(const device_opener& open, const gpu_work& what,
                                const gpu_bench_options& options);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double layer_goal = 0.95;
 
-/// The matrices that one turn of the measurement uses.
+/// The matrices that one turn (one execution of the layer) uses.
 struct layer_set {
   gpu_values x;       // (m, k)
   gpu_values weights; // (n, k)
@@ -66,8 +66,9 @@ double ended(operation after, double x) {
   return x;
 }
 
-/// Compares the first, a middle and the last row with sums in double. Accepts rounding errors of
-/// the sum, of the bias and of the result.
+/// Checks the first, a middle and the last row of the result against sums in double. Accepts
+/// rounding errors of the sum, of the bias and of the result. Returns an empty text if the rows are
+/// right.
 std::string fault_of(const layer_size& size, const layer_patterns& values, const layer_set& set,
                      bool plain) {
   const bool narrow = is_narrow(size.precision);

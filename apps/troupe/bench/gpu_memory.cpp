@@ -15,7 +15,8 @@
 #include <functional>
 #include <utility>
 
-// The speed of work that the bandwidth of the GPU's memory limits, compared with plain copies.
+// The speed of work that is limited by the bandwidth of the GPU's memory, compared with plain
+// copies.
 
 namespace troupe::bench {
 
@@ -25,7 +26,7 @@ constexpr double update_goal = 0.9;
 constexpr double operation_goal = 0.8;
 constexpr double epsilon = 1e-5;
 
-/// Measures work, and in the same rounds a copy by the driver and a copy by a kernel. The work is
+/// Measures a work and, in the same rounds, two copies: by the driver and by a kernel. The work is
 /// compared with the faster copy.
 class copies {
 public:
@@ -54,7 +55,7 @@ public:
     return result;
   }
 
-  /// Measures f, and adds the times to `x`, which has everything else.
+  /// Measures f, and adds the times to `x`. The caller has filled in all other fields.
   memory_result beside(memory_result x, const gpu_work_turn& f) const {
     const auto times = measure(f, 1);
     x.seconds = times[0];
@@ -67,7 +68,7 @@ private:
   double fastest(const std::vector<statistics>& times, std::size_t first) const {
     return bytes() / std::min(times[first].median, times[first + 1].median);
   }
-  /// A turn of each copy.
+  /// One turn for each of the two copies.
   std::vector<gpu_work_turn> turns() const {
     const auto where = gpu_.main_stream();
     const auto n = from_.size();
@@ -78,7 +79,7 @@ private:
               cuda::copy_rows(where, {1, n, from_.input(), n, to_.output(), n});
             }};
   }
-  /// Measures f, if there is one, and both copies.
+  /// Measures both copies. If `first` is 1, measures f before them.
   std::vector<statistics> measure(const gpu_work_turn& f, std::size_t first) const {
     auto all = turns();
     if (first > 0)
@@ -134,7 +135,7 @@ memory_result measure_update(cuda::device& gpu, const copies& beside, const gpu_
 
 // -- operations
 
-/// The accepted rounding error of elements that are about 1.
+/// The accepted rounding error of elements whose size is about 1.
 double rounding_of(dtype type) {
   return type == dtype::bfloat16 ? 1.0 / 128 : type == dtype::float16 ? 1.0 / 1024 : 2e-6;
 }

@@ -6,10 +6,9 @@
 
 namespace troupe::bench {
 
-/// The results as tables, with a list of the measures that are missing.
+/// The results as text tables, with a list of the measures that have no results.
 std::string gpu_tables(const gpu_results& x);
 
-/// The results as JSON.
 std::string gpu_json(const gpu_results& x);
 
 } // namespace troupe::bench

@@ -19,7 +19,8 @@ constexpr double workers_goal = 1.3;
 constexpr auto compared_steps = training_peer::compared_steps;
 
 /// The accepted difference between losses, relative to the first loss. Rounding errors grow from
-/// step to step. With types of 16 bits, they are larger, and the devices round in different places.
+/// step to step. With 16-bit types, they are larger, and different devices also round in different
+/// places.
 double accepted_difference(dtype precision) {
   return is_narrow(precision) ? 2e-2 : 1e-3;
 }
@@ -44,7 +45,8 @@ std::string fault_of(double difference, dtype precision, std::string_view other)
                      other, difference, accepted_difference(precision));
 }
 
-/// Compares the losses of the first steps with those of the CPU (gpu_work::checked_batch).
+/// Compares the losses of the first steps with the losses of the same steps on the CPU (see
+/// gpu_work::checked_batch).
 void check(cuda::device& gpu, const gpu_work& what, std::size_t threads, training_result& result) {
   auto small = what.what;
   small.batch = what.checked_batch;
@@ -56,7 +58,7 @@ void check(cuda::device& gpu, const gpu_work& what, std::size_t threads, trainin
   result.fault = fault_of(result.difference, what.precision, "the CPU");
 }
 
-/// Number of steps in a round, from the seconds of one step.
+/// Number of steps that fit in a round. `seconds` is the time of one step.
 std::size_t steps_for(const gpu_rounds& how, double seconds) {
   const auto steps = std::clamp(how.seconds / std::max(seconds, 1e-9), 1.0, 1e9);
   return std::min(static_cast<std::size_t>(steps), how.turns);
@@ -66,7 +68,8 @@ double per_second(const work& what, std::size_t steps, double seconds) {
   return static_cast<double>(steps * what.batch) / seconds;
 }
 
-/// Measures troupe and a peer. Both programs train in turns, from the same weights.
+/// Measures troupe and a peer. Rounds of the two programs alternate. Both start from the same
+/// weights.
 peer_result measure_beside(cuda::device& gpu, const gpu_work& what, const material& data,
                            const std::string& mode, const gpu_bench_options& options) {
   peer_result result;
@@ -135,8 +138,8 @@ training_result measure_training(counted_device& gpu, const gpu_work& what,
 
 namespace {
 
-/// Works like a worker of a job: in each step, the weights are copied from the host, and the
-/// gradient is copied to the host.
+/// Trains like a worker of a job: in each step, it copies the weights from the host, and copies the
+/// gradient to the host.
 class gpu_worker {
 public:
   gpu_worker(std::unique_ptr<cuda::device> gpu, const gpu_work& what, const material& data)

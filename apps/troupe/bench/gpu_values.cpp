@@ -48,7 +48,7 @@ void gpu_values::fill(std::span<const float> pattern) {
   const auto where = gpu_->main_stream();
   const auto bytes = in_type(type_, pattern.first(std::min(pattern.size(), size_)));
   gpu_->copy_in(where, memory_.data(), bytes.data(), bytes.size());
-  // Each copy doubles the part of the memory that is filled.
+  // Each copy doubles the part of the memory that has the pattern.
   for (auto filled = bytes.size(); filled < memory_.size(); filled *= 2)
     gpu_->copy_inside(where, memory_.data() + filled, memory_.data(),
                       std::min(filled, memory_.size() - filled));

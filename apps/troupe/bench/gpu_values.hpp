@@ -12,7 +12,8 @@
 
 namespace troupe::bench {
 
-/// Random numbers from -1 to 1, rounded to this type. The name determines the numbers.
+/// Random numbers from -1 to 1, rounded to this type. Calls with the same name return the same
+/// numbers.
 std::vector<float> random_pattern(std::size_t n, std::string_view name,
                                   dtype type = dtype::float32);
 
@@ -21,11 +22,12 @@ class gpu_values {
 public:
   gpu_values(cuda::device& gpu, std::size_t n, dtype type = dtype::float32);
 
-  /// Fills the memory with repetitions of the pattern, whose numbers must be rounded to this type.
+  /// Fills the memory with repetitions of the pattern. Its numbers must already be rounded to the
+  /// type of the elements.
   void fill(std::span<const float> pattern);
-  /// Compares the first, some middle and the last elements of [first, first + n) with those of a
-  /// repeated pattern. Returns an empty string if they differ by at most absolute + relative *
-  /// |expected|; otherwise, the position and both values.
+  /// Compares elements [first, first + n) with a repeated pattern: the first elements, some in the
+  /// middle, and the last ones. Returns an empty string if they differ by at most absolute +
+  /// relative * |expected|. Otherwise, returns the position and the two values of a wrong element.
   std::string differs(std::span<const float> pattern, double absolute, double relative,
                       std::size_t first = 0, std::size_t n = ~std::size_t{0}) const;
   /// Elements [first, first + n), as float32.

@@ -29,7 +29,7 @@ namespace {
 
 using namespace bench;
 
-/// The median seconds of each function on one thread. The functions are measured alternately, in
+/// The median seconds of each function on one thread. The functions are measured alternately and in
 /// processor time, so that other programs on the machine have little influence.
 std::vector<double> measure(const bench_kernels_command& x,
                             const std::vector<std::function<void()>>& what) {
@@ -65,7 +65,7 @@ std::vector<float> random_floats(std::size_t n, std::string_view name) {
 
 // -- products of matrices -----------------------------------------------------------------------
 
-/// c (m, n) = op(a) op(b).
+/// A matrix product c (m, n) = op(a) op(b), over k terms. op transposes its matrix or does nothing.
 struct product {
   std::string_view what;
   int m, n, k;
@@ -99,11 +99,12 @@ constexpr std::array products{
 
 struct product_result {
   product what;
-  /// GFLOP/s; 0 if this implementation is not available.
+  /// The next three values are in GFLOP/s. 0 if this implementation is not available.
   double ours = 0;
   double eigen = 0;
   double openblas = 0;
-  /// Largest difference between corresponding elements of two results, relative to k.
+  /// Largest difference between corresponding elements of two implementations' results, divided by
+  /// k.
   double difference = 0;
 
   double others() const { return std::max(eigen, openblas); }
@@ -283,7 +284,8 @@ void print_json(const std::vector<product_result>& products,
 } // namespace
 
 int run(const bench_kernels_command& x) {
-  // For elements between -1 and 1. Results differ because the order of summation differs.
+  // The accepted value of product_result::difference, for elements between -1 and 1. Results of
+  // implementations differ because they add up in different orders.
   constexpr double tolerance = 1e-6;
   if (x.rounds == 0 || x.elements < 128)
     throw input_error{"--rounds must be at least 1, and --elements 128"};
@@ -302,7 +304,8 @@ int run(const bench_kernels_command& x) {
     }
   }
   std::vector<stream_result> streams;
-  // The first size is that of an MLP. The second size is too large for any cache.
+  // The first size is the number of parameters of an MLP. The second size is too large for any
+  // cache.
   for (std::size_t n : {std::size_t{235} << 10, std::size_t{x.elements}})
     measure_updates(n, x, streams);
   measure_operations(std::min(1U << 20, x.elements), x, streams);

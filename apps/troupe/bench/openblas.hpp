@@ -4,22 +4,23 @@
 
 namespace troupe::bench {
 
-/// The installed OpenBLAS, loaded on demand, because troupe itself does not need it.
+/// The OpenBLAS that is installed on this machine. It is loaded at run time, because troupe itself
+/// does not need it.
 class openblas {
 public:
   openblas();
 
   bool found() const noexcept { return sgemm_ != nullptr; }
-  /// For example "OpenBLAS 0.3.21, SkylakeX".
+  /// The name, version and processor type, for example "OpenBLAS 0.3.21, SkylakeX".
   const std::string& name() const noexcept { return name_; }
 
   /// Calls cblas_sgemm with row-major matrices, on one thread.
   void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
                 const float* b, int ldb, float* c, int ldc) const;
 
-  /// The value that the environment variable OPENBLAS_CORETYPE should get if it is not set; empty
-  /// to leave it unset. OpenBLAS before 2024 mistakes the newest processors for very old ones, and
-  /// is then slow on them.
+  /// The value to which the environment variable OPENBLAS_CORETYPE should be set, if it is not set.
+  /// Empty if it should stay unset. OpenBLAS before 2024 mistakes the newest processors for very
+  /// old processors, and is then slow.
   static const char* core_type();
 
 private:

@@ -5,8 +5,9 @@
 
 namespace troupe::bench {
 
-/// Parses "64KiB", "16MiB" or "4096" to bytes. The result is a multiple of sizeof(float).
-/// @throws input_error that names the option
+/// Converts a size such as "64KiB", "16MiB" or "4096" to bytes. The result is a multiple of
+/// sizeof(float).
+/// @throws input_error, which names the option, for any other text
 std::size_t parse_size(const std::string& option, const std::string& text);
 
 } // namespace troupe::bench

@@ -53,7 +53,8 @@ std::vector<push_work> works_of(const bench_ps_command& x) {
     const auto length = x.bytes_per_key / sizeof(float);
     auto& one = result.emplace_back();
     one.bytes = x.keys * length * sizeof(float);
-    // There is a gap of one element between ranges, so that servers cannot join them.
+    // There is a gap of one element between ranges, so that a server cannot treat neighbouring
+    // ranges as one.
     one.elements = x.keys * (length + 1);
     for (std::size_t k = 0; k < x.keys; ++k)
       one.where.push_back({k * (length + 1), k * (length + 1) + length});
@@ -87,7 +88,7 @@ double expected(std::uint64_t pushes) {
   return -rate / (1 - m) * (t - m * (1 - std::pow(m, t)) / (1 - m));
 }
 
-/// Checks that each value is the right one for the number of pushes that its server has counted.
+/// Checks that each value is right for the number of pushes that its server has counted.
 void check_values(const push_work& what, std::size_t servers, const store_result& found) {
   const auto parts = split_evenly(what.elements, servers);
   const auto values = found.values.as_floats();
@@ -108,12 +109,13 @@ struct ps_measurement {
   std::size_t bytes = 0;
   /// Durations of successive round trips.
   std::vector<double> seconds;
-  /// Pushes of all workers together. For this number, workers do not wait for each answer.
+  /// Pushes of all workers together. To measure this, workers do not wait for the answer to a push
+  /// before they send the next push.
   double pushes_per_second = 0;
 };
 
-/// Measures one worker with the store of one size. All workers run this at the same time and
-/// synchronize through `group`.
+/// Measures one worker with a store of one size. All workers run this function at the same time,
+/// and synchronize through `group`.
 ps_measurement run_worker(store_client& client, collective& group, const push_work& what,
                           std::uint32_t rounds) {
   auto ones = payload::floats(elements_of(what.where));
@@ -146,12 +148,13 @@ ps_measurement run_worker(store_client& client, collective& group, const push_wo
     if (counted != made)
       throw std::runtime_error{
         fmt::format("{} pushes were made, and a server has counted {}", made, counted)};
-  // The workers stay until all have checked their values.
+  // No worker ends before all workers have checked their values.
   group.all_reduce(all);
   return result;
 }
 
-/// Calls `body(rank)` in a thread per rank. If threads throw, rethrows one of their exceptions.
+/// Calls `body(rank)` for each rank in its own thread. If threads throw, rethrows one of their
+/// exceptions.
 void in_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> problems(count);
   std::vector<std::thread> threads;
@@ -179,8 +182,8 @@ std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_c
     auto groups = collective::in_one_system(sys, x.workers, meeting);
     ps_measurement first;
     in_threads(x.workers, [&](std::size_t w) {
-      // The thread owns its group. If it fails, the group is destroyed, and the other ranks do not
-      // wait for it.
+      // The thread owns its collective. If the thread fails, the collective is destroyed, so that
+      // the other ranks do not wait for this rank.
       const auto group = std::make_unique<collective>(std::move(groups[w]));
       auto client = store_client::in_one_system(sys, hosts);
       auto found = run_worker(client, *group, what, x.rounds);
@@ -200,7 +203,8 @@ std::vector<std::string> addresses_of(const bench_ps_command& x, std::size_t siz
   return {begin, begin + x.servers};
 }
 
-/// Runs a server of each store, until the process that started this one ends this process.
+/// Runs one server for each store. Does not return: the process that has started this process ends
+/// it.
 int run_server(caf::actor_system& sys, const bench_ps_command& x) {
   const auto works = works_of(x);
   std::vector<store_host> hosts;
@@ -278,7 +282,7 @@ std::vector<ps_measurement> run_processes(caf::actor_system& sys, bench_ps_comma
 
 // -- output -------------------------------------------------------------------------------------
 
-/// GB/s that a client pushes and pulls together in round trips.
+/// Pushed and pulled bytes of a round trip together, in GB/s.
 double bandwidth(std::size_t bytes, double seconds) {
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }

@@ -21,8 +21,8 @@ namespace troupe::bench {
 
 namespace {
 
-/// The environment of this process, with the number of threads for OpenMP and for libraries that
-/// multiply matrices.
+/// The environment of this process, plus variables that set the number of threads of OpenMP and of
+/// libraries that multiply matrices.
 std::vector<std::string> environment_for(std::size_t threads) {
   std::vector<std::string> result;
   for (char** x = environ; *x != nullptr; ++x) {
@@ -66,8 +66,8 @@ std::vector<std::string> pythons(const std::string& python) {
 
 python_process::python_process(const std::string& python, std::string_view script,
                                std::size_t threads) {
-  // This is a socket pair, not a pipe, because a write to a process that has ended can then return
-  // an error instead of raising a signal.
+  // A socket pair is used instead of a pipe: a write to a process that has ended can then return an
+  // error instead of raising a signal.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::system_error{errno, std::generic_category(), "cannot start " + python};

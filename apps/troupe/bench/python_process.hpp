@@ -8,29 +8,31 @@
 
 namespace troupe::bench {
 
-/// The interpreters to try: only `python` if it is not empty; otherwise python3 on the PATH and
-/// then /usr/bin/python3.
+/// The Python interpreters to try, in order. If `python` is not empty, only `python`. Otherwise
+/// python3 on the PATH, then /usr/bin/python3.
 std::vector<std::string> pythons(const std::string& python);
 
-/// A Python process that exchanges data with this program. The destructor of this object ends the
-/// process. Its standard error is shown.
+/// A Python process that exchanges data with this program. The destructor ends the process. The
+/// process has the same standard error as this program.
 class python_process {
 public:
-  /// Throws input_error if there is no such program.
+  /// Throws input_error if the interpreter does not exist.
   /// @param threads number of threads for OpenMP and for libraries that multiply matrices
   python_process(const std::string& python, std::string_view script, std::size_t threads);
   ~python_process();
   python_process(const python_process&) = delete;
   python_process& operator=(const python_process&) = delete;
 
-  /// Throws std::runtime_error if the process has ended.
+  /// Writes to the standard input of the process. Throws std::runtime_error if the process has
+  /// ended.
   void tell(const void* bytes, std::size_t size);
   void tell(const std::string& text) { tell(text.data(), text.size()); }
 
-  /// Reads a line that the process has written. Empty if the process has ended.
+  /// Reads the next line that the process writes to its standard output. Empty if the process has
+  /// ended.
   std::string answer();
 
-  /// Stops the process. It takes no processor time until go_on().
+  /// Stops the process (SIGSTOP). It uses no processor time until go_on().
   void pause();
   void go_on();
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t seed = 1;
 
-/// A graph of the model with its inputs, labels and loss, from which a plan is made.
+/// A graph of the model with its inputs, labels and loss. A plan is made from it.
 struct description {
   explicit description(const work& what) {
     const auto width = static_cast<std::int64_t>(what.inputs);
@@ -98,7 +98,7 @@ double runner::step(function_ref<void(std::size_t)> on_instruction) {
   const auto result = executor_.run(arguments);
   const auto samples = static_cast<double>(what_.batch);
   ++steps_;
-  // The update runs on one thread, like in run().
+  // As in run(), the update uses one thread.
   update_arguments<float> update_of_all{weights_, gradient_, state_, weights_};
   update_of_all.rate = what_.rate;
   update_of_all.scale = 1 / samples;

@@ -12,18 +12,18 @@
 
 namespace troupe::bench {
 
-/// Number of batches that are trained in turn.
+/// Number of different batches in the data. Steps use them in turn.
 inline constexpr std::size_t batches = 4;
 
-/// Data in memory for `batches` batches, and the initial weights. Troupe and a peer train with the
-/// same data and weights.
+/// The data of `batches` batches, and the initial weights. Troupe and a peer train with the same
+/// data and weights.
 struct material {
   explicit material(const work& what);
 
   layout parameters;
   std::vector<float> weights;
-  /// If the work takes ids, `features` is empty, otherwise `ids` is. The other one has shape
-  /// (batches, batch, inputs).
+  /// The inputs, with shape (batches, batch, inputs). They are in `ids` if the work takes ids,
+  /// otherwise in `features`. The other vector is empty.
   std::vector<float> features;
   std::vector<std::int32_t> ids;
   /// (batches, batch, labels)
@@ -52,8 +52,8 @@ public:
 
   round run(std::size_t steps);
 
-  /// Seconds of each instruction of the plan: the median over `steps` steps. The last entry is the
-  /// update. Requires steps >= 1.
+  /// Seconds of each instruction of the plan: the median over `steps` steps. The last entry is for
+  /// the update. `steps` must be at least 1.
   std::vector<double> profile(std::size_t steps);
   /// The names of the entries of `profile`.
   std::vector<std::string> names() const;

@@ -5,7 +5,7 @@
 
 namespace troupe::bench {
 
-/// Statistics of at least one measurement.
+/// Smallest value, median and largest value of one or more measurements.
 struct statistics {
   explicit statistics(std::vector<double> x) {
     std::ranges::sort(x);

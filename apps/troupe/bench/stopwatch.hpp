@@ -8,14 +8,14 @@ namespace troupe::bench {
 /// Processor time hardly changes if other programs keep the machine busy.
 enum class passing { time, processor_time };
 
-/// Measures the seconds since its construction.
+/// Measures the seconds since its construction or since the last lap().
 class stopwatch {
 public:
   explicit stopwatch(passing what)
     : clock_(what == passing::time ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID), begin_(now()) {}
 
   double seconds() const { return now() - begin_; }
-  /// Returns the seconds so far, and restarts.
+  /// Returns the seconds so far, and starts again from 0.
   double lap() {
     const double end = now();
     const double result = end - begin_;

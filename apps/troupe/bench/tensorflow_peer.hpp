@@ -17,23 +17,22 @@ struct tensorflow_result {
   std::vector<double> seconds;
 };
 
-/// How TensorFlow trains.
 struct tensorflow_options {
-  /// See pythons().
+  /// The Python interpreter: see pythons().
   std::string python;
   std::uint32_t workers = 2;
   std::uint32_t seeds = 1;
   /// If true, the parameter server and each worker are processes, with one thread per operation.
-  /// Otherwise they are servers within one process. The seconds do not include the time in which
-  /// each worker compiles its steps.
+  /// The results then leave out the time in which workers compile their steps. If false, all of
+  /// them are servers within one process.
   bool processes = false;
   /// Number of steps that a worker makes for each request of the coordinator.
   std::uint32_t steps = 1;
 };
 
 /// Trains a job in a Python process. The job must consist of dense layers with rectifiers, and use
-/// momentum, warm-up and a cosine schedule. Each worker reads the weights when it begins a batch,
-/// and applies its update when the batch is done.
+/// momentum, warm-up and a cosine schedule. Each worker reads the weights at the beginning of a
+/// batch, and applies its update at the end of the batch.
 /// @throws input_error if Python has no TensorFlow; its text says how to install it.
 /// std::runtime_error if the process fails.
 tensorflow_result run_tensorflow(const tensorflow_options& how, const proto::Job& job,

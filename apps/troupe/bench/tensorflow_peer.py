@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 
-# This process ends when its parent ends (PR_SET_PDEATHSIG).
+# Makes this process end when its parent ends (1 is PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
-# The program of a process with one server of the cluster. Its arguments: cluster, job and number of the task.
+# The program of a process that is one server of the cluster. Its arguments are the cluster, the job and the number of
+# the task.
 SERVER = """
 import ctypes, json, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -66,7 +67,8 @@ def start_cluster(workers, processes):
         servers = [subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(spec.as_dict()), job, str(i)])
                    for job in spec.jobs for i in range(spec.num_tasks(job))]
         return servers, tf.distribute.ParameterServerStrategy(resolver)
-    # If there are fewer processors than servers, operations that wait for others would occupy all threads.
+    # By default, TensorFlow has one thread per processor. With few processors, operations that wait would occupy all
+    # threads.
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=workers + 1)
     servers = [tf.distribute.Server(spec, job_name=job, task_index=i, protocol="grpc", config=config, start=True)
                for job in spec.jobs for i in range(spec.num_tasks(job))]
@@ -79,7 +81,7 @@ def make_variables(widths, seed):
     variables = []
     for i, (before, after) in enumerate(zip(widths, widths[1:])):
         last = i + 2 == len(widths)
-        # He-uniform before rectifiers, Glorot-uniform in the last layer.
+        # The initial weights are He-uniform before rectifiers, and Glorot-uniform in the last layer.
         bound = (6.0 / (before + after if last else before)) ** 0.5
         variables.append(tf.Variable(random.uniform((before, after), -bound, bound)))
         variables.append(tf.Variable(tf.zeros((after,))))
@@ -120,7 +122,8 @@ def train(strategy, coordinator, given, seed, data):
             step(x[i], y[i], rate[i])
             return (i + 1,)
 
-        # TensorFlow translates a Python loop only if it can read the source file. This script has no file.
+        # TensorFlow translates a Python loop only if it can read the source file, and this script has no file. So the
+        # loop is tf.while_loop.
         tf.while_loop(lambda i: i < tf.shape(rate)[0], one, (tf.constant(0),), parallel_iterations=1)
 
     random = np.random.default_rng(seed)
@@ -147,7 +150,7 @@ def train(strategy, coordinator, given, seed, data):
             coordinator.schedule(steps, args=tuple(tf.constant(np.stack(z)) for z in zip(*waiting)))
 
     if given["processes"]:
-        # An epoch that is not measured, so that all workers compile their steps.
+        # Trains an epoch that is not measured, so that all workers compile their steps before the measurement.
         schedule(0)
         coordinator.join()
         with strategy.scope():

@@ -11,7 +11,6 @@
 
 namespace troupe::bench {
 
-/// How PyTorch trains.
 struct torch_options {
   std::size_t threads = 1;
   passing how = passing::time;
@@ -20,20 +19,20 @@ struct torch_options {
   std::string device = "cpu";
   /// "eager"; on a GPU also "graph" (the step is one CUDA graph) or "compile" (torch.compile).
   std::string mode = "eager";
-  /// float32, or a type of 16 bits for autocast.
+  /// float32, or a 16-bit type, with which PyTorch uses autocast.
   dtype precision = dtype::float32;
 };
 
-/// PyTorch cannot train a work in the given mode. The text gives the reason.
+/// Thrown if PyTorch cannot train a work in a mode. The text gives the reason.
 struct torch_unavailable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// Python processes that train the same work with PyTorch: one process, or several ranks of a
 /// DistributedDataParallel with Gloo on loopback. All ranks train on the same batches, so their
-/// losses equal those of one process. PyTorch's threads spin while they wait. The processes are
-/// therefore stopped (SIGSTOP) while they have no work, so that they take no processor time. They
-/// end when this object is destroyed.
+/// losses equal those of one process. PyTorch's threads use processor time while they wait. The
+/// processes are therefore stopped (SIGSTOP) while they have no work. They end when this object is
+/// destroyed.
 class torch_peer {
 public:
   /// Throws input_error if `python` (see `pythons`) has no PyTorch, or if PyTorch cannot use the
@@ -42,8 +41,8 @@ public:
              const torch_options& options);
 
   /// All ranks make this number of steps. Returns the seconds of the slowest rank, and the losses
-  /// at rank 0. With a CUDA graph, the losses are right only if there are at most 10 steps;
-  /// otherwise, each of them is the last loss.
+  /// at rank 0. With a CUDA graph, the losses are right if there are at most 10 steps. If there are
+  /// more steps, all losses equal the last loss.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }

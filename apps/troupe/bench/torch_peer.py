@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 
-# This process ends when its parent ends, even while it is stopped (PR_SET_PDEATHSIG).
+# Makes this process end when its parent ends, even while this process is stopped (1 is PR_SET_PDEATHSIG).
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -185,7 +185,7 @@ class Host:
 
     def __init__(self, trainer, processor_time):
         self.trainer = trainer
-        # thread_time counts only the calling thread. Other threads may spin.
+        # thread_time counts only the calling thread, because other threads may use processor time while they wait.
         self.clock = time.thread_time if processor_time else time.perf_counter
 
     def run(self, batches):
@@ -240,7 +240,7 @@ class DeviceGraph(Device):
             self.loss = trainer.forward_and_backward(self.inputs, self.labels).detach()
             trainer.optimizer.step()
         # The steps above have changed the weights and the state of the optimizer, so both are reset. A momentum of 0
-        # has the same effect as no momentum yet.
+        # has the same effect as the missing momentum of a new optimizer.
         with torch.no_grad():
             for name, x in trainer.model.state_dict().items():
                 x.copy_(initial[name])
@@ -256,7 +256,8 @@ class DeviceGraph(Device):
         return self.loss
 
     def kept(self, loss, count):
-        # The next step overwrites the loss, so it must be copied. In long rounds, copies would take too much time.
+        # The next step overwrites the loss, so the loss must be copied. In rounds of more than 10 steps, copies would
+        # take too much time.
         return loss.clone() if count <= 10 else loss
 
 

@@ -21,8 +21,9 @@ namespace {
 
 using namespace bench;
 
-/// Number of steps whose losses are compared with the peer before the measurement; and the largest
-/// difference allowed, relative to the first loss. Rounding errors grow over some steps.
+/// Before the measurement, the losses of this number of steps are compared with the losses of the
+/// peer. `accepted_difference` is the largest accepted difference, relative to the first loss. It
+/// is large because rounding errors grow from step to step.
 constexpr std::size_t compared_steps = 10;
 constexpr double accepted_difference = 1e-3;
 
@@ -36,7 +37,7 @@ struct train_measurement {
   double last_loss = 0;
   double difference = 0;
   std::string peer;
-  /// Seconds of each instruction of the plan, and of the update.
+  /// Seconds of each instruction of the plan, followed by those of the update.
   std::vector<double> profile;
   std::vector<std::string> names;
 
@@ -153,7 +154,7 @@ void print_table(const std::vector<train_measurement>& results, const bench_trai
   table.print();
 }
 
-/// Prints how the time of a step is divided. The longest instruction comes first.
+/// Prints the time of each instruction of a step. The longest instruction comes first.
 void print_profile(const train_measurement& r) {
   double total = 0;
   for (double seconds : r.profile)

@@ -16,11 +16,11 @@ struct work {
   std::string_view name;
   std::string_view what;
   std::size_t batch;
-  /// Inputs per sample: numbers, or ids below `classes` if `takes_ids`, because the model begins
-  /// with an embedding.
+  /// Number of inputs per sample. Inputs are numbers. If `takes_ids`, they are ids below `classes`
+  /// instead, because the model begins with an embedding.
   std::size_t inputs;
   bool takes_ids;
-  /// Labels per sample: 1, or one per position of a sequence.
+  /// Number of labels per sample: 1, or one for each position of a sequence.
   std::size_t labels;
   std::size_t classes;
   optimizer rule;
@@ -42,7 +42,7 @@ struct transformer_sizes {
   bool shares_head = false;
 };
 
-/// A GPT-2, from ids (batch, context) to logits (batch, context, vocabulary).
+/// A model like GPT-2, from ids (batch, context) to logits (batch, context, vocabulary).
 expression transformer(expression ids, const transformer_sizes& size);
 
 } // namespace troupe::bench
