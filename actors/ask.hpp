@@ -8,26 +8,28 @@
 
 namespace troupe {
 
-/// How long a request waits for its answer, and how often it is sent before it counts as failed.
-/// Receivers recognize repeated requests, so a repetition does no harm.
+/// How long a request waits for its answer, and how often it is sent before it counts as failed. A
+/// receiver recognizes a repeated request, so it does no harm to send a request again.
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
 
-  /// For requests with large payloads: one more second per MiB, to allow for slow links.
+  /// For a request with a large payload: adds one second per MiB to the timeout, because links may
+  /// be slow.
   patience for_bytes(std::size_t bytes) const noexcept {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 
-  /// For requests with a payload: a single attempt that may take as long as all attempts together,
-  /// so that the payload is never sent twice.
+  /// For a request with a large payload: makes one attempt, so that the payload is never sent
+  /// twice. Its timeout is that of all attempts together, plus one second per MiB.
   patience once(std::size_t bytes) const noexcept {
     return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
   }
 };
 
-/// Sends a request and repeats it when its deadline passes. Exactly one of the handlers is called,
-/// in the actor `self`. For a request with a large payload, use `patience::once`.
+/// Sends a request. If no answer arrives before the timeout, sends it again, until all attempts are
+/// used. Exactly one of the handlers is called, in the actor `self`. For a request with a large
+/// payload, use `patience::once`.
 template <class Self, class Handle, class Then, class... In>
 void ask(Self* self, const Handle& receiver, patience how, Then then,
          std::function<void(const caf::error&)> fail, const In&... in) {

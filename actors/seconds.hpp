@@ -4,7 +4,6 @@
 
 namespace troupe {
 
-/// A duration as a number of seconds.
 inline double to_seconds(std::chrono::nanoseconds x) {
   return std::chrono::duration<double>(x).count();
 }

@@ -13,7 +13,8 @@
 
 namespace troupe {
 
-/// An actor with its own thread. Actors that it wakes run on the same thread.
+/// An actor with its own thread. If it sends a message to an idle actor without its own thread, the
+/// idle actor also runs on this thread (receivers_run_here).
 template <class Actor>
 class on_own_thread final : public Actor {
 public:
@@ -25,12 +26,12 @@ public:
   }
 };
 
-/// What the thread of an actor does while the actor has no messages. Thread-safe.
+/// The work that the thread of an actor does while the actor has no messages. Thread-safe.
 class idle_task {
 public:
   virtual ~idle_task() = default;
 
-  /// Returns when done() is true, or earlier.
+  /// Works until done() is true, or returns earlier.
   /// @param done called at the beginning, after each piece of work, and after interrupt()
   virtual void run_until(function_ref<bool()> done) = 0;
 
@@ -59,8 +60,8 @@ public:
     return result;
   }
 
-  // No message is overlooked: either run_until() sees it, or `waits_` is already true and
-  // run_until() is interrupted.
+  // A message that arrives just before run_until() is not overlooked. If run_until() does not find
+  // it in the mailbox, `waits_` is already true, and this function interrupts run_until().
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
     Actor::enqueue(std::move(what), unit);
     if (waits_ && own_.load() != std::this_thread::get_id())
@@ -74,13 +75,14 @@ private:
   std::atomic<std::thread::id> own_;
 };
 
-/// An actor whose work per message takes less time than waking another thread twice. It runs on the
-/// thread that delivers a message. If many messages arrive at once, it continues on another thread.
+/// An actor with little work per message: the work takes less time than waking another thread
+/// twice. The actor runs on the thread that delivers a message. If many messages arrive at once, it
+/// continues on another thread.
 template <class Actor>
 class in_short_turns final : public Actor {
 public:
-  /// Messages per turn. Enough for a step with two workers, each of which pushes and commits a
-  /// gradient.
+  /// The largest number of messages that the actor handles before it continues on another thread.
+  /// Enough for a step with two workers, each of which pushes and commits a gradient.
   static constexpr std::size_t most_messages = 6;
 
   using Actor::Actor;
@@ -91,17 +93,17 @@ public:
 };
 
 /// Decides on which thread an actor runs; the actor itself does not know. In production, actors
-/// that compute or use a disk or device get their own thread. In a simulation, all actors are
-/// cooperative and run under the test scheduler.
+/// that compute or use a disk or device get their own thread. In a simulation, no actor has its own
+/// thread: all actors run under the test scheduler.
 class spawner {
 public:
   enum class kind { threads, cooperative };
 
-  /// @param idle for spawn_computing; may be null
+  /// @param idle what the threads of spawn_computing() do between messages; may be null
   explicit spawner(kind how = kind::threads, std::shared_ptr<idle_task> idle = nullptr)
     : how_(how), idle_(std::move(idle)) {}
 
-  /// For actors that block or compute.
+  /// For actors that block or compute. Each has its own thread.
   template <class Actor, class... Args>
   auto spawn_heavy(caf::actor_system& sys, Args&&... args) const {
     return how_ == kind::threads
@@ -125,7 +127,7 @@ public:
                                  : sys.spawn<Actor>(std::forward<Args>(args)...);
   }
 
-  /// For actors that only pass messages on.
+  /// For actors that neither block nor compute. They have no thread of their own.
   template <class Actor, class... Args>
   auto spawn_light(caf::actor_system& sys, Args&&... args) const {
     return sys.spawn<Actor>(std::forward<Args>(args)...);

@@ -14,7 +14,8 @@ namespace proto {
 class OpenView;
 }
 
-/// A task in a `view`. When a task starts again, its incarnation is another number.
+/// A task that is part of a `view`. `incarnation` identifies one start of the task: it changes when
+/// the task starts again.
 struct member {
   task_name task;
   std::uint64_t incarnation = 0;
@@ -22,22 +23,22 @@ struct member {
   std::string address;
 };
 
-/// A numbered list of the tasks in a run. It holds until the coordinator opens the next view. A
+/// A numbered list of the tasks in a run. It is valid until the coordinator opens the next view. A
 /// worker's rank is its position among the workers of the list.
 struct view {
   std::uint64_t number = 0;
   /// In order of task name.
   std::vector<member> members;
 
-  /// The members with this job, in order of index.
+  /// The tasks with this job (worker, ps, ...), in order of index.
   std::vector<member> of(job_kind job) const;
 };
 
 view from_proto(const proto::OpenView& x);
 proto::OpenView to_proto(const view& x, const task_name& receiver);
 
-/// The error for a message of view `theirs` that reaches an actor of view `mine`; nothing if the
-/// two views are equal.
+/// Compares the view of a message (`theirs`) with the view of the actor that receives it (`mine`).
+/// Returns an error if they differ.
 std::optional<caf::error> refuse_other_view(std::uint64_t mine, std::uint64_t theirs);
 
 /// Wraps a member function into a message handler that accepts messages of the actor's view and

@@ -7,12 +7,13 @@
 
 namespace troupe {
 
-/// The part of one rank in one all-reduce, with any schedule. This is a plain object, not an actor:
-/// the owner sends the pieces.
+/// One rank's part in one all-reduce, with any schedule (all_reduce_schedule). This is a plain
+/// object, not an actor: the owner passes in pieces of other ranks, and sends the pieces that this
+/// class returns.
 class all_reduce_part {
 public:
-  /// @param own this rank's vector, held until the all-reduce ends; its elements have the type
-  /// `place.elements`
+  /// @param own this rank's vector, with elements of type `place.elements`; this class keeps a
+  /// reference to it until the all-reduce ends
   /// @param send the pieces to send are appended to it
   all_reduce_part(all_reduce_schedule how, const ring_place& place, payload own,
                   std::vector<addressed_piece>& send);

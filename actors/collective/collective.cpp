@@ -88,8 +88,8 @@ collective_error::collective_error(collective_failure failure)
 
 collective_error::~collective_error() = default;
 
-/// The destructor ends everything in order: the member says goodbye, then its host closes the
-/// links.
+/// The destructor first ends the member, which tells the other ranks that it leaves. Then the host
+/// closes the links.
 class collective::state {
 public:
   state(caf::actor_system& sys, std::size_t rank, std::size_t ranks, collective_member_actor member)
@@ -156,7 +156,7 @@ private:
   }
 
   std::optional<peer_host> host_;
-  /// True if this host has a processor for each of its ranks.
+  /// True if this host has a processor for each of its ranks, so that waiting ranks may poll.
   bool has_core_ = false;
   caf::scoped_actor self_;
 };

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-// The whole interface for programs that add up vectors of their threads or processes.
+// The interface for programs that add up vectors of their threads or processes (all-reduce).
 
 namespace troupe {
 
-/// All ranks need the same options, except for `rank`.
+/// Options of a collective. They must be the same on all ranks, except for `rank`.
 struct collective_options {
   /// For processes: the rank of this process, and the address at which each rank listens,
   /// "host:port". There are as many ranks as addresses.
@@ -22,13 +22,13 @@ struct collective_options {
   std::vector<std::string> addresses;
   /// How long connect() waits for the other ranks.
   std::chrono::milliseconds connect_timeout{30'000};
-  /// If true, processes on the same host read each other's vectors in shared memory; otherwise they
+  /// True if processes on the same host read each other's vectors in shared memory. False if they
   /// use TCP.
   bool share_memory = true;
-  /// If absent, schedule_for() chooses a schedule for each vector. The choice depends on the
-  /// vector's length, and on whether all ranks read each other's memory. They do if they are
-  /// threads, or if they share memory and all addresses have the same host. All ranks have the same
-  /// addresses and lengths, so all make the same choice.
+  /// The schedule of all vectors. If absent, schedule_for() chooses one for each vector. The choice
+  /// depends on the length, the number of ranks, and whether all ranks read each other's memory.
+  /// They do so if they are threads, or if `share_memory` is true and all addresses have the same
+  /// host. All ranks make the same choice.
   std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;
@@ -36,7 +36,7 @@ struct collective_options {
   std::chrono::milliseconds deadline{10'000};
 };
 
-/// An all-reduce failed.
+/// Thrown if an all-reduce fails.
 class collective_error : public std::runtime_error {
 public:
   explicit collective_error(collective_failure failure);
@@ -49,25 +49,25 @@ private:
 };
 
 /// One rank of a group that adds up vectors (all-reduce). The ranks are threads of one program, or
-/// processes. Each process has its own actor system, prepared by `configure`.
+/// processes. Each process has its own actor system, which must be prepared by `configure`.
 ///
-/// Only one thread at a time may use it, but any thread may use the actor `member()`. The
-/// destructor ends the member and waits for its end, so destroy this object before the actor
-/// system. Other ranks can continue as long as they need nothing from this rank. An object that was
-/// moved from can only be assigned to and destroyed; its functions throw std::logic_error.
+/// Only one thread at a time may use this object, but any thread may use the actor `member()`. The
+/// destructor ends the actor and waits for its end, so destroy this object before the actor system.
+/// After that, an all-reduce of the other ranks fails if it needs this rank. An object that was
+/// moved from can only be assigned to and destroyed. Its other functions throw std::logic_error.
 class collective {
 public:
-  /// All ranks of a group in one actor system. Element r is for the thread with rank r. Throws
-  /// input_error if `ranks` or an option makes no sense. The options' rank and addresses are not
-  /// used.
+  /// Makes all ranks of a group in one actor system. Element r is for the thread with rank r. The
+  /// options `rank` and `addresses` are not used. Throws input_error if `ranks` or an option is
+  /// invalid.
   static std::vector<collective> in_one_system(caf::actor_system& sys, std::size_t ranks,
                                                const collective_options& options = {});
 
   /// Joins the group of processes at `options.addresses`. Blocks until all ranks have joined, so do
   /// not call it from an actor. The system must have loaded `caf::io::middleman`. Throws
-  /// input_error if an option makes no sense or this process cannot listen at its address. Throws
-  /// collective_error: timed_out if a rank has not joined in time, join_refused if another process
-  /// has joined with this rank.
+  /// input_error if an option is invalid or this process cannot listen at its address. Throws
+  /// collective_error with the code timed_out if a rank has not joined in time, and join_refused if
+  /// another process has joined with this rank.
   static collective connect(caf::actor_system& sys, const collective_options& options);
 
   collective(collective&& other) noexcept;
@@ -77,19 +77,21 @@ public:
   std::size_t rank() const;
   std::size_t ranks() const;
 
-  /// The member, for actors of the program: send it a request `all_reduce`.
+  /// The actor of this rank. Actors of the program can send it a request `all_reduce`.
   collective_actor member() const;
 
-  /// Returns the sum of the vectors of all ranks. Blocks until it is available. If the ranks are
-  /// processes, and this host has a processor for each of its ranks, the thread polls for messages,
-  /// and sleeps only after 100 microseconds without one. `values` is lent to the other ranks
-  /// without a copy (see all_reduce). Throws collective_error. Throws std::invalid_argument if the
-  /// size is not a multiple of the element size, or if `values` is not aligned or longer than
-  /// max_bytes.
+  /// Returns the sum of the vectors of all ranks. Blocks until the sum is available. If the ranks
+  /// are processes and this host has a processor for each of its ranks, the thread polls for
+  /// messages, and sleeps only after 100 microseconds without a message. Other ranks read `values`
+  /// without a copy, so nobody may write to it until they have finished (see the struct
+  /// all_reduce).
+  /// @throws collective_error if the all-reduce fails
+  /// @throws std::invalid_argument if the size is not a multiple of the element size, or if
+  /// `values` is not aligned or longer than max_bytes
   payload all_reduce(payload values, element_kind kind);
 
-  /// Replaces x with the sum of the vectors of all ranks, float32 or float64. Blocks. Copies x into
-  /// a buffer, and the sum back. After a collective_error, x is unchanged.
+  /// Replace x with the sum of the vectors of all ranks. They block. They copy x into a buffer, and
+  /// the sum back. After a collective_error, x is unchanged.
   void all_reduce(std::span<float> x);
   void all_reduce(std::span<double> x);
 

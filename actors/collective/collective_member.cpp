@@ -58,8 +58,8 @@ void collective_member::on_exit() {
   proto::CollectiveLeave leave;
   leave.set_from(static_cast<std::uint32_t>(options_.rank));
   leave.set_number(part_ ? number_ - 1 : number_);
-  // Other ranks must learn about the failure before this rank ends. Otherwise they would report its
-  // end as another failure.
+  // Other ranks must learn about the failure before this rank ends. Otherwise they would report
+  // this rank's end as the failure.
   if (failure_)
     report_failure();
   for (auto& peer : peers_)
@@ -207,7 +207,8 @@ void collective_member::on_leave(const proto::CollectiveLeave& x) {
     blame(errc::failed, x.from(), "has left after all-reduce " + std::to_string(x.number()));
 }
 
-// Another rank has ended. This is a failure, unless the rank has sent CollectiveLeave before.
+// Another rank has ended. If it has sent CollectiveLeave before, this is normal. Otherwise it is a
+// failure.
 void collective_member::on_down(const caf::down_msg& x) {
   for (std::size_t r = 0; r < peers_.size(); ++r)
     if (peers_[r] && peers_[r].address() == x.source && !left_[r])
@@ -231,7 +232,7 @@ void collective_member::on_tick() {
 }
 
 void collective_member::inquire() {
-  // A rank that left after it finished this all-reduce is not the cause.
+  // A rank that finished this all-reduce and then left is not at fault, so it is not asked.
   const auto is_asked = [this](std::size_t r) {
     return peers_[r] && !(left_[r] && *left_[r] >= number_);
   };

@@ -14,14 +14,14 @@
 
 namespace troupe {
 
-/// Pieces of at most this number of bytes may be added up on the thread of their sender. Larger
-/// pieces are added up on other threads.
+/// A piece of at most this number of bytes may be added up on the thread that sends it. Larger
+/// pieces are added up on another thread.
 inline constexpr std::size_t small_piece = std::size_t{64} << 10;
 
 /// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
-/// length and kind, and begin at a multiple of the element size. The bytes are lent to other ranks,
-/// possibly in other processes. Nobody may write to them until all ranks have released them
-/// (payload::unique()).
+/// length and kind, and begin at a multiple of the element size. Other ranks read the bytes without
+/// a copy, possibly from other processes. Nobody may write to the bytes until all ranks have
+/// finished (payload::unique() is then true).
 struct all_reduce {
   payload values;
   element_kind kind = element_kind::float32;
@@ -33,34 +33,34 @@ struct all_reduced {
   payload sum;
 };
 
-/// The reason why a collective cannot continue. It is also inside the error that answers an
-/// all_reduce (failure_of).
+/// The reason why a collective cannot continue. The error that answers an all_reduce contains it
+/// (failure_of).
 struct collective_failure {
   /// link_lost: a rank has died, or its connection broke. timed_out: nothing arrived within the
-  /// deadline. malformed: a different length, kind or setting, or a piece that does not fit.
+  /// deadline. malformed: ranks use different lengths, kinds or settings, or a piece does not fit.
   /// failed: a rank has ended while others continue.
   errc code = errc::none;
   /// The rank at fault, if known.
   std::size_t rank = 0;
-  /// The number of the all-reduce, and the step of its schedule whose pieces are missing; both
-  /// count from 1. If the rank that found the failure is between two all-reduces, this is the
-  /// number of the next all-reduce, and step 0.
+  /// The number of the all-reduce, and the step of its schedule whose pieces are missing. Both
+  /// count from 1. If the rank that found the failure is between two all-reduces: the number of the
+  /// next all-reduce, and step 0.
   std::uint64_t number = 0;
   std::uint32_t step = 0;
-  /// Time between the last message and the moment when the first rank gave up.
+  /// How long the rank that gave up first had received no message.
   std::chrono::milliseconds waited{0};
-  /// All of this as text for people, with the rank that found the failure.
+  /// All of this as a text for people. The text also names the rank that found the failure.
   std::string text;
 };
 
-/// The other members by rank; null at this member's own rank. Sent once. If a member no longer
-/// exists and has not sent CollectiveLeave, it has died.
+/// Tells a member all other members, by rank. The element at the member's own rank is null. Sent
+/// once.
 struct meet_members {
   std::vector<collective_peer> peers;
 };
 
-/// The failure inside an error of an all_reduce. Nothing for any other error, which means that a
-/// request had wrong input. Such a request affects no other rank.
+/// The failure that an error of an all_reduce contains. Nothing if the error has another cause: the
+/// request had invalid input. An invalid request does not affect other ranks.
 std::optional<collective_failure> failure_of(const caf::error& x);
 
 } // namespace troupe
@@ -72,21 +72,22 @@ TROUPE_LOCAL_MESSAGE(troupe::meet_members)
 
 namespace troupe {
 
-/// A member's interface for its program. Requests are served one after the other, in order of
-/// arrival. Every rank must make them in the same order. Each request is answered, at the latest
-/// about twice the deadline after its turn comes.
+/// The messages that a program sends to a member. A member runs one all-reduce after the other, in
+/// the order of its requests. Every rank must make the requests in the same order. Each request is
+/// answered at the latest about two deadlines after its all-reduce has begun.
 using collective_actor = caf::typed_actor<rpc<all_reduced, all_reduce>>;
 
 using collective_member_actor =
   collective_peer::extend<rpc<all_reduced, all_reduce>, rpc<void, meet_members>, rpc<void, tick>>;
 
-/// One rank of a collective, a group of actors that add up vectors, in one or in several actor
-/// systems. The schedule is in all_reduce_part.
+/// The actor of one rank of a collective: a group of actors that add up vectors. They may be in
+/// different actor systems. all_reduce_part decides which pieces are sent and added.
 ///
-/// The first failure ends the group: the member tells all others, and from then on answers every
-/// request with the same error. If nothing arrives within the deadline, a member asks all others
-/// how far they are. The rank at fault is one that does not answer, or whose program has not begun
-/// this all-reduce. If there is no such rank, it is one whose pieces are missing.
+/// The first failure ends the group: the member that finds it tells all others, and all of them
+/// then answer every request with this error. If nothing arrives within the deadline, a member asks
+/// all others how far they are. A rank is at fault if it does not answer, or if its program has not
+/// begun this all-reduce. If no rank is at fault in this way, the member blames a rank whose pieces
+/// are missing.
 class collective_member : public collective_member_actor::base {
 public:
   using super = collective_member_actor::base;
@@ -97,7 +98,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Says goodbye, answers all waiting requests, and drops all handles.
+  /// Tells other ranks that this rank leaves, answers all waiting requests with an error, and drops
+  /// all handles.
   void on_exit() override;
 
 private:
@@ -108,11 +110,11 @@ private:
     caf::typed_response_promise<all_reduced> answer;
   };
 
-  /// What this rank asks the other ranks after the deadline, and their answers so far.
+  /// A question to all other ranks how far they are (after the deadline), and their answers so far.
   struct inquiry {
     time_point since;
     std::size_t open = 0;
-    /// The lowest rank at fault, and the reason.
+    /// The lowest rank that is at fault, and why. `rank` is the number of ranks if none is known.
     std::size_t rank = 0;
     std::string fault;
   };
@@ -140,12 +142,13 @@ private:
   }
 
   member_options options_;
-  /// Empty before on_meet.
+  /// The other members, by rank. Empty before meet_members has arrived.
   std::vector<collective_peer> peers_;
   /// For each rank that has left: the number of all-reduces that it finished.
   std::vector<std::optional<std::uint64_t>> left_;
   std::deque<request_of_program> requests_;
-  /// Number of all-reduces begun. The newest is in progress while `part_` has a value.
+  /// Number of all-reduces that have begun. The newest of them is in progress while `part_` has a
+  /// value.
   std::uint64_t number_ = 0;
   std::optional<all_reduce_part> part_;
   /// The fields that all pieces of the newest all-reduce share.

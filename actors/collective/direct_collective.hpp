@@ -13,18 +13,19 @@ struct addressed_piece {
   ring_piece piece;
 };
 
-/// The part of one rank in one all-reduce with the schedule `direct` or `one_shot`
+/// One rank's part in one all-reduce with the schedule `direct` or `one_shot`
 /// (all_reduce_schedule). This is a plain object, not an actor: the owner passes in pieces from the
-/// other ranks, and sends the pieces that this class returns. The step of a piece is 1 for a rank's
-/// own elements, and 2 for a sum.
+/// other ranks, and sends the pieces that this class returns. A piece with a rank's own elements
+/// has step 1, a piece with a sum has step 2.
 ///
-/// The owner of a segment adds it up. With `direct`, each rank owns one segment. With `one_shot`,
-/// the whole vector is one segment, and every rank owns it. Segments are sent in chunks, one chunk
-/// per piece. An owner adds up a chunk as soon as it has this chunk from all ranks. It adds in the
-/// order of ranks, not of arrival, so that all ranks get the same bits in every run. It reads each
+/// The rank that owns a segment adds it up. With `direct`, each rank owns one segment. With
+/// `one_shot`, the whole vector is one segment, and every rank owns it. Segments are sent in
+/// chunks, one chunk per piece. The owner adds up a chunk as soon as it has this chunk from all
+/// ranks. It adds in the order of ranks, so all ranks get the same bits in every run. It reads each
 /// rank's elements once.
 ///
-/// The payloads of this rank and of other ranks are held only until they are added up or copied.
+/// References to the vectors of this rank and of other ranks are dropped as soon as these are added
+/// up or copied.
 class direct_collective {
 public:
   /// @param how `direct` or `one_shot`
@@ -48,10 +49,12 @@ public:
   std::vector<std::size_t> awaited_ranks() const;
 
 private:
-  /// The ranks' parts of one chunk in this rank's segment, by rank. Empty once they are added up.
+  /// One chunk of this rank's segment. `parts` has the elements of each rank, and is empty once
+  /// they are added up.
   struct gathering {
     std::vector<payload> parts;
-    /// By rank: true once its part has arrived. A part may have no elements.
+    /// By rank: true once its part has arrived. (A part may have no elements, so `parts` does not
+    /// show this.)
     std::vector<bool> came;
     std::size_t missing = 0;
   };
@@ -72,9 +75,10 @@ private:
   payload own_;
   payload sum_;
   std::vector<gathering> gathering_;
-  /// By index of the chunk: true once its sum has arrived.
+  /// For each chunk, by chunk_layout::number(): true once this rank has its sum.
   std::vector<bool> came_;
-  /// Number of chunks without a sum, and how many of them this rank must add up.
+  /// Number of chunks whose sum is missing, and the number of chunks that this rank must still add
+  /// up.
   std::size_t missing_ = 0;
   std::size_t to_add_ = 0;
 };

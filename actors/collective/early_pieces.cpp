@@ -16,8 +16,8 @@ std::string vector_of(const proto::CollectivePiece& x) {
   return std::to_string(x.elements()) + ' ' + to_string(static_cast<element_kind>(x.kind()));
 }
 
-// True if this piece can arrive before this rank has sent anything. A piece that is a sum with this
-// rank's own elements cannot.
+// True if this piece can arrive before this rank has sent anything. A sum that contains this rank's
+// own elements cannot.
 bool is_possible(const proto::CollectivePiece& x, const member_options& own) {
   const auto how = static_cast<all_reduce_schedule>(x.schedule());
   if (how != all_reduce_schedule::ring)

@@ -13,21 +13,21 @@
 
 namespace troupe {
 
-/// Options of a member. All ranks need the same, except for `rank`.
+/// Options of a member. They must be the same on all ranks, except for `rank`.
 struct member_options {
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  /// If absent, it depends on the length of each vector: see schedule_for().
+  /// The schedule of all vectors. If absent, schedule_for() chooses one for each vector.
   std::optional<all_reduce_schedule> schedule = {};
   /// True if all ranks read each other's memory.
   bool in_shared_memory = true;
   /// Size of a chunk in bytes; at least 8.
   std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// Length of the longest vector that is allowed. It also limits how many pieces of other ranks a
-  /// rank keeps before its own program passes a vector (early_pieces).
+  /// The largest length of a vector in bytes. It also limits the pieces that a rank keeps before
+  /// its own program has passed a vector (early_pieces).
   std::size_t max_bytes = std::size_t{16} << 30;
-  /// How long a rank waits for a piece. So all ranks must begin an all-reduce within this time.
-  /// When a rank has died or stopped, all others get an error within twice this time.
+  /// How long a rank waits for a piece. All ranks must therefore begin an all-reduce within this
+  /// time. If a rank dies or stops, all others get an error within twice this time.
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -45,10 +45,11 @@ std::string misfit(const proto::CollectivePiece& theirs, const proto::Collective
 /// that does not fit (segment 1, chunk 0, step 2): its size is wrong".
 std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
-/// Keeps pieces of the next all-reduce, from ranks that have begun it before this rank. Plain
-/// state. It keeps a piece once, and only if the schedule can send it so early. The length and kind
-/// of the vector must be the same for all pieces. So all pieces together are at most as long as the
-/// vector or, with the schedule `one_shot`, as the vectors of all other ranks.
+/// Keeps pieces of the next all-reduce, from ranks that have begun it before this rank. This is a
+/// plain object, not an actor. It refuses a piece that the schedule cannot send so early, or that
+/// belongs to a vector of another length or kind than the pieces before. So all pieces together are
+/// at most as long as the vector or, with the schedule `one_shot`, as the vectors of all other
+/// ranks.
 class early_pieces {
 public:
   struct early_piece {
@@ -58,7 +59,8 @@ public:
 
   explicit early_pieces(const member_options& options) : options_(options) {}
 
-  /// Returns the reason why the piece is refused. Empty if it is kept, or was kept before.
+  /// Returns the reason why the piece is refused. Empty if it is kept, or if the same piece was
+  /// kept before.
   std::string keep(const proto::CollectivePiece& x, const payload& data);
 
   /// Removes and returns the pieces. Called when this rank begins the all-reduce.
@@ -69,7 +71,7 @@ private:
 
   member_options options_;
   std::vector<early_piece> pieces_;
-  /// Rank, segment, chunk and step of each piece.
+  /// Rank, segment, chunk and step of each piece that is kept.
   std::set<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>> came_;
 };
 

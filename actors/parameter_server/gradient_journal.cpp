@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+// Mixes the bits with the last part of SplitMix64 (Steele, Lea, Flood 2014).
 std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept {
   std::uint64_t x = incarnation * 0x9e3779b97f4a7c15 + sequence;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -38,7 +38,8 @@ std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id)
   ++duplicates_;
   const auto& [sequence, answer] = i->second.answers[id.sequence() % window];
   proto::Pushed result;
-  // If the answer is no longer stored, the worker has received it, because it has moved on since.
+  // An answer that is no longer stored has reached the worker, because the worker has sent newer
+  // gradients since then.
   if (sequence == id.sequence())
     result = answer;
   else

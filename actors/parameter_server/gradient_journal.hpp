@@ -11,22 +11,25 @@
 
 namespace troupe {
 
-/// A hash of a gradient's identity. The sum of these hashes shows which gradients were applied
-/// (except for collisions).
+/// A hash of a gradient's identity. Each shard adds up the hashes of the gradients that it applied.
+/// If two shards have different sums, they applied different gradients.
 std::uint64_t fingerprint(std::uint64_t incarnation, std::uint64_t sequence) noexcept;
 
-/// A shard's decisions about each worker's gradients. Every gradient is decided once, and repeating
-/// a commit does no harm. A worker has few gradients in transit at a time, so the journal needs
-/// constant memory per incarnation (one start of a worker). This memory holds a mark, a bitmap of
-/// the decisions above the mark, and the last few answers. All gradients up to the mark are
-/// decided.
+/// Records what a shard decided about each gradient, for example that it was applied or rejected.
+/// Each gradient is decided once. If a worker repeats a commit, it gets the recorded answer.
+///
+/// The journal needs constant memory per incarnation (one start of a worker), because a worker has
+/// few gradients in transit at a time. All gradients up to a mark are decided. A bitmap says which
+/// of the next gradients are decided. Only the last few answers are stored.
 class gradient_journal {
 public:
-  /// The earlier answer with `duplicate` set; nothing if the gradient is new.
+  /// The answer that this gradient got earlier, with `duplicate` set. Nothing if the gradient is
+  /// new.
   std::optional<proto::Pushed> find(const proto::GradientId& id);
 
   /// Records a decision (APPLIED, REJECTED_STALE, LATE_DROPPED, LATE_REQUEUED, QUARANTINED or LOST)
-  /// and the gradient's lease (the samples that its worker was given to train).
+  /// and the batch of the gradient. `lease` is the range of samples that the worker was given to
+  /// train.
   /// @param scale the worker's loss scale after the gradient; null if it has none
   void record(const proto::GradientId& id, const proto::Pushed& answer, std::uint64_t lease,
               std::uint64_t batch, const proto::LossScaleState* scale = nullptr);
@@ -36,7 +39,7 @@ public:
     record(x.id(), answer, x.lease(), x.batch(), x.has_loss_scale() ? &x.loss_scale() : nullptr);
   }
 
-  /// From now on, no gradient of this incarnation may be applied.
+  /// Fences off an incarnation: no further gradient of it may be applied.
   void fence(std::uint32_t worker, std::uint64_t incarnation);
   bool fenced(const proto::GradientId& id) const;
 
@@ -49,14 +52,16 @@ public:
   std::uint64_t duplicates() const noexcept { return duplicates_; }
 
 private:
-  /// Number of answers to remember.
+  /// Number of answers to remember per incarnation.
   static constexpr std::size_t window = 8;
-  /// A gradient counts as decided if it is this far behind the newest decided gradient.
+  /// A gradient also counts as decided if its sequence number is this much smaller than that of the
+  /// newest decided gradient.
   static constexpr std::uint64_t reach = 64;
 
   struct incarnation_state {
     proto::Decided decided;
-    /// All gradients up to this sequence are decided. Bit i means that mark + 1 + i is decided.
+    /// All gradients up to this sequence number are decided. If bit i of `bits` is set, gradient
+    /// mark + 1 + i is decided.
     std::uint64_t mark = 0;
     std::uint64_t bits = 0;
     std::array<std::pair<std::uint64_t, proto::Pushed>, window> answers;

@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// A shard's range of the weights. All workers of its process read and write it without locks
-/// (relaxed_floats.hpp).
+/// A shard's range of the weights, for the protocol `hogwild`. All workers in the shard's process
+/// read and write it without locks (relaxed_floats.hpp).
 class live_weights {
 public:
   live_weights(const job_context& context, range where);
@@ -23,7 +23,8 @@ public:
 
   range where() const noexcept { return where_; }
 
-  /// Copies the current values word by word. Any thread may call it.
+  /// Copies the current values. Updates that are made meanwhile may be copied in part. Any thread
+  /// may call it.
   void read(std::span<float> out) noexcept;
 
   /// Copies the current values, like read(), into new memory.
@@ -41,7 +42,7 @@ private:
   std::atomic<std::uint64_t> updates_ = 0;
 };
 
-/// One worker's updates of live weights. Only one thread at a time may use it.
+/// Applies one worker's gradients to live weights. Only one thread at a time may use it.
 class live_writer {
 public:
   live_writer(const job_context& context, std::shared_ptr<live_weights> weights);
@@ -49,18 +50,18 @@ public:
   live_weights& weights() noexcept { return *weights_; }
 
   /// Makes one update with the job's optimizer, which must have no state.
-  /// @param gradient of the range, summed over `samples` > 0 samples
+  /// @param gradient the gradient of the range, summed over `samples` > 0 samples
   /// @param factor see range_updater::terms::factor
   /// @param newest receives the weights after the update; has the size of the range
   void update(std::span<const float> gradient, std::uint64_t samples, double factor,
               std::span<float> newest);
 
 private:
-  /// Number of elements that are updated at once, so that they stay in the processor's cache.
+  /// Number of elements that are updated at a time, so that they stay in the processor's cache.
   static constexpr std::size_t block = 4096;
 
   std::shared_ptr<live_weights> weights_;
-  /// One per block.
+  /// One for each block of the range.
   std::vector<range_updater> updaters_;
 };
 

@@ -115,7 +115,7 @@ void parameter_shard::on_exit() {
 
 // -- decisions ----------------------------------------------------------------------------------
 
-// Gradients of unknown workers would wait here forever, so they are refused.
+// Refuses gradients of workers that are not in the view. Otherwise they would wait here forever.
 std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
                                                    std::string problem) const {
   if (problem.empty())
@@ -183,7 +183,8 @@ std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id,
   return std::nullopt;
 }
 
-// The gradient of the whole range, from the rows that were sent. All other elements are 0.
+// Makes the gradient of the whole range from the rows that the worker sent. All other elements are
+// 0.
 payload parameter_shard::spread(const proto::Selection& rows, const payload& values) const {
   auto result = payload::floats(options_.where.size());
   const auto all = result.as_mutable_floats();
@@ -220,8 +221,8 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
   }
-  // If workers wait for each other at each step, the update also needs their gradients, and is
-  // announced later.
+  // In synchronous protocols, the commit is answered at once. The update also needs the gradients
+  // of the other workers, and has its own message (proto::Advanced).
   const bool now = policy_->in_step() && here;
   decision promise;
   if (!now) {
@@ -253,7 +254,7 @@ caf::result<proto::Pushed> parameter_shard::on_push_and_commit(const proto::Comm
   return result;
 }
 
-// Passes a committed gradient, which has arrived, to the policy.
+// Passes a gradient that has arrived and is committed to the policy.
 void parameter_shard::take(const proto::Commit& x) {
   for (auto& c : open_)
     c.staged = c.staged || same_gradient(c.header.id(), x.id());
@@ -263,7 +264,8 @@ void parameter_shard::take(const proto::Commit& x) {
   if (options_.in_pieces)
     pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(), gradient);
   policy_->take({x, std::move(gradient)});
-  // Shard 0 decides for all shards which gradients of a step count.
+  // Keeps the worker's last gradient for fenced(). In synchronous protocols, only shard 0 keeps it,
+  // and only if it chooses the gradients of a step for all shards.
   if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
     last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
   if (!policy_->in_step())
@@ -275,11 +277,11 @@ void parameter_shard::take(const proto::Commit& x) {
   deliver(x.id(), accepted);
 }
 
-// The worker found that its gradient is not finite. No shard has applied a part of the gradient;
-// the parts were only staged.
+// Drops a gradient that is not finite, as the worker has found. No shard has applied a part of the
+// gradient; the parts were only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
-  // admitted_ counted this gradient, because it was expected to be applied.
+  // on_admit() counted this gradient, because it was expected to be applied.
   const auto last = last_admitted_.find({x.id().worker(), x.id().incarnation()});
   if (last != last_admitted_.end() && last->second == x.id().sequence())
     --admitted_;
@@ -295,8 +297,8 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   return answer;
 }
 
-/// Notifies workers whose pulls came too early and would now be answered. If the message is lost,
-/// the worker still pulls again, but later.
+/// Notifies workers that had to wait for slower workers and may now pull again. If the message is
+/// lost, the worker pulls again later, after a timeout.
 void parameter_shard::report_admitted() {
   const auto [step, workers] = policy_->admitted();
   proto::Advanced news;
@@ -310,8 +312,8 @@ void parameter_shard::report_admitted() {
         send(listeners_[i], news);
 }
 
-// Called if the update of the gradient's step was made without it. No shard has applied a part of
-// the gradient.
+// Answers a gradient that is late: the update of its step was made without it. No shard has applied
+// a part of a late gradient. Returns nothing if the gradient is in time.
 std::optional<proto::Pushed> parameter_shard::turn_away(const proto::Commit& x) {
   const auto outcome = policy_->late(x, versions_->version());
   if (!outcome)
@@ -356,7 +358,7 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
     answer.set_duplicate(true);
     return answer;
   }
-  // An admitted gradient will be applied, so it counts even before it arrives.
+  // An admitted gradient will be applied, so the staleness counts it even before it arrives.
   const auto& bounds = context_->job.async_ps();
   const auto updates = admitted_ / bounds.buffer();
   answer.set_staleness(updates - std::min(updates, x.base_version()));
@@ -410,7 +412,8 @@ caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorker
     policy_->set_idle({x.worker().begin(), x.worker().end()});
     make_updates();
   }
-  // If the update is due but readers hold all versions, the answer waits for the update.
+  // An update may be due but not made yet, because readers hold all versions. The answer then waits
+  // for the update.
   if (policy_->in_step() || !policy_->ready())
     return proto::Ack{};
   idle_answers_.push_back(make_response_promise<proto::Ack>());
@@ -426,7 +429,8 @@ void parameter_shard::fail(const std::string& reason, bool not_finite) {
     send(options_.coordinator, std::move(failure));
 }
 
-/// Reports the failure to the coordinator before this shard answers waiting requests with an error.
+/// Reports that the shard's device failed. The coordinator gets the report first. Then the shard
+/// ends and answers waiting requests with an error (on_exit).
 caf::error parameter_shard::device_failed(const std::string& why) {
   const auto text = options_.device + ": " + why;
   proto::Failure failure;

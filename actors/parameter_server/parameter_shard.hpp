@@ -28,13 +28,14 @@
 
 namespace troupe {
 
-/// A worker's synchronizer (ps_synchronizer), as a shard sees it. The shard notifies it about each
-/// synchronous update, or when its worker need no longer wait for slower workers. The shard may
-/// also send new weights to the same actor (new_weights_taker).
+/// The message by which a shard notifies a worker's synchronizer (ps_synchronizer). In synchronous
+/// protocols, it announces an update. If workers wait for slower workers, it says that this worker
+/// may continue. The shard may also send new weights to this synchronizer (new_weights_taker).
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// The synchronizers of all workers and, if shards exchange messages, all shards, in order. The
-/// shard gets this message after all these actors have started, and before the first step.
+/// Tells a shard the synchronizers of all workers, in order of rank. `shards` has all shards in
+/// order of index, or is empty if shards exchange no messages. The shard gets this message before
+/// the first step, once all these actors have started.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;
@@ -55,10 +56,10 @@ struct shard_options {
   /// Receives this shard's failures, and its captures: copies of weights and state for checkpoints
   /// and evaluations.
   coordinator_actor coordinator;
-  /// The shard's reader (reader_front), if workers do not wait for each other at each step and may
-  /// read at any time. Otherwise null.
+  /// The shard's reader (reader_front), which then learns when a gradient is decided. Null if
+  /// workers wait for each other, or for slower workers.
   decision_listener reader;
-  /// Records the versions that workers get from the shard itself; may be null.
+  /// Records the versions that the shard sends to workers without a pull. May be null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
@@ -71,8 +72,8 @@ struct shard_options {
   std::string device = {};
 };
 
-/// Makes the object that computes a shard's updates and holds the optimizer's state. `on`: see
-/// range_updater.
+/// Makes the object that computes a shard's updates and holds the optimizer's state.
+/// @param on makes the updater of the shard's device; if empty, the CPU makes the updates
 std::shared_ptr<piecewise_updater> make_updates_of(const job_context& context,
                                                    const shard_options& shard,
                                                    const updater_maker& on = {});
@@ -82,7 +83,7 @@ using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
 
 /// Makes a version pool for a shard from which this number of workers pull. Version 0 has the
 /// initial weights.
-/// `held`: number of further versions that the protocol keeps in use.
+/// @param held how many more versions the protocol itself keeps in use
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
@@ -90,26 +91,28 @@ std::shared_ptr<version_pool> make_versions(const job_context& context, range wh
 /// coordinator pulls. Null if the job has no moving average.
 std::shared_ptr<version_pool> make_averages(const job_context& context, range where);
 
-/// The only writer of a slice of the parameters. It also holds the optimizer's state. The shard
-/// stages a pushed gradient: it stores the gradient, without any effect. The gradient takes effect
-/// when its worker commits it. The shard decides each gradient once. The policy (shard_policy)
+/// Holds a range of the weights and their optimizer state. No other actor writes them. When a
+/// worker pushes a gradient, the shard only stores ("stages") it. The gradient takes effect when
+/// the worker commits it. The shard decides once about each gradient. The policy (shard_policy)
 /// decides which gradients form an update. The update is computed in new memory as a new version,
-/// which is then published. If workers make each step together and the job clips by norm, the
-/// update waits until the shards have exchanged their parts of the norm. If the policy chooses
-/// among the gradients of a step, shard 0 chooses for all shards.
+/// which is then published.
+///
+/// In a synchronous protocol that clips by norm, the update waits until the shards have exchanged
+/// their parts of the norm. With backup workers, a step does not use the gradients of all workers.
+/// Shard 0 then chooses the gradients for all shards.
 ///
 /// If gradients arrive in pieces, the shard computes a piece of the next version as soon as it has
 /// this piece of all gradients. It sends the new piece to the workers at once, so that they get new
-/// weights while they still send gradients. The version is published, and the optimizer's state
-/// changes, only when all gradients are committed. If a worker commits a gradient differently from
-/// what it sent (because the gradient is not finite), the pieces are dropped, and the update is
-/// made as usual.
+/// weights while they still send gradients. When all gradients are committed, the version is
+/// published and the optimizer's state changes. A commit may differ from the pieces that were sent,
+/// because the gradient is not finite. The shard then drops the computed pieces and makes the
+/// update from the committed gradients.
 ///
-/// Workers that share memory with this process (shares_memory) get the weights of their next step
-/// before the announcement of the update or the answer to their commit. They need not pull. The
-/// shard does not send these weights in five cases: shard 0 chooses among gradients, workers wait
-/// for slower workers, `pull_ahead` is set, the worker exchanges only rows of large tables, or the
-/// worker pauses.
+/// Workers that share memory with this process (shares_memory) need not pull: the shard sends them
+/// the weights of their next step. These weights arrive before the announcement of the update or
+/// the answer to the commit. The shard does not send them in five cases: shard 0 chooses among
+/// gradients, workers wait for slower workers, `pull_ahead` is set, the worker exchanges only rows
+/// of large tables, or the worker pauses.
 ///
 /// When a checkpoint is due, the shard sends the coordinator a capture: the newest version and a
 /// copy of the optimizer's state. Then it continues. At most two captures are in transit.
@@ -126,7 +129,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Answers waiting requests, and drops handles to actors that hold a handle to this one.
+  /// Answers waiting requests with an error. Drops handles to actors that hold a handle to this
+  /// one, so that they do not keep each other alive.
   void on_exit() override;
 
 private:
@@ -134,7 +138,7 @@ private:
   /// Worker and incarnation.
   using incarnation_key = std::pair<std::uint32_t, std::uint64_t>;
 
-  /// A commit without an answer: its gradient is missing, or its update has not been made.
+  /// A commit that is not answered yet: its gradient is missing, or its update has not been made.
   struct open_commit {
     proto::Commit header;
     decision answer;
@@ -154,20 +158,20 @@ private:
   caf::result<proto::Ack> on_idle_workers(const proto::IdleWorkers& x);
   void on_damping(const proto::Damping& x);
 
-  /// The reason to refuse the elements of a gradient, if there is one. `expected`: the number of
-  /// elements that should have been sent.
+  /// An error if the gradient does not have the expected number of elements; otherwise nothing.
   std::optional<caf::error> misfit(const proto::GradientId& id, const payload& gradient,
                                    std::size_t expected) const;
-  /// The reason to refuse a gradient: `problem` if it is not empty, or that the view has no worker
-  /// with this id.
+  /// An error if `problem` is not empty, if the id is invalid, or if the view does not contain the
+  /// gradient's worker. Otherwise nothing.
   std::optional<caf::error> refusal(const proto::GradientId& id, std::string problem = {}) const;
 
-  /// The answer to a gradient that was decided earlier, or whose worker is fenced off: the
-  /// coordinator has declared the worker lost, and none of its gradients may take effect any more.
+  /// The answer to a gradient that was already decided, or whose worker is fenced off. Nothing if
+  /// the gradient is new. (A worker is fenced off if the coordinator considers it lost: none of its
+  /// further gradients may take effect.)
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   std::size_t rank_of(std::uint32_t worker) const;
-  /// Stages a gradient that has arrived as a whole. If the update of the gradient's step was made
-  /// without it, returns the answer.
+  /// Stages a whole gradient. Returns an answer if its commit has already arrived and the update of
+  /// its step was made without it.
   std::optional<proto::Pushed> stage(const proto::GradientId& id, payload gradient);
   payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
@@ -190,17 +194,18 @@ private:
   void share_norm();
   void send_norm(std::size_t shard, const proto::PartialNorm& part);
   bool update_ready();
-  /// Computes and sends those pieces of the next version that can be computed.
+  /// Computes the pieces of the next version for which all gradients have arrived, and sends them.
   void prepare_pieces();
-  /// True if the next version was computed in pieces from exactly the gradients of its update.
+  /// True if all pieces of the next version are computed, from exactly the gradients that were
+  /// committed.
   bool prepared() const { return updater_.all_staged() && pieces_.settled(); }
   void drop_pieces();
   void send_piece(std::size_t piece, std::uint64_t version);
-  /// Sends the newest weights if the worker can read them in this process's memory, needs all of
-  /// them, and is not fenced off.
+  /// Sends the newest weights to a worker that can read them in this process's memory. Does nothing
+  /// if the worker needs only rows or is fenced off, or if shard 0 chooses the gradients of a step.
   void send_whole(std::size_t rank);
-  /// Only if workers do not wait for each other at each step: sends the worker the newest weights,
-  /// which it uses for its next step. Called before the answer to this commit.
+  /// In asynchronous protocols: sends the newest weights to the worker of this commit, for its next
+  /// step. Called before the commit is answered.
   void send_next_weights(const proto::Commit& x);
   bool is_fenced(std::size_t rank) const;
   void make_version(const planned_update& update, bool is_prepared);
@@ -230,31 +235,33 @@ private:
   /// The moving average after each version; null if the job has none.
   std::shared_ptr<version_pool> averages_;
   std::shared_ptr<shard_policy> policy_;
-  /// The result of shard_policy::live().
+  /// The weights, if workers change them directly (shard_policy::live()). Otherwise null.
   std::shared_ptr<live_weights> live_;
   piecewise_updater& updater_;
   step_pieces pieces_;
-  /// True if a slot is reserved for pieces of the next version.
+  /// True if a slot of `versions_` is reserved for pieces of the next version.
   bool slot_reserved_ = false;
-  /// Once all pieces are computed: the index of the last one, which is sent when the version is
-  /// published.
+  /// The piece that was computed last. If it completes the next version, it is sent only when this
+  /// version is published.
   std::size_t last_piece_ = 0;
   gradient_journal journal_;
   staged_gradients staged_;
-  /// Workers whose last pushed gradient has only rows. They also pull rows.
+  /// Workers whose last pushed gradient has only rows of large tables. They also pull only rows.
   std::set<std::uint32_t> with_rows_;
   std::vector<open_commit> open_;
-  /// For synchronous jobs that clip by norm: the parts of the norms that have arrived.
+  /// In synchronous jobs that clip by norm: the parts of the norm that have arrived from the
+  /// shards.
   norm_exchange norms_;
   /// True if this shard has sent its own part of the norm.
   bool norm_shared_ = false;
-  /// True if shard 0 has sent the other shards which gradients make the next update.
+  /// On shard 0: true if it has told the other shards which gradients make the next update.
   bool parts_sent_ = false;
-  /// Number of the newest proto::IdleWorkers message. If workers do not wait for each other at each
-  /// step, the answer to such a message waits for the update that the message causes.
+  /// The number of the newest proto::IdleWorkers message, and the unanswered ones. In asynchronous
+  /// protocols, such a message is answered after the update that it causes.
   std::uint64_t newest_idle_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
-  /// Unanswered requests to fence off workers that have a gradient in a pending update.
+  /// Requests to fence off a worker that are not answered yet, because the worker has a gradient in
+  /// a pending update.
   std::vector<std::pair<proto::Fence, caf::typed_response_promise<proto::Fenced>>> fences_;
   bool retrying_ = false;
   checkpoint_schedule checkpoints_;
@@ -267,11 +274,12 @@ private:
   std::uint64_t samples_before_ = 0;
   std::uint64_t staleness_sum_ = 0;
   std::uint64_t quarantined_samples_ = 0;
-  /// If staleness is bounded: the number of gradients admitted so far (applied or in transit), and
-  /// the last admitted gradient of each incarnation.
+  /// If the job limits staleness, on shard 0: the number of gradients admitted so far (applied or
+  /// in transit), and the sequence number of each incarnation's last admitted gradient.
   std::uint64_t admitted_ = 0;
   std::map<incarnation_key, std::uint64_t> last_admitted_;
-  /// Asynchronous protocols: each incarnation's last accepted gradient.
+  /// Each incarnation's last accepted gradient. Filled in asynchronous protocols, and on shard 0 if
+  /// it chooses the gradients of a step.
   std::map<incarnation_key, proto::Commit> last_taken_;
 };
 

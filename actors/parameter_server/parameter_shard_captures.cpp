@@ -1,4 +1,5 @@
-// A shard's captures for checkpoints and evaluations, and its restore from a checkpoint.
+// How a shard captures its state for checkpoints and evaluations, and restores it from a
+// checkpoint.
 
 #include "actors/checkpoint/send_capture.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -21,7 +22,8 @@ void parameter_shard::capture_if_due() {
     capture_state();
 }
 
-// Called when the coordinator asks for a report, which is when all gradients are decided.
+// Captures the final state if the last capture is older. Called when the coordinator asks for a
+// report: all gradients are then decided.
 void parameter_shard::capture_end() {
   const auto version = versions_->version();
   if (options_.coordinator && version > first_version_ && checkpoints_.due_at_end(version))
@@ -52,7 +54,8 @@ std::vector<payload> parameter_shard::state_slots() const {
   return result;
 }
 
-/// The slot of the average in a checkpoint, after the weights and the optimizer's state.
+/// The slot of the moving average in a checkpoint. It follows the weights and the optimizer's
+/// state.
 std::size_t parameter_shard::average_slot() const noexcept {
   return 1 + context_->rule.slots();
 }
@@ -86,7 +89,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
                       "ps/" + std::to_string(options_.index) + " was given "
                         + describe(x, values.size()));
   if (versions_->version() > x.version())
-    return proto::Ack{}; // A late repetition: training has begun.
+    return proto::Ack{}; // Training has begun, so this is a late repetition.
   if (x.has_pacing() && !policy_->restore_pacing(x.pacing()))
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index)
@@ -101,7 +104,7 @@ caf::result<proto::Ack> parameter_shard::on_restore(const proto::Restore& x,
   } else if (x.slot() > 0) {
     updater_.restore(x.slot() - 1, values.as_floats());
   } else if (!std::exchange(restored_, true)) {
-    // No worker reads before training begins, so there is a free slot.
+    // There is a free slot, because no worker reads before training begins.
     versions_->begin();
     std::ranges::copy(values.as_floats(), versions_->next().begin());
     if (averages_ && x.version() == 0)

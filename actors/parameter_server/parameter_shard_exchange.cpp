@@ -9,8 +9,8 @@
 #include <cmath>
 #include <utility>
 
-// Messages between shards: the choice of gradients for an update, the damping of the rate, and
-// parts of the gradient's norm.
+// Messages between shards: the choice of gradients for an update, the damping of the learning rate,
+// and parts of the gradient's norm.
 
 namespace troupe {
 
@@ -45,7 +45,8 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
       errc::malformed,
       "ps/" + std::to_string(options_.index)
         + " received a choice of gradients for an update, but it chooses them itself");
-  // A step begins once all shards have made the update of the previous step.
+  // Shard 0 can be at most one step ahead, because a step begins only after all shards have made
+  // the previous update.
   if (x.step() > versions_->version() + 1)
     return make_error(errc::malformed,
                       "ps/" + std::to_string(options_.index) + " is at step "
@@ -79,12 +80,14 @@ void parameter_shard::on_damping(const proto::Damping& x) {
     spdlog::warn("ps/{} ignores {} from ps/0", options_.index, problem);
 }
 
-// The norm of the step's gradient needs the parts of all shards.
+// Sends this shard's part of the gradient's norm to the other shards. Each shard needs the parts of
+// all shards, because it clips by the norm of the whole gradient.
 void parameter_shard::share_norm() {
   if (!clips_in_step() || norm_shared_ || !policy_->ready())
     return;
   const auto update = policy_->plan(versions_->published(), versions_->version());
-  // With backup workers, another shard may have samples of a worker that was lost.
+  // If no shard has samples, no norm is needed. With backup workers, another shard may still have
+  // samples, from a worker that was lost.
   if (update.samples == 0 && !policy_->chooses())
     return;
   proto::PartialNorm part;

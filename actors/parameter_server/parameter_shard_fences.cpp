@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-// A worker that is lost is fenced off: from then on, none of its gradients may take effect. Each of
-// its earlier gradients is decided once, with the same result on all shards.
+// If a worker is lost, the shards fence it off: from then on, they apply no further gradient of it.
+// Each of its earlier gradients is decided once, with the same result on all shards.
 
 namespace troupe {
 
@@ -67,7 +67,8 @@ proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
   if (!x.has_last())
     return result;
   last_taken_.erase(key);
-  // If an admitted gradient has not arrived by now, it never will.
+  // An admitted gradient that has not arrived by now will never arrive, so it is not counted any
+  // more.
   auto last = last_admitted_.find(key);
   if (last != last_admitted_.end()) {
     if (last->second > result.decided().sequence())
@@ -77,8 +78,8 @@ proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
   return result;
 }
 
-// Commits a lost worker's last gradient, if the worker committed it at another shard and was lost
-// before it could commit it at this shard.
+// Commits the last gradient of a lost worker. The worker had committed it at another shard, and was
+// lost before it could commit it at this shard.
 void parameter_shard::finish(const proto::Fence& x) {
   if (x.last().id().sequence() > 0 && staged_.has(x.last().id())) {
     auto header = x.last();

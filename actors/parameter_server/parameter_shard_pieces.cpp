@@ -1,4 +1,5 @@
-// Functions of a shard that receives gradients and sends weights in pieces.
+// How a shard receives gradients and sends weights in pieces, and how it sends weights without a
+// pull.
 
 #include "actors/parameter_server/parameter_shard.hpp"
 
@@ -10,8 +11,8 @@
 
 namespace troupe {
 
-// A piece is not answered. If the shard does not take it, the commit finds no gradient, and the
-// worker sends the whole gradient again.
+// A piece gets no answer. If the shard ignores a piece, the gradient is incomplete when it is
+// committed, and the worker sends all of it again.
 void parameter_shard::on_push_piece(const proto::PushPiece& x, const payload& values) {
   const auto piece = pieces_.pieces().find(x.begin(), values.as_floats().size());
   if (!options_.in_pieces || !piece || x.samples() == 0 || refusal(x.id())) {
@@ -44,7 +45,7 @@ void parameter_shard::prepare_pieces() {
       continue;
     slot_reserved_ = slot_reserved_ || versions_->begin();
     if (!slot_reserved_)
-      return; // Readers hold all versions.
+      return; // Readers use all slots.
     updater_.stage(i, versions_->published(), pieces_.sum(i), pieces_.samples(), versions_->next());
     last_piece_ = i;
     if (!updater_.all_staged())

@@ -10,13 +10,13 @@
 #include <cmath>
 #include <utility>
 
-// Updates, and the versions of the weights that they make.
+// How a shard makes updates and publishes the new versions of the weights.
 
 namespace troupe {
 
 namespace {
 
-/// If readers hold all versions, the shard checks again after this time.
+/// If readers use all slots for versions, the shard checks again after this time.
 constexpr std::chrono::microseconds slot_poll{500};
 
 } // namespace
@@ -49,8 +49,8 @@ void parameter_shard::advance() {
   norms_.forget(news.step());
   norm_shared_ = parts_sent_ = false;
   policy_->made(before, versions_->published(), answers.empty() ? proto::Pushed{} : answers[0]);
-  // An update without new gradients takes everything that is left in the buffer. So all admitted
-  // gradients are applied now.
+  // An update without new gradients applies all gradients that are left in the policy's buffer. So
+  // all admitted gradients are applied now.
   if (parts.empty())
     admitted_ = versions_->version() * context_->job.async_ps().buffer();
   news.set_version(versions_->version());
@@ -108,7 +108,8 @@ bool parameter_shard::update_ready() {
   return !norm_shared_ || norms_.complete(versions_->version());
 }
 
-// versions_->begin() has reserved the slot. An update without samples does not change the weights.
+// Computes the next version and publishes it. versions_->begin() has reserved its slot. An update
+// without samples does not change the weights.
 void parameter_shard::make_version(const planned_update& update, bool is_prepared) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
   const auto old = versions_->published();

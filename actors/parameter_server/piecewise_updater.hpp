@@ -12,14 +12,14 @@
 namespace troupe {
 
 /// Updates a shard's range with one range_updater per piece. An update either takes all pieces at
-/// once (apply()), or is computed one piece at a time (stage()). Both ways give the same bits.
-/// Until publish(), staged pieces change no state.
+/// once (apply()), or is computed one piece at a time (stage()). Both functions give the same bits.
+/// Staged pieces change the optimizer's state only at publish().
 ///
 /// All spans cover the whole range, unless stated otherwise.
 class piecewise_updater {
 public:
-  /// Several pieces are allowed only if the optimizer does not need whole tensors
-  /// (optimizer::by_tensor) and `moment_apart` is false (see range_updater).
+  /// There must be a single piece if the optimizer needs whole tensors (optimizer::by_tensor), or
+  /// if `moment_apart` is true: the caller then keeps the first moment.
   /// @param on see range_updater
   piecewise_updater(const job_context& context, const range_pieces& pieces,
                     bool moment_apart = false, const updater_maker& on = {});
@@ -33,7 +33,7 @@ public:
   void apply(std::span<const float> weights, std::span<const float> gradient, std::uint64_t samples,
              std::span<float> updated, const range_updater::terms& how);
 
-  /// Stages a piece. All pieces of an update need the same samples.
+  /// Stages a piece. All pieces of an update must have the same `samples`.
   /// @param gradient the gradient of this piece
   void stage(std::size_t piece, std::span<const float> weights, std::span<const float> gradient,
              std::uint64_t samples, std::span<float> updated);
@@ -59,7 +59,7 @@ public:
   void restore(std::size_t slot, std::span<const float> values);
 
 private:
-  /// The piece, in elements of the range.
+  /// The elements of a piece, relative to the beginning of the range.
   range at(std::size_t piece) const noexcept;
   void forget_staged() noexcept;
 

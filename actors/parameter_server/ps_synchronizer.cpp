@@ -13,8 +13,8 @@ namespace troupe {
 
 namespace {
 
-/// Only if staleness is bounded: after this time without a batch, other workers stop waiting for a
-/// worker. A worker normally gets new data to train in less time.
+/// Only with `bounded`: if a worker has no batch for this time, the other workers stop waiting for
+/// it. Normally, a worker gets new data to train in less time.
 constexpr std::chrono::milliseconds idle_patience{10};
 
 } // namespace
@@ -139,7 +139,8 @@ payload ps_synchronizer::gradient_for(const part& x) const {
   return result;
 }
 
-// Pushes the part once. If the push fails, the answer to the commit asks for the part again.
+// Pushes a shard's part of the gradient. If the push is not answered, it is not repeated here: the
+// shard's answer to the commit asks for the part again (NOT_STAGED).
 void ps_synchronizer::push(std::size_t shard) {
   auto& part = parts_[shard];
   part.pushed = part.on_its_way = true;
@@ -226,7 +227,8 @@ void ps_synchronizer::complete_header() {
 proto::Commit ps_synchronizer::commit_header(std::size_t shard) const {
   auto result = header_;
   result.set_base_version(parts_[shard].base_version);
-  // While the part is in transit, the shard waits for it and must not ask for it again.
+  // `again` allows the shard to ask for the part again. While the part is in transit, the shard
+  // must wait for it instead.
   result.set_again(parts_[shard].attempts > 0 && !parts_[shard].on_its_way);
   return result;
 }
@@ -284,7 +286,8 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
   } else {
     if (!options_.in_step) {
       parts_[shard].told = std::max(parts_[shard].told, x.version());
-      // If the shard sends weights for the next step, they arrive before this answer.
+      // Weights that the shard sends for the next step arrive before this answer. If none have
+      // arrived, the worker pulls them.
       if (pulls_next() && !parts_[shard].pulled_next && !has_new_weights(shard))
         pull_next(shard);
     }
@@ -336,8 +339,8 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
     hand_on_if_of_one_version();
   if (x.step() != steps_.value || !part.committed || part.decided)
     return;
-  // The worker does not know yet whether shard 0 made this update with its gradient or without it,
-  // so the announcement is kept until shard 0's decision arrives.
+  // The worker does not know yet whether shard 0 made this update with this worker's gradient, so
+  // the announcement is kept until shard 0's decision arrives.
   if (options_.first_decides && x.shard() == 0 && !part.taken) {
     early_ = x;
     return;
@@ -353,7 +356,7 @@ void ps_synchronizer::on_advanced(const proto::Advanced& x) {
 
 void ps_synchronizer::on_tick() {
   reminded_ = false;
-  // Only pulls that came too early are repeated. Pulls from the other shards are in transit.
+  // Repeats only pulls that came too early. Other pulls are still in transit.
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     pull_early_again(i);
     if (parts_[i].waits) {
@@ -363,7 +366,7 @@ void ps_synchronizer::on_tick() {
       commit_part(i);
     }
   }
-  // Pulls again, because a shard's announcement may have been lost.
+  // Pulls again, because the announcement of a newer version may have been lost.
   if (options_.first_decides && pulls_open_ > 0)
     hand_on_if_of_one_version(true);
 }
@@ -375,8 +378,8 @@ void ps_synchronizer::on_abandon(const abandon& x) {
     answer(proto::REQUEUED);
 }
 
-// Shard 0 decides the staleness of a gradient. Other shards may count a different staleness,
-// because gradients are in transit.
+// Asks shard 0 whether the gradient is too stale. Shard 0 decides for all shards. Otherwise shards
+// could decide differently, because gradients reach them in different order.
 void ps_synchronizer::ask_admission() {
   admission_ = admission::asked;
   options_.board->await(name_of(0));

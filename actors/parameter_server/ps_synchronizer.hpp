@@ -18,15 +18,15 @@
 
 namespace troupe {
 
-/// A shard's weights, for synchronizers in its process that write to them. Sent before the first
-/// step.
+/// Gives a synchronizer access to the weights of a shard in the same process, so that it can write
+/// to them (protocol `hogwild`). Sent before the first step.
 struct shared_weights {
   std::uint32_t shard = 0;
   std::shared_ptr<live_weights> weights;
 };
 
-/// A message from the synchronizer to itself: it checks whether the worker has done anything since
-/// this gradient.
+/// A delayed message from the synchronizer to itself. If the worker has begun no other gradient by
+/// then, it counts as idle.
 struct idle_check {
   gradient_sequence after;
 };
@@ -46,72 +46,73 @@ struct ps_synchronizer_options {
   /// One per shard, in order.
   std::vector<shard_actor> shards;
   std::vector<reader_actor> readers;
-  /// The worker's board.
+  /// The board that shows what the worker does and which tasks it waits for.
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
-  /// Each update takes a gradient from every worker. The shards announce the update with
+  /// True if each update takes a gradient from every worker. The shards announce the update with
   /// `Advanced`.
   bool in_step = false;
   /// Decides how shards scale this worker's gradients, from what shard 0 reports about the
-  /// gradients of all workers. Null: no scaling.
+  /// gradients of all workers. If null, gradients are not scaled.
   std::shared_ptr<worker_policy> policy;
-  /// The shards keep this worker from getting too far ahead of others. If a pull is too early, the
-  /// worker pulls again after the shard's `Advanced`. It pulls from shard 0 first.
+  /// True if the shards keep this worker from getting too far ahead of slower workers. If a pull
+  /// comes too early, the shard sends no weights. The worker pulls again when the shard sends
+  /// `Advanced`. Each step pulls from shard 0 before the other shards.
   bool bounded = false;
   /// A worker asks for its weights this number of steps early. Cannot be combined with `in_step` or
   /// `writes`.
   std::size_t pull_ahead = 0;
-  /// The worker reads and writes the shards' weights directly (`shared_weights`). It announces its
-  /// gradients to the shards without sending them.
+  /// True if the worker reads and writes the shards' weights directly (`shared_weights`). It
+  /// commits its gradients at the shards without sending them.
   bool writes = false;
-  /// Shard 0 admits or rejects each gradient.
+  /// True if shard 0 admits or rejects each gradient, because the job limits staleness.
   bool admission = false;
   /// Only with `in_step`: shard 0 decides whether a gradient is in time, and the other shards get
-  /// the commit after this decision. A step is computed from weights of one version, and each
-  /// version is used once.
+  /// the commit after this decision. All weights of a step have the same version, and no two steps
+  /// use the same version.
   bool first_decides = false;
   /// Only with `in_step` and without `first_decides`: shards on other hosts get the gradient in
   /// pieces, and send new weights in pieces.
   bool in_pieces = false;
 };
 
-/// The worker's side of the exchange with parameter shards. It acquires weights by pulling from the
-/// shards' readers, and contributes gradients by pushing to the shards. With shards on other nodes,
-/// it exchanges only the rows of large tables that the batch reads. It pushes a shard's part of the
-/// gradient as soon as backward has passed the shard's range, while the rest is still computed. The
-/// part takes effect only when the whole gradient is committed at all shards. A gradient that is
-/// not finite is quarantined: the shards count it, but do not apply it. At most one gradient is in
-/// transit at a time.
+/// Exchanges weights and gradients with the parameter shards, for one worker. It pulls weights from
+/// the shards' readers and pushes gradients to the shards. With shards in other processes, it
+/// exchanges only the rows of large tables that the batch reads. It pushes a shard's part of the
+/// gradient as soon as the backward pass has computed this part. Shards apply their parts only
+/// after the whole gradient is committed. A gradient that is not finite is quarantined: the shards
+/// count it, but do not apply it. At most one gradient is in transit at a time.
 ///
-/// If the job bounds staleness, shard 0 admits or rejects each gradient for all shards before its
-/// commit, so that all shards decide the same.
+/// If the job limits staleness (`admission`), the worker asks shard 0 before it commits a gradient.
+/// Shard 0 admits or rejects the gradient for all shards, so that all of them decide the same.
 ///
-/// If steps do not wait for all workers (`first_decides`), a gradient is committed at shard 0
-/// before the other shards. The worker pulls again until the weights of all shards have the same
-/// version.
+/// With `first_decides`, a step does not wait for all workers. The worker commits a gradient at
+/// shard 0 before the other shards. Shards may then be at different versions, so the worker pulls
+/// again until all its weights have the same version.
 ///
 /// With `pull_ahead` n, the worker asks for the weights of step s when the computation of step s -
-/// n begins. The first n steps all use the weights that it asked for when the first step began.
-/// After a rejection, or if the worker has no other batch, the worker drops the weights that it
-/// asked for and begins as at the first step, because these weights would be older than necessary.
-/// Early pulls are for whole ranges, because the batch is not known yet.
+/// n begins. The first n steps all use the weights of the first step. After a rejection, or if the
+/// worker has no other batch, weights that were pulled early would be older than necessary. The
+/// worker then drops them and begins as at the first step. Early pulls are for whole ranges,
+/// because the batch is not known yet.
 ///
-/// Without `pull_ahead`, if no worker waits for others, the worker pulls the weights of its next
-/// step together with the commit of this one, unless it pulls only rows, writes the weights itself,
-/// or has no next batch. The reader answers once the gradient is decided. This saves a round trip,
-/// and a run with a single worker computes the same weights. Shards that share memory with this
-/// process (shares_memory) send these weights before they answer the commit. If such a shard has
-/// not sent them, the worker pulls as soon as it has the answer to the commit.
+/// In asynchronous protocols without `pull_ahead`, the worker pulls the weights of its next step
+/// together with the commit of this step. The reader answers once the gradient is decided. This
+/// saves a round trip, and a run with a single worker computes the same weights. The worker does
+/// not do so if it pulls only rows, writes the weights itself, or has no next batch. Shards that
+/// share memory with this process (shares_memory) send the weights of the next step themselves,
+/// before they answer the commit. If such a shard has not sent them, the worker pulls when it has
+/// the answer to the commit.
 ///
-/// With `pull_ahead`, a worker may acquire a step before its last gradient is decided
-/// (protocol_traits::overlaps). It gets the weights that it asked for early. Its contributions and
-/// the next early pull go to the shards after that decision.
+/// With `pull_ahead`, a worker may also acquire the next step before its last gradient is decided
+/// (protocol_traits::overlaps). It gets the weights that it pulled early. The synchronizer keeps
+/// the contributions of this step, and the next early pull, until the last gradient is decided.
 ///
-/// With `in_pieces`, a piece of the gradient is pushed as soon as backward has passed it, except to
-/// shards with which only rows are exchanged. The shard sends a piece of the next weights as soon
-/// as it has this piece of all workers' gradients, so a connection carries gradients and weights at
-/// the same time. If all pieces have arrived when the worker acquires the next step, nothing is
-/// pulled. With `in_step`, shards that share memory with this process send their whole range
-/// instead.
+/// With `in_pieces`, a piece of the gradient is pushed as soon as the backward pass has computed
+/// it. (Shards on this host, and shards with which only rows are exchanged, get their part as a
+/// whole.) The shard sends a piece of the next weights as soon as it has this piece of all workers'
+/// gradients, so a connection carries gradients and weights at the same time. If all pieces have
+/// arrived when the worker acquires the next step, nothing is pulled. With `in_step`, shards that
+/// share memory with this process send their whole range.
 ///
 /// If a commit gets no answer in time, it is sent again. The gradient itself is sent again only if
 /// the shard does not have it.
@@ -139,55 +140,59 @@ private:
   /// One shard's part of the gradient.
   struct part {
     range where;
-    /// The rows that the batch reads and changes. Absent if they are not a small part, or if the
-    /// shard is on this node.
+    /// The rows of large tables that the batch reads and changes. Absent if they are more than half
+    /// of the shard's range, or if the shard is in this process: the whole range is then exchanged.
     std::optional<proto::Selection> rows = std::nullopt;
-    /// The weights pulled so far, if only rows are pulled.
+    /// The worker's copy of the shard's weights. Used if only rows are pulled, or if the worker
+    /// writes the weights itself.
     payload kept = {};
-    /// The newest version that this worker knows of, from the shard's announcements of updates and
-    /// its decisions about gradients.
+    /// The shard's newest version that this worker knows of. Announcements of updates and decisions
+    /// about gradients contain it.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
     /// True if a pull has no answer yet.
     bool pulling = false;
-    /// Number of elements that backward has not computed yet.
+    /// Number of elements that the backward pass has not computed yet.
     std::size_t missing = 0;
-    /// If the shard has no elements, its part is pushed with the first contribution.
+    /// True if the part was pushed. (A part without elements is pushed with the first
+    /// contribution.)
     bool pushed = false;
-    /// True if the part was pushed but not acknowledged.
+    /// True if the part was pushed and the push has no answer yet.
     bool on_its_way = false;
     bool committed = false;
     bool decided = false;
-    /// True if the shard answered that the pull came too early. It is then repeated later.
+    /// True if the pull came too early, because this worker is too far ahead. It is repeated later.
     bool waits = false;
-    /// If this worker waits for slower workers, also after an early pull (pull_ahead): these
-    /// workers, and how many steps the slowest of them is behind the step of the pull.
+    /// The slower workers that this worker waits for, and how many steps the slowest of them is
+    /// behind the step of the pull. Also set if an early pull (pull_ahead) must wait. Otherwise
+    /// empty.
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
-    /// The slowest worker's step, from the newest message that the shard has sent since the pull.
+    /// The step of the slowest worker, as the shard reported it last.
     std::uint64_t slowest = 0;
-    /// True if the shard has accepted the part for its step.
+    /// True if the shard has accepted the part for the update of its step.
     bool taken = false;
     /// Number of commits sent since the last answer.
     int attempts = 0;
-    /// Writes to the weights that the shard shares. Null if the shard does not share them.
+    /// Writes to the shard's weights. Null if workers do not write them directly.
     std::shared_ptr<live_writer> live = nullptr;
-    /// If `kept` are the live weights after this worker's last update: their version.
+    /// The version of `kept`, if it has the live weights after this worker's last update.
     std::optional<std::uint64_t> kept_version = std::nullopt;
-    /// True if the weights of the next step were pulled with the commit of this one.
+    /// True if the weights of the next step were pulled together with the commit of this step.
     bool pulled_next = false;
-    /// These weights, once they have arrived.
+    /// The weights of the next step, if they were pulled together with the commit and have arrived.
     std::optional<weight_range> next = std::nullopt;
   };
 
-  /// The state of an exchange in pieces with a shard.
+  /// The state of the exchange with a shard in pieces (in_pieces). Weights that the shard sends
+  /// without a pull are also collected here.
   struct piecewise_part {
     range_pieces pieces;
     /// True if the gradient of this step is pushed in pieces.
     bool pushes = false;
     /// True if a piece of the gradient was sent.
     bool sent = false;
-    /// For each piece: number of elements that backward has not computed yet.
+    /// For each piece: number of elements that the backward pass has not computed yet.
     std::vector<std::size_t> missing = {};
     /// The newest version of which a piece of the weights has arrived.
     std::uint64_t version = 0;
@@ -195,16 +200,16 @@ private:
     piece_assembly weights;
   };
 
-  /// A shard's weights that the worker asked for before their step.
+  /// A shard's part of weights that are pulled before their step.
   struct early_part {
     std::optional<weight_range> weights = std::nullopt;
-    /// These three fields have the same meaning as in `part`.
+    /// See the same fields of `part`.
     bool waits = false;
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
   };
 
-  /// The weights of a step that has not begun.
+  /// The weights of a step that has not begun (`pull_ahead`). `ticket` identifies their pulls.
   struct early_weights {
     std::uint64_t ticket = 0;
     /// Only with `bounded`: the worker's step when it asked for these weights.
@@ -215,7 +220,7 @@ private:
   /// A step that the worker begins before its last gradient is decided.
   struct later_step {
     acquire attributes;
-    /// True if the worker has the weights.
+    /// True if the weights were sent to the worker.
     bool served = false;
     std::vector<weights_version> versions;
     std::vector<contribute> contributions;
@@ -228,12 +233,12 @@ private:
   void begin_gradient(const acquire& x);
   void serve_later();
   bool is_later(step_number x) const { return later_ && x.value == sequence_.next().value; }
-  /// Called when the last gradient is decided.
+  /// Begins the later step, if there is one. Called when the last gradient is decided.
   void begin_later();
   void pull(std::size_t shard);
   bool pulls_next() const;
-  /// True if this process can read the shard's memory, so the shard is expected to send the weights
-  /// of the next step before it answers the commit.
+  /// True if this process can read the shard's memory. The shard is then expected to send the
+  /// weights of the next step before it answers the commit.
   bool sends_weights(std::size_t shard) const;
   void pull_next(std::size_t shard);
   void on_next(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
@@ -243,25 +248,27 @@ private:
   void take_early();
   void ask_early();
   void pull_early(const early_weights& x, std::size_t shard);
-  /// True if the worker waits for these weights now.
+  /// True if these are the weights of the current step, and the worker still waits for some of
+  /// them.
   bool awaited(const early_weights& x) const;
   void show_early_wait(std::size_t shard);
   void on_early(std::uint64_t ticket, std::size_t shard, const proto::Weights& header,
                 const payload& data);
   void pull_early_again(std::size_t shard);
-  /// Called when all weights of the step have been passed on.
+  /// Called when all weights of the step have been passed to the worker. Begins the early pull for
+  /// a later step.
   void begin_step();
   bool pulls_rows(const part& x) const { return x.rows && options_.pull_ahead == 0; }
   void on_too_early(std::size_t shard, const proto::Weights& x);
-  /// Shows the workers that all waiting pulls wait for.
+  /// Shows on the board which slower workers this worker waits for.
   void show_slow_workers();
   void remind();
   void on_idle_check(const idle_check& x);
   void begin_pulls();
   void on_weights(std::size_t shard, gradient_sequence sequence, const proto::Weights& header,
                   const payload& data);
-  /// Checks that the answer to a pull has `elements` parameters of the shard. If it does not, the
-  /// worker fails and the result is false.
+  /// Returns true if the answer to a pull has `elements` parameters of the shard's range.
+  /// Otherwise, the worker fails, and this returns false.
   bool fits(std::size_t shard, const proto::Weights& header, const payload& data,
             std::size_t elements);
   void use_weights(std::size_t shard, weight_range x);
@@ -278,8 +285,8 @@ private:
   /// once.
   std::optional<weight_range> take_new_weights(std::size_t shard);
   bool has_new_weights(std::size_t shard) const;
-  /// Drops weights that shards have sent by themselves. Without `in_step`, they would be older than
-  /// necessary.
+  /// Drops weights that shards have sent without a pull, because they would be older than
+  /// necessary. Does nothing with `in_step`.
   void forget_new_weights();
   void on_contribute(const contribute& x);
   void on_commit(const commit& x);
@@ -293,7 +300,7 @@ private:
   void accepted(std::size_t shard);
   void ask_admission();
   void push(std::size_t shard);
-  /// True if this worker's gradient for the shard is complete, and must still be pushed.
+  /// True if the shard's part of the gradient is complete and must still be pushed.
   bool waits_for_push(std::size_t shard) const;
   void push_if_complete(std::size_t shard);
   void commit_parts();
@@ -306,7 +313,7 @@ private:
   void finish_if_decided();
   void answer(proto::Outcome outcome);
   proto::GradientId gradient_id() const;
-  /// True if gradients, or weights of later steps, are under way.
+  /// True while gradients, or weights of later steps, are in transit.
   bool exchanging() const;
   void report_exchange();
   void fail(const std::string& what, std::size_t shard, const caf::error& error);
@@ -316,7 +323,7 @@ private:
   ps_synchronizer_options options_;
   worker_actor worker_;
   std::vector<part> parts_;
-  /// One per shard.
+  /// One per shard, in order.
   std::vector<piecewise_part> piecewise_;
 
   // -- the current gradient --
@@ -324,8 +331,7 @@ private:
   acquire attributes_;
   std::vector<weight_range> ranges_;
   std::size_t pulls_open_ = 0;
-  /// True if the worker asked early for the weights of this step. They are then the first of
-  /// `ahead_`.
+  /// True if the weights of this step were pulled early. They are then the first entry of `ahead_`.
   bool from_early_ = false;
   admission admission_ = admission::not_needed;
   payload gradient_;
@@ -344,26 +350,29 @@ private:
   weights_version steps_;
   /// Only with `first_decides`: the smallest version from which the next gradient may be computed.
   std::uint64_t next_version_ = 0;
-  /// Only with `first_decides`: shard 0's announcement of an update, if it arrived before shard 0's
-  /// decision that this gradient is part of the update.
+  /// Only with `first_decides`: shard 0's announcement of an update, if it arrived too early. It is
+  /// used when shard 0 has decided that this gradient is part of the update.
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
-  /// Only with `pull_ahead`: the weights of this step until the worker gets them, and the weights
-  /// of the next steps.
+  /// Only with `pull_ahead`: the weights that are pulled early, in order of steps. The first entry
+  /// belongs to this step until the worker has its weights.
   std::deque<early_weights> ahead_;
   std::optional<later_step> later_;
   std::uint64_t tickets_ = 0;
   /// Only with `bounded`: this worker's step.
   std::uint64_t clock_ = 0;
-  /// Only with `bounded`: true if other workers may have stopped waiting for this worker.
+  /// Only with `bounded`: true if other workers may not wait for this worker, because it was idle
+  /// or has not begun.
   bool paused_ = true;
-  /// Only with `bounded`: the worker tells all shards that it pauses. This is the number of shards
-  /// that have not answered yet. The worker pulls no weights until all have answered.
+  /// Only with `bounded`: an idle worker reports to all shards that it pauses. This is the number
+  /// of shards that have not answered this report. The worker pulls no weights until all have
+  /// answered.
   std::size_t pauses_open_ = 0;
   bool pulls_due_ = false;
-  /// The slow workers that the board shows as the reason why this worker waits.
+  /// The slower workers that the board currently shows as the reason why this worker waits.
   std::vector<std::uint32_t> shown_;
-  /// Shard 0's newest statistics about all gradients, from its last decision.
+  /// The newest statistics about the gradients of all workers. Shard 0 sends them with its
+  /// decisions.
   proto::Pacing pacing_;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-// Weights that are pulled before their step begins (pull_ahead).
+// How weights are pulled before their step begins (pull_ahead).
 
 namespace troupe {
 
@@ -12,7 +12,7 @@ bool ps_synchronizer::awaited(const early_weights& x) const {
 }
 
 void ps_synchronizer::take_early() {
-  // The entry is removed when the last of its weights are used, so this is a copy.
+  // A copy, because the entry of `ahead_` is removed when the last of its weights are used.
   const auto parts = ahead_.front().parts;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& x = parts[i];
@@ -35,7 +35,8 @@ void ps_synchronizer::show_early_wait(std::size_t shard) {
   show_slow_workers();
 }
 
-// If the worker did not pull early for the next steps, they also use the weights of the first step.
+// At the first step, nothing was pulled early for the next steps. So they also use the weights of
+// the first step.
 void ps_synchronizer::begin_step() {
   if (options_.pull_ahead == 0)
     return;
@@ -50,8 +51,8 @@ void ps_synchronizer::begin_step() {
   ask_early();
 }
 
-// Pulls the weights of a later step. If staleness is bounded, shard 0 is asked before the other
-// shards.
+// Pulls the weights of a later step. With `bounded`, the other shards are asked after shard 0 has
+// answered.
 void ps_synchronizer::ask_early() {
   auto& x = ahead_.emplace_back(early_weights{++tickets_, clock_, {}});
   x.parts.resize(parts_.size());
@@ -82,7 +83,8 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     return;
   auto& x = found->parts[shard];
   if (header.slow_size() > 0) {
-    // A later message from the shard may have overtaken this answer.
+    // The shard's newer message (Advanced) may have overtaken this answer. The worker then need not
+    // wait.
     if (parts_[shard].slowest > header.clock() - header.behind()) {
       pull_early(*found, shard);
       return;
@@ -110,7 +112,8 @@ void ps_synchronizer::on_early(std::uint64_t ticket, std::size_t shard,
     serve_later();
 }
 
-// Passes all ranges to the worker at once, because they arrived while the last step was computed.
+// Passes all weights of the later step to the worker in one message, because all of them have
+// arrived.
 void ps_synchronizer::serve_later() {
   if (!later_ || later_->served || ahead_.empty()
       || !std::ranges::all_of(ahead_.front().parts, [](auto& x) { return x.weights.has_value(); }))

@@ -6,11 +6,13 @@
 
 #include <utility>
 
-// Gradients and weights in pieces (in_pieces), and weights that shards send without a pull.
+// How gradients and weights are sent in pieces (in_pieces), and how weights are used that a shard
+// sends without a pull.
 
 namespace troupe {
 
-// If only the rows that the batch reads are exchanged, they are few and are sent in one message.
+// Decides whether the gradient is pushed in pieces. Rows that a batch reads are few, so they are
+// sent in one message.
 void ps_synchronizer::choose_pieces(std::size_t shard) {
   auto& x = piecewise_[shard];
   x.pushes = options_.in_pieces && !parts_[shard].rows && !parts_[shard].where.empty()

@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <utility>
 
-// Weights that are pulled from the shards for a step.
+// How the weights of a step are pulled from the shards.
 
 namespace troupe {
 
 namespace {
 
-/// If other workers have made more than this number of updates since live weights were read, the
-/// weights are read again for the next step.
+/// Only with `writes`: if other workers have made more than this number of updates since the worker
+/// read the weights, it reads them again for its next step.
 constexpr std::uint64_t most_missed = 4;
 
 } // namespace
@@ -43,8 +43,8 @@ void ps_synchronizer::begin_pulls() {
 
 // -- weights of the next step --------------------------------------------------------------------
 
-// True if the worker pulls the weights of its next step together with its commit. Not if it pulls
-// only rows, because the rows that the next batch reads are not known yet.
+// True if the worker pulls the weights of its next step together with its commit. A worker that
+// pulls only rows cannot do so, because it does not know yet which rows the next batch reads.
 bool ps_synchronizer::pulls_next() const {
   return !options_.in_step && !options_.bounded && !options_.writes && options_.pull_ahead == 0
     && !attributes_.rows && !done_->pauses;
@@ -92,7 +92,7 @@ proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock)
   return result;
 }
 
-// The timeout allows for the answers to all pulls in transit, because they may share one slow link.
+// The timeout allows for all pulls in transit, because their answers may share one slow link.
 patience ps_synchronizer::patience_for_pull(std::size_t shard) const {
   return options_.requests.for_bytes((1 + options_.pull_ahead) * parts_[shard].where.size()
                                      * sizeof(float));
@@ -134,7 +134,8 @@ void ps_synchronizer::read_live() {
   send(worker_, result);
 }
 
-// Applies the gradient to the live weights. The update also reads the weights of the next step.
+// Applies the gradient to the shards' weights. Each update also copies the new weights to `kept`,
+// for the next step.
 void ps_synchronizer::write_live() {
   if (!options_.writes || samples_ == 0 || !done_->finite())
     return;
@@ -147,7 +148,7 @@ void ps_synchronizer::write_live() {
   renew_turn();
 }
 
-// The trainer may still hold the weights that were kept last.
+// The memory of `kept`. It is new memory if the trainer still reads the old one.
 std::span<float> ps_synchronizer::kept_of(part& x) {
   if (!x.kept.unique())
     x.kept = payload::floats(x.where.size());
@@ -159,7 +160,8 @@ std::span<float> ps_synchronizer::kept_of(part& x) {
 void ps_synchronizer::on_too_early(std::size_t shard, const proto::Weights& x) {
   auto& part = parts_[shard];
   options_.board->arrived(name_of(shard));
-  // A later message of the shard may have overtaken this answer.
+  // The shard's newer message (Advanced) may have overtaken this answer. The worker then need not
+  // wait.
   if (std::exchange(part.slowest, 0) > x.clock() - x.behind()) {
     pull(shard);
     return;
@@ -201,8 +203,8 @@ void ps_synchronizer::show_slow_workers() {
   options_.board->set_behind(behind);
 }
 
-// Rows are chosen only for shards in other processes, because within a process the whole range is
-// available without a copy.
+// Decides whether to exchange only the rows that the batch reads. This is done only with shards in
+// other processes, because within a process the whole range is available without a copy.
 void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
   auto& part = parts_[shard];
   if (!rows || !is_port(options_.readers[shard]))
@@ -212,7 +214,8 @@ void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
     part.rows = cut(*rows, begin, end);
 }
 
-// The trainer may still hold the weights that were kept last.
+// Completes pulled rows to the weights of the shard's whole range, with the rows of earlier pulls.
+// If the trainer still reads `kept`, it is copied first.
 payload ps_synchronizer::complete_weights(part& x, const payload& data) {
   if (!pulls_rows(x))
     return data;
@@ -294,9 +297,10 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   ranges_.clear();
 }
 
-// The shards may have different versions for two reasons: other workers may finish a step while
-// this worker pulls, and after a late gradient, the update that it missed may not exist yet. In
-// both cases, a shard announces its newer version, and the worker pulls again.
+// Passes the weights to the worker once all shards have sent the same version. Their versions may
+// differ for two reasons: other workers may finish a step while this worker pulls, and a shard may
+// not yet have made the update that a late gradient missed. In both cases, the shard announces its
+// newer version, and the worker pulls again.
 void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
   auto newest = next_version_;
   for (auto& part : parts_)
@@ -308,7 +312,7 @@ void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
     ready = ready && !behind && !part.pulling;
     if (part.pulling || !behind)
       continue;
-    ranges_[i] = {}; // The shard can use its memory again.
+    ranges_[i] = {}; // Lets the shard use this memory again.
     options_.board->await(name_of(i));
     if (ask_again || part.told >= newest)
       pull(i);

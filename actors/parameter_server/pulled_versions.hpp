@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// The versions that each worker last read from a shard. The worker computes its next gradients
-/// from these versions. The shard's reader records each version that a worker pulls. The shard
-/// records each version that it sends by itself, and looks versions up. Thread-safe.
+/// Stores the versions that each worker last read from a shard. Corrections for staleness need
+/// them, because a gradient was computed from one of them. The shard's reader records each version
+/// that a worker pulls. The shard records each version that it sends without a pull. Thread-safe.
 class pulled_versions {
 public:
   /// @param workers the workers that read from this shard; other workers are ignored
@@ -32,8 +32,8 @@ public:
     all.push_back(x);
   }
 
-  /// The weights of a version that the worker has read. Empty if it has not read this version, or
-  /// has read `kept` other versions since then.
+  /// The weights of a version that the worker has read. Empty if the worker has not read this
+  /// version, or has read `kept` newer versions since then.
   payload find(std::uint32_t worker, std::uint64_t version) const {
     const std::scoped_lock lock{mutex_};
     const auto* found = held(worker, version);

@@ -16,23 +16,23 @@ namespace troupe {
 /// workers cut the range in the same way.
 class range_pieces {
 public:
-  /// A single piece.
+  /// The whole range as a single piece.
   explicit range_pieces(range where = {}) : where_(where) {}
 
-  /// Pieces of about 64 KiB, but at most 64 pieces. Small pieces can be sent early, but many pieces
-  /// cost time.
+  /// Cuts a range into pieces of about 64 KiB, but into at most 64 pieces. Small pieces can be sent
+  /// early, but each piece costs time.
   static range_pieces cut(range where);
 
   range where() const noexcept { return where_; }
   std::size_t count() const noexcept { return count_; }
 
-  /// Piece `index`, in elements of the parameter vector.
+  /// The range of piece `index` in the parameter vector.
   range operator[](std::size_t index) const noexcept {
     const auto part = part_of(where_.size(), count_, index);
     return {where_.begin + part.begin, where_.begin + part.end};
   }
 
-  /// The piece with exactly these elements.
+  /// The index of the piece with exactly these elements; nothing if there is no such piece.
   std::optional<std::size_t> find(std::uint64_t begin, std::size_t elements) const noexcept {
     for (std::size_t i = 0; i < count_; ++i)
       if (const auto x = (*this)[i]; x.begin == begin && x.size() == elements)
@@ -45,7 +45,7 @@ private:
   std::size_t count_ = 1;
 };
 
-/// Collects the pieces of a range. Each piece is copied to its place in the range.
+/// Joins the pieces of a range in one vector.
 class piece_assembly {
 public:
   explicit piece_assembly(const range_pieces& pieces = range_pieces{})
@@ -54,7 +54,7 @@ public:
   bool has(std::size_t piece) const { return here_[piece]; }
   bool complete() const noexcept { return missing_ == 0; }
 
-  /// Copies a piece to its place. A piece that is already present does not change.
+  /// Copies a piece into the vector. Does nothing if this piece is already present.
   void add(std::size_t piece, std::span<const float> values) {
     if (here_[piece])
       return;
@@ -73,7 +73,7 @@ public:
     missing_ = 0;
   }
 
-  /// Float32, the whole range. Pieces that are missing have unspecified contents.
+  /// The vector of the whole range, float32. The contents of missing pieces are unspecified.
   const payload& data() const noexcept { return data_; }
 
 private:

@@ -17,17 +17,17 @@ public:
   virtual ~read_gate() = default;
 
   struct answer {
-    /// The step that the weights are for.
+    /// The worker's step that uses the weights.
     std::uint64_t clock = 0;
-    /// Absent if the worker must wait. The shard notifies the worker when a pull can be answered.
+    /// Absent if the worker must wait. The shard notifies the worker when it may pull again.
     std::optional<version_pool::snapshot> weights;
-    /// The workers that the reading worker waits for, and the number of steps by which the slowest
-    /// of them is behind.
+    /// If the worker must wait: the slower workers that it waits for, and how many steps the
+    /// slowest of them is behind.
     std::vector<std::uint32_t> slow;
     std::uint64_t behind = 0;
   };
 
-  /// Sets the source of versions. Called once, before the first pull.
+  /// Sets the pool from which the versions are read. Called once, before the first pull.
   virtual void open(std::shared_ptr<const version_pool> versions) = 0;
 
   virtual answer read(const proto::Pull& x) = 0;

@@ -10,7 +10,7 @@ namespace troupe {
 namespace {
 
 /// Largest number of waiting pulls. It is much larger than the number of workers of any job,
-/// because a worker repeats a pull if the answer is late.
+/// because a worker repeats a pull that is answered late.
 constexpr std::size_t most_waiting = 4096;
 
 } // namespace

@@ -16,8 +16,8 @@
 
 namespace troupe {
 
-/// From a shard to its reader: the shard has decided this gradient and published the newest
-/// version.
+/// A message from a shard to its reader. The shard has decided about this gradient, and has
+/// published the version that contains it if it was applied.
 struct gradient_decided {
   std::uint32_t worker = 0;
   std::uint64_t sequence = 0;
@@ -29,16 +29,18 @@ TROUPE_LOCAL_MESSAGE(troupe::gradient_decided)
 
 namespace troupe {
 
-/// A shard's reader, as the shard sees it.
+/// The message that a shard sends to its reader.
 using decision_listener = caf::typed_actor<rpc<void, gradient_decided>>;
 
-/// Serves pulls from a shard's newest published version. It shares only the version pool with the
-/// writer, so a pull does not wait for an update. There is one exception: if a worker pulls the
-/// weights of its next step together with the commit of this one (Pull.after), the answer waits for
-/// that gradient. Nothing is copied, except rows that a pull selects. If there is a gate
-/// (read_gate), workers that must wait get an answer without weights. If there are averages, a
-/// snapshot (a pull without a worker) gets the averages instead of the weights. If workers change
-/// the weights themselves (`live`), a pull copies the weights.
+/// Answers pulls with the newest version of a shard's weights. It shares only the version pool with
+/// the shard, so a pull does not wait for an update. There is one exception: a worker may pull the
+/// weights of its next step together with the commit of this step (Pull.after). The answer then
+/// waits until the shard has decided about the gradient. The weights are not copied, except rows
+/// that a pull selects.
+///
+/// With a gate (read_gate), a worker that must wait gets an answer without weights. With averages,
+/// a pull by the coordinator (a pull without a worker) gets the averages instead of the weights. If
+/// workers change the weights directly (`live`), a pull copies the weights.
 class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::base {
 public:
   using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
@@ -58,7 +60,7 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Answers waiting pulls.
+  /// Answers waiting pulls with an error.
   void on_exit() override;
 
 private:
@@ -82,7 +84,7 @@ private:
   std::shared_ptr<live_weights> live_;
   /// For each worker: the sequence number of its newest decided gradient.
   std::map<std::uint32_t, std::uint64_t> decided_;
-  /// Pulls that wait for the decision on a later gradient.
+  /// Pulls that wait until the shard has decided about their gradient (Pull.after).
   std::vector<waiting_pull> waiting_;
 };
 

@@ -15,7 +15,8 @@ namespace troupe {
 
 class live_weights;
 
-/// A committed gradient of one worker. The payload is empty if it has no samples or is quarantined.
+/// A committed gradient of one worker. The payload is empty if the gradient has no samples or is
+/// not finite.
 struct contribution {
   proto::Commit header;
   payload gradient;
@@ -28,30 +29,29 @@ struct planned_update {
   /// 0 if the weights do not change.
   std::uint64_t samples = 0;
   range_updater::terms terms;
-  /// False if this update only takes the gradients, and a later update changes the weights.
+  /// False if the gradients only go into a buffer, and a later update changes the weights.
   bool complete = true;
 };
 
-/// How a protocol treats the gradients that workers commit at a shard: which ones it takes, which
-/// ones form an update, and when. This is a plain object, not an actor. It belongs to one shard,
-/// and only this shard calls it.
+/// How a protocol treats the gradients that workers commit at a shard: which gradients it accepts,
+/// which of them form an update, and when. This is a plain object, not an actor. It belongs to one
+/// shard, and only this shard calls it.
 ///
 /// The shard has checked that a gradient is new, has the right size and is finite.
 class shard_policy {
 public:
   virtual ~shard_policy() = default;
 
-  /// True if workers wait for each other, and each update takes a gradient from every worker. A
-  /// commit is acknowledged at once; a separate message announces the update.
+  /// True for synchronous protocols: workers wait for each other, and each update takes a gradient
+  /// from every worker. A commit is answered at once, and a separate message announces the update.
   virtual bool in_step() const noexcept = 0;
 
-  /// The reason to refuse this gradient, if there is one.
+  /// The reason to refuse this gradient; nothing if the gradient is accepted.
   /// @param version version of the shard's weights
   virtual std::optional<std::string> refusal(const proto::Commit& x,
                                              std::uint64_t version) const = 0;
 
-  /// The outcome of this gradient if its update is made without it. Absent if the gradient is in
-  /// time.
+  /// The outcome of a gradient that is too late for its update. Nothing if the gradient is in time.
   virtual std::optional<proto::Outcome> late(const proto::Commit& /*x*/,
                                              std::uint64_t /*version*/) const {
     return std::nullopt;
@@ -65,24 +65,26 @@ public:
 
   /// True if shard 0 chooses the gradients of a step and tells the other shards (choose()).
   virtual bool chooses() const noexcept { return false; }
-  /// In shards other than 0: exactly these gradients make the update of this step.
+  /// On shards other than 0: takes shard 0's choice. Exactly these gradients make the update of
+  /// this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// A worker is lost. Called on shard 0. Takes the worker's gradient out of the next update,
-  /// unless other shards may already know that the gradient counts. Returns true if a gradient was
+  /// A worker is lost. Called on shard 0. Takes the worker's gradient out of the next update. The
+  /// gradient stays if other shards may already know that it counts. Returns true if a gradient was
   /// taken out.
   virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
-  /// A worker is lost. Called on shards other than 0. Of the worker's gradients that have arrived,
-  /// those up to this sequence number count.
+  /// A worker is lost. Called on shards other than 0. The worker's gradients up to this sequence
+  /// number count, if they have arrived.
   virtual void settle(std::uint32_t /*worker*/, std::uint64_t /*sequence*/) {}
-  /// Stops waiting for gradients of these workers for now. Called on shard 0 or, if gradients are
-  /// held back (protocol_traits::holds_back), on all shards.
+  /// These workers have no data now, so updates need not wait for their gradients. Called on shard
+  /// 0. If gradients are held back (protocol_traits::holds_back), called on all shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
-  /// The gradients of the next update. If the update is not ready, the gradients that have arrived.
-  /// Empty if the update consists only of gradients that were held back.
+  /// The gradients of the next update. Before the update is ready: the gradients that have arrived.
+  /// Empty if the update has only gradients that were held back earlier.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
-  /// The next update, once ready. It starts from `weights`, which have this version.
+  /// The next update, once it is ready. `weights` are the weights before the update, `version` is
+  /// their version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
 
   /// Records that the update was made. From now on, `parts()` returns the gradients of the next
@@ -93,25 +95,25 @@ public:
 
   /// True if the policy, and not the shard's updater, keeps the optimizer's first moment.
   virtual bool keeps_moments() const noexcept { return false; }
-  /// For a checkpoint: a single moment for all workers. Empty if the policy keeps none.
+  /// The first moment for a checkpoint: one for all workers. Empty if the policy keeps no moments.
   virtual payload moment() const { return {}; }
-  /// All workers continue from this moment, after this number of updates.
+  /// Before training: all workers continue from this first moment, which has had this number of
+  /// updates.
   virtual void restore_moment(std::span<const float> /*values*/, std::uint64_t /*updates*/) {}
 
   /// False if workers commit gradients without sending them.
   virtual bool needs_gradients() const noexcept { return true; }
-  /// The weights, if workers change them themselves; otherwise null. The shard then makes no
-  /// updates, it only counts versions. A reader gets the weights as they are when it reads.
+  /// The weights, if workers change them directly; otherwise null. The shard then makes no updates
+  /// and only counts versions. A reader gets the weights as they are when it reads.
   virtual std::shared_ptr<live_weights> live() const { return nullptr; }
   /// Before training: continues from these weights, after this number of samples and updates.
   virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
                         std::uint64_t /*updates*/) {}
 
-  /// Asynchronous protocols: a gradient was left out because it is not finite.
+  /// In asynchronous protocols: a gradient was left out because it is not finite.
   virtual void left_out(const proto::Commit& /*x*/) {}
 
-  /// The worker of this gradient has no other batch to train. It is the worker's last gradient so
-  /// far.
+  /// The worker of this gradient, its last one so far, has no other batch to train.
   virtual void paused(const proto::Commit& /*x*/) {}
 
   struct admitted_readers {
@@ -119,22 +121,24 @@ public:
     std::uint64_t step = 0;
     std::vector<std::uint32_t> workers = {};
   };
-  /// Workers whose waiting pulls have become answerable since the last call. The shard notifies
-  /// them.
+  /// The workers that had to wait with a pull and need not wait any more, since the last call. The
+  /// shard notifies them.
   virtual admitted_readers admitted() { return {}; }
 
-  /// No more gradients of this incarnation will come.
+  /// No more gradients will come from this incarnation (one start of a worker).
   virtual void forget(std::uint32_t /*worker*/, std::uint64_t /*incarnation*/) {}
 
-  /// Advice for a worker's next gradient, if the protocol gives any.
+  /// Statistics that the answer to a commit carries, for the worker's next gradient. Nothing if the
+  /// protocol has none.
   virtual std::optional<proto::Pacing> pacing() const { return std::nullopt; }
   /// On shard 0: the factor by which the other shards must multiply the learning rate. Nothing if
-  /// the factor has hardly changed since this function last returned one.
+  /// the factor has hardly changed since the last call that returned one.
   virtual std::optional<proto::Damping> new_damping() { return std::nullopt; }
   /// On other shards: takes the factor from shard 0. The caller has checked that it is above 0 and
   /// at most 1 (problem_of).
   virtual void set_damping(const proto::Damping& /*x*/) {}
-  /// The state for a checkpoint, if the protocol paces training and this shard decides on the pace.
+  /// For a checkpoint: the state from which this shard adapts the learning rate (async_pacing).
+  /// Nothing if it does not adapt the rate.
   virtual std::optional<proto::PacingState> pacing_state() const { return std::nullopt; }
   /// Before training: continues with the pacing state of a checkpoint. Returns false if its values
   /// are invalid.

@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// Gradients that were pushed to a shard but not committed. They have had no effect and can be
-/// dropped. A worker has one gradient in transit at a time, so a newer gradient replaces an older
-/// one. Therefore memory is bounded by one gradient per incarnation (one start of a worker).
+/// Stores gradients that were pushed to a shard but not committed. They have had no effect and can
+/// be dropped. A worker has one gradient in transit at a time, so a newer gradient replaces an
+/// older one. Therefore memory is bounded by one gradient per incarnation (one start of a worker).
 class staged_gradients {
 public:
   /// Ignores a gradient that is older than the stored one.

@@ -14,15 +14,16 @@ class step_aggregator {
 public:
   step_aggregator(std::size_t ranks, std::size_t elements);
 
-  /// Takes a rank's gradient (empty for zero samples). Returns false if it has already arrived.
+  /// Takes a rank's gradient (empty if it has no samples). Returns false if this rank's gradient
+  /// has already arrived.
   bool add(std::size_t rank, std::uint64_t samples, payload gradient);
 
-  /// Takes a rank's gradient out again.
+  /// Removes a rank's gradient.
   void remove(std::size_t rank);
 
   bool complete() const noexcept { return arrived_ == parts_.size(); }
 
-  /// Samples of the parts that have arrived.
+  /// Number of samples of the gradients that have arrived.
   std::uint64_t samples() const noexcept { return samples_; }
 
   /// The sum, once complete. Valid until the next `clear()`. Zeros if no rank has samples.
@@ -34,11 +35,12 @@ public:
     std::span<const float> last;
   };
 
-  /// The sum without its last addition: sum() is first + last, with the same bits. Valid as long as
-  /// sum(). With two ranks, this call does not read or write the gradients.
+  /// The sum without its last addition: first + last gives the same bits as sum(). So the caller
+  /// can make the last addition in its own pass over the memory. With two ranks, this call does not
+  /// read or write the gradients. Valid as long as sum().
   two_terms terms();
 
-  /// Drops the parts, for the next step.
+  /// Drops all gradients, for the next step.
   void clear();
 
 private:

@@ -17,8 +17,7 @@ void step_pieces::clear() {
   contradicted_ = false;
 }
 
-/// The state of a rank for this gradient. If pieces of another gradient arrived before, they are
-/// dropped.
+/// The state of a rank for this gradient. Drops pieces of another gradient of this rank.
 step_pieces::rank_state& step_pieces::of(std::size_t rank, const proto::GradientId& id,
                                          std::uint64_t samples) {
   auto& x = ranks_[rank];

@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-/// The gradients of one synchronous step at a shard, one per rank, while they arrive in pieces. A
-/// piece can be added up as soon as all ranks have sent it, which is before any gradient is
-/// committed. So the sum is provisional: it is valid only if the commits match the pieces that were
-/// sent.
+/// Adds up the gradients of one synchronous step at a shard, one per rank, while they arrive in
+/// pieces. A piece can be added up as soon as all ranks have sent it. Their gradients are not
+/// committed then, so the sum is provisional: it is valid only if the commits match the pieces that
+/// were sent.
 ///
 /// Pieces are added in order of rank, so the sum has the same bits as that of step_aggregator.
 class step_pieces {
@@ -27,8 +27,8 @@ public:
   payload add(std::size_t rank, const proto::GradientId& id, std::uint64_t samples,
               std::size_t piece, std::span<const float> values);
 
-  /// Takes a rank's whole gradient after its commit. The payload is empty if the gradient has zero
-  /// samples or does not count.
+  /// Takes a rank's whole gradient when it is committed. The payload is empty if the gradient has
+  /// zero samples or is not finite.
   void settle(std::size_t rank, const proto::GradientId& id, std::uint64_t samples,
               const payload& gradient);
 
@@ -37,17 +37,16 @@ public:
   /// True if any rank has sent a piece in this step.
   bool under_way() const;
 
-  /// True if this piece has arrived from all ranks, and no commit has contradicted the pieces so
-  /// far.
+  /// True if this piece has arrived from all ranks, and all commits so far match the pieces.
   bool ready(std::size_t piece) const;
 
   /// The sum of a piece that is ready. Valid until the next call of a member function.
   std::span<const float> sum(std::size_t piece);
 
-  /// Samples of all ranks, once a piece is ready. 0 if no rank has samples.
+  /// Number of samples of all ranks. Known once a piece is ready.
   std::uint64_t samples() const noexcept;
 
-  /// True if all gradients are committed as they were sent.
+  /// True if all gradients are committed, and each commit matches the pieces that were sent.
   bool settled() const;
 
   /// Clears everything for the next step.
@@ -67,7 +66,7 @@ private:
 
   range_pieces pieces_;
   std::vector<rank_state> ranks_;
-  /// True if a gradient was not committed as it was sent.
+  /// True if a commit did not match the pieces that were sent.
   bool contradicted_ = false;
   std::vector<float> sum_;
 };

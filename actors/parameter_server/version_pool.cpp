@@ -15,16 +15,17 @@ version_pool::version_pool(std::size_t elements, std::size_t slots)
 }
 
 version_pool::snapshot version_pool::newest() const noexcept {
-  // A reader holds a slot by a reference to its bytes. In a pool without elements, the slots have
-  // no bytes, so a reader cannot hold one. The writer may therefore reuse any slot at any time
-  // (begin()), and readers must not access the slots.
+  // A reader protects a slot by a reference to its bytes. In a pool without elements, the slots
+  // have no bytes. So the writer may reuse any slot at any time (begin()), and readers must not
+  // access slots.
   if (elements_ == 0)
     return {version_.load(std::memory_order_acquire), {}};
   auto i = current_.load(std::memory_order_seq_cst);
   for (;;) {
     payload data = slots_[i].data;
     const auto again = current_.load(std::memory_order_seq_cst);
-    // The slot is still the newest and is now held, so the writer no longer touches it.
+    // The slot is still the newest, and `data` now refers to it, so the writer does not overwrite
+    // it.
     if (again == i)
       return {slots_[i].version, std::move(data)};
     i = again;

@@ -20,10 +20,11 @@ constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0)
 /// the newest version, the next version, one that the trainer still reads, and one in a snapshot.
 inline constexpr std::size_t replica_slots = 4;
 
-/// Versions of a range of weights. One writer makes new versions in new memory. Any number of
-/// readers take the newest version, without waiting and without locks. A version does not change
-/// while a reader holds it. The number of slots bounds the memory. There are two more slots than
-/// versions that readers may hold. If readers hold more versions, the writer must wait.
+/// Stores the versions of a range of weights that are in use. One writer makes new versions in new
+/// memory. Any number of readers take the newest version, without waiting and without locks. A
+/// version does not change while a reader holds it. Each version needs a slot. There are two slots
+/// more than versions that readers are expected to hold. If readers hold more, the writer must
+/// wait.
 ///
 /// Publishing is a single atomic store. A reader takes a reference to the slot that seems to be the
 /// newest, and then checks again. If the slot is still the newest, the writer cannot have begun to
@@ -36,8 +37,9 @@ public:
     payload data;
   };
 
-  /// Makes slots with `elements` float32 each, zeroed and faulted in. Version 0 is published with
-  /// zeros. `initial()` can change them, but only before a reader knows the pool.
+  /// Makes slots of `elements` float32 each and writes zeros to them, so that the system provides
+  /// the memory now. Version 0 has zeros. `initial()` can change it, but only before a reader uses
+  /// the pool.
   version_pool(std::size_t elements, std::size_t slots);
 
   /// Size of a pool in bytes.
@@ -59,7 +61,7 @@ public:
   std::span<const float> published() const noexcept;
   std::uint64_t version() const noexcept;
 
-  /// Finds a slot for the next version. Returns false while readers hold all of them; try again
+  /// Finds a slot for the next version. Returns false if readers hold all slots. Then try again
   /// later.
   bool begin() noexcept;
 

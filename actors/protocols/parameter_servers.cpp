@@ -15,9 +15,10 @@ constexpr std::size_t brief_shard = std::size_t{1} << 18;
 /// millisecond.
 constexpr std::size_t brief_sum = std::size_t{1} << 20;
 
-/// True if the shard may run on the thread that receives a gradient. Such a shard must not wait for
-/// a GPU. Its process must not contain another shard or a worker, because the shard would delay
-/// them. For example, a worker would start its next step only after the updates from other workers.
+/// True if the shard may run on the thread that receives a gradient (spawn_brief). Such a shard
+/// must be small and must not use a GPU. Its process must not contain another shard or a worker,
+/// because the shard would delay them. For example, a worker in this process would start its next
+/// step only after the updates from other workers.
 bool is_brief(const shard_site& site, range where, bool in_step) {
   const auto shards = site.view.of(job_kind::ps);
   const auto workers = site.view.of(job_kind::worker);
@@ -92,7 +93,8 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;
   options.pulled = how.pulled;
-  // If workers change the weights themselves (live_weights), the shard only counts updates.
+  // If workers change the weights directly (live_weights), the shard only counts updates, which
+  // takes little time.
   const bool counts = options.policy->live() && !averages;
   const auto shard = counts || is_brief(site, options.where, options.policy->in_step())
     ? site.spawn_brief<parameter_shard>(site.context, options, versions, averages)
@@ -101,8 +103,8 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   return shard;
 }
 
-// Each actor is stored at its index once it can be reached. When the last actor is stored, the
-// shard is ready.
+// Stores each actor at its index once it can be reached. After the last one, the shard gets the
+// list and is ready.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards) {
   if (workers.empty() && shards.empty()) {

@@ -13,20 +13,20 @@ namespace troupe {
 /// Starts a worker's ps_synchronizer once all shards and their readers can be reached.
 /// @param manners the caller sets how the synchronizer treats gradients (in_step, bounded, policy,
 /// admission); this function sets the other fields
-/// @param sums see worker_site::give
+/// @param sums if layers need sums over the batches of all workers: see worker_site::give
 void start_ps_worker(const worker_site& site, ps_synchronizer_options manners,
                      const ring_node_actor& sums = {});
 
-/// The parameters of a shard.
+/// The range of parameters of a shard.
 range range_of(const shard_site& site);
 
 /// How workers exchange gradients and weights with a shard.
 struct shard_reading {
-  /// The versions that workers last read, if the policy needs them; otherwise null.
+  /// Records the versions that workers last read. Null if the policy does not need them.
   std::shared_ptr<pulled_versions> pulled = nullptr;
-  /// Decides when workers may read; null: at any time.
+  /// Decides when workers may read. Null if they may read at any time.
   std::shared_ptr<read_gate> gate = nullptr;
-  /// Number of versions that `pulled` and `gate` keep in use.
+  /// Number of versions that `pulled` and `gate` hold, so that the version pool has slots for them.
   std::size_t held = 0;
   /// See shard_options.
   bool in_pieces = false;
@@ -37,8 +37,8 @@ struct shard_reading {
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 
-/// Waits until the synchronizers of these workers and these other shards can be reached, and then
-/// passes them to the shard. From then on, the shard is ready. Either list may be empty.
+/// Passes the synchronizers of these workers, and these shards, to the shard once all of them can
+/// be reached. Then reports that the shard is ready. Both lists may be empty.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards);
 

@@ -16,31 +16,32 @@
 #include <optional>
 #include <utility>
 
-// The environment in which a protocol starts its actors on a node.
+// What a protocol gets from a node when it starts its actors there.
 
 namespace troupe {
 
 struct worker_site;
 
-/// The node's interface for protocols. All functions are called in the node's actor while a view
+/// The functions that a node offers to protocols. They are called in the node's actor while a view
 /// opens.
 class protocol_host {
 public:
   using on_reached = std::function<void(caf::strong_actor_ptr)>;
 
-  /// Waits until the actor of this name can be reached, and then calls `then` with it. The actor
-  /// may be on this node or another. The call may happen at once, or never.
+  /// Calls `then` with the actor of this name once it can be reached: at once, later, or never. The
+  /// actor may be on this node or on another node.
   virtual void reach(const endpoint& name, on_reached then) = 0;
 
   /// Makes this actor reachable by that name.
-  /// @param only if set, no other task's node may send to it
+  /// @param only if set, only the node of this task may send to it
   virtual void host(const endpoint& name, caf::strong_actor_ptr actor,
                     const std::optional<link_peer>& only) = 0;
 
-  /// Ties this actor to the node: it ends with the node. If it fails earlier, the run fails.
+  /// Ties this actor to the node: when the node ends, the actor ends. If the actor fails earlier,
+  /// the run fails.
   virtual void start(const caf::strong_actor_ptr& actor) = 0;
 
-  /// Starts the worker and passes its synchronizer to it. `sums`: see trainer.
+  /// Starts the worker with this synchronizer. `sums`: see worker_site::give().
   virtual void give_parts(const worker_site& site, synchronizer_actor synchronizer,
                           ring_node_actor sums) = 0;
 
@@ -55,7 +56,7 @@ protected:
 };
 
 /// A task whose actors are being started. Callbacks may keep a copy of this object, because the
-/// node lives longer than the copy.
+/// node outlives the callbacks.
 struct task_site {
   protocol_host* node = nullptr;
   std::shared_ptr<const job_context> context;
@@ -69,7 +70,7 @@ struct task_site {
   std::shared_ptr<activity_board> board;
   coordinator_actor coordinator;
 
-  /// Like protocol_host::reach(). The actors need not exist yet.
+  /// Like protocol_host::reach(). The actor need not exist yet.
   template <class Handle>
   void reach(const endpoint& name, std::function<void(Handle)> then) const {
     node->reach(name, [then = std::move(then)](caf::strong_actor_ptr x) {
@@ -96,7 +97,7 @@ struct task_site {
   }
 
   /// Makes the actor reachable as this service of the task.
-  /// @param only if set, no other task may send to it
+  /// @param only if set, only this task may send to it
   template <class Handle>
   void host(proto::Service service, const Handle& actor,
             const std::optional<member>& only = {}) const {
@@ -117,21 +118,22 @@ private:
 /// The workers of a view, in order of rank.
 std::vector<counted_worker> workers_of(const view& members);
 
-/// A worker that needs a synchronizer.
+/// A worker whose synchronizer must be started.
 ///
-/// If the workers hold the weights, the coordinator uses two of their services. SYNCHRONIZER of
-/// each worker answers proto::ReportRequest and proto::Restore. READER of worker 0 answers
-/// proto::Pull.
+/// If the workers hold the weights, the coordinator sends requests to two services of the workers:
+/// proto::ReportRequest and proto::Restore to SYNCHRONIZER of each worker, and proto::Pull to
+/// READER of worker 0. The protocol must host actors that answer them.
 struct worker_site : task_site {
   worker_shell worker;
-  /// The loss scale from a checkpoint, if the worker continues from one: see trainer.
+  /// If the worker continues from a checkpoint: its loss scale (see trainer).
   std::optional<loss_scale_state> loss_scale = {};
-  /// If the worker keeps its replica of the weights on a GPU (residence_of): the memory there.
+  /// Where the worker keeps its replica of the weights: on a GPU (residence_of) or in the host's
+  /// memory.
   replica_home replica = {};
 
-  /// Passes the synchronizer to the worker. Call this once, now or later. `sums`: some layers need
-  /// sums over the batches of all workers, which a ring computes; this is the actor of this
-  /// worker's rank in that ring. Null if no layer needs such sums.
+  /// Passes the synchronizer to the worker. Call this once, now or later.
+  /// @param sums some layers need sums over the batches of all workers. A ring computes these sums,
+  /// and this is the actor of the worker's rank in that ring. Null if no layer needs them
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(*this, synchronizer, sums);
   }
@@ -139,11 +141,12 @@ struct worker_site : task_site {
   /// This worker's rank in the view, from 0.
   std::size_t rank() const;
 
-  /// The worker before this one in the ring of ranks.
+  /// The worker with the previous rank. For rank 0, the worker with the last rank.
   member left() const;
 };
 
-/// A task `ps`, which holds its range of the weights and offers the services SHARD and READER.
+/// A task `ps`, whose parameter shard must be started. The shard offers the services SHARD and
+/// READER.
 struct shard_site : task_site {
   /// Makes updaters on the task's device. Empty if the shard updates on the CPU.
   updater_maker updaters = {};

@@ -8,16 +8,16 @@
 
 namespace troupe {
 
-/// A worker of the view, as reports name it.
+/// Identifies a worker of the view in reports.
 struct counted_worker {
   std::uint32_t index = 0;
   std::uint64_t incarnation = 0;
 };
 
-/// Counts the gradients that were applied or left out, for protocols in which each worker applies
-/// its gradients to its own replica. From time to time, the workers exchange their numbers of
-/// steps, of samples, and of gradients that they left out. A worker may make further steps during
-/// an exchange.
+/// Counts the gradients that all workers applied or left out, for protocols in which each worker
+/// applies its gradients to its own replica. From time to time, the workers exchange their numbers
+/// of steps, of samples, and of gradients that they left out. A worker may make further steps
+/// during an exchange.
 ///
 /// The counts of an exchange (own_counts()) are whole numbers up to 2^24, so that float32 sums over
 /// ranks are exact. Samples are added up separately.
@@ -33,33 +33,35 @@ public:
   void applied(std::uint64_t samples);
   void quarantined(std::uint64_t samples);
 
-  /// Samples of this worker since its part of the last exchange.
+  /// Samples that this worker has trained since it contributed to the last exchange.
   std::uint64_t own_samples() const noexcept { return own_samples_; }
 
-  /// This worker's part of the sum over all ranks: `elements()` numbers. Each rank has a place for
-  /// three counts: steps, gradients left out, and samples left out, all since its part of the last
-  /// exchange. Only the numbers in this worker's own place can differ from 0.
+  /// The vector that this worker contributes to an exchange, which adds up the vectors of all
+  /// ranks. It has elements() numbers: three counts for each rank. The counts are steps, gradients
+  /// left out, and samples left out, since this worker contributed to the last exchange. The counts
+  /// of all other ranks are 0.
   std::vector<float> own_counts() const;
   static std::size_t elements(std::size_t workers) noexcept { return fields * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
 
-  /// Checks that the sums over all ranks are whole numbers, and that this rank's numbers are not
-  /// larger than its own counts.
+  /// Checks the sums of an exchange: they must be whole numbers, and this rank's numbers must not
+  /// be larger than its own counts.
+  /// @param samples the sum of own_samples() over all ranks
   /// @param own this rank's part of `samples`
   bool fits(std::span<const float> counts, std::uint64_t samples, std::uint64_t own) const noexcept;
 
-  /// The largest number of steps of any rank, and this rank's number of steps. `counts`: the sums
-  /// of own_counts() over all ranks.
+  /// The largest number of steps of any rank, and this rank's number of steps.
+  /// @param counts the sums of own_counts() over all ranks
   std::uint64_t most_steps(std::span<const float> counts) const;
   std::uint64_t own_steps(std::span<const float> counts) const {
     return tally_of(counts, rank_).steps;
   }
 
-  /// Takes the sums of own_counts() and own_samples() over all ranks. fits() must be true for them.
-  /// Counts that this rank made after its part of the exchange remain for the next exchange.
+  /// Takes the result of an exchange, for which fits() must be true. What this rank has counted
+  /// since it contributed remains for the next exchange.
   void exchanged(std::span<const float> counts, std::uint64_t samples, std::uint64_t own);
 
-  /// All counts must have been exchanged.
+  /// The final counts of all workers. All counts must have been exchanged.
   proto::Report report() const;
 
 private:

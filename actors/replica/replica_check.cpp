@@ -27,7 +27,7 @@ std::uint64_t mixed(std::uint64_t x) noexcept {
   return x ^ x >> 32;
 }
 
-/// The three numbers that represent a rank's hash of one bucket.
+/// A rank's hash of one bucket, as three whole numbers (check_elements).
 using parts = std::array<float, 3>;
 
 } // namespace

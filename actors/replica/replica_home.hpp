@@ -10,7 +10,7 @@ namespace troupe {
 
 /// Where a worker keeps its replica between steps.
 struct replica_home {
-  /// The replica on the GPU; null with residence::host.
+  /// The replica on the GPU. Null if the replica is in the host's memory (residence::host).
   std::shared_ptr<device_replica> gpu;
   residence where = residence::host;
   /// True if all ranks of the ring add up their gradients on their GPUs (device_ring).

@@ -25,7 +25,7 @@ inline acquired acquired_from(replica_store& replica, step_number step) {
   return result;
 }
 
-/// The bucket's gradient; empty if it stays on a GPU.
+/// The part of the gradient that this message contributes. Empty if the gradient stays on a GPU.
 inline payload gradient_of(const contribute& x) {
   return x.gradient.empty() ? payload{} : x.gradient.slice_floats(x.begin, x.end - x.begin);
 }

@@ -77,8 +77,8 @@ std::vector<replica_store::part> replica_store::newest() {
   return result;
 }
 
-/// Copies the range `share` of a vector that is stored in buckets. For a bucket, `source` returns
-/// its range and values.
+/// Copies the range `share` of a vector that is stored in buckets.
+/// @param source returns the range and the values that a bucket stores
 template <class Source>
 payload replica_store::gather(range share, Source source) const {
   auto result = payload::floats(share.size());
@@ -142,8 +142,8 @@ bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
 }
 
 bool replica_store::sums_are_finite() {
-  // Waits for all buckets, even if one is not finite: until the last sum is done, this rank may
-  // still read the memory of other ranks.
+  // Waits for all buckets, even if one of them is not finite, because this rank reads the memory of
+  // other ranks until the last sum is done.
   bool result = true;
   for (auto& x : buckets_)
     result = x->updater.sum_is_finite() && result;
@@ -243,7 +243,7 @@ bool replica_store::restore(const proto::Restore& x, const payload& values) {
       bucket->average.assign(mine.begin(), mine.end());
     else if (slot > 0)
       bucket->updater.restore(slot - 1, cut(values.as_floats(), bucket->own));
-    // No reader holds a version yet, so there is a free slot.
+    // There is a free slot, because no reader holds a version yet.
     else if (bucket->versions.begin()) {
       std::ranges::copy(mine, bucket->versions.next().begin());
       bucket->versions.publish(x.version());

@@ -15,16 +15,17 @@
 
 namespace troupe {
 
-/// A worker's own copy of all parameters, for protocols without parameter shards. They are divided
-/// into buckets. Each bucket has several versions of its weights, and its optimizer state.
+/// A worker's own copy (replica) of all parameters, for protocols without parameter shards. The
+/// parameters are divided into buckets. Each bucket has several versions of its weights, and its
+/// optimizer state.
 ///
 /// An update has two halves. `stage` computes the next version of a bucket in new memory, while
 /// readers use the newest version. Buckets may come in any order. `publish` makes the staged
 /// weights and states of all buckets the newest ones, all at the same time. `discard` drops them.
 /// `replace` replaces the newest weights by others, such as an average over workers.
 ///
-/// The replica may live on a GPU (replica_home). Its updates then happen there, and the weights of
-/// a version are copied to the host's memory when they are first read there. All functions without
+/// The replica may live on a GPU (replica_home). The GPU then makes the updates. The weights of a
+/// version are copied to the host's memory when they are first read there. All functions without
 /// noexcept may then throw device_error.
 ///
 /// Only one actor may use it. The payloads that it returns may go to other threads.
@@ -37,12 +38,14 @@ public:
     payload data;
   };
 
-  /// Starts with the initial weights, version 0. For each bucket, it holds the optimizer state of
-  /// its own part only, which is part `index` of `count` equal parts. On a GPU, `count` is 1.
+  /// Starts with the initial weights, version 0. Each bucket is divided into `count` equal parts.
+  /// Part `index` is this worker's own part: only for this part does the store hold optimizer
+  /// state. On a GPU, `count` must be 1.
   explicit replica_store(std::shared_ptr<const job_context> context, std::size_t index = 0,
                          std::size_t count = 1, replica_home home = {});
 
-  /// Bytes of optimizer state for this many parameters. The state is held twice.
+  /// Bytes of optimizer state for this many parameters. The state needs memory twice: the newest
+  /// state and the staged state.
   static std::size_t state_bytes(const job_context& context, std::size_t elements) noexcept {
     return 2 * range_updater::memory_bytes(context, elements);
   }
@@ -52,7 +55,7 @@ public:
   std::size_t buckets() const noexcept { return buckets_.size(); }
   range where(std::size_t bucket) const { return buckets_.at(bucket)->where; }
   range own(std::size_t bucket) const { return buckets_.at(bucket)->own; }
-  /// The bucket with exactly this range, if any.
+  /// The bucket with exactly this range; nothing if there is none.
   std::optional<std::size_t> find(range where) const;
 
   const replica_home& home() const noexcept { return home_; }
@@ -61,41 +64,42 @@ public:
 
   std::uint64_t version() const noexcept { return version_; }
 
-  /// Number of updates that the optimizer's state has had, including those of earlier runs. The
-  /// version may be larger, because it may skip numbers.
+  /// Number of updates of the optimizer's state, including those of earlier runs. The version may
+  /// be larger, because versions may skip numbers.
   std::uint64_t updates() const noexcept { return buckets_.front()->updater.updates(); }
 
-  /// The newest weights without a copy, as parts in ascending order that cover all parameters. The
-  /// weights do not change while a reader holds them. A bucket has memory for `replica_slots`
-  /// versions. The next version can be staged only if one of them is free.
+  /// The newest weights as parts in ascending order, which together cover all parameters. The
+  /// weights are not copied, and do not change while a reader holds them. A bucket has memory for
+  /// `replica_slots` versions. If readers hold all of them, the next version cannot be staged.
   std::vector<part> newest();
 
-  /// Like newest(), for a worker that trains with these weights. Nothing if the worker's GPU holds
-  /// them.
+  /// Like newest(), for a worker that trains with these weights. Empty if the worker's GPU holds
+  /// the weights.
   std::vector<part> to_train();
 
-  /// The newest weights of a bucket, until the next publish().
+  /// The newest weights of a bucket. Valid until the next publish().
   std::span<const float> published(std::size_t bucket) const {
     return newest_of(*buckets_.at(bucket));
   }
 
-  /// Each returns a copy of this range: of the weights, of the weights to evaluate (the moving
-  /// average if the job has one), or of one slot of the optimizer's state. The store must hold the
-  /// state of this range.
+  /// These functions return copies of this range: the weights, the weights to evaluate (the moving
+  /// average if the job has one), and one slot of the optimizer's state. For the state, the store
+  /// must hold the state of the whole range.
   payload weights(range where) const;
   payload evaluated(range where) const;
   payload state(std::size_t slot, range where) const;
 
-  /// Copies of this range. For an evaluation (without state): evaluated(). For a checkpoint: the
-  /// weights and the slots of the optimizer's state, followed by the moving average if the job has
-  /// one.
+  /// Copies of this range, for an evaluation or a checkpoint. Without state (evaluation): only
+  /// evaluated(). With state (checkpoint): the weights, the slots of the optimizer's state, and the
+  /// moving average if the job has one.
   std::vector<payload> capture(range share, bool with_state) const;
 
   // -- the next version ---------------------------------------------------------------------------
 
-  /// Updates the bucket's own part from the gradient of that part, summed over the samples. If the
-  /// own part is not the whole bucket, `complete` stages the rest. With 0 samples, the weights and
-  /// the state stay the same. Staging a bucket again replaces the previous staged version.
+  /// Stages an update of the bucket's own part, from the gradient of this part, summed over the
+  /// samples. If the own part is not the whole bucket, `complete` stages the rest. With 0 samples,
+  /// the weights and the state stay the same. Staging a bucket again replaces the previous staged
+  /// version.
   /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)
   /// @param how must not have a `moment`
   /// @return false if readers hold all versions of the bucket; nothing is staged then
@@ -109,13 +113,13 @@ public:
 
   // -- with replica_home::in_ring: the sum of all ranks' gradients (device_updater) ---------------
 
-  /// They call device_updater::add_up and gather for a bucket. After add_up(), the next update uses
-  /// the sum.
+  /// These functions call device_updater::add_up and device_updater::gather for a bucket. After
+  /// add_up(), the next update uses the sum of the gradients.
   void add_up(std::size_t bucket) { buckets_.at(bucket)->updater.add_up(); }
   void gather(std::size_t bucket) { buckets_.at(bucket)->updater.gather(); }
   /// Waits for the sums of all buckets. True if they are finite.
   bool sums_are_finite();
-  /// Makes this rank's gradient 0, for the next sums.
+  /// Sets this rank's gradient to 0 before the next sums.
   void clear_gradient();
 
   // -- the next version, continued ----------------------------------------------------------------
@@ -123,8 +127,8 @@ public:
   /// A copy of the staged weights of the own part.
   payload staged_part(std::size_t bucket) const;
 
-  /// Stages the whole bucket with these weights. The own part must already be staged; other ranks
-  /// updated the rest.
+  /// Stages the whole bucket with these weights. The own part must already be staged. Other ranks
+  /// have computed the rest.
   void complete(std::size_t bucket, std::span<const float> weights);
 
   /// True if all buckets are staged.
@@ -139,21 +143,21 @@ public:
 
   // -- between updates ----------------------------------------------------------------------------
 
-  /// Replaces the newest weights of this range, except frozen ones, at once. The version and the
-  /// state stay the same, and no update is counted. Nothing may be staged.
+  /// Replaces the newest weights of this range immediately, without an update. Frozen weights, the
+  /// version and the optimizer's state stay the same. Nothing may be staged.
   /// @return false if readers hold all versions of a bucket; the buckets before it are then already
   /// replaced
   bool replace(range where, std::span<const float> weights);
 
-  /// Advances the learning-rate schedule past samples that others trained.
+  /// Advances the learning-rate schedule by samples that other workers trained.
   void skip(std::uint64_t samples) noexcept;
 
   // -- resumption ---------------------------------------------------------------------------------
 
-  /// Loads one slot of a checkpoint before training: 0 for the weights, k for the k-th state, and
-  /// the one after the last state for the moving average. `values` covers all parameters. After the
-  /// first call of newest() or to_train(), this does nothing, because the message is then a late
-  /// repetition.
+  /// Loads one slot of a checkpoint, before training. Slot 0 has the weights, slot k the k-th
+  /// vector of the optimizer's state, and the last slot the moving average. `values` covers all
+  /// parameters. After the first call of newest() or to_train(), this does nothing, because the
+  /// message is then a late repetition.
   /// @return false if the slot or the size does not fit; nothing changes then
   bool restore(const proto::Restore& x, const payload& values);
 
@@ -166,8 +170,8 @@ private:
 
     range where;
     range own;
-    /// In the host's memory. If the replica lives on a GPU, the newest version may be missing: see
-    /// `here`.
+    /// The versions in the host's memory. If the replica is on a GPU, the newest version may be
+    /// missing here (see `here`).
     version_pool versions;
     range_updater updater;
     /// The moving average; empty if the job has none.

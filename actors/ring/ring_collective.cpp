@@ -9,7 +9,7 @@ namespace {
 constexpr std::uint8_t partial_came = 1;
 constexpr std::uint8_t sum_came = 2;
 
-/// An upper limit for numbers of samples, so that sums over ranks cannot overflow.
+/// The largest number of samples in a piece. The limit keeps sums over ranks from overflowing.
 constexpr std::uint64_t most_samples = std::uint64_t{1} << 48;
 
 } // namespace
@@ -104,7 +104,8 @@ piece_fate ring_collective::judge(const ring_piece& piece) const {
     return piece_fate::wrong_samples;
   if ((came(piece) & (partial(piece) ? partial_came : sum_came)) != 0)
     return piece_fate::repeated;
-  // A sum includes this rank's part, so it cannot arrive before this rank has sent its partial sum.
+  // A complete sum includes this rank's part, so it cannot arrive before this rank has sent that
+  // part.
   const bool left = work_ == ring_work::all_gather
     || (contributed_ && (piece.segment == place_.rank || (came(piece) & partial_came) != 0));
   return partial(piece) || left ? piece_fate::taken : piece_fate::not_due;
@@ -137,8 +138,8 @@ void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
   }
 }
 
-// Adds this rank's elements to a partial sum, in all kinds of work except all_gather. The result
-// goes to the next rank, or is the final sum.
+// Adds this rank's elements to a partial sum. The result goes to the next rank, or is the complete
+// sum. Not used in an all_gather.
 void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   const auto own = slice(own_, r.begin, r.size());
@@ -147,8 +148,8 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const auto offset = scatters ? cut_.segment(own_segment(place_)).begin : 0;
   payload total =
     last ? slice(sum_, r.begin - offset, r.size()) : payload::allocate(piece.data.size());
-  // In an exchange, both ranks add in the order of ranks and get the same bits. The order matters
-  // because the bits of a NaN depend on it.
+  // In an exchange, both ranks add in the order of ranks, so that they get the same bits. (The bits
+  // of a NaN depend on the order.)
   const bool own_first = exchanges() && place_.rank == 0;
   add(place_.elements, own_first ? own : piece.data, own_first ? piece.data : own, total);
   piece.data = std::move(total);
@@ -162,7 +163,8 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
     send.push_back(std::move(piece));
 }
 
-// Keeps both vectors without adding them, in the order of ranks, like add_own().
+// Keeps the vectors of both ranks without adding them (ring_place::adds_later). `sum_` is the
+// vector of rank 0.
 void ring_collective::keep_terms(ring_piece piece) {
   const bool own_first = place_.rank == 0;
   sum_ = own_first ? own_ : piece.data;
@@ -171,8 +173,8 @@ void ring_collective::keep_terms(ring_piece piece) {
   --missing_;
 }
 
-// Stores a chunk that another rank completed, in an all_gather or in the second half of an
-// all_reduce.
+// Stores a chunk of the result that another rank has completed. Used in an all_gather and in the
+// second half of an all_reduce.
 void ring_collective::store(const ring_piece& piece) {
   const auto r = cut_.where(piece.segment, piece.chunk);
   std::ranges::copy(piece.data.bytes(), slice(sum_, r.begin, r.size()).mutable_data());

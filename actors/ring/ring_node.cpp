@@ -74,7 +74,7 @@ void ring_node::on_segment(const proto::Segment& x, const payload& data) {
 }
 
 void ring_node::act(ring_reductions::effects result) {
-  renew_turn(); // Adding up may have taken long. Receivers still run on this thread.
+  renew_turn(); // After a long sum, receivers still run on this thread.
   if (!result.send.empty())
     board_->count_sent(result.send.size());
   for (auto& [id, piece] : result.send) {
@@ -100,7 +100,8 @@ void ring_node::act(ring_reductions::effects result) {
   send(starter.mapped(), std::move(*result.done));
 }
 
-// A rank without collectives does not wait for its neighbour. It waits for its own synchronizer.
+// Shows on the board whether this rank waits for its left neighbour, and in which bucket. Without a
+// collective, it waits only for its own synchronizer.
 void ring_node::report_waiting() {
   const bool waits = !waiting_.empty() && reductions_.ranks() > 1;
   const auto now = clock().now();
@@ -122,7 +123,8 @@ caf::result<proto::Report> ring_node::on_report(const proto::ReportRequest&) {
   return result;
 }
 
-// Monitors a neighbour once, although both neighbours are the same actor in a ring of two.
+// Monitors a neighbour. In a ring of two, both neighbours are the same actor, which is monitored
+// only once.
 void ring_node::watch(const caf::actor_addr& neighbour, const caf::actor_addr& other) {
   if (neighbour != other)
     monitor(caf::actor_cast<caf::strong_actor_ptr>(neighbour));

@@ -15,7 +15,7 @@ TROUPE_LOCAL_MESSAGE(troupe::reduction)
 
 namespace troupe {
 
-/// An actor that receives the results of collectives, and a `broken` message if the ring cannot
+/// The messages for an actor that starts collectives: their results, or `broken` if the ring cannot
 /// continue.
 using reduction_listener = caf::typed_actor<rpc<void, reduction>, rpc<void, broken>>;
 
@@ -26,29 +26,28 @@ struct reduce_bucket {
   reduction_listener reply_to;
 };
 
-/// Starts a sum over the batches of all workers, for layers that need one. Within a step, these
-/// sums are numbered from 0.
+/// Starts a sum over the batches of all workers, for a layer that needs it (batch_norm.sync).
+/// `number` counts these sums from 0 within a step.
 struct sum_over_batches {
   std::uint64_t step = 0;
   std::uint32_t number = 0;
-  /// Rows of this worker's batch.
+  /// Number of rows in this worker's batch.
   std::uint64_t samples = 0;
   /// float64
   payload values;
   reduction_listener reply_to;
 };
 
-/// The right neighbour (the next rank), and the name of the left one (the previous rank). Sent to a
-/// ring_node before its first collective, when all ranks have started. Ranks may start in any
-/// order.
+/// Tells a ring_node its right neighbour (the next rank), and the name of its left neighbour (the
+/// previous rank). Sent before the first collective. The ranks may start in any order.
 struct ring_neighbour {
   task_name task;
   ring_actor right;
   task_name left;
 };
 
-/// The left neighbour (the previous rank). A ring_node sends nothing to it, but monitors it,
-/// because the ring cannot continue without it.
+/// Tells a ring_node its left neighbour (the previous rank). The ring_node sends nothing to this
+/// actor, but monitors it, because the ring cannot continue without it.
 struct left_neighbour {
   task_name task;
   caf::actor left;
@@ -63,26 +62,27 @@ TROUPE_LOCAL_MESSAGE(troupe::left_neighbour)
 
 namespace troupe {
 
-/// The interface of a ring_node. Its Report has the number of pieces that arrived again.
+/// The interface of a ring_node. Its report has the number of pieces that arrived more than once.
 using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, sum_over_batches>,
                                            rpc<void, ring_neighbour>, rpc<void, left_neighbour>,
                                            rpc<proto::Report, proto::ReportRequest>>;
 
-/// One rank of a ring. It runs the collectives of all current buckets, and advances each collective
-/// when its pieces arrive. A collective exchanges two messages with the actor that starts it: its
-/// start and its result. All pieces go to the right neighbour. A piece that does not fit breaks the
-/// ring, because the left neighbour then runs a different collective, and neither of the two would
-/// ever end.
+/// The actor of one rank of a ring. It runs the collectives of all current buckets at the same
+/// time. Another actor starts a collective with a message and gets its result in a message. All
+/// pieces of collectives go to the right neighbour. A piece that does not fit breaks the ring: the
+/// left neighbour then runs a different collective, and neither of the two collectives would ever
+/// end.
 ///
 /// It monitors both neighbours. If a neighbour is lost, the actor that started the newest
-/// collective gets an error with the neighbour's name. The activity_board shows in which step and
-/// bucket this rank waits, and since when.
+/// collective gets an error with the neighbour's name. On the activity_board, this rank shows for
+/// which step and bucket it waits, and since when.
 class ring_node : public ring_node_actor::base {
 public:
   using super = ring_node_actor::base;
 
-  /// `sizes`: elements of each bucket. `board`: the worker's board, which counts pieces sent and
-  /// received. `sums`: elements of each sum over the workers' batches of a step.
+  /// `sizes`: number of elements of each bucket. `sums`: number of elements of each sum over the
+  /// workers' batches in a step. `board`: counts the pieces sent and received, and shows what this
+  /// rank waits for.
   ring_node(caf::actor_config& cfg, std::uint64_t view, ring_place place,
             std::vector<std::size_t> sizes, std::shared_ptr<activity_board> board,
             const std::vector<std::size_t>& sums = {});
@@ -115,10 +115,10 @@ private:
   task_name left_task_;
   ring_actor right_;
   caf::actor left_;
-  /// The actor that started the newest collective; null before the first.
+  /// The actor that started the newest collective. Null before the first collective.
   reduction_listener listener_;
-  /// The collectives that have this rank's part and still wait for the left neighbour, each with
-  /// the actor that started it.
+  /// The collectives that this rank has started and that have not ended, each with the actor that
+  /// started it.
   std::map<reduction_id, reduction_listener> waiting_;
   /// The newest step with a contribution of this rank.
   std::uint64_t step_ = 0;

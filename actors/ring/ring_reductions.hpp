@@ -15,8 +15,8 @@ namespace troupe {
 struct reduction_id {
   /// Steps count from 0 in each run.
   std::uint64_t step = 0;
-  /// 0; or 1 for the second reduction of a step's buckets, which leaves out gradients with NaN or
-  /// infinity.
+  /// 0 normally. 1 if the buckets of the step are reduced a second time, without the gradients that
+  /// have NaN or infinity.
   std::uint32_t attempt = 0;
   std::uint32_t bucket = 0;
 
@@ -27,8 +27,8 @@ struct reduction_id {
 struct ring_contribution {
   reduction_id id;
   std::uint64_t samples = 0;
-  /// Summed over the samples. float32, or float64 for sums over the workers' batches. Held until
-  /// the collective ends.
+  /// Summed over the samples. float32, or float64 for sums over the workers' batches. The ring
+  /// keeps a reference to it until the collective ends.
   payload values;
 };
 
@@ -37,28 +37,31 @@ struct reduction {
   reduction_id id;
   std::uint64_t samples = 0;
   payload sum;
-  /// If not empty, the result is sum + addend (ring_place::adds_later).
+  /// If `addend` is not empty, the result is sum + addend (ring_place::adds_later).
   payload addend = {};
 };
 
-/// All current collectives of one rank. This is a plain object, not an actor. Its owner uses it
-/// like a ring_collective.
+/// Runs all current collectives of one rank. This is a plain object, not an actor. As with a
+/// ring_collective, the owner passes in pieces and sends the pieces that this class returns.
 ///
-/// A step has one collective per bucket, or two, with the numbers i and `buckets` + i for bucket i:
-/// - If collectives run in halves (ring_place::in_halves), i is the reduce-scatter and `buckets` +
-/// i the all-gather.
-/// - On GPUs (ring_place::on_gpus), the collectives have no elements. Their results mean that all
-/// ranks have computed their gradients (i), and have added up their segments (`buckets` + i).
+/// A step has one collective for each bucket i of n buckets, with the number i. In two cases, it
+/// has two collectives per bucket, with the numbers i and n + i:
+/// - If collectives run in halves (ring_place::in_halves), i is the reduce-scatter and n + i the
+///   all-gather.
+/// - On GPUs (ring_place::on_gpus), the collectives have no elements. The end of collective i means
+///   that all ranks have computed their gradients. The end of n + i means that all ranks have added
+///   up their segments.
 ///
-/// If a sum is not finite, a second attempt repeats the collectives of the step's buckets. It also
-/// has a collective with the next number and one element per rank, which shows the ranks that were
-/// left out. In some steps, a collective with the number after it compares the replicas
-/// (ring_place::checked). The sums over the workers' batches, in float64, have the numbers after
-/// the comparison. The comparison and these sums belong to the first attempt.
+/// The next numbers are for other collectives, in this order:
+/// - One with one element per rank shows which ranks were left out. It runs only in the second
+///   attempt of a step, which repeats the collectives of the buckets if a sum is not finite.
+/// - One compares the replicas (ring_place::checked), in some steps.
+/// - The others are the sums over the workers' batches, in float64. Like the comparison, they run
+///   only in the first attempt.
 ///
 /// A rank starts an attempt or a step only when all its earlier collectives have ended. So the left
-/// neighbour is at most one step ahead, and pieces of earlier steps are repetitions. Memory is
-/// bounded by the collectives of two steps.
+/// neighbour is at most one step ahead, and the memory is that of two steps at most. Pieces of
+/// earlier steps are repetitions.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.
@@ -67,14 +70,14 @@ public:
     ring_piece piece;
   };
 
-  /// What a call leads to: the pieces to send, and the result of a collective that has ended.
+  /// The consequences of a call: the pieces to send, and the result of a collective that has ended.
   struct effects {
     std::vector<outgoing> send;
     std::optional<reduction> done;
   };
 
   /// @param sizes number of elements in each bucket
-  /// @param sums elements of each sum over the workers' batches of a step
+  /// @param sums number of elements in each sum over the workers' batches of a step
   ring_reductions(const ring_place& place, std::vector<std::size_t> sizes,
                   const std::vector<std::size_t>& sums = {});
 
@@ -89,7 +92,7 @@ public:
   /// The number of the collective that makes the first sum over the workers' batches.
   std::uint32_t first_sum() const noexcept { return left_out_ + 2; }
 
-  /// Number of pieces that arrived again and were ignored.
+  /// Number of pieces that were ignored, because the same pieces had already arrived.
   std::uint64_t repeated() const noexcept { return repeated_; }
 
 private:
@@ -101,7 +104,7 @@ private:
   ring_place place_;
   /// Number of elements of each collective, by its number.
   std::vector<std::size_t> sizes_;
-  /// The number of the collective that shows the ranks that were left out.
+  /// The number of the collective that shows which ranks were left out.
   std::uint32_t left_out_ = 0;
   /// The newest step to which this rank has contributed, and the finished collectives of this step.
   std::uint64_t step_ = 0;

@@ -103,8 +103,10 @@ std::uint32_t ring_step::left_out_number() const {
   return static_cast<std::uint32_t>((place_.in_halves || place_.on_gpus ? 2 : 1) * buckets_.size());
 }
 
-// Handles a collective without elements, for gradients on GPUs. The staging cannot fail there,
-// because readers never hold the GPU's memory. If a sum is not finite, retry() discards the update.
+// Handles the end of a collective without elements, for gradients on GPUs. The first collective of
+// a bucket lets this rank add up its segment, and the second one lets it copy the other segments.
+// Then the update is staged. This cannot fail, because readers never hold the GPU's memory. If a
+// sum is not finite, retry() discards the update.
 void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& start) {
   const auto i = x.id.bucket % buckets_.size();
   if (x.id.bucket < buckets_.size()) {
@@ -130,16 +132,17 @@ bool ring_step::take_part(const reduction& x, std::vector<ring_contribution>& st
   return true;
 }
 
-// If the collectives run in halves, `x` is the result of an all-gather: the next weights of a
-// bucket. Each of its elements comes from one rank.
+// Takes the sum of a bucket and stages the bucket's update. If the job clips by norm, it only keeps
+// the sum, until the norm is known. If the collectives run in halves, `x` is not a sum but the
+// bucket's next weights, gathered from all ranks.
 bool ring_step::take(const reduction& x) {
   const auto i = x.id.bucket % buckets_.size();
   auto& bucket = buckets_[i];
   bucket.reduced = true;
   samples_ = x.samples;
   const auto sum = x.sum.as_floats();
-  // The update itself adds sum and addend and checks the result, which saves a pass over the
-  // memory. If the result is not finite, the update is discarded later.
+  // The update adds `sum` and the addend, and checks whether the result is finite. This saves a
+  // pass over the memory. If the result is not finite, the update is discarded later.
   if (finite_ && !place_.in_halves && context_->rule.clip_norm == 0 && x.samples > 0)
     return replica_.stage(x.id.bucket, sum, x.samples,
                           {.addend = x.addend.as_floats(), .finite = &finite_});
@@ -170,8 +173,9 @@ bool ring_step::advance(std::vector<ring_contribution>& start) {
   return true;
 }
 
-// Starts the second attempt. This rank's gradient is left out if the worker or this function finds
-// that it is not finite. (This function can check only gradients in the host's memory.)
+// Starts the second attempt of the step. This rank's gradient is left out if it is not finite. The
+// worker has reported this, or this function finds it (only if the gradient is in the host's
+// memory).
 void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {

@@ -15,7 +15,7 @@ namespace troupe {
 
 /// The result of a step of a ring, the same on all ranks.
 struct ring_outcome {
-  /// Samples in the update, and samples of gradients that were left out.
+  /// Number of samples in the update, and number of samples of gradients that were left out.
   std::uint64_t samples = 0;
   std::uint64_t left_out = 0;
   /// By rank: true if the rank's gradient was left out.
@@ -24,26 +24,26 @@ struct ring_outcome {
   std::optional<double> gradient_norm;
 };
 
-/// The steps of one rank of a ring. This is a plain object, not an actor: the owner passes in the
-/// worker's gradients and the reduced buckets, and sends out the buckets that must be reduced. As
-/// soon as the sum of a bucket arrives, the bucket's update is staged in a replica
-/// (replica_store::stage).
+/// Runs the steps of one rank of a ring. This is a plain object, not an actor. The owner passes in
+/// the worker's gradients, sends the contributions that this class returns to the ring, and passes
+/// in the ring's results. As soon as the sum of a bucket arrives, the bucket's update is staged in
+/// the replica (replica_store::stage).
 ///
-/// If a gradient is not finite, all ranks see this in the sums, because the sums have the same bits
-/// on all ranks. They then discard the staged updates and reduce the buckets a second time. A rank
-/// whose gradient is not finite contributes zeros. The other ranks contribute their gradients
-/// again. If the second sum is not finite either (finite gradients may add up to infinity), all
-/// gradients of the step are left out.
+/// If a gradient is not finite, the sums are not finite either, and all ranks see this. They then
+/// discard the staged updates and reduce the buckets a second time. A rank whose gradient is not
+/// finite contributes zeros. The other ranks contribute their gradients again. If the second sum is
+/// not finite either (finite gradients may add up to infinity), all gradients of the step are left
+/// out.
 ///
 /// If the collectives run in halves (ring_place), the replica holds the optimizer state of only
 /// this rank's segment of each bucket (ZeRO stage 1; Rajbhandari et al. 2020, arXiv 1910.02054).
 /// The sum of this segment arrives first. The rank stages the segment's new weights, and sends them
-/// round the ring. If the sum is not finite, the rank sends NaN instead of the weights. All ranks
-/// check the weights that they get. The update works element by element, so its bits are those of
-/// an undivided update.
+/// round the ring. If the sum is not finite, the rank sends NaN instead. All ranks check the
+/// weights that they get, so all of them notice this. The update works element by element, so its
+/// bits are those of an undivided update.
 ///
 /// If the gradients stay on GPUs (replica_home::in_ring), the ranks read each other's memory. Each
-/// bucket then has two collectives without elements. They only tell the ranks when they may read.
+/// bucket then has two collectives without elements. These only tell the ranks when they may read.
 /// After the first collective, each rank adds up its segment of the bucket. After the second one,
 /// each rank copies the other segments. A rank whose gradient is left out sets the gradient to 0.
 ///
@@ -58,31 +58,33 @@ public:
 
   /// Appends a contribution by which all ranks compare their newest weights, if a comparison is due
   /// at the version with which the step began (`ring.verify_every_steps`). Called once per step. It
-  /// makes one pass over the weights. A difference remains undetected with a probability of 2^-64.
+  /// makes one pass over the weights. A difference between two replicas is overlooked with a
+  /// probability of 2^-64.
   void compare(std::vector<ring_contribution>& start);
 
-  /// Present if the weights at the beginning of this step are not equal on all ranks. The step then
-  /// has no outcome. All ranks find the same difference.
+  /// The difference between the ranks' weights at the beginning of this step, if a comparison has
+  /// found one. The step then has no outcome. All ranks find the same difference.
   const std::optional<replica_difference>& difference() const noexcept { return difference_; }
 
   /// Takes the worker's gradient of a bucket, `where.size()` values. Appends to `start` the
-  /// contributions that the ring must reduce. Ignores a range that is not a bucket or was
-  /// contributed already. If gradients stay on a GPU (residence), `gradient` is empty. If there are
-  /// also no other ranks, the bucket's update is staged at once.
+  /// contributions that the ring must reduce. Ignores a range that is not a bucket or was already
+  /// contributed. If the gradient stays on the worker's GPU (residence), `gradient` is empty. If
+  /// there are also no other ranks, the bucket's update is staged at once.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
   /// Records that the worker has computed its gradient.
-  /// @param finite false if the loss or the gradient is not finite. The worker has then contributed
-  /// a bucket that is not finite, because other ranks see only the sums.
+  /// @param finite false if the loss or the gradient is not finite. One of the worker's buckets
+  /// must then also be not finite, because other ranks see only the sums
   /// @return false if readers hold all versions of a bucket
   [[nodiscard]] bool commit(bool finite, std::vector<ring_contribution>& start);
 
-  /// Takes a reduced bucket. Ignores results of earlier attempts.
+  /// Takes the result of a collective. Ignores results of earlier attempts.
   /// @return like commit()
   [[nodiscard]] bool reduced(const reduction& x, std::vector<ring_contribution>& start);
 
-  /// Present once everything is reduced and committed. The replica is then staged.
+  /// The outcome, once all buckets are reduced and the worker has committed. The whole update is
+  /// then staged in the replica.
   const std::optional<ring_outcome>& outcome() const noexcept { return outcome_; }
 
 private:
@@ -95,7 +97,7 @@ private:
     double squares = 0;
   };
 
-  /// The number of the collective that shows the ranks that were left out.
+  /// The number of the collective that shows which ranks were left out.
   std::uint32_t left_out_number() const;
   bool compares() const;
   bool gradients_on_gpu() const { return replica_.home().where == residence::gradients_on_gpu; }
@@ -117,8 +119,8 @@ private:
   std::vector<bucket_state> buckets_;
   std::uint64_t own_samples_ = 0;
   bool committed_ = false;
-  /// True from the beginning of a step that compares the weights until all ranks' hashes have
-  /// arrived.
+  /// True while this step waits for the hashes of all ranks, by which the ranks compare their
+  /// weights.
   bool comparing_ = false;
   std::optional<replica_difference> difference_;
   bool own_finite_ = true;
@@ -127,7 +129,7 @@ private:
   std::uint64_t samples_ = 0;
   /// Number of samples in the first attempt.
   std::uint64_t all_samples_ = 0;
-  /// Second attempt: the ranks that were left out, and their samples.
+  /// In the second attempt: the ranks that were left out, and the number of their samples.
   std::optional<reduction> left_out_;
   std::optional<ring_outcome> outcome_;
 };

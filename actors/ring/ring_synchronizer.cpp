@@ -69,7 +69,8 @@ void ring_synchronizer::on_exit() {
 
 // -- a step -------------------------------------------------------------------------------------
 
-// A worker begins a step only after the previous one is published, so the weights are ready.
+// A worker begins a step only after the update of the previous step is published, so the weights
+// are ready.
 void ring_synchronizer::on_acquire(const acquire& x) {
   attributes_ = x;
   under_way_ = true;
@@ -124,7 +125,7 @@ void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> star
     send(worker_, broken{"all versions of a bucket are held by readers"});
 }
 
-// The text of the error: the workers and the tensors that differ.
+// The text of the error: which workers differ, and in which tensors.
 std::string ring_synchronizer::text_of(const replica_difference& x) const {
   const auto names = [this](const auto& ranks) {
     std::string result;
@@ -157,7 +158,7 @@ void ring_synchronizer::finish_if_decided() {
   result.gradient_norm = outcome.gradient_norm;
   replica_.publish(step_, outcome.left_out);
   record(outcome);
-  renew_turn(); // The update may have taken long. Receivers still run on this thread.
+  renew_turn(); // After a long update, receivers still run on this thread.
   if (options_.coordinator && evaluations_.due(step_))
     capture(evaluations_, true);
   if (options_.coordinator && checkpoints_.due(step_))
@@ -165,8 +166,8 @@ void ring_synchronizer::finish_if_decided() {
   send(worker_, result);
 }
 
-// Each step has one gradient per worker. A rank knows the lease and the loss scale of its own
-// worker only.
+// Records the decision about each worker's gradient of this step. A rank knows only the lease and
+// the loss scale of its own worker.
 void ring_synchronizer::record(const ring_outcome& x) {
   samples_ += x.samples;
   quarantined_samples_ += x.left_out;
@@ -231,8 +232,9 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
                });
 }
 
-// This rank's share of the state. If the optimizer's state is divided among the ranks, the share is
-// the rank's own segment of each bucket.
+// The part of the weights and of the optimizer's state that this rank sends for a checkpoint or an
+// evaluation. If the optimizer's state is divided among the ranks, it is the rank's own segment of
+// each bucket.
 std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
   const auto ranks = place_.ranks;
   const auto parts = replica_parts(*context_, ranks);
@@ -246,7 +248,7 @@ std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
 caf::result<proto::Ack> ring_synchronizer::on_restore(const proto::Restore& x,
                                                       const payload& values) {
   if (step_ > x.version())
-    return proto::Ack{}; // A late repetition: training has begun.
+    return proto::Ack{}; // Training has begun, so this is a late repetition.
   if (!problem_of(x).empty() || !replica_.restore(x, values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "

@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// The place of a rank in a job's ring.
+/// The place of a rank in the ring of a job.
 /// @param on_gpus see replica_home::in_ring
 ring_place place_of(const job_context& context, std::size_t rank, std::size_t ranks,
                     bool on_gpus = false);
@@ -38,26 +38,27 @@ struct ring_synchronizer_options {
   coordinator_actor coordinator;
 };
 
-/// The interface of a ring_synchronizer. In addition to a synchronizer's interface, it receives the
-/// results of its ring node, lets others read and restore its replica, and reports at the end.
+/// The messages of the synchronizer's interface, and others: results of the ring node, and requests
+/// to read, report or restore the replica.
 using ring_synchronizer_actor = synchronizer_actor::extend<
   rpc<void, reduction>, rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
   rpc<proto::Report, proto::ReportRequest>, rpc<proto::Ack, proto::Restore, payload>>;
 
 /// The synchronizer of the protocol RING. It passes each bucket of the gradient to the ring node as
-/// soon as backward has finished it. When the sum comes back, it stages the update of this rank's
-/// replica, while backward still computes earlier layers (ring_step). Once the worker has committed
-/// and everything is staged, it publishes the update. All replicas have the same bits.
+/// soon as the backward pass has computed it. When the sum comes back, it stages the update of this
+/// rank's replica, while the backward pass still computes earlier layers (ring_step). Once the
+/// worker has committed and everything is staged, it publishes the update. All replicas have the
+/// same bits.
 ///
-/// With `ring.shard_optimizer`, each rank updates its own segment of each bucket and sends the new
-/// weights round the ring. The bits are the same, and the optimizer's state is divided among the
-/// ranks.
+/// With `ring.shard_optimizer`, the optimizer's state is divided among the ranks. Each rank updates
+/// its own segment of each bucket and sends the new weights round the ring. The resulting bits are
+/// the same.
 ///
 /// If all ranks are in this process, and their GPUs access each other's memory, the gradients stay
 /// on the GPUs (replica_home::in_ring). The ring then only carries messages without elements.
 ///
 /// Every `ring.verify_every_steps` steps the ranks compare hashes of their weights. If they differ,
-/// the run ends, and the error names the rank.
+/// the run ends, and the error names the workers that differ.
 ///
 /// For a checkpoint, each rank sends an equal share of the parameters and of the optimizer's state
 /// to the coordinator, and continues. At most two checkpoints are in transit at a time.
@@ -73,8 +74,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops the handle to an actor that holds a handle to this one. Otherwise, they would keep each
-  /// other alive.
+  /// Drops the handle to an actor that holds a handle to this one. Otherwise, the two actors would
+  /// keep each other alive.
   void on_exit() override;
 
 private:

@@ -31,8 +31,7 @@ moves ring_moves(std::size_t rank, std::size_t ranks, const chunk_layout& cut) {
   return result;
 }
 
-// Each rank first exchanges with the rank after it, so that the ranks do not all read the same
-// vector first.
+// Each rank begins with the rank after it, so that the ranks do not all read the same vector first.
 moves direct_moves(std::size_t rank, std::size_t ranks, const chunk_layout& cut) {
   moves result;
   for (const std::uint32_t step : {1U, 2U})

@@ -8,9 +8,8 @@
 
 namespace troupe {
 
-/// The division of a vector for an all-reduce. The vector is cut into one segment per rank
-/// (split_evenly), and each segment into chunks that travel one after the other. The layout is the
-/// same on all ranks.
+/// How a vector is divided for an all-reduce: into one segment per rank (split_evenly), and each
+/// segment into chunks, which are sent one after the other. The layout is the same on all ranks.
 class chunk_layout {
 public:
   /// @param ranks at least 1; throws std::invalid_argument otherwise
@@ -31,8 +30,8 @@ public:
   /// The elements of a chunk, which must exist.
   range where(std::size_t segment, std::uint32_t chunk) const noexcept;
 
-  /// The number of a chunk, counted over all segments. For chunk 0 of segment `ranks()`, this is
-  /// the total number of chunks.
+  /// The number of a chunk, counted over all segments. number(ranks(), 0) is the total number of
+  /// chunks.
   std::size_t number(std::size_t segment, std::uint32_t chunk) const noexcept {
     return first_[segment] + chunk;
   }

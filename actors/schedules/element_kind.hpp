@@ -10,15 +10,14 @@ namespace troupe {
 /// The element type of a vector in an all-reduce.
 enum class element_kind : std::uint8_t { float32, float64 };
 
-/// "float32".
+/// The name of the type, such as "float32".
 const char* to_string(element_kind x) noexcept;
 
-/// Bytes of an element.
 constexpr std::size_t bytes_of(element_kind x) noexcept {
   return x == element_kind::float32 ? sizeof(float) : sizeof(double);
 }
 
-/// True if the bytes begin at a multiple of the element size.
+/// True if the address of the bytes is a multiple of the element size.
 bool aligned(element_kind kind, const payload& x) noexcept;
 
 /// Elements [begin, begin + count) of a vector. The result shares the bytes of `x`.

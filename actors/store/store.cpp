@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-/// Largest number of results that are kept for wait().
+/// The largest number of operations whose results are kept for wait().
 constexpr std::size_t most_results = 1024;
 
 using clock = std::chrono::steady_clock;
@@ -58,11 +58,11 @@ public:
   std::size_t servers() const noexcept { return servers_.size(); }
 
 private:
-  /// A part of an operation that the server has not answered.
+  /// A part of an operation, which its server has not answered yet.
   struct sent {
     std::uint64_t ticket = 0;
     store_part part;
-    /// The request's number in the inbox; 0 if the server has failed since.
+    /// The request's number in the inbox. 0 if the server has failed since then.
     std::uint64_t request = 0;
     clock::time_point since;
   };
@@ -229,7 +229,7 @@ void store_client::state::make_room(std::size_t s, std::size_t bytes) {
     throw store_error{*x.failure};
 }
 
-// Waits for the answer to the server's first unanswered operation.
+// Waits for the server's answer to its first unanswered operation, and takes the answer.
 void store_client::state::settle(std::size_t s) {
   auto& x = servers_[s];
   if (x.failure)

@@ -52,7 +52,7 @@ store_host::state::state(caf::actor_system& sys, const store_options& x, store_a
 
 store_host::state::~state() {
   if (!server)
-    return; // listen() failed before it spawned the server.
+    return; // There is no server if listen() failed before it spawned one.
   self->send_exit(server, caf::exit_reason::user_shutdown);
   self->wait_for(server);
 }

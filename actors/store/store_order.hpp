@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Limits what a client may send before a server answers: the number of operations, and the bytes
-/// of their values. A single operation may have any size.
+/// Limits the operations of a client that a server has not answered: their number, and the bytes of
+/// their values. A single operation may have any size.
 struct store_window {
   static constexpr std::size_t operations = 64;
 
@@ -18,36 +18,35 @@ struct store_window {
   }
 };
 
-/// Decides which operations of a client a server may execute now, so that they take effect in
-/// order. It is a plain object: no actor, no messages. On some connections, messages of a client
-/// can overtake each other. After a connection broke, messages are repeated. Each push and each
-/// assignment takes effect only once. A repeated pull reads the values again.
+/// Decides which operations of a client a server may execute now, so that they take effect in order
+/// and only once. Messages of a client can overtake each other on some connections, and are
+/// repeated after a connection broke. A repeated push or assignment is not executed again. A
+/// repeated pull reads the values again. This is a plain object, not an actor.
 ///
-/// Its memory is bounded, because it remembers only the `most_clients` clients that were active
-/// last.
+/// It remembers only the `most_clients` clients that were active last, so that its memory is
+/// limited.
 class store_order {
 public:
-  /// Number of clients that it remembers.
+  /// The largest number of clients that it remembers.
   static constexpr std::size_t most_clients = 4096;
 
   /// Adds a client. `again`: true if the client has opened this server before. Returns false if
-  /// `again` is true and the client is unknown, because the server has restarted since or has
-  /// forgotten the client.
+  /// `again` is true but the client is unknown: the server has restarted, or has forgotten the
+  /// client.
   bool open(std::uint64_t client, bool again);
 
-  /// Forgets a client.
   void close(std::uint64_t client);
 
   bool knows(std::uint64_t client) const { return clients_.contains(client); }
 
   enum class turn : std::uint8_t {
-    /// To be executed now. Call done() afterwards.
+    /// The operation must be executed now. Call done() afterwards.
     due,
-    /// Already executed.
+    /// The operation was already executed.
     done,
-    /// Earlier operations are missing.
+    /// Earlier operations of the client have not arrived.
     early,
-    /// Farther ahead than a client may be, or number 0.
+    /// The number is 0, or is farther ahead than store_window allows.
     impossible,
   };
 

@@ -28,20 +28,21 @@ std::size_t elements_of(std::span<const range> ranges) noexcept;
 /// The part of an operation at one server.
 struct store_part {
   std::size_t server = 0;
-  /// The request to send, without the client and the number of the operation, which the client
-  /// adds.
+  /// The request to send. The client still adds its name and the number of the operation.
   proto::StoreRequest header;
-  /// Values to send.
+  /// The values to send.
   payload values;
   /// Position of this part's elements in the whole operation, and their number.
   std::size_t begin = 0;
   std::size_t count = 0;
 };
 
-/// Divides an operation among the servers. `servers`: their parts, in order. `values`: the values
-/// of all ranges, if the operation sends any; the results share its bytes. Throws
-/// std::invalid_argument if the ranges do not ascend, overlap or leave the store, or if the number
-/// of values is wrong.
+/// Divides an operation among the servers.
+/// @param values the values of all ranges, if the operation sends values; the results share its
+/// bytes
+/// @param servers the servers' parts of the store, in order
+/// @throws std::invalid_argument if the ranges do not ascend, if they overlap or leave the store,
+/// or if the number of values is wrong
 std::vector<store_part> cut(store_work what, std::span<const range> ranges, const payload& values,
                             std::span<const range> servers);
 

@@ -6,14 +6,14 @@
 
 namespace troupe {
 
-/// The effect of a push on the values of a server.
+/// How pushed values change a server's values.
 struct store_rule {
-  /// If absent, the server adds the pushed values to its own. Otherwise, the pushed values are
-  /// gradients, and the server makes an update with this rule. An update changes the optimizer's
-  /// state only for its ranges. lamb and clip_norm are refused, because they need all elements at
-  /// once.
+  /// If absent, the server adds the pushed values to its own values. If present, the pushed values
+  /// are gradients, and the server makes an update with this optimizer. An update changes the
+  /// optimizer's state only for the ranges of the push. lamb and clip_norm are refused, because
+  /// they need all elements at once.
   std::optional<optimizer> update;
-  /// Learning rate, if there is an update.
+  /// The learning rate of `update`.
   double rate = 0.01;
 };
 

@@ -101,8 +101,9 @@ caf::result<proto::StoreAnswer, payload> store_server::on_request(const proto::S
   return {std::move(result), std::move(pulled)};
 }
 
-/// @param again true if the operation was executed before; a push or assignment is then not
-/// repeated
+/// Executes an operation, and returns the values that it pulls.
+/// @param again true if the operation was executed before; a push or an assignment is then not
+/// executed again
 payload store_server::carry_out(const proto::StoreRequest& x, std::span<const range> ranges,
                                 const payload& values, bool again) {
   if (!again && x.push())
@@ -114,7 +115,7 @@ payload store_server::carry_out(const proto::StoreRequest& x, std::span<const ra
   return x.pull() ? values_.pull(ranges) : payload{};
 }
 
-/// Executes operations that arrived early and are due now.
+/// Executes operations of the client that arrived too early and are due now.
 void store_server::go_on(std::uint64_t client) {
   const auto found = early_.find(client);
   if (found == early_.end())

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// A server of a parameter store. It holds a part of the values, and is their only writer. It
+/// A server of a parameter store. It holds a part of the values, and no other actor writes them. It
 /// executes each operation as a whole, and the operations of one client in the order of the
-/// client's calls. The decisions are in store_values and store_order.
+/// client's calls (store_order). store_values holds and changes the values.
 class store_server : public store_actor::base {
 public:
   using super = store_actor::base;
@@ -33,7 +33,7 @@ protected:
 private:
   using answer = caf::typed_response_promise<proto::StoreAnswer, payload>;
 
-  /// An operation that arrived before earlier ones of its client.
+  /// An operation that arrived before earlier operations of its client.
   struct early {
     proto::StoreRequest header;
     std::vector<range> ranges;

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-// Functions that store_host and store_client share.
+// Declarations that store_host and store_client share.
 
 namespace troupe {
 

@@ -12,8 +12,9 @@ store_values::store_values(range where, const store_rule& rule)
   std::ranges::fill(values_.as_mutable_floats(), 0.0F);
 }
 
-// Calls `change(before, pushed, after, offset)` for each range: with its old values, the pushed
-// values, the memory for its new values, and its position in this server's part.
+// Makes a new version of the values. For each range, calls `change(before, pushed, after, offset)`
+// with the old values, the pushed values, the memory for the new values, and the position of the
+// range in this server's part.
 template <class Change>
 void store_values::change(std::span<const range> ranges, std::span<const float> values,
                           Change change) {

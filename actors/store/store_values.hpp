@@ -10,27 +10,28 @@
 
 namespace troupe {
 
-/// The values of one server: a part of all elements, with the state of its update rule. Plain
-/// state.
+/// The values of one server: a part of all elements, with the state of its update rule. This is a
+/// plain object, not an actor.
 ///
-/// A pull of one range with more than half of the values makes no copy: the server lends its
-/// memory. While a reader holds this memory, an update writes to new memory, and copies the values
-/// that it does not change. So no reader sees a partial update, and at most twice as many values
-/// are copied as were pulled. All other pulls make a copy, so they do not keep an update from
-/// working in place.
+/// A pull of one range with more than half of the values returns the server's own memory without a
+/// copy. While a reader holds this memory, an update writes to new memory, and copies the values
+/// that it does not change. So no reader sees a part of an update, and at most twice as many values
+/// are copied as were pulled. All other pulls make a copy, and an update can then change the values
+/// in place.
 class store_values {
 public:
-  /// All values are 0. `where`: the server's part of all elements.
+  /// Starts with values of 0. `where`: the server's part of all elements.
   store_values(range where, const store_rule& rule);
 
   const range& where() const noexcept { return where_; }
 
-  /// Updates by the rule. `ranges`: ascending, without overlap, within where(). `values`: the
-  /// values of all ranges, one after another. For adam and adamw, every push counts as a step of
-  /// all elements.
+  /// Changes the values by the rule. With adam and adamw, every push counts as a step of all
+  /// elements.
+  /// @param ranges ascending, without overlap, within where()
+  /// @param values the pushed values of all ranges, one after another
   void push(std::span<const range> ranges, std::span<const float> values);
 
-  /// Sets values. The state of the update rule does not change.
+  /// Sets the values of the ranges. The state of the update rule does not change.
   void assign(std::span<const range> ranges, std::span<const float> values);
 
   /// The values of the ranges, one after another.

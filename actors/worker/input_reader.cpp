@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// Separates the random numbers of augmentations from those of dropout.
+/// Gives augmentations other random numbers than dropout.
 constexpr std::uint64_t augment_stream = 0x6175676d656e74; // "augment"
 
 std::span<const std::int32_t> integers_of(const payload& x) {
@@ -48,7 +48,7 @@ input_reader::input_reader(caf::actor_config& cfg, std::shared_ptr<const job_con
 }
 
 input_reader::behavior_type input_reader::make_behavior() {
-  // If an embedding program's data set throws, the run ends with the text of the exception.
+  // If the data set of an embedding program throws, the run ends with the text of the exception.
   set_exception_handler([](std::exception_ptr& failure) {
     try {
       std::rethrow_exception(failure);
@@ -98,8 +98,9 @@ void input_reader::prepare() {
   }
 }
 
-// The rows of weights that the batches read: token ids, or the columns of sparse features, are the
-// numbers of these rows. A table that is small compared with the batch is sent as a whole.
+// The rows of large weight tables that the batches read. The token ids, or the columns of sparse
+// features, are the numbers of these rows. A table with few rows compared with the batch is left
+// out, so it is exchanged as a whole.
 batch_rows input_reader::touched_by(const batch_read& x) const {
   const auto& plan = *context_->training;
   if (plan.row_sparse_gradients().empty() || x.rows == 0)
@@ -190,8 +191,8 @@ feature_batch input_reader::make_sparse_features(sample_batch& out) {
     throw input_error("a batch of " + std::to_string(records_.size()) + " records has "
                       + std::to_string(entries)
                       + " entries, more than 2^31; make data.batch smaller");
-  // The memory pool keeps buffers by size. Sizes are rounded up to powers of two, so that buffers
-  // can be used again.
+  // Sizes are rounded up to powers of two. The memory pool keeps free buffers by size, so it can
+  // then use buffers of earlier batches again.
   const auto room = std::bit_ceil(entries);
   out.row_starts = payload::floats(records_.size() + 1);
   out.columns = payload::floats(room);

@@ -19,13 +19,13 @@
 namespace troupe {
 
 /// Loads the data of a job, from the job's files (`build_data`) or from an embedding program. It is
-/// called once per worker, on the thread of that worker's input_reader. Calls for several workers
-/// may run at the same time. It may block. If it throws, the run ends with the text of the
-/// exception. All calls on all nodes must return the same records with the same numbers.
+/// called once per worker, on the thread of the worker's input_reader, and may block. Calls for
+/// several workers may run at the same time. All calls on all nodes must return the same records
+/// with the same numbers. If the function throws, the run ends with the text of the exception.
 using data_source = std::function<job_data(const proto::Job&)>;
 
-/// Asks for the samples at positions [begin, end) of an epoch's permutation. The answer is a
-/// batch_read with the same ticket.
+/// Requests the samples at positions [begin, end) of an epoch. (Each epoch orders the samples by a
+/// random permutation.) The answer is a batch_read with the same ticket.
 struct read_batch {
   std::uint64_t ticket = 0;
   std::uint32_t epoch = 0;
@@ -34,14 +34,16 @@ struct read_batch {
 };
 
 /// A batch of `rows` samples. features: (rows, dims...) float32, or int32 for tokens. labels:
-/// (rows, labels_per_record) int32, or (rows, label_width) float32. If the features are sparse,
-/// `features` has their values, and row_starts (rows + 1) and columns are int32; `features` and
-/// `columns` may be longer than needed.
+/// (rows, labels_per_record) int32, or (rows, label_width) float32.
+///
+/// If the features are sparse, the batch has the format CSR: `features` has the values, `columns`
+/// their columns (int32), and `row_starts` (rows + 1, int32) the position of each row's first
+/// value. `features` and `columns` may be longer than needed.
 struct sample_batch {
   std::size_t rows = 0;
   /// Seed of random masks, such as those of dropout. It depends on the job's seed, the epoch and
-  /// the batch's position in the epoch. If a batch is trained again (by another worker, after a
-  /// rejection, or after a resume), it gets the same masks.
+  /// the batch's position in the epoch. So a batch that is trained again gets the same masks, for
+  /// example after a rejection or by another worker.
   std::uint64_t seed = 0;
   payload features;
   payload row_starts;
@@ -52,11 +54,11 @@ struct sample_batch {
 /// The samples of a gradient: one batch or, with `accumulate`, several.
 struct batch_read {
   std::uint64_t ticket = 0;
-  /// Rows of all batches.
+  /// Number of rows of all batches together.
   std::size_t rows = 0;
   /// At least one batch. It may be empty.
   std::vector<sample_batch> batches;
-  /// The weights that the batches read.
+  /// The weights that the batches read. Null if they read all weights.
   batch_rows touched;
 };
 
@@ -80,8 +82,8 @@ using input_listener = caf::typed_actor<rpc<void, batch_read>, rpc<void, input_r
 /// may throw device_error.
 using pinned_memory_source = std::function<std::shared_ptr<pinned_memory>()>;
 
-/// Gathers batches in advance for the trainer, on its own thread and, with data.read_threads, on
-/// more threads. First, it loads the data and reports the result (input_ready).
+/// Reads batches for the worker, on its own thread and, with data.read_threads, on more threads.
+/// First, it loads the data and reports whether this succeeded (input_ready).
 class input_reader : public input_actor::base {
 public:
   using super = input_actor::base;

@@ -36,7 +36,7 @@ bool is_finite(const layout& parameters, std::span<const float> gradient) {
 }
 
 void remove_scale(const layout& parameters, float scale, std::span<float> gradient) {
-  const float factor = 1 / scale; // exact
+  const float factor = 1 / scale; // exact, because the scale is a power of two
   for (const auto& x : parameters.entries())
     if (x.kind == parameter_kind::trainable)
       for (float& y : gradient.subspan(x.offset, x.size))

@@ -8,11 +8,13 @@
 
 namespace troupe {
 
-/// Loss scaling for float16 (Micikevicius et al., 2018, arXiv 1710.03740, section 3.2), with the
-/// dynamic scale of PyTorch's GradScaler. There is one difference: a batch whose gradient overflows
-/// is computed again with half the scale, instead of being left out.
+/// Chooses the factor by which the loss is multiplied with float16, so that small gradients do not
+/// become 0 (loss scaling; Micikevicius et al., 2018, arXiv 1710.03740, section 3.2). The factor
+/// changes as in PyTorch's GradScaler, with one difference: if the gradient of a batch overflows,
+/// the batch is computed again with half the scale. GradScaler leaves the batch out.
 ///
-/// All scales are powers of two, so a scale changes only numbers that float16 cannot represent.
+/// All scales are powers of two. Multiplying and dividing by a scale therefore changes no bits of
+/// the result, except for numbers that float16 cannot represent.
 class loss_scale {
 public:
   /// The limits of the scale.
@@ -21,12 +23,12 @@ public:
 
   /// @param initial a power of two from `least` to `most`
   /// @param growth_interval number of batches in a row without overflow after which the scale
-  /// doubles; 0: never
+  /// doubles; if 0, it never doubles
   loss_scale(float initial, std::uint32_t growth_interval)
     : value_(initial), growth_interval_(growth_interval) {}
 
   /// Continues from a state of an earlier run.
-  /// @param from must be valid
+  /// @param from the state; it must be valid
   loss_scale(const loss_scale_state& from, std::uint32_t growth_interval)
     : value_(static_cast<float>(from.value)), growth_interval_(growth_interval),
       good_(from.batches) {}
@@ -48,9 +50,9 @@ public:
 private:
   float value_;
   std::uint32_t growth_interval_;
-  /// Batches since the scale changed.
+  /// Number of batches without overflow since the scale last changed.
   std::uint32_t good_ = 0;
-  /// How often this batch has halved the scale.
+  /// How often the scale was halved for the current batch.
   int halvings_ = 0;
 };
 

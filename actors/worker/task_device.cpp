@@ -10,15 +10,16 @@ namespace troupe {
 
 namespace {
 
-/// The plan of job_context::training for a device with this table of fusions. Its buckets are the
-/// same as those of job_context::training.
+/// The training plan for a device that computes these fusions. Its buckets are the same as those of
+/// job_context::training.
 std::shared_ptr<const plan> training_plan(const job_context& context, const fusion_table& fusion) {
   if (&fusion == &cpu_fusion())
     return context.training;
   return std::make_shared<plan>(*context.model.graph, context.training_options(fusion));
 }
 
-/// The plan that the task runs on a GPU. Null for a parameter server, which runs no plan.
+/// The plan that a task runs on a GPU: training for a worker, evaluation for other tasks. Null for
+/// a parameter server, which runs no plan.
 std::shared_ptr<const plan> plan_of(const job_context& context, job_kind job,
                                     const fusion_table& fusion) {
   if (job == job_kind::ps)
@@ -41,7 +42,8 @@ std::string open(const job_context& context, job_kind job, std::uint32_t gpu, co
   return name;
 }
 
-/// Makes an executor of `plan_of(context, fusion table of the device)`.
+/// Makes an executor on the device.
+/// @param plan_of called with the context and a device's fusion table, returns the plan to execute
 template <class Plan>
 std::unique_ptr<device_executor> make_executor(const job_context& context,
                                                const device_name& device, const gpu_set* gpus,

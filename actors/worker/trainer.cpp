@@ -32,7 +32,7 @@ feed<float> fed_features(const sample_batch& x, feature_kind kind) {
   return fed(x.features, kind == feature_kind::tokens);
 }
 
-/// The number of a batch, which is unique over all steps.
+/// The number of a batch. It is unique over all steps.
 std::uint64_t batch_number(std::uint64_t ticket, std::size_t batch) {
   return (ticket << 32) + batch + 1;
 }
@@ -200,8 +200,8 @@ std::vector<feed<float>> trainer::feeds_of(const sample_batch& batch) const {
           fed(batch.labels, context_->data.labels == label_kind::classes)};
 }
 
-/// Announces the batch after the current one, in this step or in the next, so that a GPU can copy
-/// it in advance.
+/// Tells the executor the batch after the current one, which may be in the next step. A GPU can
+/// then copy it in advance.
 void trainer::announce() {
   announced_ = {};
   const bool here = !last_batch();
@@ -248,8 +248,8 @@ void trainer::request_sums(std::span<const double> own) {
 }
 
 void trainer::proceed() {
-  // If every tensor has arrived, only shards without parameters still have to answer. The step
-  // begins when they have.
+  // If every tensor has arrived but the last message has not, only shards without parameters have
+  // not answered. The step begins when they have.
   if (!weights_complete_
       && std::ranges::find(binding_->pointers(), nullptr) == binding_->pointers().end())
     return;
@@ -297,8 +297,8 @@ run_arguments<float> trainer::arguments() {
   result.batch = batch_number(batch_.ticket, at_);
   result.next = announced_;
   result.seed = batch_.batches[at_].seed;
-  // A GPU that does not have the weights copies them once in a step, and keeps them for later
-  // batches.
+  // Weights in the host's memory are passed for each batch. A GPU may keep them after the first
+  // batch of a step, and then needs no further copy.
   if (where_ == residence::host && (!ran_ || !executor_->keeps_weights())) {
     result.weights = binding_->pointers();
     result.parts = binding_->parts();
@@ -309,7 +309,8 @@ run_arguments<float> trainer::arguments() {
   return result;
 }
 
-/// With float16: true if the batch must be computed again. Otherwise, its gradient is final.
+/// With float16: checks the batch's gradient. Returns true if the batch must be computed again,
+/// because its gradient overflowed. Otherwise removes the loss scale and adds up the gradient.
 bool trainer::overflows(const run_result& result) {
   if (!scale_)
     return false;
@@ -317,7 +318,8 @@ bool trainer::overflows(const run_result& result) {
   const auto gradient = gradient_.as_mutable_floats();
   if (is_finite(parameters, gradient)) {
     scale_->succeeded();
-  } else if (std::isfinite(result.loss) && scale_->overflowed()) { // no scale makes a loss finite
+  } else if (std::isfinite(result.loss) && scale_->overflowed()) {
+    // If the loss itself is not finite, a smaller scale does not help.
     spdlog::debug("{}: the gradient overflowed in float16; the loss scale is {} now", device_.name,
                   scale_->value());
     return true;
@@ -336,7 +338,7 @@ void trainer::on_bucket(std::size_t bucket) {
 void trainer::add_bucket(std::size_t bucket) {
   const auto& buckets = context_->training->buckets();
   const auto where = buckets[bucket].elements;
-  // The sum and the norm are computed here, while the bucket is in the cache.
+  // The sum over batches and the norm are computed here, while the bucket is in the cache.
   const auto part = gradient_.as_mutable_floats().subspan(where.begin, where.size());
   if (at_ > 0)
     accumulate(part, std::span<const float>{sum_}.subspan(where.begin, where.size()));
@@ -346,7 +348,7 @@ void trainer::add_bucket(std::size_t bucket) {
     return;
   }
   done_.squared_norm += squared_norm(context_->parameters(), where, part);
-  // finish() contributes the last bucket, because check_gradient() may change it when the loss is
+  // finish() contributes the last bucket: check_gradient() may still change it, when the loss is
   // known.
   if (bucket + 1 < buckets.size())
     hand_over(bucket);
@@ -382,8 +384,8 @@ void trainer::finish() {
   send(listener_, std::move(done_));
 }
 
-/// If the loss is not finite, makes the gradient not finite, so that other workers notice. If the
-/// gradient is not finite, finds the first such tensor.
+/// If the loss is not finite, writes NaN to the gradient, so that other workers notice it. If only
+/// the gradient is not finite, finds the first tensor that is not finite.
 void trainer::check_gradient() {
   const auto& parameters = context_->parameters();
   if (!std::isfinite(done_.loss_sum)) {
@@ -405,8 +407,8 @@ void trainer::check_gradient() {
   }
 }
 
-// Runs the batch again to find the first tensor that is not finite. The gradient of the first run
-// is lent to other actors, so this run uses another buffer.
+// Runs the batch again to find the first tensor that is not finite. Other actors may still read the
+// gradient of the first run, so this run uses another buffer.
 std::string trainer::loss_not_finite() {
   auto spare = payload::floats(context_->parameters().size());
   binding_->gather();

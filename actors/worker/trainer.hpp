@@ -18,20 +18,20 @@
 
 namespace troupe {
 
-/// The first batch of the next gradient, announced in advance. The worker may train another batch
-/// instead.
+/// The batch that the worker will probably train next, so that a GPU can copy it in advance. If the
+/// next gradient has several batches, it is the first of them.
 struct next_batch {
   /// See batch_read::ticket.
   std::uint64_t ticket = 0;
   sample_batch samples;
 };
 
-/// Run forward and backward on a batch, as far as possible with the weights that have arrived.
-/// Contribute each bucket to the synchronizer as soon as it is computed.
+/// Tells the trainer to compute the gradient of a batch. The trainer begins with the weights that
+/// have arrived, and contributes each bucket to the synchronizer as soon as it is computed.
 struct train_batch {
   step_number step;
   std::vector<weight_range> weights;
-  /// True for the last weights of this step.
+  /// True if these are the last weights of this step.
   bool last = true;
   batch_read batch;
   /// The next batch, if it is already read. A GPU copies it while it computes this batch.
@@ -56,11 +56,11 @@ struct batch_trained {
   double squared_norm = 0;
   /// If the loss or the gradient is not finite: the name of the first tensor that is not finite.
   std::string not_finite;
-  /// The loss scale for the next batch, with float16.
+  /// With float16: the loss scale for the next batch.
   std::optional<loss_scale_state> loss_scale = std::nullopt;
 };
 
-/// The trainer begins to wait for other workers in the middle of a batch, or continues.
+/// Reports that the trainer waits for other workers in the middle of a batch, or that it continues.
 struct batch_waits {
   bool waits = false;
 };
@@ -74,35 +74,38 @@ TROUPE_LOCAL_MESSAGE(troupe::batch_waits)
 
 namespace troupe {
 
-/// A trainer is also the listener of its ring_node.
+/// The messages to a trainer. The last two are results of its ring_node.
 using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_weights>,
                                        rpc<void, reduction>, rpc<void, broken>>;
 using trainer_listener =
   caf::typed_actor<rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, broken>>;
 
-/// Provides pointers to the tensors of a layout. The weights arrive in ranges, one by one, perhaps
-/// from several shards. If one range holds a whole tensor, the tensor's pointer points into this
-/// range. If each of several ranges holds more than one whole row of the tensor, there is a pointer
-/// into each range. Otherwise, the tensor is copied into one buffer.
+/// Provides pointers to the tensors of a layout, while the weights arrive in ranges, perhaps from
+/// several shards. If one range holds a whole tensor, the tensor's pointer points into this range.
+/// If a tensor is divided among ranges at boundaries of rows, there can be a pointer into each
+/// range (parts()), but only if each range has more than one row. Otherwise, the tensor is copied
+/// into one buffer.
 class weight_binding {
 public:
-  /// @param takes_rows for each layout entry: true if its rows may be in several ranges
+  /// @param takes_rows for each layout entry: true if the executor can read its rows from several
+  /// ranges
   weight_binding(const layout& parameters, std::vector<bool> takes_rows);
 
   /// Forgets all ranges.
   void clear();
 
-  /// Adds a range and holds it until `clear`. Ranges must not overlap.
+  /// Adds a range, and keeps a reference to it until `clear`. Ranges must not overlap.
   void add(const weight_range& x);
 
-  /// One pointer per layout entry; null if part of the entry is missing. Valid until `clear`.
+  /// One pointer per layout entry. Null if a part of the entry has not arrived. Valid until
+  /// `clear`.
   std::span<const float* const> pointers() const noexcept { return pointers_; }
 
-  /// For complete entries whose rows are in several ranges: the rows in each range (run_arguments).
-  /// Valid until `add` or `clear`.
+  /// For complete entries whose rows are in several ranges: the rows in each range
+  /// (run_arguments::parts). Valid until `add` or `clear`.
   std::span<const weight_rows<float>> parts() const noexcept { return parts_; }
 
-  /// Copies each entry that has parts() into one buffer.
+  /// Copies each entry that has parts() into one buffer, so that it has a single pointer.
   void gather();
 
 private:
@@ -111,7 +114,7 @@ private:
 
   const layout* parameters_;
   std::vector<bool> takes_rows_;
-  /// In ascending order.
+  /// The ranges that have arrived, in ascending order.
   std::vector<weight_range> ranges_;
   std::vector<const float*> pointers_;
   std::vector<weight_rows<float>> parts_;
@@ -120,41 +123,41 @@ private:
   std::vector<payload> gathered_;
 };
 
-/// The device of a trainer.
+/// The device on which a trainer computes.
 struct trainer_device {
-  /// For errors: "worker/0 on GPU:1".
+  /// The task and its device, for errors: "worker/0 on GPU:1".
   std::string name;
   /// Called once, on the trainer's thread. May throw device_error or input_error.
   std::function<std::unique_ptr<device_executor>()> make_executor;
 };
 
 /// Computes gradients on its own thread. A step may have several batches. The trainer adds up their
-/// gradients, and contributes the sum while the last batch runs backward.
+/// gradients, and contributes the sum bucket by bucket during the backward pass of the last batch.
 ///
-/// If the loss is not finite, the contributed gradient is not finite either. The sum over workers
-/// then shows that a gradient must be left out.
+/// If the loss is not finite, the trainer also makes the contributed gradient not finite. The sum
+/// over workers then shows that a gradient must be left out.
 ///
 /// Layers may need sums over the batches of all workers (batch_norm.sync). The trainer passes its
 /// part to a ring_node and continues when it gets the sum. Its thread is not blocked. All workers
-/// must ask for the same sums in the same order, so each worker runs `accumulate` batches in a
-/// step. If its samples fill fewer batches, the others are empty.
+/// must request the same sums in the same order. Therefore each worker runs Job.accumulate batches
+/// in a step. If its samples fill fewer batches, the remaining batches are empty.
 ///
 /// With float16 (Job.precision), a gradient is checked and divided by the loss scale before it is
-/// contributed, so all buckets are contributed at the end of the step. If the gradient of a batch
+/// contributed. So all buckets are contributed at the end of the step. If the gradient of a batch
 /// overflows, the batch is computed again (loss_scale).
 ///
 /// If the weights stay on a GPU (residence), the executor reads them there. If the gradients also
-/// stay there, no bucket is copied to the host. The trainer then contributes empty buckets at the
-/// end of the step, and gets the norm from the GPU.
+/// stay on the GPU, the trainer contributes empty buckets at the end of the step, and gets the norm
+/// from the GPU.
 ///
 /// If the device fails, the trainer sends `broken` to its listener, and computes no more.
 class trainer : public trainer_actor::base {
 public:
   using super = trainer_actor::base;
 
-  /// `sums`: the ring_node that adds up over the batches of all workers; null if no layer needs
-  /// this. `scale`: the loss scale at the end of an earlier run. If absent, the job's initial scale
-  /// is used.
+  /// `sums`: the ring_node that adds up over the batches of all workers. Null if no layer needs
+  /// such sums. `scale`: the loss scale at the end of an earlier run. If absent, the job's initial
+  /// scale is used.
   trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> context, trainer_device device,
           synchronizer_actor synchronizer, trainer_listener listener, ring_node_actor sums,
           const std::optional<loss_scale_state>& scale);
@@ -165,8 +168,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold a handle to this one. Otherwise, they would keep each other
-  /// alive.
+  /// Drops the handle to an actor that holds a handle to this one. Otherwise, the two actors would
+  /// keep each other alive.
   void on_exit() override;
 
 private:
@@ -185,7 +188,8 @@ private:
   void end_batch(const run_result& result);
   void finish();
   bool last_batch() const noexcept { return at_ + 1 == batch_.batches.size(); }
-  /// The feeds of a batch, without the loss scale, which is known only when the batch begins.
+  /// The inputs (feeds) of a batch: features and labels. The loss scale is missing, because it is
+  /// known only when the batch begins.
   std::vector<feed<float>> feeds_of(const sample_batch& batch) const;
   void announce();
   run_arguments<float> arguments();
@@ -199,11 +203,11 @@ private:
   ring_node_actor sums_;
   trainer_device device_;
   std::optional<weight_binding> binding_;
-  /// Number of steps computed in this run. Sums are numbered by step.
+  /// Number of steps computed in this run. The sums over workers are numbered by step.
   std::uint64_t steps_ = 0;
-  /// The loss scale; only with float16.
+  /// Chooses the loss scale. Only with float16.
   std::optional<loss_scale> scale_;
-  /// The loss scale of the current batch. A feed points to it.
+  /// The loss scale of the current batch. An entry of `feeds_` points to it.
   float fed_scale_ = 1;
 
   // -- the current step --
@@ -217,7 +221,7 @@ private:
   std::vector<feed<float>> next_feeds_;
   announced_feeds<float> announced_;
   residence where_ = residence::host;
-  /// False until the executor has taken the weights that stay on the device.
+  /// False until the executor has taken this step's weights, if they stay on the device.
   bool taken_ = true;
   /// The gradient; empty if it stays on the device.
   payload gradient_;
@@ -227,7 +231,8 @@ private:
   bool ran_ = false;
   /// Number of sums over workers that this step has requested.
   std::uint32_t sums_asked_ = 0;
-  /// Sum over the earlier batches; empty if a gradient has only one batch.
+  /// The sum of the gradients of the step's earlier batches. Not used if a gradient has only one
+  /// batch.
   std::vector<float> sum_;
   batch_trained done_;
 

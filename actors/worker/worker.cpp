@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds heartbeat_interval{500};
 
-/// The current lease and the next one.
+/// The number of leases that a worker holds: the current lease and the next one.
 constexpr std::size_t leases_held = 2;
 
 } // namespace
@@ -135,7 +135,7 @@ void worker::request_leases() {
 
 void worker::on_lease(const proto::Lease& x) {
   if (x.id() <= last_lease_)
-    return; // A repeated message.
+    return; // The message is a repetition.
   last_lease_ = x.id();
   if (const auto problem = problem_of(x);
       !problem.empty() || leases_received_ == leases_requested_) {
@@ -168,8 +168,9 @@ void worker::report_front_lease(std::function<void()> then, bool drops_next) {
   lease_loss_ = 0;
 }
 
-// The coordinator must receive this report before a gradient of a later lease is applied.
-// Otherwise, a checkpoint counts all batches of this lease as trained.
+// Gives the rest of the first lease back, and continues when the coordinator has answered. The
+// coordinator must get this report before a gradient of a later lease is applied. Otherwise, a
+// checkpoint would count all batches of this lease as trained.
 void worker::give_back_lease(bool drops_next) {
   enter(phase::returning);
   data_.reset();
@@ -200,7 +201,7 @@ void worker::next_step() {
   ++produced_;
   begun_ = sent_ = false;
   enter(phase::reading);
-  if (!data_) // If there is data, its gradient was rejected, and the batch is trained again.
+  if (!data_) // If there is data, its gradient was rejected and is computed again.
     take_batch();
   read_ahead();
   acquire_if_read();
@@ -304,7 +305,8 @@ bool worker::more_in_lease() const {
   return batch() + 1 < batches_of(leases_.front());
 }
 
-// Goes ahead only within a lease, because a lease is reported when all its gradients are decided.
+// The next step must belong to the same lease, because a lease is reported when all its gradients
+// are decided.
 bool worker::go_ahead() {
   if (!options_.overlaps || leaving_ || undecided_ || !sent_ || !more_in_lease())
     return false;
@@ -314,7 +316,8 @@ bool worker::go_ahead() {
   return true;
 }
 
-// Handles the decision about the gradient before the current one.
+// Handles the decision about the previous gradient, which arrives while the next step runs
+// (`overlaps`).
 void worker::on_undecided(const committed& x) {
   if (x.outcome == proto::APPLIED)
     count_applied(x, *undecided_);
@@ -328,7 +331,7 @@ void worker::on_undecided(const committed& x) {
   undecided_.reset();
   options_.board->count_step(clock().now());
   if (phase_ == phase::idle)
-    next_step(); // A worker that leaves waited for this decision.
+    next_step(); // The worker leaves, and waited for this decision.
   else if (phase_ == phase::committing)
     go_ahead();
 }
@@ -379,7 +382,8 @@ void worker::count_trained(const batch_trained& done) {
   clock_ = clock_.next();
 }
 
-// The batch counts as trained, because training it again would give the same gradient.
+// Counts a gradient that is not finite. Its batch counts as trained, because training it again
+// would give the same gradient.
 void worker::count_quarantined(const batch_trained& done) {
   ++quarantined_;
   const auto text = describe_bad_step(done);
@@ -434,7 +438,7 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  // In this phase, the synchronizer does not know the step yet, so the worker drops it.
+  // In this phase, the synchronizer does not know the step yet, so the worker can drop the step.
   if (phase_ == phase::reading) {
     ++requeued_;
     enter(phase::idle);

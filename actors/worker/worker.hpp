@@ -15,24 +15,24 @@
 
 namespace troupe {
 
-/// Starts a worker and passes it its helper actors. The helpers need the worker's handle, so they
-/// are spawned after the worker.
+/// Starts a worker, and passes it the actors that it uses. These actors need the worker's handle,
+/// so they are spawned after the worker.
 struct worker_parts {
   input_actor input;
   trainer_actor trainer;
   synchronizer_actor synchronizer;
 };
 
-/// The operator stops this worker. The worker finishes or gives back its current lease (the samples
-/// that the coordinator assigned to it), and then leaves.
+/// Tells a worker to leave the run, because the operator stops it. The worker finishes the gradient
+/// that it computes, gives the rest of its lease back to the coordinator, and then leaves.
 struct leave_run {
   std::string reason;
 };
 
-/// To the node: the worker has left the run and settled everything with the coordinator.
+/// Tells the node that the worker has left the run, and that the coordinator has its final report.
 struct worker_left {};
 
-/// To the node: the worker's data is loaded, or loading failed.
+/// Tells the node that the worker's data is loaded. If loading failed, `problem` says why.
 struct worker_ready {
   std::uint32_t worker = 0;
   std::string problem;
@@ -58,12 +58,12 @@ struct worker_options {
   std::uint64_t view = 0;
   std::uint32_t index = 0;
   std::uint64_t incarnation = 0;
-  /// Batches to read ahead of the current one; at least 1.
+  /// Number of batches to read in advance; at least 1.
   std::size_t prefetch = 1;
   /// The run ends after this number of gradients in a row that are not finite; at least 1.
   std::uint64_t max_bad = 3;
-  /// If true, the next step may begin before the gradient is decided, that is, accepted or rejected
-  /// (protocol_traits::overlaps).
+  /// True if the next step may begin before the last gradient is decided (applied, rejected or left
+  /// out): protocol_traits::overlaps.
   bool overlaps = false;
   patience requests;
   coordinator_actor coordinator;
@@ -71,17 +71,22 @@ struct worker_options {
   std::shared_ptr<activity_board> board = std::make_shared<activity_board>();
 };
 
-/// Gets leases from the coordinator (each is a range of samples), and trains their batches. For
-/// each batch, it acquires weights, computes the gradient, and commits it. The worker is the same
-/// for all protocols. Only its synchronizer, which exchanges weights and gradients, differs.
+/// Gets leases (ranges of samples) from the coordinator, and trains their batches. For each batch,
+/// it acquires weights, computes the gradient, and commits it. The worker is the same for all
+/// protocols. Only the synchronizer, which exchanges weights and gradients for the worker, differs.
 ///
-/// A step goes through `reading` (waits for its batch), `acquiring` (waits for weights; each range
-/// goes to the trainer as it arrives), `computing` and `committing`. Meanwhile, the next batches
-/// are read. If a gradient came too late, the worker gives back the rest of the lease
-/// (`returning`).
+/// A step has these phases:
+/// - `reading`: the worker waits for its batch;
+/// - `acquiring`: it waits for weights, and passes each range to the trainer when it arrives;
+/// - `computing`: the trainer has all weights;
+/// - `committing`: the worker waits for the decision about the gradient.
+///
+/// Meanwhile, the next batches are read. Between steps, the worker may be `idle` (it has no lease)
+/// or `returning` (its gradient was too late, and it gives back the rest of the lease). After
+/// `left`, it does nothing.
 ///
 /// With `overlaps`, the next step of a lease begins as soon as a gradient is committed, before it
-/// is accepted or rejected (decided). Gradients are decided one at a time, in order.
+/// is decided. Gradients are decided one at a time, in order.
 class worker : public worker_shell::base {
 public:
   using super = worker_shell::base;
@@ -116,11 +121,12 @@ private:
   void count_quarantined(const batch_trained& done);
   std::string describe_batch() const;
   std::string describe_bad_step(const batch_trained& done) const;
-  /// Begins the next step of the lease before the gradient of this one is decided.
+  /// Begins the next step of the lease before the gradient of this step is decided. Returns false
+  /// if this is not possible now.
   bool go_ahead();
   void on_undecided(const committed& x);
   bool more_in_lease() const;
-  /// Position of the current or next batch in the first lease.
+  /// Position of the current batch in the first lease. Between steps: position of the next batch.
   std::uint64_t batch() const { return batch_ + (undecided_ ? 1 : 0); }
 
   void request_leases();
@@ -128,7 +134,7 @@ private:
   std::uint64_t read(const proto::Lease& lease, std::uint64_t batch);
   void take_batch();
   void read_ahead();
-  /// The batch after the current one, if it is read.
+  /// The batch after the current batch, if it is already read.
   std::optional<next_batch> next_batch_read() const;
   void acquire_if_read();
   void report_front_lease(std::function<void()> then, bool drops_next = false);
@@ -154,7 +160,7 @@ private:
   std::uint64_t leases_requested_ = 0;
   std::uint64_t leases_received_ = 0;
   std::uint64_t last_lease_ = 0;
-  /// Number of decided batches of the first lease, and number of their samples.
+  /// Number of batches of the first lease whose gradients are decided, and number of their samples.
   std::uint64_t batch_ = 0;
   std::uint64_t lease_samples_ = 0;
   double lease_loss_ = 0;
@@ -168,15 +174,15 @@ private:
   /// workers.
   bool waits_for_sums_ = false;
   batch_trained trained_;
-  /// True if the commit of this step is sent.
+  /// True if the worker has sent the commit of this step.
   bool sent_ = false;
-  /// The step before this one, if its gradient is not decided yet.
+  /// The previous step, if its gradient is not decided yet.
   std::optional<batch_trained> undecided_;
 
   // -- reads, by ticket --
   std::uint64_t tickets_ = 0;
   std::uint64_t wanted_ = 0;
-  /// A later batch: its position, its ticket, and its data once read.
+  /// A batch that is read in advance: its position, its ticket, and its data once it is read.
   struct read_ahead_batch {
     std::uint64_t lease = 0;
     std::uint64_t batch = 0;
@@ -190,7 +196,7 @@ private:
   std::uint64_t applied_ = 0;
   std::uint64_t limited_ = 0;
   std::uint64_t quarantined_ = 0;
-  /// Number of gradients that are not finite since the last finite one.
+  /// Number of gradients in a row that were not finite, up to the newest gradient.
   std::uint64_t bad_in_a_row_ = 0;
   worker_clock clock_;
   std::uint64_t samples_ = 0;

@@ -9,13 +9,14 @@ namespace {
 
 /// For GAP_AWARE: the weight of the newest step in the running mean of the length of a step.
 constexpr double follow_step = 0.01;
-/// For DC: the weight of the newest squares in their running mean, and the factor of the
-/// correction.
+/// For DC: the weight of the newest squares in their running mean, the factor of the correction,
+/// and a term that avoids a division by 0.
 constexpr float follow_squares = 0.05F;
 constexpr float correction = 2;
 constexpr float least_square = 1e-7F;
 
-/// Shard 0 sends the damping to the other shards only if it changed by more than this fraction.
+/// Shard 0 sends the damping (async_pacing) to the other shards if it changed by more than this
+/// fraction.
 constexpr double least_news = 0.01;
 
 double distance(std::span<const float> a, std::span<const float> b) {
@@ -27,8 +28,9 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(result);
 }
 
-/// With async_ps.buffer, there are fewer updates than gradients. A gradient is then as stale as
-/// with fewer workers and no buffer.
+/// The number of workers without a buffer whose gradients would be as stale as in this job. With
+/// async_ps.buffer, it is smaller than the number of workers, because there are fewer updates than
+/// gradients.
 std::size_t workers_by_staleness(const proto::Job& job, std::size_t workers) {
   const std::size_t buffer = job.async_ps().buffer();
   return (chains_of(job, workers) + buffer - 1) / buffer;
@@ -119,7 +121,8 @@ double async_policy::factor_of(const proto::Commit& x) const {
   return scale * clip_factor(context_->rule.clip_norm, scale * x.gradient_norm());
 }
 
-// Adds a gradient to the buffer (async_ps.buffer). Its part for statistics of layers is not scaled.
+// Adds a gradient to the buffer (async_ps.buffer). Statistics of layers are part of the gradient,
+// but are not scaled.
 planned_update async_policy::hold(const contribution& x) {
   if (x.header.samples() > 0) {
     const auto gradient = x.gradient.as_floats();
@@ -152,8 +155,8 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
   return 1 + distance(weights, read.as_floats()) / step_length_;
 }
 
-// Corrects the mean gradient and multiplies it by the number of samples again, because updates
-// expect a sum.
+// Computes the corrected gradient (compensation DC). The correction uses the mean gradient. The
+// result is multiplied by the number of samples, because updates expect a sum.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());

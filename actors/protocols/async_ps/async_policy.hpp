@@ -10,36 +10,40 @@
 
 namespace troupe {
 
-/// Number of chains of gradients in this job. With pull_ahead n, each worker's gradients take turns
-/// in n + 1 chains. The weights from which a gradient is computed contain all earlier gradients of
-/// its chain, but not the last n gradients of the worker. For updates, a chain is therefore like a
-/// worker without pull_ahead. It has its own moment and its own slopes (slope_probe). Gradients are
-/// as stale as in a job without pull_ahead that has this number of workers.
+/// Number of chains of gradients in this job. With pull_ahead n, gradient i of a worker belongs to
+/// chain i mod (n + 1) of this worker. A gradient is computed from weights that contain all earlier
+/// gradients of its chain, but not the last n gradients of the worker. For updates, a chain is
+/// therefore like a worker without pull_ahead: it has its own moment and its own slopes
+/// (slope_probe). Gradients are as stale as in a job without pull_ahead and with this number of
+/// workers.
 std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept;
 
-/// How updates of this job correct for staleness, with this many workers. NONE if there is only one
-/// chain, because its gradients are never stale.
+/// How updates of this job correct for staleness. NONE if there is only one chain of gradients,
+/// because its gradients are never stale.
 proto::AsyncPs::Compensation compensation_of(const proto::Job& job, std::size_t workers) noexcept;
 
-/// ASYNC_PS: each gradient is its own update, in order of arrival. No worker waits.
+/// The policy of ASYNC_PS: each gradient makes an update, in order of arrival. No worker waits for
+/// another worker.
 ///
-/// With async_ps.buffer, an update uses the mean of that many gradients, in the order in which they
+/// With async_ps.buffer K, an update uses the mean of K gradients, in the order in which they
 /// arrive at this shard (FedBuff, Nguyen et al. 2022, arXiv 2106.06639). A gradient counts as
 /// applied as soon as it is in the buffer, but no version of the weights contains it until the
-/// update. All workers share one moment. Each gradient is limited and clipped by norm on its own.
+/// update. All workers share one moment. Each gradient is limited (limit_factor) and clipped by
+/// norm on its own.
 ///
-/// Corrections for staleness (proto::AsyncPs::Compensation). Here g is the mean gradient and r the
-/// learning rate:
+/// Corrections for staleness (proto::AsyncPs::Compensation), where g is the mean gradient, r the
+/// learning rate, w the weights before the update, and w0 the weights that the worker read:
 /// - AUTO: each worker has its own first moment, and steps look ahead by this moment
 ///   (update_arguments::look_ahead); g is limited (limit_factor), and r is damped (async_pacing).
 /// - STALENESS_RATE: r / max(staleness, 1) (Zhang et al. 2015, arXiv 1511.05950).
-/// - GAP_AWARE: g / (1 + |w - w0| / s). w0 are the weights that the worker read, s is the running
-///   length of a step, and norms are over the shard's range (Barkai et al. 2020, arXiv 1909.10802).
-/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7). q is the running mean of g^2 with weight 0.05
-///   (DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326).
+/// - GAP_AWARE: g / (1 + |w - w0| / s). s is the running mean of the length of a step. Norms are
+///   over the shard's range (Barkai et al. 2020, arXiv 1909.10802).
+/// - DC: g + 2 g^2 (w - w0) / sqrt(q + 1e-7). q is the running mean of g^2, in which a new value
+///   has weight 0.05 (DC-ASGD-a, Zheng et al. 2017, arXiv 1609.08326).
 class async_policy : public shard_policy {
 public:
-  /// `pulled`: the versions that workers last read, for GAP_AWARE and DC; otherwise null.
+  /// `pulled`: the versions that workers last read, which GAP_AWARE and DC need. Null with other
+  /// corrections.
   async_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
                std::size_t workers, std::shared_ptr<pulled_versions> pulled);
 
@@ -84,17 +88,18 @@ private:
   proto::AsyncPs::Compensation how_;
   std::deque<contribution> waiting_;
   worker_moments moments_;
-  /// Only shard 0 decides the damping, and sends it to the other shards.
+  /// Statistics and damping of the learning rate. Only shard 0 collects them. It sends the damping
+  /// to the other shards.
   async_pacing pacing_;
-  /// On shard 0: the damping that it sent last.
+  /// On shard 0: the damping that this shard sent last.
   double sent_ = 0;
   /// On other shards: the number of gradients that shard 0 had applied when it sent the current
-  /// damping.
+  /// damping. An older damping that arrives later is ignored.
   std::uint64_t sent_at_ = 0;
   std::shared_ptr<pulled_versions> pulled_;
-  /// With async_ps.buffer: the number of gradients per update. The fields below hold the number of
+  /// async_ps.buffer: the number of gradients per update. The fields below are the number of
   /// gradients in the buffer, their sum, and the number of their samples. Once all workers are
-  /// idle, the gradients in the buffer make the last update.
+  /// idle, the gradients that are left in the buffer make the last update.
   std::uint32_t buffer_;
   std::uint32_t held_ = 0;
   std::vector<float> sum_;

@@ -9,15 +9,15 @@ namespace troupe {
 struct shard_site;
 struct worker_site;
 
-/// ASYNC_PS: a worker limits the norm of its gradients. If the job bounds staleness, the worker
-/// asks shard 0 whether a gradient is too old.
+/// Starts a worker of ASYNC_PS. The worker limits the norm of its gradients. If the job limits
+/// staleness, the worker asks shard 0 whether a gradient is too stale.
 void start_async_ps_worker(const worker_site& site);
 
-/// ASYNC_PS: a shard applies each gradient when it arrives, without waiting.
+/// Starts a shard of ASYNC_PS. The shard applies each gradient when it arrives.
 void start_async_ps_shard(const shard_site& site);
 
-/// The shards to which this shard sends its damping of the rate: all shards if this is shard 0 and
-/// the protocol damps the rate; otherwise none.
+/// The shards to which this shard sends its factor on the learning rate (async_pacing). Shard 0
+/// gets all shards if the job damps the rate. Otherwise the list is empty.
 std::vector<member> shards_to_inform(const shard_site& site);
 
 } // namespace troupe

@@ -8,11 +8,11 @@
 
 namespace troupe {
 
-/// The worker's part of ASYNC_PS with compensation AUTO. It limits the worker's gradients
-/// (limit_factor). It also measures slopes of the loss along the path of the weights (slope_probe)
-/// and reports them to shard 0, which finds out whether the weights overshoot. With
-/// `pull_ahead: n`, the worker's gradients take turns in n + 1 chains (chains_of). A slope is
-/// measured between two successive gradients of one chain.
+/// The worker's part of ASYNC_PS with compensation AUTO. It limits the norm of the worker's
+/// gradients (limit_factor). It also measures slopes of the loss along the path of the weights
+/// (slope_probe) and reports them to shard 0. From the slopes, shard 0 finds out whether the
+/// weights overshoot. With `pull_ahead: n`, the worker's gradients take turns in n + 1 chains
+/// (chains_of). A slope is measured between two successive gradients of one chain.
 class async_worker : public worker_policy {
 public:
   explicit async_worker(std::uint64_t parameters, std::size_t chains = 1)

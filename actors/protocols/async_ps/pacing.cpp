@@ -11,21 +11,23 @@ namespace {
 /// Weight of a new gradient in the running means of norm and staleness.
 constexpr double follow = 0.02;
 
-/// The running means of the slopes cover this fraction of a round, but at least this many
-/// gradients, because the slope of a single one is mostly noise.
+/// The running means of the slopes cover this fraction of a round (one gradient of each worker).
+/// They cover at least `least_memory` gradients, because the slope of a single gradient is mostly
+/// noise.
 constexpr double slope_memory = 0.2;
 constexpr double least_memory = 3;
-/// The rate falls if the share of the slope at the end of the path exceeds `most_share`. It falls
-/// fastest if the share exceeds it by `share_width`.
+/// The rate falls if the share (see async_pacing) exceeds `most_share`. It falls fastest if the
+/// share exceeds `most_share + share_width`.
 constexpr double most_share = 0.6;
 constexpr double share_width = 0.3;
-/// Changes of the rate per round: the largest fall, the rise if the weights move at least to the
-/// minimum along their path, and the largest additional rise if they stop before the minimum.
+/// Changes of the rate per round: the largest fall, the rise if the weights do not overshoot much,
+/// and the largest additional rise if they stop before the minimum along their path.
 constexpr double fall = 0.8;
 constexpr double rise = 0.05;
 constexpr double further_rise = 0.1;
 
-/// The guard acts if the loss grows by this fraction of the first loss, for this many rounds.
+/// The guard (see async_pacing) acts if the loss has grown by `guard_margin` times the first loss,
+/// and stays so high for this number of rounds.
 constexpr double guard_margin = 0.5;
 constexpr double guard_patience = 4;
 

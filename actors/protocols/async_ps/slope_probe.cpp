@@ -30,8 +30,8 @@ slope_probe::slope_probe(std::uint64_t parameters)
     x->resize(blocks * block_elements);
 }
 
-// Copies the sampled blocks that are in `values`. In the last block, elements beyond the end of the
-// parameter vector stay 0.
+// Copies the sampled blocks that lie in `values` to `out`. In the last block, elements beyond the
+// end of the parameter vector stay 0.
 void slope_probe::copy_sample(std::uint64_t begin, std::span<const float> values,
                               std::vector<float>& out) const {
   const auto end = begin + values.size();

@@ -10,9 +10,9 @@
 
 namespace troupe {
 
-/// Compares two successive gradients of a worker along the path that the weights took between them:
-/// see proto::Slopes. It uses a sample of about 32,768 parameters: blocks of 64, spread evenly over
-/// the parameter vector.
+/// Measures the slopes of the loss at the two ends of the path that the weights took between two
+/// successive gradients of a worker: see proto::Slopes. It uses only about 32,768 of the
+/// parameters: blocks of 64, spread evenly over the parameter vector.
 class slope_probe {
 public:
   explicit slope_probe(std::uint64_t parameters);
@@ -20,8 +20,8 @@ public:
   /// Takes the weights from which the next gradient is computed.
   void read(std::span<const weight_range> weights);
 
-  /// Takes a gradient, summed over `samples` samples. Returns nothing for the first gradient, or if
-  /// the weights have not moved.
+  /// Takes a gradient, summed over `samples` samples, and returns the slopes since the last
+  /// gradient. Returns nothing for the first gradient, or if the weights have not moved.
   std::optional<proto::Slopes> see(std::span<const float> gradient, std::uint64_t samples);
 
 private:

@@ -4,14 +4,17 @@
 
 #include <algorithm>
 
-// The state of a replica in checkpoints.
+// How the state of a replica is captured for checkpoints and evaluations, and restored.
 
 namespace troupe {
 
-// The weights and the outer momentum are equal on all workers, so each worker sends a part of them.
-// It sends its whole optimizer state, and in addition a part of this state, from which a run with
-// another number of workers continues. Such a run counts as many updates as steps, so the part is
-// changed accordingly.
+// Returns what this worker sends for a checkpoint or an evaluation. The weights and the outer
+// momentum are equal on all workers, so each worker sends a part of them. The optimizer's state
+// differs, so each worker sends all of its own state.
+//
+// In addition, each worker sends a part of its optimizer state for a run that continues with
+// another number of workers. Such a run counts as many updates as steps, so this part is converted
+// to that number of updates (recount).
 std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
   const auto rank = static_cast<std::uint32_t>(options_.rank);
   const auto share = replica_parts(*context_, workers_)[rank];
@@ -39,8 +42,9 @@ std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) co
   return result;
 }
 
-// Called after an average of all weights. All replicas are then equal, and no worker makes a step
-// before its replica holds the average. Averages on demand may follow at the same step.
+// Captures the replica if a checkpoint or an evaluation is due. Called after an average: if it was
+// of all weights, all replicas are equal now. Another average may follow at the same step, so a
+// step that is already captured is not captured again.
 void local_sgd_synchronizer::capture_due() {
   if (apart_ || !options_.coordinator || step_ == first_step_)
     return;
@@ -93,7 +97,7 @@ bool local_sgd_synchronizer::restore(const proto::Restore& x, const payload& val
 caf::result<proto::Ack> local_sgd_synchronizer::on_restore(const proto::Restore& x,
                                                            const payload& values) {
   if (step_ > x.version())
-    return proto::Ack{}; // A late repetition: training has begun.
+    return proto::Ack{}; // Training has begun, so this is a late repetition.
   if (!problem_of(x).empty() || !restore(x, values))
     return make_error(errc::malformed,
                       "worker/" + std::to_string(options_.worker) + " was given "

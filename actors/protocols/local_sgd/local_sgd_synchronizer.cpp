@@ -123,7 +123,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
   proceed();
 }
 
-// Makes the step without a gradient, because the gradient is not finite.
+// Makes the step without its gradient, because the gradient is not finite.
 void local_sgd_synchronizer::leave_out() {
   replica_.discard();
   for (std::size_t i = 0; i < replica_.buckets(); ++i)
@@ -131,8 +131,8 @@ void local_sgd_synchronizer::leave_out() {
       fail_held();
 }
 
-// Readers hold all versions of a bucket. There are fewer readers (the trainer, a snapshot) than
-// versions, so only a bug leads here.
+// Called if readers hold all versions of a bucket. There are fewer readers (the trainer, a
+// snapshot) than versions, so only a bug leads here.
 void local_sgd_synchronizer::fail_held() {
   send(worker_, broken{"all versions of a bucket are held by readers"});
 }
@@ -165,8 +165,8 @@ void local_sgd_synchronizer::demand() {
   proceed();
 }
 
-// The next average begins when it is due and the current average is complete. If an average is due
-// before the current one is complete, the worker's steps wait.
+// Continues everything that can continue: averages, readers, and the worker's steps. If the next
+// average is due before the current average is complete, the worker's steps wait.
 void local_sgd_synchronizer::proceed() {
   if (average_ && average_->missing == 0 && waits() && !computing_)
     take_in();
@@ -207,7 +207,9 @@ void local_sgd_synchronizer::begin_average(const turn& what) {
   ++averages_;
 }
 
-// The fragment is copied, because steps overwrite its versions while its average is under way.
+// Gives a piece of this replica to the ring. In an average of all weights, the worker waits, so no
+// copy is needed. In an average of a fragment, the worker makes further steps meanwhile, so the
+// piece is copied.
 void local_sgd_synchronizer::contribute_piece(std::size_t piece) {
   const auto where = fragments_.pieces()[piece];
   if (!whole(*average_)) {
@@ -256,7 +258,8 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
   proceed();
 }
 
-/// Puts a piece of an average into the replica.
+/// Computes the new weights of a piece from the sum over all workers, and puts them into the
+/// replica.
 /// @param captured the replica's weights when the average of a fragment began; empty if the worker
 /// has made no step since then
 void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const payload& captured) {
@@ -279,8 +282,9 @@ void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const p
     fail_held();
 }
 
-// Puts the complete average into the replica. The learning-rate schedule has already counted this
-// worker's samples. Now it counts the samples of the other workers.
+// Ends the current average: puts its pieces into the replica and takes the exchanged counts. The
+// learning-rate schedule has already counted this worker's samples. Here it also counts the samples
+// of the other workers.
 void local_sgd_synchronizer::take_in() {
   const auto x = *std::exchange(average_, std::nullopt);
   if (!account_.fits(x.counts, x.samples, x.own_samples)) {
@@ -304,12 +308,12 @@ void local_sgd_synchronizer::take_in() {
 
 // -- readers ------------------------------------------------------------------------------------
 
-// This request, or a repetition of it, arrives before the worker gets data of the next epoch,
-// because links keep the order of messages. So an average on demand finds all workers between two
-// steps.
+// Starts an average on demand if the reader needs one. Links keep the order of messages, so this
+// request arrives before the worker gets data of the next epoch. An average on demand therefore
+// finds all workers between two steps.
 //
-// With CONTRIBUTE, an average may still be under way on this worker while other workers have ended
-// it and made further steps.
+// With CONTRIBUTE, an average is started in any case. Even if an average is under way on this
+// worker, other workers may have ended it and made further steps.
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
   pulls_.push_back(answer);
@@ -320,9 +324,9 @@ caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto
   return answer;
 }
 
-// At the end of an epoch, all its samples are trained. This function counts the largest number of
-// samples that can be trained: this worker's samples, the samples of the other workers up to the
-// last average, and since then at most one batch per step and worker.
+// The last epoch may have ended if all its samples may be trained. This function counts the largest
+// possible number of trained samples: the samples of all workers up to the last average, this
+// worker's samples since then, and at most one batch per step of each other worker since then.
 bool local_sgd_synchronizer::may_be_over() const {
   const auto steps = step_ - averaged_;
   const auto least = passed_samples_ + account_.own_samples();
@@ -342,10 +346,11 @@ void local_sgd_synchronizer::answer_pull(
   answer.deliver(std::move(header), std::move(weights));
 }
 
-// The report needs the counts of all workers. Worker 0 may have ended the last average before this
-// worker, so the counts may not be here yet. A run that ends before its last epoch may have had no
-// average at its end. With CONTRIBUTE, worker 0 does not know whether other workers have made steps
-// since the last average. Worker 0 gets this request before the other workers.
+// Answers with the final report once the counts of all workers are known. They are exchanged by an
+// average. Worker 0, which gets this request first, starts an average on demand in two cases: steps
+// were made since the last average, because the run ends before its last epoch; or the job has
+// CONTRIBUTE, where worker 0 does not know whether other workers have made steps since then. This
+// worker may still be in the last average, and then answers after it.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
   reports_.push_back(make_response_promise<proto::Report>());
   auto answer = reports_.back();

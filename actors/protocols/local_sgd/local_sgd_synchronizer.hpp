@@ -24,8 +24,9 @@ struct local_sgd_options {
   troupe::view view;
   std::uint32_t worker = 0;
   std::size_t rank = 0;
-  /// This worker's rank of the ring that adds up the replicas, with the sizes of local_sgd_sizes().
-  /// The left neighbour sends its messages to the synchronizer, which passes them to this actor.
+  /// This worker's rank in the ring that adds up the replicas. Its vectors have the sizes
+  /// local_sgd_sizes(). The left neighbour's messages for this actor go to the synchronizer first,
+  /// which passes them on.
   ring_node_actor ring;
   std::shared_ptr<replica_store> replica;
   patience requests;
@@ -33,13 +34,13 @@ struct local_sgd_options {
   coordinator_actor coordinator;
 };
 
-/// Sizes of the vectors that an average of all weights adds up: weight_fragments::pieces(), then
-/// the counts of replica_account. The list is repeated once, because vectors of scheduled averages
-/// and of averages on demand have different numbers in the ring.
+/// The sizes of the vectors that the ring adds up: all weight_fragments::pieces(), then the counts
+/// of replica_account. The list contains these sizes twice. The first half is for scheduled
+/// averages, the second half for averages on demand, so that the ring can distinguish them.
 std::vector<std::size_t> local_sgd_sizes(const job_context& context, std::size_t workers);
 
-/// In addition to the synchronizer's interface, this actor gets the messages of its left neighbour
-/// in the ring and the ring's results, serves readers of the replica, and reports at the end.
+/// The messages of the synchronizer's interface, and others: messages of the left neighbour in the
+/// ring, results of the ring, and requests to read, report or restore the replica.
 using local_sgd_actor =
   synchronizer_actor::extend<rpc<void, proto::Segment, payload>, rpc<void, reduction>,
                              rpc<void, broken>, rpc<reply<proto::Weights, payload>, proto::Pull>,
@@ -47,36 +48,36 @@ using local_sgd_actor =
                              rpc<proto::Ack, proto::Restore, payload>>;
 
 /// The synchronizer of LOCAL_SGD (Stich 2019, arXiv 1805.09767). It applies the worker's gradients
-/// to the worker's replica. After each `local_sgd.every` steps it replaces the weights by their
-/// mean over all workers, with equal weights. Statistics of layers are averaged as well. The
-/// optimizer's state is not averaged, because each worker keeps its own. Each worker also clips its
-/// own gradient. With `local_sgd.outer` the mean gives the gradient of an outer step
-/// (outer_optimizer), also with one worker, and all replicas get the result.
+/// to the worker's own replica of the model. After each `local_sgd.every` steps it replaces the
+/// replica by the mean over all workers, in which all workers count equally. Statistics of layers
+/// are averaged as well. The optimizer's state is not averaged. Each worker clips its gradient by
+/// its own norm. With `local_sgd.outer`, an outer optimizer makes a step with the mean
+/// (outer_optimizer), even if there is only one worker. All replicas get the result of this step.
 ///
 /// An average is a ring all-reduce of the weights. Each rank sends 2 (ranks - 1) / ranks times the
 /// size of the weights. Between averages no worker waits for others.
 ///
 /// With `local_sgd.fragments`, the worker continues to train during the average of a fragment. The
-/// result is used when the next average begins, so it never depends on when messages arrive. Let w
-/// be the outer weights or the mean, c this replica when the average began, and x this replica now.
-/// The replica becomes w + (x - c), so it keeps the steps that it has made since the average began.
-/// Each step therefore enters exactly one average of each parameter. (The paper mixes alpha x +
-/// (1 - alpha) w instead, which drops a part of these steps.) Statistics of layers become w.
+/// result is used when the next average begins, so it does not depend on when messages arrive. Let
+/// w be the result of the average (or of the outer step), c this replica when the average began,
+/// and x this replica now. The replica becomes w + (x - c), so it keeps the steps that it has made
+/// since the average began. Each step therefore enters exactly one average of each parameter. (The
+/// paper mixes alpha x + (1 - alpha) w instead, which drops a part of these steps.) Statistics of
+/// layers become w.
 ///
-/// With `local_sgd.behind: CONTRIBUTE`, the worker that first comes to a step that is a multiple of
-/// `every` begins an average. Each other worker takes part when a piece of its left neighbour
-/// arrives, or after its current step. After the average, all workers continue at the step number
-/// of the fastest worker, so a slow worker skips numbers. Because an average has one step, one set
-/// of weights, and one position of each worker in its leases (the samples that it was given to
-/// train), it can be captured for a checkpoint. If no worker has made a step since the last
-/// average, an average changes nothing.
+/// With `local_sgd.behind: CONTRIBUTE`, the worker that first reaches a multiple of `every` steps
+/// begins an average. Each other worker joins between two of its steps, once a piece from its left
+/// neighbour has arrived. After the average, all workers continue at the step number of the fastest
+/// worker, so a slow worker skips numbers. After an average, all workers have the same step and
+/// weights, and it is known which batch each worker trained last. Therefore a checkpoint can be
+/// captured then. If no worker has made a step since the last average, an average changes nothing.
 ///
-/// Readers always get averaged weights. With an outer optimizer they get the outer weights after
-/// the last average, and only the end of a run needs an average on demand. Without an outer
-/// optimizer, worker 0 starts an average on demand if somebody reads the weights when no average is
-/// due, for example at the end of an epoch. All workers then wait for data, and each takes part as
-/// soon as a piece of its left neighbour arrives. The end of each epoch with CONTRIBUTE works in
-/// the same way.
+/// Readers always get averaged weights. With an outer optimizer, they get the outer weights after
+/// the last average, and an average on demand is needed only at the end of a run. Without an outer
+/// optimizer, worker 0 starts an average on demand if the weights are read when the replicas may
+/// differ, for example at the end of an epoch. All workers then wait for data, and each joins as
+/// soon as a piece from its left neighbour arrives. With CONTRIBUTE, worker 0 starts an average
+/// whenever the weights are read.
 class local_sgd_synchronizer : public local_sgd_actor::base {
 public:
   using super = local_sgd_actor::base;
@@ -89,7 +90,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops handles to actors that hold a handle to this one.
+  /// Answers waiting requests with an error. Drops handles to actors that hold a handle to this
+  /// one, so that they do not keep each other alive.
   void on_exit() override;
 
 private:
@@ -108,15 +110,18 @@ private:
     turn what;
     /// The replica's step when the average began.
     std::uint64_t step = 0;
-    /// This worker's samples from the previous average to the beginning of this one.
+    /// The number of this worker's samples between the beginnings of the previous average and of
+    /// this one.
     std::uint64_t own_samples = 0;
-    /// Number of vectors that are not added up yet.
+    /// Number of vectors whose sum has not arrived.
     std::size_t missing = 0;
     std::vector<float> counts;
     std::uint64_t samples = 0;
-    /// For each piece of a fragment: the replica's weights when the average began.
+    /// If a fragment is averaged, for each of its pieces: the replica's weights when the average
+    /// began.
     std::vector<payload> captured = {};
-    /// For each piece that must not be used before the average is complete: the sum.
+    /// For each piece: the sum over all workers, if it is used only when the average is complete.
+    /// Empty if each sum is used at once.
     std::vector<payload> sums = {};
   };
 
@@ -133,7 +138,7 @@ private:
   void stage_clipped(const commit& x, double norm);
   void leave_out();
   std::optional<turn> due() const;
-  /// True if all weights must be averaged, beginning now or after the current average.
+  /// Starts an average of all weights, or queues it if another average is under way.
   void demand();
   void proceed();
   void begin_average(const turn& what);
@@ -143,9 +148,9 @@ private:
   void take(std::size_t piece, const payload& sum, const payload& captured);
   void take_in();
   bool whole(const average& x) const { return x.what.pieces == fragments_.all(); }
-  /// True while steps wait for the current average.
+  /// True while the worker's steps must wait for the current average.
   bool waits() const { return average_ && (next_ || whole(*average_)); }
-  /// True if the counts of all workers are exchanged, or will be without another request.
+  /// True if the counts of all workers are exchanged.
   bool counted() const { return !waits() && (contribute_ || !apart_); }
   void finish_step();
   void capture_due();
@@ -166,24 +171,24 @@ private:
   bool contribute_;
   weight_fragments fragments_;
   replica_store& replica_;
-  /// Absent without local_sgd.outer. The replicas then take the mean.
+  /// Absent if the job has no local_sgd.outer: the replicas then get the mean.
   std::optional<outer_optimizer> outer_;
   replica_account account_;
-  /// The replica's step, including earlier runs.
+  /// Number of steps of the replica, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
-  /// The step at which the newest average began. Only averages whose result is in use count.
+  /// The step at which the last average began whose result is in the replica.
   std::uint64_t averaged_ = 0;
   /// Samples of all workers up to the last average, including earlier runs.
   std::uint64_t passed_samples_ = 0;
   acquire attributes_;
-  /// The last batch whose gradient this run has applied.
+  /// The last batch of this run whose gradient the replica contains.
   lease_mark trained_;
   /// The worker's loss scale after that batch.
   std::optional<loss_scale_state> loss_scale_;
   /// If the job clips by norm: the step's gradient by bucket, until the norm is known.
   std::map<std::size_t, payload> unclipped_;
-  /// The step that waits for its average.
+  /// The answer to the worker's last commit. It is held back while steps wait for an average.
   std::optional<committed> ended_;
   /// True if the worker has weights and has not committed its gradient.
   bool computing_ = false;
@@ -191,14 +196,14 @@ private:
   /// weights.
   bool apart_ = false;
   std::optional<average> average_;
-  /// The next average. It begins between two steps, when the result of the current average has been
-  /// used.
+  /// The next average, if it is due. It begins between two steps, after the current average has
+  /// ended.
   std::optional<turn> next_;
-  /// The new weights of a piece.
+  /// The new weights of a piece, while take() computes them.
   std::vector<float> mean_;
   /// Number of averages begun.
   std::uint64_t averages_ = 0;
-  /// A request that came while steps wait for an average.
+  /// The worker's request for weights, if it came while steps wait for an average.
   std::optional<acquire> waiting_;
   std::vector<caf::typed_response_promise<proto::Weights, payload>> pulls_;
   std::vector<caf::typed_response_promise<proto::Report>> reports_;

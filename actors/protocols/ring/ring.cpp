@@ -11,14 +11,14 @@ namespace troupe {
 
 namespace {
 
-/// If gradients have at most this number of elements, adding them up and making their update takes
-/// about a tenth of a millisecond.
+/// For gradients of at most this number of elements, the sum and the update take about a tenth of a
+/// millisecond.
 constexpr std::size_t brief_ring = std::size_t{1} << 18;
 
-/// True if the ring's actors have no threads of their own, and run on the threads that bring their
+/// True if the ring's actors need no threads of their own, and run on the threads that bring their
 /// messages. The model must be small: waking a thread for each bucket then takes longer than the
-/// work. This process must have at most two ranks, because one thread may do the work of all its
-/// ranks.
+/// work. This process must have at most two ranks, because a single thread may do the work of all
+/// ranks in the process.
 bool is_brief(std::size_t elements, const worker_site& site) {
   const auto workers = site.view.of(job_kind::worker);
   const auto& own = workers[site.rank()].address;
@@ -55,8 +55,7 @@ std::vector<std::size_t> sums_of_step(const worker_site& site) {
 
 void join_ring(const worker_site& site, const ring_node_actor& rank, std::function<void()> then) {
   const auto workers = site.view.of(job_kind::worker);
-  // The left neighbour needs a link to this node. This node may have to dial the left neighbour,
-  // and reach() does so.
+  // The left neighbour needs a link to this node. If this node must open the link, reach() does so.
   const auto left = site.left().task;
   site.reach<caf::actor>({left, proto::RING_NODE}, [rank, left](const caf::actor& x) {
     caf::anon_send(rank, left_neighbour{left, x});
@@ -77,10 +76,10 @@ void start_ring_worker(const worker_site& site) {
   for (auto& bucket : site.context->buckets())
     sizes.push_back(bucket.size());
   const auto sums = sums_of_step(site);
-  // If the ring has two workers, the update also adds up their gradients, which saves a pass over
-  // the memory. There are three exceptions. Clipping needs the norm of the sum before the update.
-  // LAMB cannot add up during its update. With in_ring, the GPUs add up the gradients in a separate
-  // step before the update (replica_store::add_up).
+  // With two workers, the update also adds up their gradients, which saves a pass over the memory.
+  // There are three exceptions. Clipping needs the norm of the sum before the update. LAMB cannot
+  // add up during its update. With in_ring, the GPUs add up the gradients in a separate step before
+  // the update (replica_store::add_up).
   const auto& rule = site.context->rule;
   const bool adds_later = rule.clip_norm == 0 && !rule.by_tensor() && !site.replica.in_ring;
   const auto rank = spawn_ring_node(site, std::move(sizes), sums, adds_later);

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Number of versions that step_clocks keeps.
+/// Number of versions that step_clocks (see there) keeps for a staleness bound.
 constexpr std::size_t kept_versions(std::uint64_t bound) {
   return bound == 0 ? 2 : 0;
 }

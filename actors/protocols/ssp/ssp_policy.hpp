@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// SSP: makes the same updates as ASYNC_PS with compensation AUTO, and also checks each gradient
-/// against the staleness bound.
+/// The policy of SSP. It makes the same updates as ASYNC_PS with compensation AUTO. It also refuses
+/// a gradient that exceeds the bound on staleness.
 class ssp_policy : public async_policy {
 public:
   ssp_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,

@@ -13,15 +13,16 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (who.gone)
     return false;
   if (x.begins() && who.counts)
-    return true; // A repeated message, whose step is already chosen.
+    return true; // A repetition: the step is already chosen.
   if (x.clock() < who.clock)
-    return who.counts && x.clock() + ahead_ >= who.clock; // True for a repeated early pull.
+    return who.counts && x.clock() + ahead_ >= who.clock; // A repeated early pull is valid.
   who.clock = x.begins() ? std::max(x.clock(), find_slowest()) : x.clock();
   who.counts = true;
   if (x.begins())
     who.waits_at.reset();
   fastest_ = std::max(fastest_, who.clock);
-  // Shard 0 chose the step. On other shards, the slowest worker may already be ahead of this step.
+  // The slowest worker may change, even to an earlier step: shard 0 chose the step of this worker,
+  // and on this shard all other workers may already be ahead of it.
   slowest_ = find_slowest();
   return true;
 }

@@ -11,24 +11,23 @@
 
 namespace troupe {
 
-/// SSP: one shard's view of the number of steps of each worker, and of the workers that may
-/// continue (Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel
-/// Parameter Server").
+/// Counts the steps of each worker for one shard of SSP, and decides which workers may continue (Ho
+/// et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server").
 ///
 /// With bound s, a worker may read weights for step c (counted from 0) once all other workers have
 /// committed their steps before c - s. The weights then contain all updates of these steps, and
-/// perhaps newer ones. With s = 0, they contain all updates of the steps before c and none of step
-/// c. The version of these weights is kept for workers that read it later.
+/// perhaps newer ones. With s = 0, they contain all updates of the steps before c and no update of
+/// step c. This version is kept for workers that read it later.
 ///
-/// Other workers wait for a worker only while it counts. It counts from its first pull until it
-/// pauses, leaves or is lost. When it continues after a pause, it takes the step of the slowest
-/// worker, or its own step if that is later. Shard 0 decides this step and is asked before the
-/// other shards, so a worker has the same step on all shards. Therefore, waits at several shards
-/// cannot form a cycle.
+/// A worker *counts* from its first pull until it pauses, leaves or is lost. Other workers wait
+/// for a worker only while it counts. A worker that continues after a pause takes the step of the
+/// slowest worker, or its own step if that is later. Shard 0 decides this step and is asked before
+/// the other shards, so a worker has the same step on all shards. Therefore, workers that wait at
+/// different shards cannot wait for each other.
 ///
-/// With pull_ahead n, a worker asks in step c for the weights of step c + n. It waits until all
-/// other workers are at most s - n steps behind step c. So these weights also contain all updates
-/// of the steps before c + n - s.
+/// With pull_ahead n, a worker in step c asks for the weights of step c + n. It gets them once all
+/// other workers are at most s - n steps behind step c. So these weights contain all updates of the
+/// steps before (c + n) - s, as without pull_ahead.
 ///
 /// A repeated pull or commit does no harm, even if it is old and arrives late.
 class step_clocks : public read_gate {
@@ -40,46 +39,47 @@ public:
   void open(std::shared_ptr<const version_pool> versions) override;
   answer read(const proto::Pull& x) override;
 
-  /// The reason why a gradient exceeds the bound, if it does.
+  /// An error text if the gradient exceeds the bound; otherwise nothing.
   std::optional<std::string> refusal(const proto::Commit& x) const;
 
   /// Records that the worker's gradient was applied or left out. The resulting version must already
   /// be published.
   void committed(const proto::Commit& x);
 
-  /// Records that the worker of this gradient has nothing to train now. It is the worker's last
-  /// gradient so far.
+  /// Records that the worker of this gradient, its last one so far, has nothing to train now.
   void paused(const proto::Commit& x);
 
-  /// This worker will send no more messages.
+  /// Records that this worker will send no more messages.
   void forget(std::uint32_t worker);
 
   /// The step of the slowest worker that counts. If no worker counts, the highest step of any
   /// worker so far.
   std::uint64_t slowest() const;
 
-  /// Workers whose waiting pulls have become answerable since the last call.
+  /// The workers that had to wait with a pull and need not wait any more, since the last call.
   std::vector<std::uint32_t> take_admitted();
 
 private:
   struct entry {
-    /// Number of committed steps. While the worker counts, this is also its current step.
+    /// Number of committed steps. While the worker counts (see above), this is also its current
+    /// step.
     std::uint64_t clock = 0;
     bool counts = false;
-    /// The step at its last pause.
+    /// The step at which the worker paused last; nothing if it has not paused.
     std::optional<std::uint64_t> paused_at = std::nullopt;
     bool gone = false;
-    /// The step of the earliest pull that waits.
+    /// The smallest step whose pull must wait; nothing if no pull waits.
     std::optional<std::uint64_t> waits_at = std::nullopt;
   };
 
-  /// False if the message is an old repetition.
+  /// Updates the worker's step from a pull. Returns false if the pull is an old repetition.
   bool place(entry& who, const proto::Pull& x);
   std::uint64_t find_slowest() const;
   void advance();
   version_pool::snapshot version_for(std::uint64_t clock);
 
-  /// The largest number of steps by which a worker that reads may be ahead of the slowest.
+  /// The largest number of steps by which a worker may be ahead of the slowest worker when it
+  /// pulls.
   std::uint64_t readers_bound() const noexcept { return bound_ - ahead_; }
 
   const std::uint64_t bound_;
@@ -89,9 +89,9 @@ private:
   std::map<std::uint32_t, entry> workers_;
   std::uint64_t slowest_ = 0;
   std::uint64_t fastest_ = 0;
-  /// Only for bound 0: for each of the last two steps, the version at the moment when the slowest
-  /// worker reached this step. Two steps are needed because a worker that starts may be one step
-  /// behind the newest step of this shard.
+  /// Only with bound 0: for each of the last two steps, the version when the slowest worker reached
+  /// this step. Two steps are needed, because a worker that starts may be one step behind the
+  /// newest step of this shard.
   std::map<std::uint64_t, version_pool::snapshot> reached_;
   std::vector<std::uint32_t> admitted_;
 };

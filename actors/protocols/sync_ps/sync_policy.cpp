@@ -50,8 +50,8 @@ bool sync_policy::take(contribution x) {
   return true;
 }
 
-// Closes the step if it has enough gradients. It stays closed, because the other shards then get
-// the list of its gradients.
+// Closes the step if it has enough gradients: later gradients of this step are then late. A closed
+// step does not open again, because the other shards get the list of its gradients.
 void sync_policy::close_if_enough() {
   if (!chooses() || shard_ != 0 || parts_.empty())
     return;
@@ -71,7 +71,8 @@ bool sync_policy::ready() const noexcept {
   if (shard_ == 0)
     return closed_;
   const auto chosen = chosen_.find(step_);
-  // This shard may hold a lost worker's gradient that shard 0 has taken out.
+  // Equal numbers are not enough, because this shard may have a lost worker's gradient that shard 0
+  // has taken out.
   return chosen != chosen_.end() && parts_.size() == chosen->second.size()
     && std::ranges::all_of(chosen->second, [&](auto& id) { return here(id); });
 }
@@ -81,7 +82,8 @@ void sync_policy::choose(std::uint64_t step, std::vector<proto::GradientId> part
   chosen_[step] = std::move(parts);
 }
 
-// Removes gradients of lost workers that have not arrived, because they never will.
+// Removes from the list the gradients of lost workers that have not arrived, because they will
+// never arrive.
 void sync_policy::choose_present(std::vector<proto::GradientId>& parts) const {
   std::erase_if(parts, [&](auto& id) { return lost_.contains(id.worker()) && !here(id); });
 }

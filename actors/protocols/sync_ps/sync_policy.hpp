@@ -11,22 +11,25 @@
 
 namespace troupe {
 
-/// SYNC_PS: adds up a step's gradients in order of rank, and makes one update once each worker has
-/// committed its gradient. A quarantined gradient counts as committed but adds nothing.
+/// The policy of SYNC_PS. It adds up a step's gradients in order of rank, and makes one update once
+/// each worker has committed its gradient. A quarantined gradient counts as committed but adds
+/// nothing.
 ///
 /// With b backup workers, the first n - b gradients of n workers make the update (Chen et al. 2016,
-/// arXiv 1604.00981). Shard 0 chooses these gradients. Once a step has enough of them, any later
-/// commit is late. The other shards update when they have the gradients that shard 0 names, so that
-/// all shards apply the same gradients. A step does not wait for idle workers.
+/// arXiv 1604.00981). Shard 0 chooses these gradients: those that are committed first. All later
+/// gradients of the step are late. The other shards make the update when they have exactly the
+/// gradients that shard 0 has chosen, so all shards apply the same gradients. A step does not wait
+/// for idle workers.
 ///
-/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step already has
-/// enough gradients. The other shards then learn whether the gradient counts (settle()). If it
-/// counts but has not reached a shard, that shard makes the update without it.
+/// If a worker is lost, shard 0 takes its gradient out of the step. If the step already has enough
+/// gradients, the gradient counts instead. The other shards then learn whether the gradient counts
+/// (settle()). A shard that has not received a gradient that counts makes the update without it.
 class sync_policy : public shard_policy {
 public:
-  /// `workers`: the indices of the workers, in order of rank. `whole_sums`: if true, planned
-  /// updates never use range_updater::terms::addend, because their gradient has other readers, or
-  /// because the updater would need memory for the addition.
+  /// `workers`: the indices of the workers, in order of rank. `whole_sums`: true if planned updates
+  /// must contain the complete sum of the gradients, because others also read it or because the
+  /// updater cannot add. If false, the updater may make the last addition
+  /// (range_updater::terms::addend).
   sync_policy(range where, std::size_t shard, std::vector<std::uint32_t> workers,
               const proto::SyncPs& how = {}, bool whole_sums = false);
 
@@ -51,7 +54,8 @@ public:
 private:
   bool here(const proto::GradientId& x) const;
   std::size_t rank_of(std::uint32_t worker) const;
-  /// Takes out this worker's gradients after this sequence number.
+  /// Takes out this worker's gradients with larger sequence numbers. Returns true if there were
+  /// any.
   bool take_out(std::uint32_t worker, std::uint64_t sequence);
   void choose_present(std::vector<proto::GradientId>& parts) const;
   void close_if_enough();
@@ -68,7 +72,7 @@ private:
   bool closed_ = false;
   /// The lost workers.
   std::set<std::uint32_t> lost_;
-  /// The next step.
+  /// The number of the next step.
   std::uint64_t step_ = 0;
   /// With backup workers, on all shards except 0: the gradients that shard 0 has chosen for this
   /// step and later steps.
