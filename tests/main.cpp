@@ -33,7 +33,7 @@ namespace {
 
 using namespace boost::unit_test;
 
-/// Notes what is left behind after each test case.
+/// After each test case, notes which descriptors, threads and shared memory are left behind.
 class tidiness : public test_observer {
 public:
   void test_unit_finish(const test_unit& x, unsigned long /*microseconds*/) override {
@@ -41,7 +41,7 @@ public:
       left_.note(x.full_name());
   }
 
-  /// False if the tests have left descriptors, threads or shared memory behind.
+  /// False if the tests have left anything behind. Prints what it is.
   bool good() const {
     const auto found = left_.found();
     for (const auto& x : found)
@@ -49,7 +49,7 @@ public:
     return found.empty();
   }
 
-  // Boost.Test requires that its own observers are called first.
+  // Boost.Test's own observers must be called first.
   int priority() override { return 10; }
 
 private:
@@ -71,8 +71,8 @@ bool name_tests() {
 
 int main(int argc, char** argv) {
   setenv("TROUPE_DATA", TROUPE_DATA_DIR, 0);
-  std::thread{[] {}}.join(); // when the first thread starts, ThreadSanitizer starts its own thread
-  observer();                // creates the observer before any test runs
+  std::thread{[] {}}.join(); // lets ThreadSanitizer start its own thread now
+  observer();                // the observer must exist before any test runs
   int result = unit_test_main(&name_tests, argc, argv);
   if (result == 0 && !observer().good())
     result = boost::exit_test_failure;

@@ -18,8 +18,8 @@ namespace troupe {
 
 namespace {
 
-/// An actor that counts its messages and notes the threads that handled them. The last of `most`
-/// messages settles `done`.
+/// A message for a counting_actor, which notes the thread that handles it in `threads`. The last of
+/// `most` such messages fulfills `done`.
 struct counted {
   std::size_t most = 0;
   std::shared_ptr<std::vector<std::thread::id>> threads;
@@ -50,7 +50,7 @@ protected:
   }
 };
 
-/// An actor that sends all messages at once.
+/// An actor that sends `most` copies of a message to another actor at once.
 class flood : public caf::event_based_actor {
 public:
   flood(caf::actor_config& cfg, caf::actor to) : event_based_actor(cfg), to_(std::move(to)) {}
@@ -87,7 +87,7 @@ std::vector<std::thread::id> messages_to(const caf::actor& x, std::size_t most) 
 
 } // namespace
 
-/// Waits for interrupt().
+/// A task for idle threads that waits for interrupt().
 class idle_wait : public idle_task {
 public:
   void run_until(function_ref<bool()> done) override {
@@ -117,7 +117,8 @@ private:
 
 BOOST_AUTO_TEST_SUITE(computing_actors)
 
-// A message ends the wait, even if it comes just after the wait has begun.
+// While it has no messages, the actor's thread runs the idle task. A message ends this, even if it
+// arrives just when the task begins.
 BOOST_AUTO_TEST_CASE(do_something_while_they_wait) {
   setting x;
   const auto idle = std::make_shared<idle_wait>();
@@ -152,7 +153,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(brief_actors)
 
-// An actor may still be starting on another thread when the messages come, so this is repeated.
+// Messages are handled on the sender's thread, but only a few in a row. This is tried again and
+// again, because the actor may still be starting on another thread.
 BOOST_AUTO_TEST_CASE(hold_the_thread_of_the_sender_for_few_messages) {
   constexpr auto few = in_short_turns<counting_actor>::most_messages;
   setting x;

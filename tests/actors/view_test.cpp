@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-// in_view takes a second argument whose type must have a CAF type ID. This header has such types.
+// The second argument of in_view must be a message type of CAF. This header declares such types.
 #include "messages/types.hpp"
 
 using namespace troupe;
@@ -25,7 +25,7 @@ bool same(const member& a, const member& b) {
   return a.task == b.task && a.incarnation == b.incarnation && a.address == b.address;
 }
 
-/// An object with a view and handlers, like an actor.
+/// An object with a view number and message handlers, like an actor.
 struct listener {
   std::uint64_t view_number() const { return 42; }
   caf::result<proto::Fenced> on_fence(const proto::Fence& x) {

@@ -1,5 +1,5 @@
-// A rank of a collective of processes. It repeats all-reduces until one fails. Usage:
-// allreduce_rank RANK DEADLINE_MS SCHEDULE auto|tcp HOST:PORT ...
+// A rank of an all-reduce between processes. It repeats all-reduces until one fails.
+// Usage: allreduce_rank RANK DEADLINE_MS SCHEDULE auto|tcp HOST:PORT ...
 
 #include "actors/collective/collective.hpp"
 #include "messages/configure.hpp"

@@ -12,7 +12,7 @@ from program import PROGRAM, SOURCE, TestCase, run_tests
 
 QUICK = ("--rounds=2", "--seconds=0.001")
 
-# Answers like a process with PyTorch, but its losses are wrong by a factor.
+# Stands for a process with PyTorch. Its losses are wrong by a factor, which the benchmark must notice.
 FAKE_PEER = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())
@@ -32,7 +32,7 @@ for line in sys.stdin.buffer:
 """
 
 
-# Answers like a process with TensorFlow.
+# Stands for a process with TensorFlow.
 FAKE_TENSORFLOW = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())
@@ -44,7 +44,8 @@ print(json.dumps({"accuracy": ACCURACY, "seconds": 0.5 * given["epochs"]}), flus
 """
 
 
-# Trains with the classes of torch_peer.py for GPUs, where a CUDA graph repeats the recorded calls of the trainer.
+# Trains with the classes of torch_peer.py for GPUs, without a GPU: a CUDA graph repeats the recorded calls of the
+# trainer.
 FAKE_CUDA = """
 import contextlib, importlib.util, sys, torch
 spec = importlib.util.spec_from_file_location("torch_peer", sys.argv[1])
@@ -144,10 +145,10 @@ class Train(Bench):
             speed = x["samples_per_second"]
             self.assertTrue(0 < speed["least"] <= speed["median"] <= speed["most"], x)
             self.assertGreaterEqual(x["steps_per_round"], 1)
-            # The loss of ten classes that are guessed at random.
+            # A random guess among ten classes has a loss of about 2.3.
             self.assertTrue(1 < x["first_loss"] < 5, x)
             self.assertTrue(0 < x["last_loss"] < 5, x)
-        # The problem is convex: each step on a batch reduces its loss.
+        # The problem is convex, so each step on a batch reduces its loss.
         self.assertLess(results[0]["last_loss"], results[0]["first_loss"])
 
     def test_table(self):
@@ -333,7 +334,7 @@ class Async(Bench):
                    "SYNC_PS")
         for name in (*recipes, "to serial", "staleness", "speed"):
             self.assertIn(name, output)
-        # HOGWILD is left out because it supports only SGD, and this work uses momentum.
+        # HOGWILD supports only SGD, and this work uses momentum.
         self.assertNotIn("HOGWILD", output)
 
     def test_bad_input(self):
@@ -348,7 +349,7 @@ class Async(Bench):
             self.assertIn(said, self.run_program("async", *arguments, code=2)[1])
 
 
-# Answers like a process with PyTorch that measures Gloo's all-reduce. RIGHT says whether its sums are right.
+# Stands for a process with PyTorch that measures Gloo's all-reduce. RIGHT says whether its sums are right.
 FAKE_GLOO = """#!/usr/bin/env python3
 import json, sys
 given = json.loads(sys.stdin.buffer.readline())
@@ -378,7 +379,7 @@ class AllReduce(Bench):
                     self.assertEqual(x["schedule"], "ring" if "--schedule=ring" in more else "auto")
                     time = x["microseconds"]
                     self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
-                    # For each byte of the vector, 2 (R - 1) / R bytes travel, which is 1 here.
+                    # For each byte of the vector, a rank sends 2 (R - 1) / R bytes, which is 1 for two ranks.
                     self.assertAlmostEqual(x["gib_per_second"] * time["median"] * 2**30, 1e6 * x["bytes"], delta=1)
 
     def test_table(self):
@@ -436,7 +437,7 @@ class ParameterStore(Bench):
             self.assertLessEqual(expected.items(), x.items())
             time = x["microseconds"]
             self.assertTrue(0 < time["least"] <= time["median"] <= time["most"], x)
-            # Each round has a push and a pull, so the bytes count twice.
+            # A round is a push and a pull, so its bytes count twice.
             self.assertAlmostEqual(x["gb_per_second"] * time["median"] * 1e3, 2 * x["bytes"], delta=1)
             self.assertGreater(x["pushes_per_second"], 0)
 

@@ -16,7 +16,7 @@ from program import LONG_JOB, QUICK_JOB, TestCase, run_tests
 KILLS = int(os.environ.get("TROUPE_KILLS", "8"))
 SEED = int(os.environ.get("TROUPE_SEED", "1"))
 
-# 40 steps per epoch.
+# A job with 40 steps per epoch.
 JOB = QUICK_JOB + "optimizer { kind: MOMENTUM }\nprotocol: SYNC_PS\ncheckpoint { every_steps: 10 keep: 2 }\n"
 
 
@@ -119,7 +119,7 @@ class Checkpoints(TestCase):
                 said = f"{number.name}; {newest} has the state, and --resume continues there"
                 self.assertIn(f"stopped: {said}", process.output)
                 self.assertEqual(self.metrics(self.out)[-1]["failure"], said)
-                # The run ends soon after this step.
+                # The resumed run ends one epoch after the one that was interrupted.
                 manifest = json.loads((newest / "checkpoint.json").read_text())
                 epochs = manifest["epoch"] + 2
                 process = self.train(job, "--resume", f"--set=epochs={epochs}", *arguments)
@@ -133,7 +133,7 @@ class Checkpoints(TestCase):
                                                 f"--protocol={protocol}", f"--set=epochs={epochs}"), 0)
                     self.assertEqual(*(self.metrics(out)[-1]["weights_sha256"] for out in (self.out, undisturbed)))
                     shutil.rmtree(undisturbed)
-                # A run may also have a checkpoint at its end.
+                # The last checkpoint is that of the end of the run.
                 if "CONTRIBUTE" in "".join(more):
                     self.assertGreaterEqual(self.steps()[-1], epochs * 125)
                 else:
@@ -172,7 +172,7 @@ class Checkpoints(TestCase):
         weights = self.out / "checkpoints" / "step-00000080" / "weights.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])
         refused("train", f"--job={job}", f"--resume={weights.parent}", other, says=[str(weights), "damaged"])
-        # If a run searches for the newest checkpoint itself, it skips a damaged one.
+        # A run that itself searches for the newest checkpoint skips a damaged one.
         process = self.start("train", f"--job={job}", f"--out={self.out}", "--resume")
         self.assert_exit(process, 0)
         self.assertIn("skipped", process.output)
@@ -187,7 +187,7 @@ class Checkpoints(TestCase):
         process = self.train(job)
         self.assert_exit(process, 2)
         self.assertIn(str(folder), process.output)
-        # A broken link is a problem that cannot be detected before training begins.
+        # The folder is now a broken link, which is noticed only when the first checkpoint is written.
         folder.unlink()
         folder.symlink_to(self.folder / "missing" / "folder")
         (self.folder / "missing").write_text("a file, too")
@@ -204,8 +204,8 @@ class Checkpoints(TestCase):
         job = self.job(LONG_JOB + "optimizer { kind: MOMENTUM }\ncheckpoint { every_steps: 1 keep: 2 }\n")
         last = 0
         for kill in range(KILLS):
-            # Most kills hit a run of a single process. The second kill hits a whole cluster, whose child processes end
-            # with the coordinator.
+            # Most of the killed runs are a single process. Every fourth is a cluster, whose child processes end with
+            # the coordinator.
             more = ["--processes", "--workers=2"] if kill % 4 == 1 else ["--workers=2"]
             process = self.train(job, "--resume", *more)
             self.wait_until(lambda: (self.steps() or [0])[-1] > last or not process.running(), "a new checkpoint")
@@ -218,7 +218,7 @@ class Checkpoints(TestCase):
             self.assertNotIn("skipped", process.output)
             last = self.steps()[-1]
             self.assertGreaterEqual(last, on_disk[-1])
-        # After a resume, no partly written or partly removed files are left.
+        # A resumed run removes files that were partly written or partly removed.
         process = self.train(job, "--resume")
         self.wait_until(lambda: self.steps()[-1] > last or not process.running(), "a new checkpoint")
         process.kill()

@@ -83,11 +83,11 @@ class LaunchedTasks(TestCase):
             self.assert_exit(process, 1)
 
     def test_an_evaluator(self):
-        # Some launchers name the evaluator in the cluster that the other tasks get, and some do not.
+        # Some launchers list the evaluator in the cluster that other tasks get, and some do not.
         for named in (True, False):
             with self.subTest(named=named):
                 self.start_with_evaluator(named)
-                # The evaluator reports the results of the run.
+                # The results of an evaluation appear in the evaluator's output and in the chief's.
                 epoch, loss = re.search(r"epoch (\d+): test loss (\S+)", self.evaluator.wait_for("test loss")).groups()
                 self.assertIn(f"test loss {loss}", self.chief.wait_for(f"epoch {epoch}/100000  loss"))
                 self.end_run()
@@ -122,7 +122,7 @@ class LaunchedTasks(TestCase):
             self.addCleanup(processes[role].kill)
         self.assert_exit(processes["evaluator"], 1)
         self.assertIn("missing.csv", processes["evaluator"].output)
-        # The other tasks continue until they are stopped.
+        # The other tasks continue without the evaluator, until they are stopped.
         chief = processes["chief"]
         lines = len(chief.lines)
         self.wait_until(lambda: any("test loss" in x for x in chief.lines[lines:]), "another epoch")

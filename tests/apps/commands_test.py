@@ -90,7 +90,7 @@ class Predict(Command):
         output, _ = self.predict("--predictions=-")
         said = list(csv.DictReader(io.StringIO(output)))
         self.assertEqual(list(said[0]), ["record", "target", "prediction"])
-        # The last ten records are test records. Values are in the units of the table, not standardized.
+        # The last ten records are test records. Predictions are in the units of the table, not standardized.
         for row, (_, target) in zip(said, rows[-10:], strict=True):
             self.assertAlmostEqual(float(row["target"]), target, delta=1e-4)
             self.assertAlmostEqual(float(row["prediction"]), target, delta=0.5)
@@ -122,7 +122,7 @@ class Predict(Command):
         self.assertEqual(list(said[0]), ["record", "label", "prediction", "probability", "probability_a, b",
                                          "probability_rose", "probability_tulip"])
         self.assertEqual(len(said), 30)
-        # Records are numbered as in the file, and all classes occur.
+        # The record numbers are those of the file, and all classes occur.
         for row in said:
             self.assertEqual(row["label"], rows[int(row["record"])][1])
             self.assertAlmostEqual(float(row[f"probability_{row['prediction']}"]), float(row["probability"]))
@@ -135,7 +135,8 @@ class Predict(Command):
             return {float(rows[int(x["record"])][0]): float(x["probability_rose"])
                     for x in csv.DictReader(io.StringIO(self.predict("--predictions=-")[0]))}
         first = said()
-        # The new table has some of these records, and others with a different mean.
+        # The new table has these test records, and others that change the mean. Predictions must not change, because
+        # records are scaled like the training data.
         rows = [x for x in rows if x[0] in first or x[0] > 43] + [(300, "rose")]
         self.file("flowers.csv", "x,species\n" + "".join(f'{x},"{y}"\n' for x, y in rows))
         self.job = self.file("all.textproto", re.sub(r"split {.*?}", "", pathlib.Path(self.job).read_text()))
@@ -143,7 +144,7 @@ class Predict(Command):
         again = said()
         for x, probability in first.items():
             self.assertAlmostEqual(again[x], probability, delta=1e-4)
-        # If the classes had another order, each class would get the output of another class.
+        # Other classes are refused, because the outputs of the model would belong to the wrong classes.
         self.file("flowers.csv", "x,species\n1,rose\n2,tulip\n3,zinnia\n")
         _, errors = self.predict("--set", "data.batch=1", code=2)
         self.assertIn('weights.safetensors: the model was trained with the classes ["a, b","rose","tulip"], '
@@ -153,7 +154,7 @@ class Predict(Command):
         table = self.file("table.csv", "x,y\n" + "".join(f"{x / 10},{3 + 2 * x / 10}\n" for x in range(60)))
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table) + "solver: EXACT")
         self.train()
-        # The new records follow a different line.
+        # The new records follow another line, y = 5 - x.
         self.file("table.csv", "x,y\n" + "".join(f"{x},{5 - x}\n" for x in range(100, 120)))
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):
@@ -179,7 +180,7 @@ class Predict(Command):
         self.job = self.file("table.textproto", TABLE_JOB.format(path=table)
                              .replace("MEAN_SQUARED_ERROR", "BINARY_CROSS_ENTROPY"))
         trained = self.train()
-        # A regression test: once, the target was standardized by mistake, and the loss fell below 0 without limit.
+        # The target of a binary loss was once standardized by mistake. The loss then fell below 0 without limit.
         self.assertGreater(float(value(trained, "test loss")), 0)
         output, _ = self.predict("--predictions=-")
         for row in csv.DictReader(io.StringIO(output)):
@@ -318,7 +319,7 @@ class Check(Command):
         self.assertRegex(output, r"warning +class a has no record in test\n")
         self.assertRegex(output, r"warning +class c is 100.0 % of test, but 33.3 % of all records\n")
         self.assertIn("data.split.stratify", output)
-        # This split is already stratified, so the advice does not appear.
+        # This split is stratified already, so there is no advice to stratify it.
         self.file("flowers.csv", "x,species\n1,größer\n2,größer\n3,b\n4,b\n5,日本\n")
         output, _ = self.check("--set", "data.split={ test: 2 stratify: true }", "--set", "data.batch=1")
         self.assertRegex(output, r"\n +class +train +test\n +b +1 +1\n +größer +1 +1\n +日本 +1 +0\n")
@@ -326,7 +327,7 @@ class Check(Command):
         self.assertEqual({len(x) for x in lines}, {len(lines[0])}, lines)
         self.assertRegex(output, r"warning +class 日本 has no record in test: it has only 1 in all\n")
         self.assertNotIn("data.split.stratify", output)
-        # No other split can help here, so the advice does not appear.
+        # Class c has only one record, so no split can help, and there is no advice.
         self.file("flowers.csv", "x,species\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(80)) + "80,c\n")
         output, _ = self.check("--set", "data.split={ test: 20 }")
         self.assertRegex(output, r"warning +class c has no record in (train|test): it has only 1 in all\n")
@@ -336,7 +337,7 @@ class Check(Command):
         self.assertRegex(output, r"warning +draw the parts with the same share of each class \(data.split.stratify\)\n")
 
     def test_advice_about_splits(self):
-        # Generated digits are not split, so the advice does not appear.
+        # Generated digits are not split, so there is no advice about splits.
         output, _ = self.check("--set", "data.digits.test=5", "--set", "data.batch=1")
         self.assertRegex(output, r"warning +class . has no record in test\n")
         self.assertNotIn("data.split", output)
@@ -356,7 +357,7 @@ class Check(Command):
         second, _ = self.run_program("train", f"--job={self.job}", "--workers=2", "--protocol=ring", "--processes",
                                      f"--out={self.folder / 'two'}")
         self.assertAlmostEqual(float(value(first, "test loss")), float(value(second, "test loss")), delta=1e-3)
-        # The job stays the same for any number of workers.
+        # The number of workers does not change the job. So weights that were trained with 4 workers belong to this job.
         self.assertNotIn("another job", self.run_program(
             "predict", f"--job={self.job}", "--set", "protocol=RING",
             f"--weights={self.folder / 'four/weights.safetensors'}")[0])
@@ -469,7 +470,7 @@ class Check(Command):
         self.assertIn("20 per epoch", self.check("--set", "data.batch=32")[0])
 
     def test_missing_data(self):
-        # The model is shown if its shapes are known before the data are read.
+        # The command shows the model even if the data is missing, if its shapes are known without the data.
         self.job = self.file("table.textproto", TABLE_JOB.format(path=f"{self.folder}/missing.csv"))
         output, errors = self.check(code=2)
         self.assertIn("2 parameters", output)
@@ -523,7 +524,7 @@ class CommandLine(Command):
             _, errors = self.run_program(*arguments, code=2)
             for text in texts:
                 self.assertIn(text, errors)
-        # Internal options are not completed.
+        # Internal options are not suggested.
         self.assertNotIn("ends-with-parent", self.run_program("node", "--zzz", code=2)[1])
 
     def complete(self, script, *words):
@@ -543,7 +544,7 @@ class CommandLine(Command):
         self.assertEqual(self.complete(script, "troupe", "train", "--wor"), ["--workers="])
         self.assertEqual(self.complete(script, "troupe", "train", "--proc"), ["--processes"])
         self.assertEqual(self.complete(script, "troupe", "predict", "--wor"), [])
-        # The shell treats an equals sign as a separate word.
+        # The shell passes an equals sign as a separate word.
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "=", "s"), ["sync_ps", "ssp"])
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "="), protocols())
         self.assertEqual(self.complete(script, "troupe", "train", "--protocol", "r"), ["ring"])
@@ -556,7 +557,7 @@ class CommandLine(Command):
                          ["torch", "tf", "gloo", "mpi", "ddp"])
         self.assertEqual(self.complete(script, "troupe", "bench", "async", "--rec"), ["--recipes="])
         self.assertNotIn("--ends-with-parent=", self.complete(script, "troupe", "node", "--"))
-        # Each command completes all options that its help lists.
+        # The completion of a command offers all options that its help lists.
         for command in COMMANDS:
             options = re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", self.run_program(command, "--help")[0], re.MULTILINE)
             offered = [x.rstrip("=") for x in self.complete(script, "troupe", command, "--")]
@@ -589,8 +590,8 @@ class Log(Command):
 
     def test_levels(self):
         stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
-        # A level, and texts that appear from this level on, by: the coordinator, the refused worker, and the other
-        # worker.
+        # Each entry: a log level, the process that writes at this level (0: coordinator, 1: the refused worker, 2: the
+        # other worker), and a text that it writes.
         said = [("trace", 2, "step 1 of 16 samples"), ("debug", 0, "worker/0 joined from 127.0.0.1"),
                 ("warn", 0, "refused worker/0"), ("error", 1, "data.batch")]
         order = ["trace", "debug", "info", "warn", "error", "off"]

@@ -153,7 +153,7 @@ class Data(TestCase):
                 self.assertRegex(process.output, problem)
 
     def test_processes_on_one_host_that_fit_only_alone(self):
-        # Each of 40 workers would take about a thirtieth of the host's memory.
+        # A model of which one worker takes about a thirtieth of the host's memory. One worker fits, but 40 do not.
         units = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // (160 * 4 * 800)
         job = self.file("many.textproto", QUICK_JOB.replace(
             "layer {", f"layer {{ dense {{ units: {units} }} }} layer {{", 1) + "protocol: RING")
@@ -176,9 +176,11 @@ class Data(TestCase):
         job = self.file("norm.textproto", QUICK_JOB.replace(
             "layer {", "layer { dense { units: 7 } } layer { batch_norm {} } layer {", 1))
         for more, code in (([], 2), (["--set", "data.batch=2"], 0),
-                           # The normalization is over the batches of all workers, so one sample per worker is enough.
+                           # With `sync`, the normalization is over the batches of all workers. So one sample per worker
+                           # is enough.
                            (["--set", "model.layer[1].batch_norm.sync=true", "--protocol=sync_ps", "--workers=2"], 0),
-                           # A single sample has 784 numbers per channel.
+                           # The batch normalization is now over an image. A single image has 784 numbers per channel,
+                           # which is enough.
                            (["--set", "model.layer[0]={ dropout { rate: 0 } }"], 0)):
             process = self.start("check", f"--job={job}", "--set", "data.batch=1", *more)
             self.assert_exit(process, code)
@@ -192,7 +194,7 @@ class Data(TestCase):
             self.assert_exit(process, 2)
             for text in (place, "choose another with --out"):
                 self.assertIn(text, process.output)
-        if os.geteuid() != 0:  # root may write everywhere
+        if os.geteuid() != 0:  # root can write to any folder
             closed = self.folder / "closed"
             closed.mkdir(mode=0o500)
             process = self.start("train", f"--job={job}", f"--out={closed}")
@@ -210,7 +212,7 @@ class Data(TestCase):
         done = subprocess.run([*own, f"{small} && exec {PROGRAM} train --job={job} --out={disk}/out"],
                               capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-        # The disk has 40 KiB, which is too little for two copies of 7,850 parameters.
+        # The disk has 40 KiB, which is too little for two copies of 7,850 parameters. The run ends before training.
         for text in (f"{disk}/out has room for", "the weights take 61.3 KiB", "--out"):
             self.assertIn(text, done.stderr)
 

@@ -26,13 +26,14 @@ class Doctor(TestCase):
         self.assertIn("Connection refused", output)
         self.assertIn("troupe node --role=ps --task=0", output)
         self.assert_pair(output, "worker/0", "ps/0", "unknown +worker/0 could not be asked")
-        # On the host of a task, the command shows what this task would see.
+        # With --role and --task, the command stands for a task that will run on this host, and shows which peers it can
+        # reach.
         output = self.doctor(1, "--role=worker", "--task=1")
         self.assert_pair(output, "worker/1", "ps/0", "FAILED +127.0.0.1:[0-9]+: Connection refused")
         self.assert_pair(output, "worker/0", "ps/0", "unknown")
 
     def test_one_is_missing(self):
-        # ps/0 is missing. The other nodes wait for it, and answer questions meanwhile.
+        # ps/0 is missing. While the other nodes wait for it, they answer the command's questions.
         processes = [self.start_task("coordinator", 0, self.path, f"--job={self.job}"),
                      self.start_task("worker", 0, self.path), self.start_task("worker", 1, self.path)]
         processes[0].wait_for("waiting for ps/0 ")
@@ -43,7 +44,7 @@ class Doctor(TestCase):
         self.assert_pair(output, "worker/0", "worker/1", "ok .*not needed")
         self.assert_pair(output, "ps/0", "coordinator/0", "unknown +ps/0 could not be asked")
         self.assertIn("ps/0 at " + self.addresses["ps"][0] + ": nothing listens there", output)
-        # The last node joins. The run does not notice that its nodes were asked.
+        # The last node joins. The questions have not disturbed the run.
         processes.append(self.start_task("ps", 0, self.path))
         for process in processes:
             self.assert_exit(process, 0)

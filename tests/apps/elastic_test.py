@@ -7,7 +7,7 @@ import signal
 
 from program import LONG_JOB, TestCase, arguments_of, children_of, run_tests
 
-# A long job, so that the run cannot end before a test disturbs it.
+# A long job. Its run must not end before a test disturbs it.
 JOB = LONG_JOB + """
 optimizer { kind: MOMENTUM }
 checkpoint { every_steps: 500 }
@@ -59,12 +59,12 @@ class Elastic(TestCase):
             coordinator.wait_for(f"view {view} is over")
             processes[lost] = start(*lost)
             self.wait_for_progress()
-        # One task is stopped, as if its machine were needed for something else.
+        # Stops one task, as if its machine were needed for something else.
         processes["worker", 0].send(signal.SIGTERM)
         self.assert_exit(processes["worker", 0], 0)
         processes["worker", 0] = start("worker", 0)
         self.wait_for_progress()
-        # The other processes wait for the coordinator.
+        # Kills the coordinator. The other processes wait until it is back.
         coordinator.send(signal.SIGKILL)
         self.assert_exit(coordinator, -signal.SIGKILL)
         self.end_soon()
@@ -97,7 +97,7 @@ class Elastic(TestCase):
     def test_train_restarts_children(self):
         run = self.start("train", f"--job={self.job}", "--processes", "--protocol=ring", "--workers=2",
                          f"--out={self.out}")
-        # The first child is killed early, perhaps before training begins.
+        # Kills a child process in each of the first two views (sets of tasks that train together).
         run.wait_for("epoch 1/")
         for view in 1, 2:
             child = next(x for x in children_of(run.pid) if "--task=1" in arguments_of(x))

@@ -11,12 +11,12 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9e3779b97f4a7c15
 
 STEPS = 10
-# The number of records in a step of all workers together.
+# Number of records in a step, over all workers.
 BATCH = 8
 EPOCHS = 2
 RECORDS = BATCH * STEPS // EPOCHS
 
-# The weights and outputs of both programs differ by at most this much, relative to the value if it is above 1.
+# Tolerance: weights and outputs of both programs differ by at most this much, relative to the value if it is above 1.
 TOLERANCE = 1e-5
 
 # Pairs (protocol, number of workers).

@@ -6,7 +6,7 @@ import signal
 
 from program import LONG_JOB, QUICK_JOB, TestCase, run_tests
 
-# After a few epochs, the loss improves by less than min_delta.
+# A job that ends early: after a few epochs, its loss improves by less than min_delta.
 EARLY_JOB = LONG_JOB + """
 protocol: SYNC_PS
 early_stopping { patience: 3 min_delta: 0.02 }
@@ -50,7 +50,7 @@ class Evaluations(TestCase):
         tested = self.start("predict", f"--weights={self.out / 'best.safetensors'}", f"--job={job}")
         self.assert_exit(tested, 0)
         self.assertIn(f"{losses[best]:.5g}", tested.output)
-        # A resumed run continues to count the evaluations without improvement.
+        # A resumed run continues to count the evaluations without an improvement.
         shutil.rmtree(self.out)
         process = self.train(EARLY_JOB, "--workers=2")
         process.wait_for(f"epoch {best + 1}/")
@@ -60,7 +60,7 @@ class Evaluations(TestCase):
         again = self.metrics(self.out)[-1]
         self.assertEqual(again["best"], end["best"])
         self.assertRegex(again["ended_early"], rf"^early_stopping: .* epoch {best} \(step {best * 125}\)$")
-        # The count has already reached the limit, so the run ends at once.
+        # The count had reached the limit before, so the run ends at once.
         process = self.train(EARLY_JOB, "--workers=2", "--resume")
         self.assert_exit(process, 0)
         self.assertIn("ended early: early_stopping", process.lines[-1])

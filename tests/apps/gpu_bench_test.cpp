@@ -63,7 +63,7 @@ gpu_bench_options small_options() {
                          {4, 8, 16, dtype::float16, operation::gelu},
                          {3, 5, 8, dtype::bfloat16, operation::end}};
   result.works = {small_work(), small_work(dtype::bfloat16), small_gpt_work()};
-  // Only one thread at a time may use the simulator.
+  // Runs workers one after the other, because only one thread at a time may use the simulator.
   result.together = [](std::span<const std::function<void()>> all) {
     for (const auto& f : all)
       f();
@@ -89,8 +89,8 @@ bool mentions(const std::vector<std::string>& lines, const std::string& text) {
   return std::ranges::any_of(lines, [&](const auto& x) { return has(x, text); });
 }
 
-/// Trains on the CPU. A step takes two simulated microseconds. The losses are multiplied by a
-/// factor.
+/// A peer (a program to compare with) that trains on the CPU. A step takes two simulated
+/// microseconds. It reports losses that are multiplied by a factor.
 class cpu_peer final : public training_peer {
 public:
   cpu_peer(const gpu_work& what, const material& data, double factor)
@@ -110,7 +110,7 @@ private:
   double factor_;
 };
 
-/// A device that computes wrong results.
+/// A device that computes wrong results, which the benchmark must find.
 class wrong_device final : public simulated_device {
 public:
   void multiply(cuda::stream where, const cuda::product& x) override {
@@ -185,9 +185,9 @@ BOOST_AUTO_TEST_CASE(training) {
     BOOST_TEST(x.what.what.name.starts_with("small"));
     BOOST_TEST(x.speed.least > 0);
     BOOST_TEST(x.speed.least <= x.speed.median);
-    BOOST_TEST(x.last_loss < x.first_loss); // every step uses the same four batches
+    BOOST_TEST(x.last_loss < x.first_loss); // all steps use the same four batches
     BOOST_TEST(x.difference <= (is_narrow(x.what.precision) ? 2e-2 : 1e-4));
-    // The host waits once in each step, for the loss.
+    // In each step, the host waits only once, for the loss.
     BOOST_TEST(x.counts.allocations == 0U);
     BOOST_TEST(x.counts.recordings == 0U);
     BOOST_TEST(x.counts.waits == 3 * x.steps);
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(training_beside_a_peer) {
   BOOST_TEST(peers[0].ratio() == peers[0].ours.median / peers[0].theirs.median);
   BOOST_TEST(peers[0].fault.empty());
   BOOST_TEST(peers[0].goal == 5);
-  BOOST_TEST(peers[1].difference >= 0.49); // of the first loss
+  BOOST_TEST(peers[1].difference >= 0.49); // relative to the first loss
   BOOST_TEST(peers[1].goal == 1.2);
   BOOST_REQUIRE(found.faults().size() == 1U);
   BOOST_TEST(has(found.faults()[0],
@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(wrong_results_are_found) {
   BOOST_TEST(has(gpu_tables(found), "(!)"));
 }
 
-// If the memory is too small for a part of the benchmark, the output names this part. The other
+// If GPU memory is too small for a part of the benchmark, the output names this part. The other
 // parts are measured.
 BOOST_AUTO_TEST_CASE(too_little_memory) {
   auto options = small_options();
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(what_a_device_cannot_do) {
     device_error);
 }
 
-// The models that the command measures have plans for a GPU. GPT-2 has its known number of
+// All models that the command measures can be planned for a GPU. GPT-2 has its known number of
 // parameters.
 BOOST_AUTO_TEST_CASE(known_works) {
   std::vector<std::string> names;

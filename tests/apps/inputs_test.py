@@ -61,14 +61,14 @@ class Inputs(TestCase):
         job = self.file("job.textproto", QUICK_JOB)
         blocked = self.file("blocked", "a file")
         self.refused("train", f"--job={job}", f"--out={blocked}/out", says=[f"{blocked}/out", "--out"])
-        # A disk that cannot be written to is detected before training begins.
+        # A full disk is noticed before training begins.
         self.refused("train", f"--job={job}", f"--out={self.folder}/full", says=[f"{self.folder}/full", "--out"],
                      program=["sh", "-c", f"trap '' XFSZ; ulimit -f 1; exec '{PROGRAM}' \"$@\"", "sh"])
         self.assertEqual(list((self.folder / "full").iterdir()), [])
 
     def test_devices(self):
         job = self.file("job.textproto", QUICK_JOB)
-        # No host has this many GPUs, so the error is the same with and without a driver.
+        # No host has this many GPUs. So the error is the same with and without a driver.
         place = ("--set", "device[0]=/job:worker/task:1/device:GPU:99")
         missing = ["worker/1 cannot compute on GPU:99: ", "soft_placement: true"]
         for more in ([], ["--processes"]):

@@ -189,7 +189,7 @@ class Keras(Elsewhere):
         x = numbers.integers(WORDS, size=dims).astype(numpy.int32) if whole else numbers.standard_normal(dims, "f")
         y = numbers.integers(CLASSES, size=(RECORDS, *model.output_shape[1:-1]))
         model.predict(x[:2], verbose=0)
-        for w in model.weights:  # Biases of 0 would be left out by tf2onnx.
+        for w in model.weights:  # changes all weights, because tf2onnx would leave out biases of 0
             w.assign(w.numpy() + 0.1 * numbers.standard_normal(w.shape, "f"))
         start = model.get_weights()
         for how in ("keras", "tf2onnx"):

@@ -15,8 +15,8 @@ from program import LONG_JOB, PROGRAM, SOURCE, TestCase, free_ports, run_tests
 PAGE = (SOURCE / "apps/manual/kubernetes.md").read_text()
 IMAGE = (SOURCE / "apps/Dockerfile").read_text()
 
-# About 60 steps per epoch for the page's four workers. The job is long, so that it cannot end before a test disturbs
-# it.
+# A job with about 60 steps per epoch for four workers, as on the page. It is long, because it must not end before a
+# test disturbs it.
 JOB = LONG_JOB + """
 optimizer { kind: MOMENTUM }
 protocol: SYNC_PS
@@ -99,10 +99,10 @@ class Kubernetes(TestCase):
                 for pod in stopped:
                     self.processes[pod].send(signal.SIGTERM)
                 for (role, _), process in self.processes.items():
-                    # An asynchronous worker may leave without a failure.
+                    # If an asynchronous worker is stopped, its exit code may be 0.
                     may_leave = role == "worker" and job != in_step
                     self.assertIn(process.wait(), (0, 1) if may_leave else (1,), process.output)
-                # The newest checkpoint contains the state at the signal, for any value of checkpoint.every_steps.
+                # A run that gets a signal writes a checkpoint, whatever checkpoint.every_steps is.
                 step = self.steps()[-1]
                 self.assertRegex(chief.lines[-1], r"^(stopped: .*SIGTERM|failed: all workers have left).*"
                                  f"/step-{step:08} has the state, and --resume continues there$")
@@ -119,7 +119,7 @@ class Kubernetes(TestCase):
             self.assertTrue((SOURCE / command.split()[0]).is_file())
         for source in re.findall(r"^COPY (?!--from)(\S+) ", IMAGE, re.M):
             self.assertTrue((SOURCE / source).exists(), source)
-        # The image contains no other packages, and both stages use the same release of Debian.
+        # The image installs no packages, and both of its stages use the same release of Debian.
         self.assertNotIn("apt", IMAGE)
         self.assertEqual(len({x.removesuffix("-slim") for x in re.findall(r"^FROM (\S+)", IMAGE, re.M)}), 1)
 

@@ -15,9 +15,9 @@ from program import LONG_JOB, PROGRAM, TestCase, children_of, run_tests
 
 CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
 CUTS = int(os.environ.get("TROUPE_CUTS", "5"))
-PAUSE = 0.05  # Seconds between two cuts.
-LONG_PAUSE = 12  # Seconds. CAF gives up one of its own connections after 10.
-LIMIT = 100 * max(12, CUTS)  # Epochs of the longest run that is tried.
+PAUSE = 0.05  # seconds between two cuts
+LONG_PAUSE = 12  # seconds; CAF gives up one of its own connections after 10
+LIMIT = 100 * max(12, CUTS)  # number of epochs of the longest run that is tried
 
 
 def can_cut():
@@ -44,7 +44,7 @@ class Links(TestCase):
                 while cuts < CUTS and epochs <= LIMIT:
                     cuts = self.compare_with_cuts(protocol, epochs)
                     print(f"{protocol}: {cuts} cuts in {epochs} epochs", flush=True)
-                    epochs *= 4  # A fast machine ends a short run before the connections break often enough.
+                    epochs *= 4  # on a fast machine, the run may end before enough connections were cut
                 self.assertGreaterEqual(cuts, CUTS)
 
     def compare_with_cuts(self, protocol, epochs):

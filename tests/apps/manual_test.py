@@ -23,7 +23,7 @@ import zlib
 
 from program import PROGRAM, QUICK_JOB, SOURCE, TestCase, free_ports, idx, run_tests
 
-# Packages that Python blocks may import. pytorch_test.py exports models with PyTorch.
+# Packages that Python code in the manual may import. Code that exports PyTorch models is tested by pytorch_test.py.
 PACKAGES = {"numpy"}
 
 PAGES = [SOURCE / "README.md", *sorted((SOURCE / "apps/manual").glob("*.md"))]
@@ -33,7 +33,7 @@ BASE = {
     "data": "data { digits { train: 512 test: 100 } batch: 16 }",
 }
 
-# Provides `troupe` on the PATH for the commands of a page.
+# A script that is `troupe` on the PATH for the commands of a page. It shortens runs to two epochs.
 WRAPPER = """#!/bin/sh
 case $*,$1 in
   *--job=*,train | *--job=*,node) exec {program} "$@" --set=epochs=2 ;;
@@ -133,7 +133,7 @@ class Manual(TestCase):
             (folder / "flowers" / name).mkdir(parents=True)
             for i in range(50):
                 (folder / "flowers" / name / f"{i}.png").write_bytes(grey_png(8, value + i))
-        # Without NumPy, these are the arrays that arrays.py would write.
+        # Writes the arrays that arrays.py would write, without NumPy.
         x = [(i * 7919 % 1000) / 500 - 1 for i in range(2400)]
         y = [x[4 * i] - 2 * x[4 * i + 1] + x[4 * i + 2] / 2 + 3 for i in range(600)]
         with zipfile.ZipFile(folder / "arrays.npz", "w") as archive:

@@ -7,7 +7,7 @@ from program import PROGRAM, QUICK_JOB, TestCase, run_tests
 
 class Memory(TestCase):
     def test_a_worker_with_too_little_memory(self):
-        # A step with 640 records needs much memory for the activations of this model. The model has few parameters.
+        # A model with few parameters, whose activations for a step of 640 records need much memory.
         job = self.file("wide.textproto", QUICK_JOB.replace("batch: 16", "batch: 640").replace(
             "layer {", "layer { conv2d { filters: 2000 kernel: 1 } } layer { global_average_pool {} } layer {", 1))
         cluster, _ = self.cluster(ps=1, workers=1)
@@ -39,7 +39,7 @@ class Memory(TestCase):
         text = QUICK_JOB.replace("digits { train: 640 test: 100 }", f'idx {{ images: "{images}" labels: "{labels}" }}')
         job = self.file("job.textproto", text.replace("epochs: 2", "epochs: 1"))
         self.assert_exit(self.start("train", f"--job={job}", f"--out={out}"), 0)
-        # The file has zeros after the images, which take no blocks on the disk. Its size is 627 MB.
+        # Makes the file 627 MB long. The added images are zeros, which take no space on the disk.
         count = 800_000
         with open(images, "r+b") as file:
             file.write(struct.pack(">IIII", 0x803, count, 28, 28))

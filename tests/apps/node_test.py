@@ -59,7 +59,7 @@ class Node(TestCase):
         self.assertRegex(line, r"\d+ s")
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={self.job}")
         line = coordinator.wait_for("ps/0")
-        # The list also contains the worker, if it has not joined yet.
+        # If the worker has not joined yet, the list contains it, too.
         self.assertRegex(line, "waiting for .*ps/0 [(]" + re.escape(addresses["ps"][0]) + "[)]")
         self.assertRegex(line, r"for \d+ second")
         shard = self.start_task("ps", 0, cluster)

@@ -10,7 +10,7 @@ from program import SOURCE, TestCase, idx, run_tests
 
 FIXTURES = SOURCE / "tests/actors/model/onnx"
 
-# The model takes images of 8 x 8.
+# A job for a model of images of 8 x 8 pixels.
 JOB = """
 model {{ onnx: "{onnx}" loss: SOFTMAX_CROSS_ENTROPY }}
 data {{ idx {{ images: "{images}" labels: "{labels}" }} batch: 6 }}
@@ -51,7 +51,7 @@ class Onnx(TestCase):
 
     def test_training_begins_with_the_weights_of_the_file(self):
         job = self.job()
-        # The rate is so small that no weight changes by a bit. Zeros are an exception: they become tiny numbers.
+        # With this learning rate, an update does not change a weight by a bit. Only zeros become tiny numbers.
         still = ["--set", "learning_rate.base=1e-30"]
         for protocol, more in (("ring", []), ("sync_ps", ["--ps=2"]), ("async_ps", ["--ps=2", "--processes"])):
             with self.subTest(protocol=protocol):
@@ -78,7 +78,7 @@ class Onnx(TestCase):
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
         self.assertIn("features (batch, 1, 8, 8)", text)
-        # A second job continues to train the exported model, starting from its weights.
+        # A second job reads the exported model and starts from its weights.
         again = self.job(onnx=output, name="again.textproto")
         after = self.train(again, "second", "--protocol=ring", "--set", "learning_rate.base=1e-30")
         self.assertAlmostEqual(after["test_loss"], end["test_loss"], places=5)
@@ -93,7 +93,7 @@ class Onnx(TestCase):
         narrow = self.train(job, "narrow", "--protocol=ring", "--set", "precision=BFLOAT16")
         self.assertNotEqual(narrow["weights_sha256"], wide["weights_sha256"])
         self.assertAlmostEqual(narrow["train_loss"], wide["train_loss"], delta=0.05)
-        # The file contains float32, and the exported model computes in float32.
+        # Weights are trained in 16 bits here, but they are stored and exported as float32.
         path = self.folder / "narrow/weights.safetensors"
         data = path.read_bytes()
         header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
@@ -115,14 +115,15 @@ class Onnx(TestCase):
         output = self.folder / "trained.onnx"
         text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}", f"--output={output}")
         self.assertIn("unscaled features", text)
-        # The exported model takes the values of the file. Without any normalization, it gives the same loss.
+        # The exported model includes the normalization. So it reads the raw values of the file, and gives the same loss
+        # without a normalization in the job.
         again = self.file("again.textproto", JOB.format(onnx=output, images=images, labels=labels, epochs=1))
         self.train(again, "second", "--set", "learning_rate.base=1e-30")
         for plain, what in ((again, "second"), (job, "first")):
             weights = self.folder / what / "weights.safetensors"
             shown = self.run_to_end("predict", f"--job={plain}", f"--weights={weights}")
             self.assertAlmostEqual(float(re.search(r"test loss +(\S+)", shown)[1]), end["test_loss"], delta=1e-4)
-        # The exported model normalizes itself, so a second normalization is refused.
+        # A second normalization of the data is refused.
         refused = self.run_to_end("check", f"--job={again}", "--set", "data.normalize.kind=STANDARDIZE", code=2)
         self.assertIn("normalizes the features itself", refused)
         header = (self.folder / "first/weights.safetensors").read_bytes()
@@ -174,7 +175,7 @@ class Onnx(TestCase):
         self.train(job, "nothing", "--set", "learning_rate.base=1e-30")
         self.train(job, "half", "--set", "model.freeze[0]=*", "--set", "model.train[0]=head.*")
         before, after = (self.weights(self.folder / x / "weights.safetensors") for x in ("nothing", "half"))
-        # With this rate, biases of 0 become numbers such as 1e-31, so they differ.
+        # Biases of 0 become numbers such as 1e-31, which do not count as a change.
         moved = {name for name in before
                  if max(abs(a - b) for a, b in zip(*(memoryview(x[name]).cast("f") for x in (before, after)))) > 1e-20}
         self.assertEqual(moved, {"head.weight", "head.bias"})
@@ -192,14 +193,14 @@ class Onnx(TestCase):
         self.assertNotIn("instructions", self.run_to_end("check", f"--job={job}"))
         text = self.run_to_end("check", f"--job={job}", "--plan")
         self.assertIn("plan of a step of 32 samples", text)
-        # 32 x 16 outputs, each with 784 products and sums, a bias and a maximum.
+        # Operations of 32 x 16 outputs: 784 products and sums each, a bias and a maximum.
         flops = 32 * 16 * (2 * 784 + 2) / 1000
         self.assertRegex(text, rf"matmul \+ bias \+ relu +32x784, 16x784', 16 +32x16 +arena \d+ +{flops:.0f} k")
         parameters = 784 * 16 + 16 + 16 * 10 + 10
         self.assertRegex(text, rf"bucket 0: gradient of parameters 0 to {parameters} is final")
         self.assertRegex(text, rf"parameters +{parameters * 4 / 1024:.1f} KiB")
         self.assertRegex(text, rf"optimizer state +{parameters * 8 / 1024:.1f} KiB")
-        # The least possible total leaves out scratch space, which is most of the memory of such a small model.
+        # The needed minimum does not count scratch space, which is most of the memory of such a small model.
         self.assertRegex(text, r"all +[\d.]+ .iB, [\d.]+ times what is needed at least")
         ratio = re.search(r"activations +[\d.]+ .iB, ([\d.]+) times", text)
         self.assertLessEqual(float(ratio[1]), 1.3)
@@ -227,7 +228,7 @@ class Onnx(TestCase):
         text = self.run_to_end("operators")
         self.assertGreater(text.count("\n| `"), 100)
         page = (SOURCE / "apps/manual/onnx_operators.md").read_text()
-        # If this fails, replace the table by the output of: troupe operators
+        # Keeps the page up to date. If this fails, replace the table by the output of: troupe operators
         self.assertEqual(page[page.index("| element by element"):].strip(), text.strip())
 
     def test_export_refuses_other_weights(self):

@@ -27,13 +27,13 @@ except ImportError as error:
 
 ONNX_TEST = os.environ.get("TROUPE_ONNX_TEST", str(SOURCE / "build/release/tests/actors/model/onnx_test"))
 
-# The operator sets that both programs support. onnxruntime promises the first one, and `troupe operators` prints the
-# last.
+# The oldest and the newest operator set that both programs support. onnxruntime promises the oldest one, and `troupe
+# operators` prints the newest.
 OLDEST, NEWEST = 7, 24
 
 INFINITY = float("inf")
 NAN = float("nan")
-LARGEST, SMALLEST = 3.4028235e38, 1.1754944e-38  # of the floats without denormal numbers
+LARGEST, SMALLEST = 3.4028235e38, 1.1754944e-38  # normal (not denormal) floats
 MAGNITUDES = [SMALLEST, 1e-30, 1e-9, 1e-3, 0.3, 1, 2.5, 5.9, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38, LARGEST]
 FINITE = [0.0, -0.0, *MAGNITUDES, *(-x for x in MAGNITUDES)]
 ALL = [*FINITE, INFINITY, -INFINITY, NAN]
@@ -56,7 +56,8 @@ def image(*special):
 IMAGES = [image(), image(INFINITY), image(-INFINITY, 1e30), image(NAN), image(-0.0, SMALLEST), image(LARGEST, -65504),
           image(INFINITY, -INFINITY)]
 
-# onnxruntime squares the elements in float, so numbers beyond 1e19 become infinite. troupe squares them in double.
+# Inputs without numbers beyond 1e18: onnxruntime squares elements in float, where larger ones become infinite. troupe
+# squares them in double.
 MODEST_ROWS = [row for row in ROWS if not any(1e18 < abs(x) < INFINITY for x in row)]
 MODEST_IMAGES = [image(), image(INFINITY), image(NAN), image(-0.0, SMALLEST), image(65504, -65504)]
 
@@ -82,10 +83,10 @@ def with_axes(opset, since, axes):
     return ({}, [whole(*axes)]) if opset >= since else ({"axes": list(axes)}, [])
 
 
-# -- cases: each function calls add(inputs, constants, **attributes) for one operator in one operator set.
+# -- cases: a function calls add(inputs, constants, **attributes) for each comparison of an operator in an operator set
 
 CASES = {}
-# Differences below `relative` of the result, or below `absolute`, are accepted as rounding errors.
+# For each operator: differences of at most `relative` times the result, or `absolute`, count as rounding errors.
 TOLERANCES = {}
 
 
@@ -98,7 +99,7 @@ def case(*operators, relative=2e-6, absolute=SMALLEST):
     return register
 
 
-# onnxruntime approximates the sigmoid by a rational function, within 2e-5 of the result.
+# onnxruntime approximates the sigmoid by a rational function with an error of 2e-5 of the result.
 @case("Sigmoid", relative=2e-5, absolute=1e-7)
 @case("Erf", absolute=2 * SMALLEST)  # onnxruntime's quotient has a denormal numerator
 @case("Abs", "Exp", "HardSwish", "Log", "Neg", "Reciprocal", "Relu", "Sign", "Softplus", "Softsign", "Sqrt",
@@ -108,7 +109,7 @@ def of_one_number(add, operator, opset):
     add([DENORMAL], denormal=True)
 
 
-# onnxruntime computes exp(x) - 1 and 1 + erf(x), which lose the digits of small results.
+# onnxruntime computes exp(x) - 1 and 1 + erf(x). Near 0, these lose digits.
 @case("Celu", "Elu", "Selu", "Gelu", relative=1e-5, absolute=1e-6)
 @case("Swish", relative=2e-5, absolute=1e-6)
 @case("HardSigmoid", "LeakyRelu", "Shrink", "ThresholdedRelu")
@@ -130,7 +131,7 @@ def clip(add, operator, opset):
             add([ALL], min=float(low), max=float(high))
         else:
             add([ALL], [low, high])
-    # Without a limit, the standard uses the largest float as the limit. troupe then does not clip infinity.
+    # If a limit is missing, ONNX uses the largest float as the limit, but troupe does not clip infinity.
     for limit in LIMITS[1:-1] if opset == 13 else []:
         add([FINITE], [None, limit])
         add([FINITE], [limit])
@@ -206,7 +207,7 @@ def reduction(add, operator, opset):
             add([ROWS], constants, keepdims=keep, **attributes)
         for x in IMAGES if axes == (-1,) else []:
             add([x], constants, keepdims=keep, **attributes)
-    # A reduction over all axes. Here, the rows have no batch dimension.
+    # Reduces all axes. Here, the rows have no batch dimension.
     add([ROWS[0]], keepdims=0)
     if opset >= since:
         add([ROWS[0]], [whole()], noop_with_empty_axes=0)
@@ -287,7 +288,7 @@ def pad(add, operator, opset):
                     add([x], [whole(*pads), *([value] if mode == "constant" else [])], mode=mode)
 
 
-# onnxruntime interpolates with weights in float32; in double, a sum that should be 0 is closer to 0.
+# onnxruntime interpolates with float32 weights. In double, sums that should be 0 are closer to 0.
 @case("Resize", "Upsample", relative=1e-4, absolute=1e-5)
 def resize(add, operator, opset):
     # In operator set 11, both inputs are required, but they may be empty.
@@ -304,7 +305,7 @@ def resize(add, operator, opset):
                 add([x], [roi, scales, whole(1, 2, 7, 9)], mode=mode, coordinate_transformation_mode="align_corners")
         if opset >= 11:
             add([x], [roi, [1, 1, 2, 2.5]], mode="cubic")
-    # A pixel affects only the output pixels that are computed from it.
+    # An infinite or NaN pixel changes only the output pixels that are computed from it.
     for value in (INFINITY, -INFINITY, NAN):
         x = image(value)
         if opset >= 11:
@@ -317,7 +318,7 @@ def moves(*operators):
     return {operator: "moves elements: onnx_nodes" for operator in operators}
 
 
-# Operators that are not compared here, and the tests that cover them.
+# Operators that are not compared here, and the tests that test them.
 ELSEWHERE = {
     "Erfc": "onnxruntime does not have it: onnx_extremes and kernels_test",
     "Attention": "products and softmax, which are compared here: onnx_nodes",
@@ -461,7 +462,7 @@ class OnnxRuntime(unittest.TestCase):
                 for opset in versions(operator, newest=9 if operator == "Upsample" else NEWEST):  # deprecated since 10
                     function(lambda *a, _op=operator, _set=opset, **k: self.add(_op, _set, *a, **k), operator, opset)
         self.check()
-        # An accepted difference that does not occur any more is out of date.
+        # An entry in ACCEPTED whose difference does not occur any more is out of date.
         self.assertEqual([x.why for x in ACCEPTED if not x.seen], [])
 
     def test_list_of_operators(self):

@@ -1,6 +1,6 @@
-// A node of another version of troupe. It is worker/0 of the cluster whose coordinator listens at
-// the given address. It prints why it ended. If the coordinator refused it, it exits with 1, like
-// `troupe node`.
+// A node that claims to be another version of troupe. It is worker/0 of the cluster whose
+// coordinator listens at the given address. It prints why it ended. If the coordinator refused it,
+// it exits with 1, like `troupe node`.
 
 #include "actors/cluster/basp_transport.hpp"
 #include "actors/cluster/cluster_node.hpp"

@@ -83,7 +83,7 @@ class Features(TestCase):
                 wanted = self.train(f'npy {{ features: "{self.folder}/x.npy" labels: "{self.folder}/y.npy" }} '
                                     "normalize { kind: STANDARDIZE } batch: 4")
                 for name in ("x.npy", "y.npy"):
-                    (self.folder / name).unlink()  # Predictions do not need the training data.
+                    (self.folder / name).unlink()  # predictions do not need the training data
                 self.write("new-1.npy", npy(kind, (5, 2, 2), pixels[:20]))
                 self.write("new-2.npy.gz", gzip.compress(npy(kind, (7, 2, 2), pixels[20:])))
                 found = self.same(f"{self.folder}/new-*", wanted)
@@ -122,7 +122,7 @@ class Features(TestCase):
                                           "probability_1"])
         self.assertEqual([(r["record"], r["position"]) for r in found],
                          [(str(i), str(k)) for i in range(8) for k in range(3)])
-        same = {}  # The output for a token must not depend on its neighbours.
+        same = {}  # a token must have the same output, whatever its neighbors are
         for row, token in zip(found, tokens):
             self.assertEqual(same.setdefault(token, row["probability_1"]), row["probability_1"])
         self.write("x.npy", npy(WHOLE, (1, 3), [0, 5, 1]))
@@ -141,9 +141,9 @@ class Features(TestCase):
     def test_tables(self):
         for drop_first in ("false", "true"):
             with self.subTest(drop_first=drop_first):
-                wanted = self.table(drop_first=drop_first)  # Predictions for the last two records.
+                wanted = self.table(drop_first=drop_first)  # predictions for the last two records
                 self.write("table.csv", "")
-                rows = [x.rsplit(",", 1)[0] for x in self.TABLE]  # The target is removed, and columns are reordered.
+                rows = [x.rsplit(",", 1)[0] for x in self.TABLE]  # without the target; next, other order
                 rows = [",".join(reversed(x.split(","))) for x in rows]
                 new = self.write("new.csv", "\n".join(rows))
                 found = self.predict(f"--features={new}")
@@ -175,7 +175,7 @@ class Features(TestCase):
         wanted = self.train(f'libsvm {{ path: "{path}" }} batch: 2', model)
         new = self.write("new.svm", "\n\n".join(x.split(" ", 1)[1] for x in rows))
         self.same(new, wanted)
-        self.same(path, wanted)  # The file has labels, which are ignored.
+        self.same(path, wanted)  # the file has labels, which are ignored
         self.write("new.svm", "1:1\n5:1\n")
         self.assertIn("index 5 is beyond the 4 features", self.predict(f"--features={new}", code=2))
 
@@ -258,7 +258,7 @@ class Features(TestCase):
         wanted = self.train(f'npy {{ features: "{x}" labels: "{y}" }} batch: 2')
         self.assertEqual(self.predict("--device=CPU:0"), wanted)
         for more in ([], [f"--features={x}"]):
-            # No host has this many GPUs, so the error is the same with and without a driver.
+            # No host has this many GPUs. So the error is the same with and without a driver.
             said = self.predict("--device=GPU:99", *more, code=2)
             self.assertRegex(said, "^troupe: --device=GPU:99: .*. Without --device, the CPU computes\n$")
         for device in ("GPU", "0", "CPU:1", "/job:worker/task:0/device:GPU:0"):

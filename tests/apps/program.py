@@ -18,25 +18,25 @@ import time
 import unittest
 import uuid
 
-# Without these variables, for example in a test that is run by hand, the release build is tested.
+# In a test that is run by hand, these variables are not set. Then it tests the release build.
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("TROUPE_PROGRAM", str(SOURCE / "build/release/apps/troupe"))
-# A node that claims to be of another version.
+# A node that claims to have another version of troupe.
 OTHER_VERSION = os.environ.get("TROUPE_OTHER_VERSION", str(SOURCE / "build/release/tests/apps/other_version"))
-# After the first process of a run ends, all others must end within this time (seconds). It is longer for instrumented
-# programs, which are slow.
+# Seconds in which all processes of a run must end after the first one has ended. Longer for instrumented programs,
+# which are slow.
 END_DEADLINE = float(os.environ.get("TROUPE_END_DEADLINE", "2"))
 os.environ.setdefault("TROUPE_DATA", str(SOURCE / "../shared/data"))
 DATA = pathlib.Path(os.environ["TROUPE_DATA"])
 
-# The exit code of a test file in which nothing failed and something was skipped. CTest then reports the file as
-# skipped.
+# The exit code of a test file if nothing failed and something was skipped. CTest then reports the file as skipped.
 EXIT_SKIPPED = 77
 
-# Every process ends by itself within this time, even instrumented builds on busy machines.
+# Seconds in which every process ends by itself, even in instrumented builds on busy machines.
 PATIENCE = 60.0
 
-# All processes of a test inherit this variable, even those that leave their parent's group. Its value names the test.
+# An environment variable that all processes of a test inherit, even those that leave their parent's process group. Its
+# value is different for each test.
 MARK = "TROUPE_TEST_MARK"
 SHARED_FILES = pathlib.Path("/dev/shm")
 
@@ -47,7 +47,7 @@ learning_rate { base: 0.1 }
 epochs: 2
 """
 
-# Trains until it is stopped. It is for tests that need a run in progress.
+# A job that trains until it is stopped, for tests that need a run in progress.
 LONG_JOB = """
 model { layer { dense { units: 64 activation: RELU } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }
 data { digits { train: 2000 test: 100 } batch: 8 }
@@ -74,7 +74,7 @@ class Process:
         self.lines = []
         self.ended_at = None
         self._changed = threading.Condition()
-        # A separate process group, so that a failing test leaves no processes behind.
+        # Starts the process in its own group, so that a failing test can end all its processes.
         self._process = subprocess.Popen(
             [*program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", start_new_session=True, env={**os.environ, **(environment or {})})
@@ -207,7 +207,7 @@ class TestCase(unittest.TestCase):
     """Gives each test a folder, and ends the processes that it started."""
 
     def setUp(self):
-        # Cleanups run in reverse order, so this one runs last.
+        # Cleanups run in reverse order. This one is added first, so it runs last.
         self.mark = uuid.uuid4().hex
         self.pids = []
         self.shared_before = set(SHARED_FILES.glob("*"))

@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_known_is_left_out) {
   BOOST_TEST(view_of(x).line() == "epoch 1/5    0 %");
 }
 
-// With a single shard, there is nothing to compare.
+// There is no line about shards if there is only one.
 BOOST_AUTO_TEST_CASE(shards_at_the_end) {
   run_summary x;
   x.samples = 1;
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(waiting_for_data) {
 }
 
 BOOST_AUTO_TEST_CASE(the_time_left) {
-  auto view = view_of(progress(10, 4000)); // 20,000 of 80,000 samples
+  auto view = view_of(progress(10, 4000)); // 20,000 of 80,000 samples so far
   view.add(progress(20, 6000));            // 2,000 more samples in 10 s
   BOOST_TEST(contains(view.line(), "4:50 left"));
 }

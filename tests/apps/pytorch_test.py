@@ -200,7 +200,7 @@ class Temporal(nn.Module):
 def vision_transformer():
     result = torchvision.models.VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=24,
                                                   mlp_dim=48, num_classes=CLASSES)
-    nn.init.normal_(result.heads.head.weight)  # These weights are 0 at first.
+    nn.init.normal_(result.heads.head.weight)  # these weights are 0 at first
     return result
 
 
@@ -221,8 +221,8 @@ def labels(*shape, classes=CLASSES):
     return lambda: torch.randint(classes, (RECORDS, *shape))
 
 
-# Entries are NAME: (model, records, labels, learning rate). Rounding errors can move an input of ReLU across 0. This
-# happens more often at high rates.
+# Entries are NAME: (model, records, labels, learning rate). Rates are low, because rounding errors can move an input of
+# ReLU across 0, which happens more often at high rates.
 MODELS = {
     "resnet18": (lambda: torchvision.models.resnet18(num_classes=CLASSES), images(64), labels(), 1e-5),
     "vision_transformer": (vision_transformer, images(32), labels(), 0.05),
@@ -266,7 +266,7 @@ class PyTorch(Elsewhere):
             warnings.simplefilter("ignore")
             torch.onnx.export(model, (x,), str(path), input_names=["x"], output_names=["y"],
                               dynamic_shapes=({0: torch.export.Dim("batch")},), optimize=False)
-        model.load_state_dict(state)  # This undoes the exporter's changes to running statistics.
+        model.load_state_dict(state)  # undoes the exporter's changes to running statistics
         return path
 
     def compare(self, model, weights, exported, x):
@@ -283,7 +283,7 @@ class PyTorch(Elsewhere):
             wanted = loaded.eval()(x).numpy()
         session = onnxruntime.InferenceSession(str(exported), providers=["CPUExecutionProvider"])
         port = session.get_inputs()[0]
-        # Exported files have tokens of type INT32.
+        # In the exported files, tokens have the type INT32.
         found = session.run(None, {port.name: x.numpy().astype("i" if port.type == "tensor(int32)" else "f")})[0]
         return worst, difference(found, wanted)
 

@@ -12,7 +12,7 @@ QUICKSTART = SOURCE / "apps" / "quickstart"
 
 class Quickstart(TestCase):
     def quickstart(self, *arguments, code=0):
-        # An environment without language settings.
+        # Runs the script without language settings.
         done = subprocess.run(
             [str(QUICKSTART), *map(str, arguments), f"--out={self.folder}/out"], capture_output=True, text=True,
             env={**os.environ, "LC_ALL": "C", "TROUPE_PROGRAM": PROGRAM}, cwd=self.folder, timeout=280, check=False)

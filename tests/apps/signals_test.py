@@ -6,11 +6,12 @@ import signal
 
 from program import END_DEADLINE, LONG_JOB, TestCase, alive, arguments_of, children_of, run_tests
 
-# Numbers of epochs of a run that ends by itself. If the run ends before the signal arrives, the next number is tried.
+# Numbers of epochs to try. The run must end by itself, but not before the signal arrives. If it does, the next number
+# is tried.
 EPOCHS = (20, 200, 2000)
 
-# The evaluation after the training takes a second or more. It has fewer records for instrumented programs, which are
-# slow.
+# A job whose evaluation after the training takes a second or more. Instrumented programs are slow, so they get fewer
+# records.
 SLOW_EVALUATION = f"""
 model {{ layer {{ dense {{ units: 2000 activation: RELU }} }} layer {{ dense {{ units: 2000 activation: RELU }} }}
         layer {{ dense {{ units: 10 }} }} loss: SOFTMAX_CROSS_ENTROPY }}
@@ -111,7 +112,7 @@ class Signals(TestCase):
         process = self.start("train", f"--job={job}", "--workers=2", f"--out={self.folder / 'out'}", *more)
         process.wait_for("epoch 2/")
         children = []
-        with contextlib.suppress(FileNotFoundError):  # The process may have ended.
+        with contextlib.suppress(FileNotFoundError):  # the process may have ended already
             children = children_of(process.pid)
         return process, children
 
@@ -165,7 +166,7 @@ class Signals(TestCase):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(x, signal.SIGCONT)
                 self.assert_exit(process, 0)
-                # A process that wakes up may take too long to end.
+                # A child that continues may also take too long to end, and is then killed.
                 ends = ("worker/1 did not end, and was killed", "worker/1 ended with exit code 1")
                 self.assertTrue(any(x in process.output for x in ends[: 1 + wakes]), process.output)
                 self.wait_until(lambda: not any(map(alive, children)), "children end")

@@ -27,7 +27,7 @@ except ImportError as error:
     print(f"skipped: {error.name} is not installed (tests/python installs scikit-learn)")
     sys.exit(EXIT_SKIPPED)
 
-# Half a percentage point of accuracy, or of the explained variance.
+# Tolerance: half a percentage point of accuracy or of explained variance.
 POINTS = 0.005
 FORMATS = ("csv", "npz")
 SEEDS = range(1, 9)
@@ -63,7 +63,7 @@ class Set:
     def __init__(self, name, test, **how):
         loaded = getattr(datasets, f"load_{name}")(**how)
         order = numpy.random.default_rng(1).permutation(len(loaded.target))
-        # troupe reads numbers as float32, so both programs get numbers that are rounded to float32.
+        # Rounds the data to float32 for both programs, because troupe reads numbers as float32.
         self.x = loaded.data[order].astype(numpy.float32).astype(float)
         self.y = loaded.target[order]
         self.features = [str(x) for x in loaded.feature_names]
@@ -132,7 +132,8 @@ class ScikitLearn(TestCase):
         test_x, test_y = data.testing
         accuracy = reference.score(test_x, test_y)
         test_loss = log_loss(test_y, reference.predict_proba(test_x))
-        # scikit-learn minimizes the sum of the losses and half of the weights' squares.
+        # scikit-learn minimizes the sum of the losses plus half of the squared weights. troupe uses the mean of the
+        # losses, so the decay is divided by the number of records.
         job = LINEAR.format(units=units, loss=loss, decay=decay / len(y), rate=0.2)
         for form in FORMATS:
             with self.subTest(form=form):

@@ -1,8 +1,10 @@
-// A server or a client of a parameter store of processes. Usage: store_pusher INDEX|client|flood
-// DEADLINE_MS automatic|tcp|basp HOST:PORT ... A client pushes ones until a server fails. With
-// `flood`, the client then tries to push 10,000 times more, and prints how much its memory has
-// grown. It then repeats the unanswered pushes until this succeeds, and prints whether each push
-// took effect exactly once. All other processes run until they are killed.
+// A server or a client of a parameter store between processes.
+// Usage: store_pusher INDEX|client|flood DEADLINE_MS automatic|tcp|basp HOST:PORT ...
+// INDEX: a server, which runs until it is killed.
+// client: pushes ones until a server fails.
+// flood: like `client`. Then it tries to push 10,000 more times and prints how much its memory has
+// grown. It repeats the unanswered pushes until this succeeds, and prints whether each push took
+// effect exactly once.
 
 #include "actors/store/store.hpp"
 #include "messages/configure.hpp"
@@ -38,8 +40,8 @@ long resident_kib() {
   return resident * (::sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/// Each attempt creates a new gradient. Some attempts first try to connect again. Returns the
-/// number of pushes that were accepted.
+/// Tries to push a new gradient many times, and in between to connect again. Returns how many
+/// pushes were accepted.
 /// @param before the memory while the server still answered
 std::uint64_t flood(troupe::store_client& store, const troupe::store_client::ranges& where,
                     long before) {

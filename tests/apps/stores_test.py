@@ -11,12 +11,12 @@ PUSHER = os.environ.get("TROUPE_STORE_PUSHER", str(SOURCE / "build/release/tests
 
 DEADLINE_MS = 3000
 
-# AddressSanitizer keeps freed memory. These tests check that memory does not grow, so it may keep only a little.
+# Limits the freed memory that AddressSanitizer keeps. These tests check that memory does not grow.
 LITTLE_KEPT = {
     "ASAN_OPTIONS": "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:" + os.environ.get("ASAN_OPTIONS", "")
 }
 
-# The client in `flood` pushes 4 GB in total. One push has 391 KiB, and the client may hold a few pushes.
+# In `flood`, the client pushes 4 GB in total. A push has 391 KiB, and the client may keep a few of them.
 MOST_GROWTH_KIB = 8 << 10
 
 
@@ -56,7 +56,7 @@ class Store(TestCase):
                 addresses, servers, client = self.start_all(transport)
                 servers[1].send(signal.SIGKILL)
                 self.assertRegex(client.wait_for(", server 1: "), "^(link lost|timed out), server 1: server 1 at ")
-                # The server starts again, but its values are lost.
+                # The server is started again, but its values are lost.
                 servers[1].wait()
                 self.start_server(1, transport, addresses)
                 self.assert_exit(client, 3)
@@ -82,7 +82,7 @@ class Store(TestCase):
                 print(f"{transport}: {line}", flush=True)
                 accepted, refused, growth = map(int, re.findall(r"-?\d+", line))
                 self.assertEqual(accepted + refused, 10_000)
-                # The server's window is full, so it does not accept more pushes.
+                # The client may only have a few unanswered pushes, so it does not accept more.
                 self.assertLess(accepted, 100)
                 self.assertLess(growth, MOST_GROWTH_KIB)
                 servers[0].send(signal.SIGCONT)

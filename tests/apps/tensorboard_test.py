@@ -16,7 +16,7 @@ class TensorBoard(TestCase):
         out = self.folder / "out"
         process = self.start("train", f"--job={self.file('job.textproto', job)}", "--workers=2", f"--out={out}", *more)
         self.assert_exit(process, 0)
-        # All values, not a sample of them.
+        # 0 means: keep all values, not a sample of them.
         events = EventAccumulator(str(out), size_guidance={"scalars": 0, "histograms": 0})
         events.Reload()
         return self.metrics(out), events

@@ -116,7 +116,7 @@ class Terminal(TestCase):
         self.assertEqual(self.process.returncode, 0, self.text)
         self.assertIn("━", self.text)
         self.assertRegex(self.text, COLOUR)
-        # At the end, there are a line per epoch and the table, but no bar.
+        # At the end, the screen has a line per epoch and the table, but no bar.
         self.assertTrue(screen.lines[0].startswith("batch: "))
         self.assertEqual([x.split()[1] for x in screen.lines[1:31]], [f"{i}/30" for i in range(1, 31)])
         self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[1:31]))
@@ -130,7 +130,7 @@ class Terminal(TestCase):
                 self.start_on_terminal("train", self.job(), "--set=epochs=30", **environment)
                 self.finish()
                 self.assertNotRegex(self.text, COLOUR)
-                # A short run may never show a filled part of the bar.
+                # A short run may end before any part of the bar is filled.
                 self.assertEqual("━" in self.text or "─" in self.text, "LANG" not in environment)
 
     def test_a_terminal_that_cannot_draw(self):
@@ -150,7 +150,7 @@ class Terminal(TestCase):
         self.assertEqual(screen.column, 0)
 
     def test_killed(self):
-        # No other process could clean up the terminal, so the cursor must always be below the bar.
+        # After SIGKILL, no process could clean up the terminal. So the cursor must always be below the bar.
         self.start_on_terminal("train", self.job())
         self.read_until(lambda: "━" in self.text, "a bar")
         self.process.send_signal(signal.SIGKILL)

@@ -46,7 +46,8 @@ class Train(TestCase):
         return end
 
     def test_protocols_in_one_process(self):
-        # There are 640 / 16 gradients per epoch. Each gradient has one part per shard or replica.
+        # An epoch has 640 / 16 gradients. Each gradient counts once for each of two shards or replicas, over two
+        # epochs.
         for protocol in protocols():
             with self.subTest(protocol=protocol):
                 self.assertEqual(self.train(protocol, "--ps=2")["applied"], 2 * 2 * 40)
@@ -60,7 +61,7 @@ class Train(TestCase):
         allowed = sorted(os.sched_getaffinity(0))
         if len(allowed) < 2:
             self.skipTest("this test needs two processors")
-        # With two processors and two workers, no processor is left over.
+        # Two processors and two workers: each worker gets its own processor, and none is left over.
         os.sched_setaffinity(0, allowed[:2])
         self.addCleanup(os.sched_setaffinity, 0, allowed)
         job = self.file("job.textproto", LONG_JOB)
@@ -113,7 +114,7 @@ class Train(TestCase):
         self.assertEqual((end["samples"], end["applied"]), (3 * 640, 3 * 20))
 
     def test_a_run_that_fails_exits_with_1(self):
-        # Nobody can train within a deadline of 1 ms, because the other processes have hardly started.
+        # With a deadline of 1 ms, the run ends before the other processes have joined.
         job = self.file("job.textproto", LONG_JOB)
         process = self.start("train", f"--job={job}", "--processes", "--set", "runtime.join_timeout_ms=1")
         self.assert_exit(process, 1)
@@ -143,7 +144,7 @@ class Train(TestCase):
         self.assertIn("SIGINT", page)
 
     def test_a_full_disk(self):
-        # Files have at most 24 KiB, but the weights need 31 KiB. This limit also applies to root.
+        # Limits files to 24 KiB. The weights need 31 KiB. Unlike permissions, this limit also applies to root.
         job = self.file("job.textproto", QUICK_JOB)
         out = self.folder / "out"
         process = self.start("train", f"--job={job}", f"--out={out}",

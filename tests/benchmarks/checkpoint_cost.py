@@ -28,7 +28,7 @@ def samples_per_second(program, processes, checkpoints):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         end = json.loads((pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()[-1])
         written = list((pathlib.Path(folder) / "checkpoints").glob("step-*"))
-        # With 125 batches per epoch, the last checkpoint is at the last multiple of 50.
+        # An epoch has 125 batches. The newest checkpoint is at the last multiple of STEPS.
         newest = EPOCHS * 125 // STEPS * STEPS
         assert bool(written) == checkpoints
         assert not checkpoints or f"step-{newest:08}" in {x.name for x in written}, written

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKERS = 4
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 70, 30, 30, 60
-# The place of a label relative to its point: the distance to the right and down, and the end of the text at the point.
+# Where the label of a point is: how far to the right and down, and which end of the text is there.
 PLACES = {"serial, one worker": (10, -6, "start"), "ssp, staleness 4": (10, 14, "start"), "sync_ps": (10, 16, "start"),
           "local_sgd, H = 8": (10, 4, "start"), "async_ps": (-10, -8, "end"),
           "sync_ps, 1 backup, REQUEUE": (-10, 18, "end"), "local_sgd, H = 8, CONTRIBUTE": (-10, 4, "end")}
@@ -40,7 +40,7 @@ def points(slow, backup):
         if name in PLACES:
             result.append((name, statistics.mean(x["samples_per_second"]) / reference,
                            100 * statistics.mean(x["accuracies"])))
-    # The table gives these speeds relative to one worker, which is the serial run.
+    # In this table, speeds are relative to one worker, which is the serial run.
     serial = next(speed for name, speed, _ in result if name.startswith("serial"))
     for x in slow["works"][0]["cells"]:
         if x["recipe"] == "SSP":

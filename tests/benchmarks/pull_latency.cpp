@@ -1,7 +1,8 @@
-// Measures how long a pull takes while its shard is idle, and while the shard is updated without a
-// pause. The reader of a shard must not wait for the writer. Prints minimum, median, 99th
-// percentile and maximum of both, measured in alternating rounds, and the ratio of the 99th
-// percentiles. Exits with 1 if a pull returned old weights, or weights of several versions.
+// Measures how long a pull of weights takes while a shard is idle, and while it makes one update
+// after the other. A reader must not wait for the writer.
+// Prints minimum, median, 99th percentile and maximum of both, measured in alternating rounds, and
+// the ratio of the 99th percentiles. Exits with 1 if a pull returned old weights, or weights of
+// several versions.
 
 #include "actors/model/job_file.hpp"
 #include "actors/parameter_server/parameter_shard.hpp"
@@ -39,7 +40,7 @@ std::shared_ptr<const job_context> big_job() {
     job, {{.dims = {width}, .labels = label_kind::targets, .label_width = width}, 1});
 }
 
-/// Makes pulls in rounds. All weights of a pull must belong to the same version.
+/// Pulls weights, in rounds. Checks that all weights of a pull belong to the same version.
 class puller {
 public:
   puller(caf::actor_system& sys, reader_actor reader) : self_(sys), reader_(std::move(reader)) {
@@ -64,7 +65,8 @@ public:
   bool wrong() const { return wrong_; }
 
 private:
-  // Every update subtracts 1 from weights that are 0 at first, so each element shows its version.
+  // Checks the version of the weights. They are 0 at first, and every update subtracts 1, so each
+  // element shows its version.
   void check(std::uint64_t version, std::span<const float> weights) {
     const auto expected = -static_cast<float>(version);
     for (std::size_t i = 0; i < weights.size(); i += 4093)
@@ -80,7 +82,8 @@ private:
   bool wrong_ = false;
 };
 
-/// Pushes one gradient after the other until it must stop. Two gradients are always in transit.
+/// Pushes one gradient after the other until it is told to stop. Two gradients are always under
+/// way.
 class pusher {
 public:
   pusher(caf::actor_system& sys, shard_actor shard, std::size_t elements)

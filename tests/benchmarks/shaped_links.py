@@ -38,8 +38,8 @@ learning_rate {{ base: 0.05 warmup_epochs: 1 cosine {{}} }}
 epochs: {EPOCHS}
 """
 
-# Sends `count` bytes to each peer and receives as many bytes from it, `steps` times. Both directions run at the same
-# time.
+# A program that sends `count` bytes to each peer and receives as many from it, `steps` times. Both directions run at
+# the same time.
 COPY_SERVER = """
 import socket, sys, threading
 address, peers, count, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

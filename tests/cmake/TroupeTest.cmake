@@ -1,11 +1,10 @@
-# Functions that register tests. A test may need something that is missing, such as data or a Python package. If nothing
-# else fails, the test then ends with exit code 77, and CTest reports it as skipped. Only the exit code decides this,
-# not the text that a test prints.
+# Functions that register tests. If something that a test needs is missing (data, a Python package) and nothing failed,
+# the test ends with exit code 77, and CTest reports it as skipped. What a test prints does not matter.
 
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
-# The main() of all test programs. It contains the paths of the folders that tests need, so that a program can be run by
-# hand in any directory.
+# main() of all test programs. The paths of the folders are compiled in, so that the programs can be run by hand from
+# anywhere.
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH _tests)
 cmake_path(GET _tests PARENT_PATH _root)
 set(_troupe_suites "${_tests}/support/suites.hpp")
@@ -21,16 +20,16 @@ function(_troupe_test_options name kind)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK)
   # g++ 12 reports overflows in strings and in CAF that do not exist.
   target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>)
-  # Most tests run their code only once, and -O3 takes the compiler 1.5 times as long, so tests are compiled with -O1.
-  # The tested libraries are compiled with -O3.
+  # With -O3, compiling takes half as long again. Most tests run their code only once, so they have -O1. The tested
+  # libraries have -O3.
   if(NOT kind STREQUAL "numeric")
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()
 
-# Makes a program use one of the precompiled headers that test programs share: `numeric`, `schema` or `actors`. Without
-# them, parsing takes a second per file for Boost.Test, two for Protobuf, and four for CAF. Precompiling takes as long
-# as parsing in five files. Each precompiled header belongs to a target with an empty file and the options of programs.
+# Makes a program use a precompiled header that several programs share: `numeric`, `schema` or `actors`. Parsing
+# Boost.Test takes a second per file, Protobuf two, and CAF four. Precompiling them takes as long as five files. Each
+# precompiled header belongs to a library with an empty file and the options of programs.
 function(_troupe_precompiled name headers)
   set(owner test_precompiled_${headers})
   if(NOT TARGET ${owner})
@@ -121,8 +120,8 @@ function(troupe_test name)
   endif()
 endfunction()
 
-# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]) registers a file of Python's unittest. The
-# file ends with run_tests() of tests/apps/program.py, or uses the same exit codes.
+# troupe_python_test(NAME FILE [LABELS label...] [ENVIRONMENT name=value...]) registers a file with Python's unittest.
+# The file must end with run_tests() of tests/apps/program.py, or use the same exit codes.
 function(troupe_python_test name file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LABELS;ENVIRONMENT")
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
@@ -136,8 +135,8 @@ function(_troupe_add_test name labels timeout)
 endfunction()
 
 # troupe_tests_wait(NAME...) says that these tests mostly wait for processes and time limits. CTest gets two jobs per
-# processor. A test that is listed here uses one of these jobs (PROCESSORS), and every other test uses two. So two
-# listed tests share a processor.
+# processor. A test uses two of these jobs (PROCESSORS). A test that is listed here uses one, so two of these tests
+# share a processor.
 function(troupe_tests_wait)
   set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()

@@ -1,4 +1,4 @@
-// Addresses of tasks.
+// Fuzz target: addresses of tasks.
 
 #include "actors/cluster/address.hpp"
 #include "tests/fuzz/target.hpp"

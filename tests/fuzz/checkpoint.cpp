@@ -1,4 +1,4 @@
-// Manifests of checkpoints. They are parsed, written, and parsed again.
+// Fuzz target: manifests of checkpoints. They are parsed, written, and parsed again.
 
 #include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,4 +1,4 @@
-// Cluster files: parsed, written and parsed again.
+// Fuzz target: cluster files. They are parsed, written and parsed again.
 
 #include "actors/cluster/cluster_spec.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,4 +1,4 @@
-// CSV tables. The first columns of the header are read, with all their values.
+// Fuzz target: CSV tables. Reads the first columns that the header names.
 
 #include "kernels/formats/csv.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,5 +1,5 @@
-// Compresses the input into two gzip members, and decompresses them. Then decompresses the input
-// itself.
+// Fuzz target: gzip. Compresses the input into two gzip members and decompresses them. Then
+// decompresses the input itself.
 
 #include "kernels/formats/gzip.hpp"
 #include "kernels/error.hpp"

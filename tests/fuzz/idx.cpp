@@ -1,5 +1,5 @@
-// IDX arrays, and images with labels. The first byte says how much of the rest is the file of
-// labels.
+// Fuzz target: IDX arrays, and images with labels. The first byte says how much of the rest is the
+// file of labels.
 
 #include "kernels/formats/idx.hpp"
 #include "kernels/data/images.hpp"

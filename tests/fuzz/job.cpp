@@ -1,4 +1,4 @@
-// Job files: parsed, validated, hashed, and written out again.
+// Fuzz target: job files. They are parsed, validated, hashed, and written out again.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/layer_list.hpp"
@@ -13,7 +13,7 @@ TROUPE_FUZZ_TARGET(job, input) {
                 "a job that is written and read is the same job");
   fuzz::require(first_difference(job, job).empty(), "a job does not differ from itself");
   validate(job);
-  // The layers of a valid job can be put in order.
+  // A layer of a valid job reads only layers before it.
   const auto layers = list_layers(job.model());
   for (std::size_t i = 0; i < layers.size(); ++i)
     for (const auto input : layers[i].inputs)

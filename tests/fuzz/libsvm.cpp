@@ -1,4 +1,4 @@
-// LIBSVM files: sparse rows.
+// Fuzz target: LIBSVM files, which contain sparse rows.
 
 #include "kernels/formats/libsvm.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,5 +1,5 @@
-// Sequences of messages from peers, for the objects that handle them. Each message is first checked
-// as in the actors. The objects must then keep the rules that they promise.
+// Fuzz target: sequences of messages from peers. As in the actors, each message is first checked
+// and then handled. The objects that handle them must keep the rules that they promise.
 //
 // An input is a list of entries: kind (1 byte), size of the payload (1 byte, in floats; 255 means
 // the right size), length (2 bytes, little-endian), and a Protobuf message of this length.
@@ -49,7 +49,7 @@ payload floats_of(std::size_t count) {
   return result;
 }
 
-/// The state of all tasks of a small cluster. It receives messages from peers.
+/// The state of all tasks of a small cluster, which handles messages from peers.
 class cluster {
 public:
   cluster() : ring_{{.rank = 1, .ranks = 3, .chunk_elements = 2}, {elements, 0, 4}} {
@@ -355,8 +355,8 @@ private:
     return id.worker() < workers && id.incarnation() == incarnation && problem_of(id).empty();
   }
 
-  /// False if the gradient was already decided, or if its worker is fenced off (its gradients are
-  /// refused, because it was given up).
+  /// True if a gradient is still to be decided. False if it was decided before, or if its worker is
+  /// fenced off (given up, so its gradients are refused).
   bool decided(const proto::GradientId& id) {
     if (auto answer = journal_.find(id)) {
       fuzz::require(answer->duplicate(), "a repeated gradient is answered as a duplicate");
@@ -365,8 +365,8 @@ private:
     return !journal_.fenced(id);
   }
 
-  /// Synchronous policies with a backup worker: shard 0, which chooses gradients, and another
-  /// shard, which receives these choices.
+  /// Synchronous shards, with one backup worker. Shard 0 chooses the gradients of a step, and
+  /// another shard receives these choices.
   struct shard_of_steps {
     sync_policy policy;
     std::uint64_t version = 0;
@@ -380,7 +380,7 @@ private:
 
   void make_steps() {
     for (auto& [policy, version] : steps_)
-      // A StepParts message can name at most this many steps in advance.
+      // Makes at most three steps, because StepParts messages name only so many steps in advance.
       for (int i = 0; i < 3 && policy.ready(); ++i) {
         const auto update = policy.plan({}, version++);
         fuzz::require(update.samples <= workers * batch && update.gradient.size() == elements,
@@ -450,8 +450,8 @@ void decode(cluster& to, std::string_view bytes, std::uint8_t size) {
 
 using decoder = void (*)(cluster&, std::string_view, std::uint8_t);
 
-/// The index is the kind. Add new kinds only at the end, because stored inputs contain these
-/// numbers.
+/// A decoder for each kind. The index is the number of the kind in stored inputs, so add new kinds
+/// only at the end.
 constexpr decoder decoders[] = {
   decode<proto::Push>,         decode<proto::Commit>,          decode<proto::Fence>,
   decode<proto::PartialNorm>,  decode<proto::Segment>,         decode<proto::CheckpointPart>,

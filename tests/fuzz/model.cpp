@@ -1,4 +1,4 @@
-// Weights files, which are read for a small model.
+// Fuzz target: weights files. They are read for a small model.
 
 #include "actors/model/model_file.hpp"
 #include "tests/fuzz/target.hpp"

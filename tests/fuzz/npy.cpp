@@ -1,4 +1,4 @@
-// NumPy arrays (.npy), and archives of them (.npz).
+// Fuzz target: NumPy arrays (.npy), and archives of them (.npz).
 
 #include "kernels/formats/npy.hpp"
 #include "kernels/error.hpp"

@@ -1,5 +1,5 @@
-// ONNX models, which are handled as in a job: parsed, imported with inputs of their shapes, split
-// into structure and weights, planned and run.
+// Fuzz target: ONNX models. As in a job, they are parsed, imported with inputs of their shapes,
+// split into structure and weights, planned and run.
 
 #include "actors/model/onnx/importer.hpp"
 #include "actors/model/onnx/model.hpp"
@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t rows = 2;
 
-/// True if a run takes little memory and time. A fuzzer produces extents of any size, so large
-/// models are not run.
+/// True if running the model takes little memory and time. Larger models are not run: a fuzzer
+/// makes tensors of any size.
 bool is_small(const graph& g, const std::vector<expression>& outputs) {
   constexpr std::size_t most_elements = 1 << 16;
   constexpr std::uint64_t most_flops = 1 << 22;
@@ -47,8 +47,8 @@ bool is_small(const graph& g, const std::vector<expression>& outputs) {
   return cost_of(planned).flops <= most_flops && memory.arena + memory.scratch <= most_bytes;
 }
 
-/// Runs the model twice. Both runs must give the same bits, and outputs of the sizes that the
-/// shapes say.
+/// Runs the model twice. Both runs must give the same bits. The outputs must have the sizes that
+/// their shapes say.
 void run_twice(const graph& g, const onnx_model& model, const std::vector<expression>& inputs,
                const std::vector<expression>& outputs) {
   graph_session<float> session{g};

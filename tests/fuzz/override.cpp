@@ -1,4 +1,4 @@
-// `--set` overrides, one per line. They are applied to a job one after the other.
+// Fuzz target: `--set` overrides, one per line. They are applied to a job one after the other.
 
 #include "actors/model/job_file.hpp"
 #include "kernels/error.hpp"
@@ -14,7 +14,7 @@ TROUPE_FUZZ_TARGET(override, input) {
                                      "job");
   auto job = base;
   auto rest = fuzz::as_text(input);
-  // Each override copies the job, so only a few are applied.
+  // Applies only a few overrides, because each of them copies the job.
   for (int i = 0; i < 8 && !rest.empty(); ++i) {
     const auto line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));

@@ -1,4 +1,4 @@
-// PNG and JPEG files: decoded, and scaled to the size of a record.
+// Fuzz target: PNG and JPEG files. They are decoded and scaled to the size of a record.
 
 #include "kernels/formats/picture.hpp"
 #include "tests/fuzz/target.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t accepted_pixels = 1 << 18;
 
-/// The value of `bytes` bytes as a number, with the highest byte first.
+/// The number in the first `bytes` bytes, with the highest byte first.
 std::size_t number(std::string_view x, std::size_t bytes) {
   std::size_t result = 0;
   for (const char c : x.substr(0, bytes))
@@ -19,7 +19,7 @@ std::size_t number(std::string_view x, std::size_t bytes) {
   return result;
 }
 
-/// True if the header of a picture gives a large size. Such a picture needs more memory than the
+/// True if the header of a picture says that it is large. Such a picture needs more memory than the
 /// fuzzer allows.
 bool is_large(std::string_view file) {
   constexpr std::size_t png_size = 16;
@@ -27,7 +27,7 @@ bool is_large(std::string_view file) {
   if (file.starts_with("\x89PNG"))
     return file.size() < png_size + 8
       || large(number(file.substr(png_size), 4), number(file.substr(png_size + 4), 4));
-  // Looks for a JPEG marker from SOF0 to SOF15 at any position.
+  // A JPEG file has its size after a marker SOF0 to SOF15, which may be at any position.
   for (std::size_t i = 0; i + 9 <= file.size(); ++i)
     if (number(file.substr(i), 2) >> 4 == 0xffc
         && large(number(file.substr(i + 5), 2), number(file.substr(i + 7), 2)))

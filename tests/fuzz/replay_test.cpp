@@ -1,4 +1,4 @@
-// In builds without a fuzzer, runs the stored inputs of the fuzz targets. Some of these inputs once
+// Runs the stored inputs of all fuzz targets, in builds without a fuzzer. Some of these inputs once
 // caused failures.
 
 #include "kernels/formats/file.hpp"
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(each_target_survives_its_inputs) {
   }
 }
 
-// These inputs are longer than those of a fuzzer.
+// Deeply nested inputs. A fuzzer makes no inputs of this length.
 BOOST_AUTO_TEST_CASE(nesting_does_not_exhaust_the_stack) {
   constexpr std::size_t depth = 500'000;
   const std::string lists = std::string(depth, '[') + std::string(depth, ']');

@@ -1,4 +1,4 @@
-// Tensor files: parsed, written and parsed again.
+// Fuzz target: files of tensors. They are parsed, written and parsed again.
 
 #include "kernels/formats/safetensors.hpp"
 #include "tests/fuzz/target.hpp"

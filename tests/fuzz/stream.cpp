@@ -1,6 +1,6 @@
-// The bytes of a connection: records, greetings, messages, loans of shared memory and their
-// returns. They are checked by a stream_channel. The result must not depend on how many bytes
-// arrive at once.
+// Fuzz target: the bytes of a connection (records, greetings, messages, loans of shared memory and
+// their returns). They are checked as in a stream_channel. The result must not depend on how many
+// bytes arrive at once.
 //
 // An input has three parts: how many bytes arrive at once (1 byte, at least 1), the descriptors
 // that arrive with them (1 byte, two bits each: 0 none, 1 a good file, 2 a file that can shrink, 3
@@ -49,7 +49,7 @@ std::deque<file_descriptor> descriptors_of(std::uint8_t kinds) {
   return result;
 }
 
-/// The receiving end of a connection.
+/// The receiving end of a connection. It notes everything that happens.
 class receiver {
 public:
   explicit receiver(std::uint8_t descriptors) : descriptors_(descriptors_of(descriptors)) {}

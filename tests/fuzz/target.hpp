@@ -11,8 +11,8 @@
 
 namespace troupe::fuzz {
 
-/// Handles one input. Errors that are meant for users may be thrown, and are caught by the caller.
-/// Any other failure ends the process.
+/// Handles one input. It may throw the exceptions that are meant for users; the caller catches
+/// them. Any other failure ends the process.
 using target_function = void (*)(std::span<const std::byte> input);
 
 struct target {
@@ -20,8 +20,7 @@ struct target {
   target_function run;
 };
 
-/// The targets of this program. A fuzzer has one target. The test that runs stored inputs has all
-/// targets.
+/// The targets of this program. A fuzzer has one. The test that runs stored inputs has all.
 std::vector<target>& targets();
 
 /// Runs a target on an exact copy of the input on the heap, so that a sanitizer detects reads
@@ -32,7 +31,7 @@ struct registration {
   registration(std::string name, target_function run);
 };
 
-/// Ends the process if `ok` is false, because the target accepted an input that breaks a rule.
+/// Ends the process if `ok` is false: the target has broken a rule.
 inline void require(bool ok, std::string_view rule) {
   if (ok)
     return;

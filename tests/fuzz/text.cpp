@@ -1,4 +1,4 @@
-// UTF-8 texts, and the numbers of their characters.
+// Fuzz target: UTF-8 texts, and the numbers of their characters.
 
 #include "kernels/formats/characters.hpp"
 #include "tests/fuzz/target.hpp"

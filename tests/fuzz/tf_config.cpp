@@ -1,4 +1,4 @@
-// TF_CONFIG: the cluster, and which task of it this process is.
+// Fuzz target: TF_CONFIG, which contains the cluster and says which task this process is.
 
 #include "actors/cluster/cluster_choice.hpp"
 #include "tests/fuzz/target.hpp"

@@ -7,8 +7,8 @@ import sys
 import tempfile
 import unittest
 
-# The lines that git writes between two versions. A line of equals signs can also be a heading, so it counts only if the
-# file has one of the other lines, too.
+# The lines that git writes between two versions in a conflict. A line of equals signs can also be a heading. It counts
+# only if the file has one of the other lines, too.
 MARKS = re.compile(rb"^(?:<{7}|\|{7}|>{7})(?: |\r?$)", re.M)
 IGNORED = {"build", "out", ".git", ".cache"}
 

@@ -14,7 +14,7 @@ CAF = r"caf/"
 PROTOBUF = r"google/protobuf/|.*\.pb\.h$"
 NUMERICS = r"Eigen/|unsupported/Eigen/|cuda|cublas|thrust/|cub/"
 
-# The folder of the including file, and names that its files must not include.
+# For each folder: what its files must not include.
 FORBIDDEN = {
     "kernels": rf"{CAF}|{PROTOBUF}|(messages|actors|apps|tests)/",
     "messages": rf"{NUMERICS}|(kernels|actors|apps|tests)/",
@@ -22,11 +22,11 @@ FORBIDDEN = {
     "apps": rf"{NUMERICS}|tests/",
 }
 
-# Benchmarks compare with Eigen.
+# Files here may include Eigen, because benchmarks compare with it.
 PEERS = "apps/troupe/bench/"
 
-# Parsers, and policies that are tested without an actor system. These files must not include CAF, neither directly nor
-# through other headers.
+# Files that must not include CAF, neither directly nor through other headers: parsers, and policies that are tested
+# without an actor system.
 WITHOUT_CAF = (
     "actors/model/*",
     "actors/checkpoint/checkpoint.*",
@@ -129,8 +129,8 @@ def caf_violations(root):
                 yield "must not reach the actor framework: " + " -> ".join(chain)
 
 
-# A file that lists rows includes the folder of each row. The files in these folders include the interface beside the
-# list.
+# Files that list rows. Such a file includes the folder of each row, and these folders include the interface beside the
+# list. This is not an error.
 LISTS = ("actors/protocols/protocols.cpp",)
 
 
@@ -151,10 +151,10 @@ def circles(root):
             here, there = rooms_of(path), rooms_of(pathlib.Path(name))
             if not here or not there or here[-1] == there[-1]:
                 continue
-            # One folder includes the other. One may be inside the other.
+            # The first folder includes the second one, or a folder inside it.
             reached[here[-1]].add(there[-1])
-            # The same holds for the folders around them, if these differ, because an inner folder is a part of the
-            # outer.
+            # The same holds for the folders that contain them, if these differ, because a folder includes what its
+            # inner folders include.
             if here[0] != there[0]:
                 reached[here[0]].add(there[0])
     changed = True
@@ -244,14 +244,14 @@ class Violations(unittest.TestCase):
         found = self.seen(files | {"actors/a/deep/y.hpp": '#include "actors/a/y.hpp"\n'})
         self.assertEqual(found, ["actors/a/ includes what includes it: actors/a/deep",
                                  "actors/a/deep/ includes what includes it: actors/a"])
-        # Two folders inside the same folder, and a folder that includes itself through another folder.
+        # Two inner folders that include each other, and a folder that includes itself through another one.
         found = self.seen({"actors/a/b/x.hpp": '#include "actors/a/c/x.hpp"\n',
                            "actors/a/c/x.hpp": '#include "actors/a/b/x.hpp"\n'})
         self.assertEqual(len(found), 2)
         found = self.seen({"actors/a/b/x.hpp": '#include "actors/d/x.hpp"\n',
                            "actors/d/x.hpp": '#include "actors/a/x.hpp"\n'})
         self.assertEqual(len(found), 2)
-        # The list of protocols includes the folder of each protocol.
+        # Allowed: the list of protocols includes the folder of each protocol.
         self.assertEqual(self.seen({"actors/protocols/protocols.cpp": '#include "actors/protocols/ring/x.hpp"\n',
                                     "actors/protocols/ring/x.hpp": '#include "actors/protocols/protocol.hpp"\n'}), [])
 

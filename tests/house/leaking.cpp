@@ -5,8 +5,8 @@
 #include <memory>
 
 BOOST_AUTO_TEST_CASE(leaks) {
-  // With a single object, a register or the stack might still hold its address, and then it would
-  // not count as a leak.
+  // Leaks many objects. If it leaked only one, its address might still be in a register or on the
+  // stack, and then it would not count as a leak.
   for (int i = 0; i < 100; ++i)
     BOOST_TEST(*std::make_unique<int>(i).release() == i);
 }

@@ -8,10 +8,10 @@ import tempfile
 import unittest
 
 FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
-# The folders of the protocols, and the table of those parts of a protocol that need no actor system. Tests of parsers
-# may also name protocols, because they compare parsed values.
+# Files that may name protocols: the folders of the protocols, and the table of the parts of a protocol that need no
+# actor system. Tests of parsers may, too, because they compare parsed values.
 OWN = ("actors/protocols/", "actors/model/protocol_traits.cpp", "tests/actors/model/")
-# In these files, the name of a protocol is also a role in a cluster file.
+# Names of protocols that also mean a role in a cluster file, and are allowed in these files.
 ROLES = {"actors/cluster/cluster_spec.cpp": {"ring"}}
 
 

@@ -18,10 +18,10 @@ PROGRAMS = {
 # The languages of fenced blocks. tests/apps/manual_test.py explains how each is tested.
 LANGUAGES = {"sh", "textproto", "json", "csv", "yaml", "python", "cpp", "cmake", "text"}
 LONGEST_LINE = 120
-# Files whose lines must be short: files with these endings, and scripts (#!).
+# Lines must be short in files with these endings, and in scripts (#!).
 WRITTEN = {".cmake", ".cpp", ".cu", ".hpp", ".in", ".json", ".md", ".proto", ".py", ".sh", ".textproto", ".txt",
            ".yaml", ".yml"}
-# Files that programs wrote: inputs of fuzzers, results of other frameworks.
+# Files that programs have written: inputs of fuzzers, results of other frameworks. Their lines may be long.
 RECORDED = ("tests/fuzz/corpus/**", "tests/actors/model/onnx/**/expected.txt", "**/references/*.txt")
 IGNORED_FOLDERS = {"build", "out", ".git", ".cache", "__pycache__"}
 LONGEST_README = 130
@@ -133,7 +133,7 @@ class Readme(unittest.TestCase):
         text = "# A b\n\n[x](none.md) [y](#a-b) [z](#c)\n\n```cpp\nf();\n  g();\n```\n\n```\n[h](h.md)\n# i\n```\n"
         self.assertEqual(fenced_blocks(text), [("cpp", "f();\n  g();"), ("", "[h](h.md)\n# i")])
         self.assertEqual(anchors(text), {"a-b"})
-        # This page exists. Links are relative to its folder.
+        # Links are relative to the folder of a page, which must exist.
         page = self.root / "README.md"
         self.assertEqual(broken_links(page, text.replace("#a-b", "README.md#troupe")), ["none.md", "#c"])
 

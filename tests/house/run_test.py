@@ -11,12 +11,12 @@ import sys
 import tempfile
 import unittest
 
-# Each stand-in fails if its name and first argument are in MISSING.
+# A script that stands in for a program. It fails if its name and first argument are in MISSING.
 STAND_IN = """#!/bin/sh
 case ,$MISSING, in *,"{name}${{1:+ $1}}",*) exit 1 ;; esac
 {then}
 """
-# Prints CTest's lines about skipped tests. SKIPPED has one word for each of them.
+# Stands in for CTest. Prints its lines about skipped tests, one for each word in SKIPPED.
 CTEST = """
 while [ $# -gt 0 ]; do
   [ "$1" != --output-log ] || log=$2
@@ -76,7 +76,8 @@ class Run(unittest.TestCase):
             ("", "none", f"{self.folder}/none"),
         ):
             with self.subTest(says=says):
-                # In a copy of the sources without data and without PyPI, tests/run passes.
+                # With these options, tests/run passes and says what is skipped. So it also works without data and
+                # without PyPI.
                 code, output = self.run_tests("--peers", "--release", "--fuzz", "--openblas", missing=missing,
                                               data=data)
                 self.assertEqual(code, 0, output)

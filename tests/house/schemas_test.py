@@ -9,9 +9,10 @@ import unittest
 
 from used_headers_test import Sources
 
-# The largest number of sources (.cpp, including tests) that may reach the header of a schema. If a new source needs
-# messages, raise the number a little. If the number jumps, a widely used header includes a schema. Then declare the
-# message instead (`namespace proto { class Job; }`), or move the needed part to its own schema, like names.proto.
+# For each schema: how many sources (.cpp, including tests) may include its header, directly or indirectly. If a new
+# source needs messages, raise the number a little. If the number jumps, a widely used header includes the schema. Then
+# only declare the message there (`namespace proto { class Job; }`), or move the needed part to its own schema, like
+# names.proto.
 MOST = {
     "collective": 20,
     "data": 190,

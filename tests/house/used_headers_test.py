@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 FOLDERS = ("kernels", "messages", "actors", "apps", "tests")
-# Other projects, which use an installed copy of troupe.
+# Not checked: other projects, which use an installed copy of troupe.
 APART = ("apps/examples/", "tests/install/", "tests/house/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"')
@@ -24,7 +24,7 @@ ALGORITHMS = """adjacent_find all_of any_of binary_search clamp copy copy_if cop
 FUNCTIONS_OF_MATH = """abs ceil cos exp expm1 floor fma frexp hypot isfinite isinf isnan ldexp llround log log10 log1p
     log2 lround nextafter pow round sin sqrt tanh""".split()
 
-# Headers of the standard library, and the names that need them.
+# For each header of the standard library: the names that need it.
 STANDARD = {
     "algorithm": rf"std::(?:ranges::)?(?:{'|'.join(ALGORITHMS)})\s*[(<]",
     "array": r"std::array\b",
@@ -72,7 +72,7 @@ STANDARD = {
     "vector": r"std::vector\b",
 }
 STANDARD = {header: re.compile(names) for header, names in STANDARD.items()}
-# Headers that also declare the names of these other headers.
+# For each header: other headers whose names it also declares.
 DECLARES = {"charconv": {"system_error"}, "filesystem": {"system_error"}, "fstream": {"string"}, "map": {"utility"},
             "regex": {"string"}, "sstream": {"string"}, "stdexcept": {"string"}, "string": {"string_view"},
             "system_error": {"string"}}
@@ -81,7 +81,7 @@ DECLARES = {"charconv": {"system_error"}, "filesystem": {"system_error"}, "fstre
 TYPE = re.compile(r"^(?:template\s*<[^\n]*>\s*)?(?:struct|class|enum class|enum)\s+(\w+_\w+)\b[^;(\n]*\{"
                   r"|^using (\w+_\w+) =|^inline constexpr [\w:<>, ]+ (\w+_\w+)\b", re.M)
 FUNCTION = re.compile(r"^(?!using|return|#)(?:[\w:\[\]]+(?:<[^()\n]*>)?[&*]* )+[&*]?(\w+_\w+)\(", re.M)
-# Names that a file introduces itself, including declarations of classes.
+# Names that a file declares or defines itself.
 OWN = re.compile(r"\b(?:struct|class|enum class|enum)\s+(\w+)|\busing (\w+) =|[\w>&*]\s+(\w+)[,()]|\b(\w+)\s*(?:=|\{)")
 USED_TYPE = re.compile(r"(?<![\w.>:])(?:troupe::)?([a-z]\w*_\w+)(?=\s+[a-z_]\w*\s*[;({=,)]|[&*]\s|\{|<|::)")
 USED_FUNCTION = re.compile(r"(?<![\w.>:])(?:troupe::)?([a-z]\w*_\w+)(?=\()")

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 BUILD = pathlib.Path(os.environ["TROUPE_BUILD"])
-# These belong to the C library, to the loader, or to the kernel.
+# Libraries that an archive must not contain. They belong to the C library, the loader, or the kernel of the machine.
 OF_THE_MACHINE = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv))\.so\.\d+$|ld-linux")
 
 JOB = """
@@ -54,7 +54,7 @@ class Bundle(unittest.TestCase):
             self.assertTrue(pathlib.Path(place).resolve().is_relative_to(self.root.resolve()), line)
             bundled += 1
         self.assertGreater(bundled, 5, listed)
-        # The archive contains no part of the C library, because it must fit the loader of the machine.
+        # The archive must not contain parts of the C library, because these must fit the loader of the machine.
         self.assertEqual([x.name for x in (self.root / "lib").iterdir() if OF_THE_MACHINE.search(x.name)], [])
 
     def test_the_tests_for_gpus_run(self):

@@ -9,7 +9,7 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# The headers of a small project, so that nothing needs to be built.
+# Makes a small project with headers only, so that nothing has to be built.
 file(REMOVE_RECURSE "${WORK}")
 set(one [=[#include "kernels/graph/two.hpp"
 #define LIST "a;b" // ; [brackets] \ 
@@ -37,7 +37,7 @@ function(expect_mode path expected)
   endif()
 endfunction()
 
-# A package is built below DESTDIR. The user who builds it creates files that other users cannot read.
+# A packager installs below DESTDIR. The umask must not make the installed files unreadable for other users.
 configure(plain)
 run("${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage"
     sh -c "umask 077 && exec '${CMAKE_COMMAND}' --install '${WORK}/plain'")
@@ -47,11 +47,12 @@ expect_text("${installed}/actors/one.hpp" "${expected}")
 expect_mode("${installed}/actors/one.hpp" 644)
 expect_mode("${installed}/kernels/graph" 755)
 expect_mode("${installed}" 755)
-# The manifest has the names of files on the machine where the package will be installed.
+# The manifest lists the files where the package will install them, without DESTDIR.
 expect_text("${WORK}/plain/install_manifest.txt"
             "${WORK}/prefix/include/troupe/actors/one.hpp\n${WORK}/prefix/include/troupe/kernels/graph/two.hpp")
 
-# Headers that were removed from the sources disappear. Headers that did not change are not written again.
+# Installs again. A header that was removed from the sources disappears. A header that did not change is not written
+# again.
 file(REMOVE "${WORK}/root/kernels/graph/two.hpp")
 file(REMOVE_RECURSE "${installed}/kernels")
 run("${CMAKE_COMMAND}" -E env "DESTDIR=${WORK}/stage" "${CMAKE_COMMAND}" --install "${WORK}/plain")
@@ -62,11 +63,11 @@ if(EXISTS "${installed}/kernels/graph/two.hpp")
   message(FATAL_ERROR "a removed header was installed")
 endif()
 
-# Some distributions set an absolute folder for headers.
+# The folder of headers may be absolute, as in some distributions.
 configure(absolute "-DCMAKE_INSTALL_INCLUDEDIR=${WORK}/headers")
 run("${CMAKE_COMMAND}" --install "${WORK}/absolute")
 expect_text("${WORK}/headers/troupe/actors/one.hpp" "${expected}")
-# A prefix at installation (--prefix) replaces the prefix of the configuration.
+# If a prefix is given at installation, it replaces the configured one.
 configure(later)
 run("${CMAKE_COMMAND}" --install "${WORK}/later" --prefix "${WORK}/elsewhere")
 expect_text("${WORK}/elsewhere/include/troupe/actors/one.hpp" "${expected}")

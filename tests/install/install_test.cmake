@@ -1,5 +1,5 @@
-# Installs BUILD below WORK. Then it configures, builds and runs the project SOURCE and the installed example against
-# this installation.
+# Installs BUILD below WORK. Then configures, builds and runs the project SOURCE and the installed examples with this
+# installation.
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result)
@@ -11,7 +11,7 @@ endfunction()
 file(REMOVE_RECURSE "${WORK}")
 run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/prefix")
 
-# All headers are in include/troupe, and they include each other by their names below this folder.
+# Installed headers are only in include/troupe. They include each other by their names below include.
 file(GLOB include_folders RELATIVE "${WORK}/prefix/include" "${WORK}/prefix/include/*")
 if(NOT include_folders STREQUAL "troupe")
   message(FATAL_ERROR "expected include/troupe alone, got ${include_folders}")
@@ -24,13 +24,13 @@ foreach(file IN LISTS headers)
   endif()
 endforeach()
 
-# Benchmarks belong to the program, not to the libraries.
+# Benchmarks must not be installed, because they belong to the program and not to the libraries.
 file(GLOB_RECURSE benchmarks "${WORK}/prefix/include/*bench*" "${WORK}/prefix/lib*/*bench*")
 if(benchmarks)
   message(FATAL_ERROR "benchmarks are installed: ${benchmarks}")
 endif()
 
-# Installed files must not point back to the sources or the build.
+# Installed files must not contain paths of the sources or of the build.
 cmake_path(GET SOURCE PARENT_PATH root)
 cmake_path(GET root PARENT_PATH root)
 cmake_path(GET root PARENT_PATH root)
@@ -61,10 +61,10 @@ function(use_package name source)
   run("${WORK}/${name}/${name}")
 endfunction()
 use_package(foreign "${SOURCE}")
-# The installed copies of the examples.
+# The examples as they were installed.
 use_package(embedding "${WORK}/prefix/share/troupe/examples/embedding")
 use_package(gossip "${WORK}/prefix/share/troupe/examples/gossip")
 use_package(allreduce "${WORK}/prefix/share/troupe/examples/allreduce")
 use_package(store "${WORK}/prefix/share/troupe/examples/store")
-# The installed program must find its libraries as well.
+# The installed program must find its libraries.
 run("${WORK}/prefix/bin/troupe" --version)

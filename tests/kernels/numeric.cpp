@@ -42,7 +42,7 @@ void check(std::span<const T> actual, std::span<const double> expected, double r
       continue;
     const double difference = std::fabs(a - e);
     if (difference <= atol + rtol * std::fabs(e))
-      continue; // a NaN does not pass this test
+      continue; // with NaN, the condition is false
     const double excess = difference / (atol + rtol * std::fabs(e));
     if (worst_index == actual.size() || !(excess <= worst)) {
       worst = excess;
@@ -117,7 +117,7 @@ std::vector<double> central_differences(const std::function<double()>& f, std::s
 
 namespace {
 
-/// Keeps every fourth value, and makes every third row empty.
+/// Sets about three of four values to 0, and every third row.
 void make_sparse(std::vector<double>& values, std::size_t rows, std::uint64_t salt) {
   random_stream stream(seed() + salt, "sparse");
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -125,7 +125,7 @@ void make_sparse(std::vector<double>& values, std::size_t rows, std::uint64_t sa
       values[i] = 0;
 }
 
-/// A matrix in the form of compressed rows.
+/// A sparse matrix as compressed rows.
 template <class T>
 struct compressed {
   std::vector<std::int32_t> starts{0};
@@ -261,7 +261,8 @@ void check_gradient(const graph& g, expression loss, double float_tolerance) {
     const auto expected_loss = reference_value(g, loss.id(), values);
     check_close(std::vector{actual.loss}, expected_loss, 1e-12, 1e-12, loss.name());
     const auto what = "gradient of " + loss.name() + " with " + std::to_string(rows) + " rows";
-    // Numerical gradients take long. They use only the reference, where a sanitizer finds nothing.
+    // Numerical gradients take long, and use only the reference code. A sanitizer would find
+    // nothing new there.
     if (!under_sanitizer) {
       std::vector<double> expected;
       for (auto& weights : values.weights) {
@@ -269,8 +270,8 @@ void check_gradient(const graph& g, expression loss, double float_tolerance) {
           central_differences([&] { return reference_value(g, loss.id(), values)[0]; }, weights);
         expected.insert(expected.end(), part.begin(), part.end());
       }
-      // The tolerance is relative to the element. If elements nearly cancel, it is relative to a
-      // hundredth of the largest element.
+      // The tolerance is relative to the element. Where large terms nearly cancel, it is relative
+      // to a hundredth of the largest element.
       check_close(actual.gradient, expected, 1e-6, 1e-8 * largest(expected), what + ", double");
     }
     check_close(execute<float>(g, values, loss, {}, true).gradient, actual.gradient,

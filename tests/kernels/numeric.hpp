@@ -12,14 +12,14 @@
 
 namespace troupe::test {
 
-// Functions for tests of numbers.
+// Functions for numeric tests.
 
-/// The seed of all random test data: TROUPE_SEED, or a fixed seed if it is not set. It is printed
-/// when it is first used.
+/// The seed of all random test data: TROUPE_SEED, or a fixed number if it is not set. Prints the
+/// seed at the first call.
 std::uint64_t seed();
 
-/// Fails unless |actual - expected| <= atol + rtol |expected| for all elements. NaN and infinity
-/// must be at the same positions. Prints the worst element.
+/// Checks that |actual - expected| <= atol + rtol |expected| for all elements, and that NaN and
+/// infinity are at the same positions. Prints the worst element.
 void check_close(std::span<const double> actual, std::span<const double> expected, double rtol,
                  double atol, const std::string& what);
 void check_close(std::span<const float> actual, std::span<const double> expected, double rtol,
@@ -28,14 +28,14 @@ void check_close(std::span<const float> actual, std::span<const double> expected
 /// True if all bits are the same, including the bits of NaNs.
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
-/// Normal random numbers, away from zero, that float represents exactly.
+/// Normally distributed random numbers that are not close to 0, and that float represents exactly.
 std::vector<double> random_values(std::size_t n, std::string_view name, std::uint64_t salt = 0);
 
 /// d f / d x[i] by central differences of fourth order.
 std::vector<double> central_differences(const std::function<double()>& f, std::span<double> x);
 
-/// n elements between two guard bands, which must not be written. `offset` shifts the elements
-/// relative to a 64-byte boundary.
+/// n elements between two guard bands: memory whose contents must not change. `offset` shifts the
+/// elements relative to a 64-byte boundary.
 template <class T>
 class guarded {
 public:
@@ -59,8 +59,8 @@ private:
   std::size_t size_;
 };
 
-/// Values for the leaves of a graph, in double: random parameters (one vector per layout entry) and
-/// feeds (one per placeholder). Labels are small integers.
+/// Values for the parameters of a graph (random, one vector per layout entry) and for its feeds
+/// (one per placeholder), in double. Labels are small integers.
 struct leaves {
   std::size_t rows = 0;
   std::vector<std::vector<double>> weights;
@@ -70,14 +70,14 @@ struct leaves {
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
                      std::uint64_t salt = 0);
 
-/// The smallest distance from zero among the inputs of relu, and of other functions with a kink at
-/// zero, in the nodes up to `id`. Numerical gradients are right only at some distance from a kink.
+/// The smallest distance of an input of relu (and of other functions with a kink at zero) from
+/// zero, in all nodes up to `id`. Near a kink, numerical gradients are wrong.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
-/// x, rounded to the nearest number of a 16-bit type, by arithmetic alone. For float32, x itself.
+/// x rounded to the nearest number of a type, with arithmetic only. For float32, x itself.
 double rounded(dtype type, double x);
 
-/// The value of node `id`, computed by plain loops in double, independently of plan and executor.
+/// The value of node `id`, computed with plain loops in double, without plan and executor.
 std::vector<double> reference_value(const graph& g, std::uint32_t id, const leaves& values);
 
 /// The results of an executor, converted to double.
@@ -89,7 +89,8 @@ struct executed {
   std::vector<double> gradient;
 };
 
-/// Plans a graph and runs it once with T = float or double. Invalid expressions are skipped.
+/// Plans a graph and runs it once, with T = float or double. Expressions that are not set are
+/// ignored.
 template <class T>
 executed execute(const graph& g, const leaves& values, expression loss,
                  const std::vector<expression>& fetches, bool gradients, expression correct = {});

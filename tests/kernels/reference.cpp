@@ -1,5 +1,5 @@
-// A second, simple implementation of every operation. Plain loops in double compute all nodes up to
-// the requested node.
+// A second, simple implementation of every operation, to compare with. Plain loops in double
+// compute all nodes up to the requested one.
 
 #include "kernels/graph/operation_traits.hpp"
 #include "tests/kernels/numeric.hpp"

@@ -1,5 +1,5 @@
-// A second, simple implementation of the operations on images. It follows their definitions in
-// loops over all indices.
+// A second, simple implementation of the operations on images, to compare with. It follows their
+// definitions in loops over all indices.
 
 #include "tests/kernels/reference_images.hpp"
 
@@ -37,8 +37,8 @@ image view(const values& data, const shape& dims, std::size_t batch) {
   return {&data, extent(0), extent(1), extent(2), extent(3)};
 }
 
-/// Calls f(n, o, i, j, c, u, v, p, q) for all terms of a convolution from x to y: y[n,o,i,j] has
-/// the term w[o,c,u,v] x[n, c of the group, p, q].
+/// Calls f(n, o, i, j, c, u, v, p, q) for all terms of a convolution from x to y: y[n,o,i,j] is the
+/// sum of w[o,c,u,v] x[n, c of the group, p, q].
 template <class F>
 void each_term(const window& how, const image& x, const image& y, F f) {
   const auto channels = x.channels / how.groups;
@@ -59,7 +59,8 @@ void each_term(const window& how, const image& x, const image& y, F f) {
               }
 }
 
-/// Calls f(element of the result, element of the image) for the largest element under each window.
+/// Calls f(element of the result, element of the image) for each window, with the largest element
+/// of the image in this window.
 template <class F>
 void each_largest(const window& how, const image& x, const image& y, F f) {
   for (std::int64_t n = 0; n < x.count; ++n)
@@ -161,11 +162,10 @@ std::vector<double> image_value(const graph& g, const node& n,
   const auto& x0 = inputs[0];
   const auto& x1 = inputs.size() > 1 ? inputs[1] : inputs[0];
   const auto b = inputs.size() > 1 ? view(inputs[1], g.at(n.inputs[1]).shape, batch) : a;
-  // A depthwise window with weights of 1 that covers each channel.
+  // The window in which each channel is a group of its own, as in a depthwise convolution.
   auto each_channel = n.window;
   each_channel.groups = a.channels;
-  // The weight of an image's element in the mean that is element o of `means`. `whole` is the size
-  // of the image.
+  // The weight of an element of an image in element o of `means`. `whole` is the size of the image.
   const auto share = [&](std::size_t o, const image& means, const image& whole) {
     const auto position = static_cast<std::int64_t>(o) % (means.height * means.width);
     double count = 0;

@@ -1,5 +1,5 @@
-// A second, simple implementation of the operations on sequences. It follows their definitions in
-// loops over all indices.
+// A second, simple implementation of the operations on sequences, to compare with. It follows their
+// definitions in loops over all indices.
 
 #include "tests/kernels/reference_sequences.hpp"
 
@@ -31,7 +31,7 @@ std::size_t offset_of(const index& extents, const index& at) {
   return result;
 }
 
-/// Calls f(index) for all elements.
+/// Calls f(index) for all elements of a tensor with these extents.
 void each(const index& extents, const std::function<void(const index&)>& f) {
   std::size_t total = 1;
   for (auto extent : extents)
@@ -45,8 +45,8 @@ void each(const index& extents, const std::function<void(const index&)>& f) {
   }
 }
 
-/// The position of element (row, column) of a head, in a tensor (batch, time, columns) or (batch,
-/// heads, time, width).
+/// The position of element (row, column) of a head in a tensor, which is (batch, time, columns) or
+/// (batch, heads, time, width).
 std::size_t place_in_head(const index& extents, const attention_operands& how,
                           const attention_operands::part& part, std::size_t sample,
                           std::size_t head, std::size_t row, std::size_t column) {
@@ -56,7 +56,7 @@ std::size_t place_in_head(const index& extents, const attention_operands& how,
   return (sample * extents[1] + row) * extents[2] + first + column;
 }
 
-/// One head of attention with full matrices, by the definition.
+/// One head of attention, computed with full matrices by the definition.
 struct attention_head {
   std::vector<values> q, k, v, shares;
   values statistics;
@@ -113,7 +113,8 @@ values attention(const graph& g, const node& n, const std::vector<values>& x, st
   return out;
 }
 
-/// Uses the Jacobian of softmax: d score = share (d share - sum of share d share).
+/// The gradient of attention. Jacobian of softmax: d score = share (d share - sum of share d
+/// share).
 values attention_gradient(const graph& g, const node& n, const std::vector<values>& x,
                           std::size_t batch) {
   const auto& how = n.attention;
@@ -157,8 +158,8 @@ double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
 
-/// The hidden states of one sample, by the equations. They have the layout in which the operation
-/// stores them.
+/// The hidden states of one sample by the equations of the cell, stored in the layout of the
+/// operation.
 values recur(const node& n, const values& z, const values& w, const values& b, std::size_t time,
              std::size_t hidden) {
   const std::size_t gates = n.cell == cell::rnn ? 1 : n.cell == cell::lstm ? 4 : 3;
@@ -329,7 +330,7 @@ std::vector<double> sequence_value(const graph& g, const node& n,
         out[r + j] = (in[r + j] - mean) / deviation;
       if (n.op == operation::normalize_rows)
         continue;
-      // Computes row j of the Jacobian times dy.
+      // Row j of the Jacobian of softmax, times dy.
       const values y(out.begin() + static_cast<std::ptrdiff_t>(r),
                      out.begin() + static_cast<std::ptrdiff_t>(r + size));
       for (std::size_t j = 0; j < size; ++j) {

@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_CASE(alignment_and_size) {
     BOOST_TEST(x.size() == size);
     BOOST_TEST(!x.empty());
     BOOST_TEST(reinterpret_cast<std::uintptr_t>(x.data()) % 64 == 0u);
-    // A sanitizer checks that the whole memory belongs to the buffer.
+    // Writes all of it, so that a sanitizer checks that the memory belongs to the buffer.
     std::memset(x.mutable_data(), 0x5a, size);
   }
   BOOST_TEST(payload::floats(10).size() == 40u);
@@ -54,7 +54,8 @@ BOOST_AUTO_TEST_CASE(released_memory_is_used_again) {
   BOOST_TEST(again.data() == address);
   BOOST_TEST(again.unique());
   again = {};
-  // The sizes are nearly equal, because the slices of a vector differ by one element.
+  // A buffer is also used again for nearly the same size, because slices of a vector differ by one
+  // element.
   BOOST_TEST(payload::allocate(777'773).data() == address);
 }
 
@@ -100,7 +101,7 @@ BOOST_AUTO_TEST_CASE(who_holds_it) {
 
 constexpr std::size_t page = 4096;
 
-/// Takes `count` buffers of this size at once, writes to them, and releases them.
+/// Takes `count` buffers of this size, writes to all of them, and releases them.
 void use(buffer_pool& pool, std::size_t count, std::size_t bytes) {
   std::vector<troupe::buffer*> taken;
   for (std::size_t i = 0; i < count; ++i) {
@@ -111,7 +112,8 @@ void use(buffer_pool& pool, std::size_t count, std::size_t bytes) {
     x->deref();
 }
 
-/// The number of pages that the system has given to this process, or mapped into it, so far.
+/// Number of page faults so far: pages that the system has given to this process, or mapped into
+/// it.
 long page_faults() {
   rusage x{};
   getrusage(RUSAGE_SELF, &x);
@@ -135,8 +137,8 @@ BOOST_AUTO_TEST_CASE(as_much_is_kept_as_was_in_use) {
   small->deref();
 }
 
-// A step of this model needs 16 times as much memory as the pool always keeps. Its buffers have
-// different sizes.
+// A step needs 16 times as much memory as the pool always keeps, in buffers of different sizes. The
+// pool must keep this memory from step to step.
 BOOST_AUTO_TEST_CASE(steps_of_a_large_model_fault_in_no_pages) {
   constexpr std::size_t mebibyte = std::size_t{1} << 20;
   buffer_pool pool{mebibyte};
@@ -150,11 +152,11 @@ BOOST_AUTO_TEST_CASE(steps_of_a_large_model_fault_in_no_pages) {
   const auto before = page_faults();
   for (int i = 0; i < 20; ++i)
     step();
-  // A step with fresh memory causes more than 2,000 page faults.
+  // With fresh memory, a step would cause more than 2,000 page faults.
   BOOST_TEST(page_faults() - before < 200);
 }
 
-// The buffers of a run that has ended make room for those of the next run.
+// Buffers of sizes that are not used any more are freed, so that a next run can keep its own sizes.
 BOOST_AUTO_TEST_CASE(sizes_that_are_no_longer_used_are_freed) {
   buffer_pool pool{64 * page};
   use(pool, 64, page);
@@ -170,7 +172,7 @@ BOOST_AUTO_TEST_CASE(retained_memory_is_bounded) {
   buffer_pool pool{4 * page};
   use(pool, 1, 100 * page);
   BOOST_TEST(pool.retained() == 100 * page);
-  // After these calls, the large buffer has not been used for a long time.
+  // After these calls, the large buffer has not been used for a long time, so it is freed.
   for (int i = 0; i < 5'000; ++i)
     use(pool, 1, page);
   BOOST_TEST(pool.retained() == page);
@@ -185,7 +187,7 @@ BOOST_AUTO_TEST_CASE(retained_memory_is_bounded) {
   BOOST_TEST(none.retained() == page);
 }
 
-// For example, the number of rows that a batch reads from a table differs in each step.
+// Sizes may differ in each step, for example if a batch reads another number of rows of a table.
 BOOST_AUTO_TEST_CASE(sizes_that_always_differ_share_buffers) {
   constexpr std::size_t mebibyte = std::size_t{1} << 20;
   buffer_pool pool{mebibyte};
@@ -194,8 +196,8 @@ BOOST_AUTO_TEST_CASE(sizes_that_always_differ_share_buffers) {
   BOOST_TEST(pool.retained() <= 17 * 2 * mebibyte);
 }
 
-// Each shared buffer needs a descriptor. Beyond the limit, buffers are not shared, and links write
-// them to their sockets. When a shared buffer is freed, its descriptor can be used again.
+// A shared buffer needs a file descriptor. Beyond a limit, buffers are not shared, and links write
+// them to their sockets. After a shared buffer is freed, its descriptor can be used again.
 BOOST_AUTO_TEST_CASE(shared_buffers_are_bounded) {
   constexpr std::size_t most = 512;
   buffer_pool pool{0};
@@ -209,7 +211,7 @@ BOOST_AUTO_TEST_CASE(shared_buffers_are_bounded) {
   for (auto* x : taken)
     x->deref();
   taken.clear();
-  // The pool frees buffers that were not in use for a while.
+  // Meanwhile, the pool frees buffers that are not used.
   for (int i = 0; i < 5'000; ++i)
     use(pool, 1, 3 * page);
   auto* again = pool.take(5 * page);
@@ -225,9 +227,9 @@ BOOST_AUTO_TEST_CASE(new_memory_is_zeroed) {
   x->deref();
 }
 
-// Each thread writes a pattern to its own memory, passes the memory to the next thread through a
-// slot, and checks the memory that it receives. If the same bytes had two owners, this test or
-// ThreadSanitizer would detect it.
+// Each thread writes a pattern to its buffer, passes it to the next thread through a slot, and
+// checks the buffer that it receives. If the same bytes had two owners, this test or
+// ThreadSanitizer would find it.
 BOOST_AUTO_TEST_CASE(threads) {
   constexpr std::size_t count = 4;
   constexpr std::uint32_t rounds = 3'000;

@@ -62,7 +62,7 @@ bool same_bytes(const payload& a, const payload& b) {
   return std::ranges::equal(a.bytes(), b.bytes());
 }
 
-/// The bytes of a payload that announces `size` bytes and contains `carried` bytes.
+/// An encoded payload that announces `size` bytes but contains only `carried` bytes.
 std::vector<char> announced(codec& c, std::uint64_t size, std::size_t carried) {
   auto result = c.encode(size);
   result.resize(result.size() + carried, 'x');
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(absurd_sizes_are_refused_before_anything_is_allocated) {
     BOOST_TEST((code_of(error) == errc::malformed));
     BOOST_TEST(explain(error).find(std::to_string(size)) != std::string::npos);
     BOOST_TEST(back.empty());
-    // If the payload had allocated and released memory, the pool would now retain it.
+    // Nothing was allocated: otherwise, the pool would now retain that memory.
     BOOST_TEST(buffer_pool::process().retained() == before);
   }
 }
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(too_large_to_send_in_one_piece) {
 }
 
 BOOST_AUTO_TEST_CASE(a_header_that_is_none) {
-  // Field 1 of this LeaseDone announces more bytes than follow.
+  // An encoded LeaseDone whose field 1 announces more bytes than follow.
   auto bytes = encode(std::string("\x0a\x7f", 2));
   proto::LeaseDone back;
   const auto error = decode(bytes, back);
@@ -170,14 +170,16 @@ BOOST_AUTO_TEST_CASE(fields_of_a_newer_peer_are_passed_over) {
 BOOST_AUTO_TEST_CASE(texts_for_logs) {
   BOOST_TEST(to_string(patterned(1000)) == "payload(1000 bytes)");
   BOOST_TEST(to_string(payload{}) == "payload(0 bytes)");
-  // The payload is inside a message, as in CAF's own log.
+  // Log texts must not contain the bytes of a payload, also if it is inside a message, as in CAF's
+  // own log.
   const auto text = to_string(caf::make_message(proto::Pull{}, patterned(1000)));
   BOOST_TEST(text.find("1000 bytes") != std::string::npos, text);
   BOOST_TEST(text.size() < 100u);
 }
 
-// CAF makes a name from the host and the process ID, which may be equal in two containers. They are
-// equal here. At its end, the name has CAF's count of the systems in this process.
+// CAF names a system by host, process ID and a count of the systems in this process. Host and
+// process ID may be equal in two containers, and are equal here. So troupe's names must have a
+// random part.
 BOOST_AUTO_TEST_CASE(names_of_systems_are_random) {
   const auto name = [] {
     caf::actor_system_config cfg;

@@ -17,7 +17,7 @@ class codec {
 public:
   codec() : sys_(configured(cfg_)) {}
 
-  /// The bytes that a connection would carry.
+  /// Encodes a value as for a connection.
   template <class T>
   std::vector<char> encode(T x) {
     std::vector<char> bytes;
@@ -35,7 +35,8 @@ public:
   caf::error decode(std::span<const char> bytes, T& x) {
     caf::binary_deserializer source{sys_, bytes.data(), bytes.size()};
     caf::error result;
-    // CAF's operator() hides errors inside a message, so that an empty message arrives.
+    // Loads a message with load(), because CAF's operator() would hide an error inside it and give
+    // an empty message.
     if constexpr (std::is_same_v<T, caf::message>)
       result = x.load(source);
     else

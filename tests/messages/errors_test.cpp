@@ -24,7 +24,7 @@ BOOST_AUTO_TEST_CASE(texts_for_a_person) {
   BOOST_TEST(explain({}) == "it has ended");
   BOOST_TEST(explain(make_error(errc::timed_out)) == "timed out");
   BOOST_TEST(explain(make_error(errc::old_view, "view 2")) == "old view: view 2");
-  // The caller has already written that something failed, so the text does not repeat it.
+  // The text does not say that something failed, because its reader already knows this.
   BOOST_TEST(explain(make_error(errc::failed, "no data")) == "no data");
   BOOST_TEST(explain(make_error(errc::failed)) == "failed");
   BOOST_TEST(explain(caf::sec::request_timeout) == "no answer before the deadline");

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(commits) {
   }
   damping.set_factor(1);
   BOOST_TEST(problem_of(damping) == "");
-  // All shards leave this gradient out, so its numbers do not matter.
+  // A gradient in quarantine is left out by all shards, so its numbers do not matter.
   BOOST_TEST(with([](auto& x) {
                x.set_quarantine(true);
                x.set_loss(nan_value);

@@ -25,14 +25,14 @@ namespace {
 
 using thread_ids = std::vector<std::thread::id>;
 
-/// A message that passes several actors.
+/// A message that several actors pass on.
 struct visit {
   std::shared_ptr<thread_ids> threads = std::make_shared<thread_ids>();
   std::shared_ptr<std::promise<void>> done = std::make_shared<std::promise<void>>();
-  /// How often the last actor sends the message to itself before it ends the visit.
+  /// How often the last actor sends the message to itself before it fulfills `done`.
   int again = 0;
-  /// If `slow`, the first actor takes longer than a turn (the time that a thread gives one actor).
-  /// If `renews`, it renews its turn.
+  /// `slow`: the first actor takes longer than a turn (the time that a thread gives one actor).
+  /// `renews`: it renews its turn meanwhile.
   bool slow = false;
   bool renews = false;
   /// The rounding mode on the thread of each actor.
@@ -49,7 +49,7 @@ namespace troupe {
 
 namespace {
 
-/// Records its thread, and sends the visit to the next actor.
+/// An actor that records its thread and passes the visit on to the next actor.
 class stop_on_the_way : public caf::event_based_actor {
 public:
   stop_on_the_way(caf::actor_config& cfg, caf::actor next)
@@ -77,7 +77,7 @@ private:
   caf::actor next_;
 };
 
-/// Three actors. Each knows the next actor.
+/// Three actors, of which each knows the next one.
 struct way {
   way() {
     configure(cfg);
@@ -98,8 +98,9 @@ struct way {
 
   thread_ids go(int again = 0) { return *go_as({.again = again}).threads; }
 
-  /// True if a visit stays on one thread. Visits are repeated until one stays, because an actor may
-  /// still be busy on another thread, with the previous visit or with its start.
+  /// True if all actors of a visit run on the same thread, which fulfills `where`. Tries again
+  /// until this happens: an actor may still be busy on another thread, with its start or the
+  /// previous visit.
   bool stays(std::function<bool(std::thread::id)> where) {
     for (int i = 0; i < 10'000; ++i)
       if (const auto threads = go();
@@ -151,8 +152,8 @@ BOOST_AUTO_TEST_CASE(an_actor_with_many_messages_does_not_hold_the_thread_for_ev
   BOOST_TEST(!is_this(threads.back()));
 }
 
-// The other actors run on another thread, which is woken for them. Otherwise, they would wait until
-// the first actor is done.
+// If an actor is slow, another thread is woken for the actors that got messages from it. Otherwise,
+// these would wait until the slow actor is done.
 BOOST_AUTO_TEST_CASE(receivers_of_a_slow_actor_run_on_another_thread) {
   way x;
   const receivers_run_here here;
@@ -166,8 +167,7 @@ BOOST_AUTO_TEST_CASE(receivers_of_an_actor_that_renews_its_turn_run_here) {
   way x;
   const receivers_run_here here;
   BOOST_REQUIRE(x.stays(is_this));
-  // The visit is repeated, because this thread may lose its processor after it has renewed its
-  // turn.
+  // Tries again, because this thread may lose its processor after it has renewed its turn.
   bool all_here = false;
   for (int i = 0; i < 1'000 && !all_here; ++i)
     all_here = std::ranges::all_of(*x.go_as({.slow = true, .renews = true}).threads, is_this);
@@ -187,7 +187,8 @@ BOOST_AUTO_TEST_CASE(receivers_do_not_see_the_floating_point_mode_of_the_thread)
   BOOST_TEST(after == FE_UPWARD);
 }
 
-// A thread that is bound to one processor starts an actor with its own thread.
+// A thread that is bound to one processor starts an actor with its own thread. The new thread must
+// be allowed on all processors.
 BOOST_AUTO_TEST_CASE(actors_may_use_all_processors) {
   caf::actor_system_config cfg;
   configure(cfg);

@@ -21,8 +21,8 @@ proto::Selection::Tensor& add_tensor(proto::Selection& to, std::uint64_t begin, 
   return result;
 }
 
-/// Elements 3 to 9 are a table with rows of 2, in which row 1 is selected. Elements 12 to 24 are a
-/// table with rows of 4, in which rows 0 and 2 are selected.
+/// A selection of rows of two tables. Elements 3 to 9 are a table with rows of 2, in which row 1 is
+/// selected. Elements 12 to 24 are a table with rows of 4, in which rows 0 and 2 are selected.
 proto::Selection two_tables() {
   proto::Selection result;
   add_tensor(result, 3, 9, 2, {1});
@@ -30,7 +30,8 @@ proto::Selection two_tables() {
   return result;
 }
 
-/// The selected elements of [begin, end), found one by one.
+/// The selected elements of [begin, end), searched one by one. Elements outside the tables are
+/// always selected.
 std::vector<float> naive(const proto::Selection& x, std::uint64_t begin, std::uint64_t end) {
   std::vector<float> result;
   for (auto i = begin; i < end; ++i) {
@@ -72,7 +73,7 @@ BOOST_AUTO_TEST_CASE(rows_of_tables_and_all_between) {
   check(two_tables(), 0, 30);
 }
 
-// A shard's range may begin and end anywhere in a table or a row.
+// A shard's range may begin and end anywhere in a table, even inside a row.
 BOOST_AUTO_TEST_CASE(every_range) {
   for (std::uint64_t begin = 0; begin <= 30; ++begin)
     for (auto end = begin; end <= 30; ++end)
@@ -108,7 +109,7 @@ BOOST_AUTO_TEST_CASE(random_tables) {
   }
 }
 
-// A selection from a peer must never reach beyond the range.
+// A selection from a peer is refused if it reaches beyond the range.
 BOOST_AUTO_TEST_CASE(what_cannot_be_used) {
   const auto refused = [](std::uint64_t begin, std::uint64_t end, std::uint64_t width,
                           const std::vector<std::uint32_t>& rows) {

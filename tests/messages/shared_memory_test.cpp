@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_CASE(readers_see_what_the_owner_writes) {
   BOOST_TEST((seen.data()[bytes - 1] == std::byte{7}));
 }
 
-// Another process that gets the descriptor can read the memory, but can neither change nor free it.
+// A process that gets the descriptor can read the memory, but cannot change or shrink it.
 BOOST_AUTO_TEST_CASE(only_the_owner_writes) {
   const auto owned = shared_memory::create(bytes);
   BOOST_TEST_REQUIRE(!!owned);

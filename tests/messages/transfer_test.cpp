@@ -17,8 +17,8 @@ payload patterned(std::size_t size) {
   return result;
 }
 
-/// Sends `size` bytes. If `eager`, the receiver takes each chunk at once. If not, it takes a chunk
-/// only when the sender cannot send more, so that the largest amount is in transit.
+/// Transfers `size` bytes. With `eager`, the receiver takes each chunk at once. Otherwise, it takes
+/// a chunk only when the sender cannot send more, so that as much as possible is in transit.
 void transfer_all(std::size_t size, const transfer_limits& limits, bool eager) {
   const auto data = patterned(size);
   outgoing_transfer out{data, limits};
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(chunks_that_do_not_fit) {
 }
 
 BOOST_AUTO_TEST_CASE(empty_chunks_are_no_progress) {
-  // With chunks this small, a peer could keep a transfer alive forever.
+  // Refuses empty chunks, with which a peer could keep a transfer alive forever.
   incoming_transfer in{100};
   BOOST_TEST(!in.accept(0, {}));
   incoming_transfer nothing{0};

@@ -21,12 +21,12 @@ namespace {
 constexpr auto first_id = caf::id_block::troupe::begin;
 constexpr auto end_id = caf::id_block::troupe::end;
 
-/// Numbers whose bits CAF's own packing would change.
+/// The bits of numbers that CAF's own encoding of doubles would change.
 const std::vector<std::uint64_t> delicate_doubles{
   0x7ff8000000000000, // NaN
   0xfff8000000000000, // NaN with a sign
   0x7ff8000000abcdef, // NaN with a payload
-  0x7ff4000000000001, // signalling NaN
+  0x7ff4000000000001, // signaling NaN
   0x7ff0000000000000, // infinity
   0xfff0000000000000, // -infinity
   0x8000000000000000, // -0
@@ -56,8 +56,8 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   }
 }
 
-/// Gives all fields, at all depths, distinct values. `next` counts up. The largest values of each
-/// integer type also occur.
+/// Sets all fields, at all depths, to different values. `next` counts up. The largest values of
+/// each integer type occur, too.
 void fill(google::protobuf::Message& x, std::uint64_t& next) {
   const auto& type = *x.GetDescriptor();
   const auto& access = *x.GetReflection();
@@ -131,8 +131,8 @@ std::string bytes_of(const google::protobuf::MessageLite& x) {
   return x.SerializeAsString();
 }
 
-/// Calls `body.operator()<T>()` for each type in the block of type IDs, so that a new type is
-/// tested automatically.
+/// Calls `body.operator()<T>()` for each message type of troupe. So a new type is tested
+/// automatically.
 template <class Body>
 void for_each_type(Body&& body) {
   [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -207,8 +207,8 @@ BOOST_AUTO_TEST_CASE(a_cut_message_is_an_error) {
   for_each_type([&]<class T>() {
     const auto wire = encode(caf::make_message(filled<T>()));
     for (std::size_t size = 0; size < wire.size(); ++size) {
-      // The bytes are in a heap block of their exact size, so that a sanitizer detects reads beyond
-      // it.
+      // Copies the bytes to a heap block of exactly their size, so that a sanitizer detects reads
+      // beyond it.
       const std::vector<char> cut(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(size));
       caf::message back;
       const auto error = decode(cut, back);
@@ -235,8 +235,8 @@ BOOST_AUTO_TEST_CASE(changed_bytes_do_no_harm) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8_reach_the_peer) {
-  // The reason of an error quotes texts of users and of the system, such as file names and fields
-  // of a CSV file.
+  // The reason of an error may quote file names or fields of a CSV file, which may not be valid
+  // UTF-8.
   const std::string latin1 = "cannot read /data/Gr\xf6\xdf"
                              "en.csv";
   proto::Failure failure;

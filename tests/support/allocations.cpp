@@ -1,5 +1,5 @@
-// Counts allocations. With glibc, it replaces malloc, calloc, realloc, and the functions for
-// aligned memory. Sanitizers replace these functions themselves, so it uses their hook.
+// Counts allocations. Without a sanitizer, it replaces malloc, calloc, realloc, and the functions
+// for aligned memory. Sanitizers replace these functions themselves and offer a hook.
 
 #include "tests/support/allocations.hpp"
 

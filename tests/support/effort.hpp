@@ -4,22 +4,22 @@
 
 namespace troupe::test {
 
-// Under a sanitizer, tests try fewer cases. Each case takes ten times as long there, and a few
-// cases are enough to find an error.
+// Under a sanitizer, tests try fewer cases: each case takes ten times as long, and a few cases are
+// enough to find an error.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool under_sanitizer = true;
 #else
 inline constexpr bool under_sanitizer = false;
 #endif
 
-/// The number of cases that a test tries if it has `n`. An optimized build tries all. Under a
-/// sanitizer, a test tries a tenth, or a twentieth of a thousand or more.
+/// How many of `n` cases a test tries: all in an optimized build. Under a sanitizer, a tenth, or a
+/// twentieth of a thousand and more.
 constexpr std::uint64_t tries(std::uint64_t n) {
   return !under_sanitizer ? n : n < 10 ? 1 : n < 1000 ? n / 10 : n / 20;
 }
 
-/// Chooses the cases of nested loops that a test tries. An optimized build tries all. Under a
-/// sanitizer, every `stride`-th case is tried. Usage: `if (!chosen()) continue;`
+/// Chooses which cases of nested loops a test tries: all in an optimized build, every `stride`-th
+/// under a sanitizer. Usage: `if (!chosen()) continue;`
 class some_cases {
 public:
   explicit some_cases(std::uint64_t stride = 13) : stride_(stride) {}

@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// The job of an example from apps/examples. `changes` are like arguments of --set.
+/// Loads the job of an example in apps/examples. `changes` are like arguments of --set.
 inline proto::Job example_job(const std::string& name,
                               const std::vector<std::string>& changes = {}) {
   auto result = load_job(source_folder() / "apps" / "examples" / (name + ".textproto"));

@@ -12,7 +12,8 @@
 
 namespace troupe::test {
 
-/// Addresses with ports that are free now. The system never assigns these ports automatically.
+/// Addresses of this host with ports that are free now. They are below the ports that the system
+/// assigns automatically.
 inline std::vector<std::string> free_addresses(std::size_t count) {
   static std::uint16_t port = 15'000 + std::random_device{}() % 12'000;
   std::vector<std::string> result;

@@ -79,14 +79,15 @@ void add_threads(std::vector<std::string>& result) {
   }
 }
 
-/// All descriptors, threads and mappings as sorted texts. The same text may occur several times.
+/// All descriptors, threads and mappings of this process as sorted texts. A text may occur several
+/// times.
 std::vector<std::string> everything() {
   std::vector<std::string> result;
   add_descriptors(result);
   add_threads(result);
   const auto of_driver = [](const std::string& x) { return x.find("/dev/nvidia") != x.npos; };
   if (std::ranges::any_of(result, of_driver))
-    return {}; // the driver of a GPU keeps threads and descriptors
+    return {}; // a GPU driver keeps threads and descriptors
   std::ranges::sort(result);
   return result;
 }

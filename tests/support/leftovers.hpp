@@ -16,12 +16,11 @@ class leftovers {
 public:
   leftovers();
 
-  /// Call this after each test case, so that a report can say after which case something was first
-  /// seen.
+  /// Call this after each test case. So found() can say after which case something was first seen.
   void note(const std::string& test_case);
 
-  /// Everything that exists now and did not exist at the beginning, such as "descriptor
-  /// socket:[4711], first seen after suite/case". Waits a while for threads that are just ending.
+  /// Everything that exists now but did not exist at the beginning, such as "descriptor
+  /// socket:[4711], first seen after suite/case". Waits a while for threads that are ending.
   std::vector<std::string> found() const;
 
 private:

@@ -4,8 +4,8 @@
 
 namespace troupe::test {
 
-// This file is compiled with the options of the packaged spdlog library. With other options, it
-// would create a second logger.
+// This file is compiled with the options of the packaged spdlog library. With other options, there
+// would be a second logger.
 logger_first::logger_first() {
   spdlog::default_logger_raw();
 }

@@ -5,8 +5,8 @@
 
 namespace troupe::test {
 
-/// The exit code of a test program in which nothing failed and something was skipped. CTest then
-/// reports the program as skipped.
+/// The exit code of a test program if nothing failed and something was skipped. CTest then reports
+/// the program as skipped.
 inline constexpr int exit_skipped = 77;
 
 inline bool& anything_skipped() {

@@ -37,7 +37,7 @@ troupe::checkpoint_assembly assembly(std::size_t parameters, std::size_t parts,
 
 const troupe::checkpoint_assembly::time_point now{};
 
-/// Adds a part with one parameter.
+/// Adds a part that holds one parameter, in slot 0 (the weights).
 outcome add(troupe::checkpoint_assembly& x, std::uint64_t version, std::uint32_t part) {
   return x.add(header(version, part, 0), payload::floats(1), now);
 }
@@ -59,7 +59,8 @@ BOOST_AUTO_TEST_CASE(versions_after_the_end_of_the_job_do_not_fit) {
   BOOST_TEST(x.problem(header(41, 0, 0), 4) == "version 41, but this job ends before version 41");
 }
 
-// One holder's slot has three parts. Each of three other holders has a slot in one piece.
+// Slot 0 (the weights) is divided into three parts, one for each holder. Each of the slots 1 to 3
+// is the state of one holder and arrives in one piece.
 BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
   troupe::checkpoint_assembly x{{split_evenly(7, 3), 4, 1, true, 0, 0, 3}};
   const std::size_t sizes[] = {3, 2, 2};
@@ -81,8 +82,8 @@ BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
     BOOST_TEST(whole->slots[slot].size() == (slot == 0 ? 3U : 1U));
 }
 
-// A holder skips a version after another holder has sent its slot of this version. The version is
-// given up.
+// Holder 1 sends version 1. Holder 0 skips it and sends version 2. So version 1 can never be
+// complete, and the rest of it is refused.
 BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
   troupe::checkpoint_assembly x{{split_evenly(4, 2), 3, 1, true, 0, 0, 2}};
   x.add(header(1, 1, 0), payload::floats(2), now);
@@ -92,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
   BOOST_TEST(!x.wants(header(1, 1, 1)));
 }
 
-// Seven parameters in three parts: 3, 2 and 2.
+// Three holders have 3, 2 and 2 of the seven parameters.
 BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
   auto x = assembly(7, 3, 2);
   const std::size_t sizes[] = {3, 2, 2};
@@ -111,7 +112,8 @@ BOOST_AUTO_TEST_CASE(complete_when_all_slots_of_all_parts_are_there) {
   BOOST_TEST_REQUIRE(whole.has_value());
   BOOST_TEST(whole->version == 50U);
   BOOST_TEST_REQUIRE(whole->slots.size() == 2U);
-  // The slots are in the order of their parts, and nothing was copied.
+  // In each slot, the parts are in the order of their numbers. They share memory with the messages:
+  // nothing was copied.
   BOOST_TEST((whole->slots[0][0].data() == sent[1].data()));
   BOOST_TEST((whole->slots[0][2].data() == sent[0].data()));
   BOOST_TEST((whole->slots[1][1].data() == sent[5].data()));
@@ -152,7 +154,7 @@ BOOST_AUTO_TEST_CASE(one_is_out_at_a_time) {
   BOOST_TEST(next(x) == 2U);
 }
 
-// The disk is slow. The newest complete version is written next, and at most two versions are held.
+// The disk is slow. It writes the newest complete version next. At most two versions are in memory.
 BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   auto x = assembly(2, 2, 1, 10);
   for (std::uint64_t version = 10; version <= 100; version += 10)
@@ -167,7 +169,7 @@ BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   BOOST_TEST(next(x) == 100U);
 }
 
-// Small versions are copied while they wait for the disk, in order, up to a limit.
+// Small versions are copied while the disk is busy, up to a limit. They are written in order.
 BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   troupe::checkpoint_assembly x{{split_evenly(2, 2), 1, 10, false, 0, 8}};
   std::vector<payload> sent;
@@ -180,8 +182,8 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
         next(x);
       BOOST_TEST(x.open() <= checkpoint_schedule::most_open);
     }
-  // Version 10 is being written and the next eight wait. Of the later versions, only the newest is
-  // kept.
+  // Version 10 is being written, and the next eight versions are copied and wait. Of all later
+  // versions, only the newest is kept.
   BOOST_TEST(x.missed() == 5U);
   for (const std::uint64_t version : {20, 30, 40, 50, 60, 70, 80, 90, 150}) {
     x.done();
@@ -198,7 +200,7 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   BOOST_TEST(x.idle());
 }
 
-// One holder is slow: it sends some versions late and skips others.
+// Holder 1 is slow: it sends some versions late and skips others.
 BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   auto x = assembly(2, 2, 1, 10);
   for (const std::uint64_t version : {10, 20})
@@ -207,11 +209,12 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(add(x, 10, 1) == outcome::complete);
   BOOST_TEST(next(x) == 10U);
   x.done();
-  // If one part of a version is refused, all its parts are refused.
+  // Part 0 of version 30 was refused, so part 1 is refused, too.
   BOOST_TEST(!x.wants(header(30, 1, 0)));
   BOOST_TEST(add(x, 30, 1) == outcome::refused);
   BOOST_TEST(add(x, 40, 0) == outcome::taken);
-  // This holder is already at 50, so 20 and 40 will not arrive.
+  // Part 1 of version 50 arrives. A holder sends its versions in order, so part 1 of versions 20
+  // and 40 will not arrive any more.
   BOOST_TEST(add(x, 50, 1) == outcome::taken);
   BOOST_TEST(x.open() == 1U);
   BOOST_TEST(add(x, 40, 1) == outcome::refused);
@@ -274,8 +277,8 @@ BOOST_AUTO_TEST_CASE(the_end_waits_for_what_is_on_its_way) {
   BOOST_TEST(x.idle());
 }
 
-// A worker was lost, so the holders have different last versions. A checkpoint that was due earlier
-// still counts.
+// A worker was lost. Therefore the holders ended at different versions, and there is no last
+// version of the whole state. Version 20, which was due earlier, is still written.
 BOOST_AUTO_TEST_CASE(a_due_version_is_kept_if_there_is_no_last_one) {
   auto x = assembly(2, 2, 1, 10);
   x.expect_end();
@@ -334,15 +337,16 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
     BOOST_TEST(x.due(version));
     x.began(version);
   }
-  // The holder skipped this version, so the run does not wait for it.
+  // Two captures are still on their way, so version 150 is skipped. The holder waits for an answer
+  // only about versions that it sent.
   BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
   BOOST_TEST(!x.ended(50, true));
   BOOST_TEST(x.due(200));
 }
 
-// The last version may also be due by the schedule. If it was skipped because two other versions
-// were being written, it is sent again at the end.
+// The last version, 30, is also due by the schedule. It was refused because two other versions were
+// open. The holder sends it again at the end.
 BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   auto x = assembly(2, 2, 1, 10);
   add(x, 10, 0);
@@ -362,7 +366,8 @@ BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   x.done();
   BOOST_TEST(x.idle());
 
-  // The answer may come before the run ends, or after it.
+  // The holder may hear that version 30 was refused (`ended(30, false)`) before the run ends, or
+  // after it.
   auto before = checkpoint_schedule{10};
   before.began(30);
   BOOST_TEST(!before.ended(30, false));
@@ -381,7 +386,8 @@ BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   BOOST_TEST(!kept.due_at_end(30));
 }
 
-// A run may end at any step. Its last version is taken even if two others are open.
+// A run may end at any step. The coordinator takes the last version even if two other versions are
+// open.
 BOOST_AUTO_TEST_CASE(the_last_version) {
   auto x = assembly(2, 2, 1, 10);
   add(x, 10, 0);

@@ -36,7 +36,7 @@ checkpoint_manifest parse(std::string_view text) {
   return parse_manifest(bytes_of(text), "checkpoint.json");
 }
 
-/// The error for the example with one changed field.
+/// The error that reading the example gives after one of its fields was changed.
 std::string error_with(const std::string& key, const nlohmann::json& value) {
   auto x = nlohmann::json::parse(to_json(example()));
   if (value.is_null())
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(wrong_fields_are_named) {
   BOOST_TEST(contains(error_with("best", 1), "best: expected an object"));
   BOOST_TEST(contains(error_with("best", {{"loss", "low"}}), "best: loss: expected a number"));
   BOOST_TEST(error_with("best", nullptr) == "(no error)");
-  // Checkpoints of earlier versions have no fingerprint.
+  // Older versions of troupe wrote checkpoints without a fingerprint. They can still be read.
   BOOST_TEST(error_with("fingerprint", nullptr) == "(no error)");
   BOOST_TEST(contains(error_with("format", 2), "version 2, but this troupe reads version 1"));
 }
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(scales_of_resumed_workers) {
     {0, 1, 1, 1, 1, {}, scale(8, 5)}, {1, 1, 1, 1, 1, {}, scale(64, 6)}, {2, 1, 1, 1, 1}};
   BOOST_TEST((resumed_scale(marks, 0) == scale(8, 5)));
   BOOST_TEST((resumed_scale(marks, 1) == scale(64, 6)));
-  for (const std::uint32_t other : {2, 3}) // 2 has no gradient in the checkpoint, 3 is new
+  for (const std::uint32_t other : {2, 3}) // worker 2 has no loss scale in the checkpoint, 3 is new
     BOOST_TEST((resumed_scale(marks, other) == scale(64, 0)));
   BOOST_TEST(!resumed_scale(std::span{marks}.subspan(2), 2));
 }
@@ -141,7 +141,8 @@ BOOST_AUTO_TEST_CASE(hostile_bytes) {
   BOOST_TEST(
     contains(error_of([] { parse(std::string(100'000, '[')); }), "nested more than 64 deep"));
   const auto good = to_json(example());
-  // Without its closing brace, the text is not JSON. Only the line end may be missing.
+  // Any truncated text must give an error. Only a text that lacks the final newline is still valid
+  // JSON.
   BOOST_TEST(survive_hostile_variants(bytes_of(good),
                                       [](auto bytes) { parse_manifest(bytes, "checkpoint.json"); })
              == 1U);
@@ -151,11 +152,11 @@ BOOST_AUTO_TEST_CASE(the_best_evaluation) {
   best_evaluation x;
   BOOST_TEST(x.add(2, 10, 1, 0.1));
   BOOST_TEST(x.add(1.5, 20, 2, 0.1));
-  // This loss is better, but the difference is too small.
+  // 1.45 is better than 1.5, but by less than the required difference of 0.1.
   BOOST_TEST(!x.add(1.45, 30, 3, 0.1));
   BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
   BOOST_TEST((x == best_evaluation{1.5, 20, 2, 2, 40}));
-  // A run that continues evaluates this version again.
+  // A run that continues from a checkpoint evaluates this version a second time. It counts once.
   BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
   BOOST_TEST(x.since == 2U);
   BOOST_TEST(x.add(1.3, 50, 5, 0.1));

@@ -1,5 +1,5 @@
-// Checkpoints on disk and in memory: they are read back as they were written, and a checkpoint that
-// does not fit is refused.
+// Writes checkpoints to disk and to memory. What is read back equals what was written, and a
+// checkpoint that does not fit the job is refused.
 
 #include "actors/checkpoint/own_checkpoint.hpp"
 
@@ -30,7 +30,8 @@ std::shared_ptr<const job_context> context_of(const proto::Job& job,
   return make_job_context(job, data);
 }
 
-/// A checkpoint whose values show the step and, as the fraction, the slot.
+/// A checkpoint whose values show where they belong: the integer part is the step, and each slot
+/// adds 0.25.
 checkpoint state_at(const job_context& context, std::uint64_t step, std::uint32_t epoch = 1) {
   checkpoint x;
   x.manifest.step = step;
@@ -60,7 +61,7 @@ std::uint64_t step_of(const resume_choice& x) {
   return x.from ? x.from->manifest.step : 0;
 }
 
-/// The text of all notices to the operator.
+/// The notices to the operator, one per line.
 std::string text_of(const resume_choice& x) {
   std::string result;
   for (auto& text : x.notices)
@@ -95,8 +96,8 @@ BOOST_AUTO_TEST_CASE(there_and_back_with_every_optimizer) {
     }
 }
 
-// Some state belongs to one worker, other state to all workers. A run reads only the state that its
-// protocol uses.
+// Protocols keep more state than weights and optimizer: some per worker, some for all workers. A
+// run reads only the state that its own protocol uses.
 BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
   auto job = digits_job();
   job.set_protocol(proto::LOCAL_SGD);
@@ -126,7 +127,7 @@ BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
   job.clear_local_sgd();
   job.set_protocol(proto::RING);
   check({0, 1});
-  // If the outer momentum is missing, it is 0.
+  // The checkpoint of a plain run has no outer momentum. Then the momentum begins at 0.
   job = digits_job();
   write(memory, *context_of(job), 50, "plain");
   job.set_protocol(proto::LOCAL_SGD);
@@ -225,8 +226,8 @@ BOOST_AUTO_TEST_CASE(where_a_run_begins) {
     contains(error_of([&] { choose(std::nullopt); }), "out/checkpoints already has checkpoints"));
   BOOST_TEST(step_of(choose("")) == 150U);
   BOOST_TEST(contains(text_of(choose("")), "step 150, epoch 2 of 3, 90 samples of it left"));
-  // The path may be an output directory, a folder of checkpoints, or a single checkpoint. The run
-  // writes to another output directory.
+  // The path may name an output directory, a folder of checkpoints, or a single checkpoint. This
+  // run writes to a different output directory than the run that it continues.
   for (const auto* name : {"out", "out/checkpoints", "out/checkpoints/step-00000150"})
     BOOST_TEST(step_of(choose(name, "new")) == 150U, name);
   BOOST_TEST(step_of(choose("out/checkpoints/step-00000050", "new")) == 50U);
@@ -246,7 +247,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   BOOST_TEST(step_of(found) == 50U);
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000150/weights.safetensors"));
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000100/checkpoint.json"));
-  // A newer checkpoint is damaged. The run can still start from this path.
+  // Checkpoint 150 is damaged, but the run can start from the path of checkpoint 50.
   BOOST_TEST(step_of(choose_checkpoint(memory, "out", "out/checkpoints/step-00000050", *context))
              == 50U);
   BOOST_TEST(contains(
@@ -255,7 +256,8 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   memory.replace("out/checkpoints/step-00000050/checkpoint.json", {});
   BOOST_TEST(contains(error_of([&] { choose_checkpoint(memory, "new", "out", *context); }),
                       "no complete checkpoint there"));
-  // If no checkpoint can be read, the run stops, so that it does not overwrite the existing files.
+  // No checkpoint can be read. The run stops, because it would otherwise overwrite the existing
+  // files.
   const auto nothing = error_of([&] { choose_checkpoint(memory, "out", "", *context); });
   for (const char* text : {"none of the checkpoints in out/checkpoints can be read",
                            "step-00000050", "step-00000100", "step-00000150"})
@@ -295,7 +297,8 @@ BOOST_AUTO_TEST_CASE(old_ones_are_removed) {
     for (const std::uint64_t step : {50, 100, 150, 200, 250})
       write(*where, *context, step, directory.path());
     keep_checkpoints(*where, directory.path(), 200, 2);
-    // Another run left checkpoint 250, which may be damaged. It is ignored.
+    // Checkpoint 250 is newer than the newest of this run (200). So another run left it, and it may
+    // be damaged. It stays, and does not count as one of the two that are kept.
     BOOST_TEST((where->directories(directory.path())
                 == std::vector<std::string>{"step-00000150", "step-00000200", "step-00000250"}));
   }
@@ -325,8 +328,8 @@ BOOST_AUTO_TEST_CASE(metrics_go_on) {
   BOOST_TEST(resumed_metrics("", from) == text.substr(kept.size()));
 }
 
-// Disk operation N fails, for N = 0, 1, 2, ... until a run ends without a failure. After each
-// failure, either the newest checkpoint or the previous one is complete.
+// Disk operation N fails, for N = 0, 1, 2, ... until a run has no failure. After each failure, the
+// newest or the previous checkpoint is complete.
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   class failing_disk : public disk_storage {
   public:
@@ -362,7 +365,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
     failed = !attempt(disk, folder, 100);
     const auto found = choose_checkpoint(disk, directory.path(), "", *context);
     BOOST_TEST((step_of(found) == 100U || (failed && step_of(found) == 50U)), failures);
-    // All remaining checkpoints are complete, so nothing was skipped.
+    // A damaged checkpoint would be skipped with a notice. There is none.
     BOOST_TEST(!contains(text_of(found), "skipped"));
     // The disk has space again.
     disk.left = -1;
@@ -376,7 +379,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
   BOOST_TEST(failures > 10);
 }
 
-// The same path can be written in many ways.
+// Paths with `.`, `..` or links can name the same folder.
 BOOST_AUTO_TEST_CASE(checkpoints_of_the_own_directory) {
   const temporary_directory here;
   const auto out = here.path() / "out";
@@ -407,8 +410,8 @@ BOOST_AUTO_TEST_CASE(what_was_interrupted_is_not_seen) {
   const auto context = context_of(digits_job());
   const auto folder = checkpoint_folder(directory.path());
   write(disk, *context, 50, folder);
-  // The files look as if a run was killed while it wrote checkpoint 100 and while it removed
-  // checkpoint 10.
+  // These folders look as if a run was killed while it wrote checkpoint 100, and another run while
+  // it removed checkpoint 10.
   for (const auto* name : {".tmp-step-00000100", ".old-step-00000010"}) {
     std::filesystem::create_directory(folder / name);
     std::ofstream{folder / name / "weights.safetensors"} << "half";

@@ -37,8 +37,9 @@ outcome run(proto::Job job, std::size_t workers, std::size_t ps) {
   return result;
 }
 
-/// 100 records. A step has 12 records, per worker or in total, in several batches whose gradients
-/// are accumulated. The last step of an epoch has fewer records, so some of its batches are empty.
+/// A job with 100 records. A step trains 12 records (per worker or in total) in several batches and
+/// adds up their gradients. The last step of an epoch has fewer records, so some of its batches are
+/// empty.
 proto::Job job_with(proto::Protocol protocol, std::uint32_t batch, std::uint32_t accumulate,
                     const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{
@@ -69,7 +70,8 @@ BOOST_AUTO_TEST_CASE(several_batches_equal_a_large_one) {
           const std::vector<std::string> more{"optimizer.clip_norm=1", "runtime.bucket_bytes=1024"};
           const auto large = run(job_with(protocol, 12, 1, more), workers, ps);
           check_equal(run(job_with(protocol, 4, 3, more), workers, ps), large);
-          // The last of the four batches takes only the samples that are left in the step.
+          // 10 = 3 + 3 + 3 + 1: the last of the four batches takes the samples that are left in the
+          // step.
           check_equal(run(job_with(protocol, 3, 4, more), workers, ps), large);
         }
 }
@@ -83,7 +85,8 @@ BOOST_AUTO_TEST_CASE(a_global_batch_is_of_all_batches) {
   check_equal(run(job, 2, 1), expected);
 }
 
-// Over links, a worker pulls and pushes the rows of all its batches.
+// If the tasks are in different processes, a worker pulls and pushes only the rows of the weights
+// that the records of all its batches use.
 BOOST_AUTO_TEST_CASE(rows_of_all_batches) {
   const temporary_directory folder;
   const auto path = folder.path() / "records.libsvm";
@@ -116,8 +119,8 @@ BOOST_AUTO_TEST_CASE(each_batch_has_masks_of_its_own) {
     BOOST_TEST(train(how, job_with(proto::SYNC_PS, 4, 3, more), 2, 1).weights_sha256 == expected);
 }
 
-// The sum of several batches counts as one gradient. If one batch is not finite, none of them is
-// applied.
+// The sum over several batches counts as one gradient. If one batch has a gradient that is not
+// finite, the whole sum is discarded.
 BOOST_AUTO_TEST_CASE(a_batch_that_is_not_finite) {
   auto job = job_with(proto::SYNC_PS, 4, 3, {"learning_rate={base: 1e30}", "max_bad=2"});
   const auto x = simulate(simulated(job, 2, 1)).summary;

@@ -1,4 +1,5 @@
-// Synchronous steps that do not wait for the slowest workers.
+// Synchronous training with backup workers: a step does not wait for the gradients of the slowest
+// workers.
 
 #include "actors/checkpoint/resume.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -32,7 +33,7 @@ proto::Job small_job(const std::string& sync_ps, const std::vector<std::string>&
 
 constexpr std::uint64_t samples = 2 * 96;
 
-/// Computing a gradient takes 1 ms, and 5 ms on worker 0.
+/// A simulated cluster in which a gradient takes 5 ms on worker 0, and 1 ms on the others.
 simulation_options with_a_slow_worker(const proto::Job& job, std::size_t workers, std::size_t ps,
                                       std::uint64_t seed = 1) {
   auto result = simulated(job, workers, ps, seed);
@@ -76,8 +77,8 @@ BOOST_AUTO_TEST_CASE(late_samples_are_left_out) {
   BOOST_TEST(x.split == 0U);
 }
 
-// A worker that is always late is not reported as a stall while others continue. The run takes a
-// fraction of the time.
+// With one backup worker, no step waits for the slow worker 0, so the run takes a fraction of the
+// time. Worker 0 is not reported as a stall.
 BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   const std::uint64_t records = under_sanitizer ? 480 : 960;
   const auto data = "data.digits={train: " + std::to_string(records) + " test: 4}";
@@ -99,7 +100,7 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   BOOST_TEST(times[0] > 3 * times[1]);
 }
 
-// A stopped worker is reported as soon as no other worker can continue without it.
+// A frozen worker is reported when a step needs its gradient and cannot end without it.
 BOOST_AUTO_TEST_CASE(too_many_that_hang_are_a_stall) {
   simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 1)};
   run.at(8ms, [&] {
@@ -119,8 +120,8 @@ BOOST_AUTO_TEST_CASE(too_many_that_hang_are_a_stall) {
   }));
 }
 
-// Messages come late, repeatedly, or not at all, and workers have any speed. All shards apply the
-// same gradients, and each sample is trained once.
+// Messages arrive late, twice, or not at all, and workers have random speeds. All shards apply the
+// same gradients, and each sample is trained once or counted as dropped.
 BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
   std::uint64_t late = 0;
   std::uint64_t dropped = 0;
@@ -209,8 +210,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried > 8U);
 }
 
-// The gradient of a lost worker counts on all shards or on none. Shards that it never reached are
-// an exception.
+// Workers are lost at random times. Either all shards apply the gradient of a lost worker, or no
+// shard does. A shard that received nothing of the gradient is the only exception.
 BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
   std::uint64_t applied_in_part = 0;
   for (std::uint64_t seed = 1; seed <= tries(300); ++seed)
@@ -228,7 +229,7 @@ BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
         return now + std::chrono::microseconds{500 + (*random)() % 3000};
       };
       simulation run{options};
-      // Two workers may be lost, even in the same step.
+      // Every second run loses a second worker, sometimes in the same step.
       const auto when = 5ms + seed * 137us;
       run.at(when, [&] { run.crash(run.worker_node(1)); });
       if (seed % 2 == 0)
@@ -243,8 +244,8 @@ BOOST_AUTO_TEST_CASE(workers_may_be_lost) {
   BOOST_TEST(applied_in_part < tries(300) / 4);
 }
 
-// More workers are lost than the spare ones. A step then uses the gradients of the remaining
-// workers.
+// Three of four workers are lost, but only one is a backup. Each step then uses the gradients of
+// the workers that remain.
 BOOST_AUTO_TEST_CASE(more_workers_may_be_lost_than_are_spare) {
   simulation run{with_a_slow_worker(small_job("backup_workers: 1"), 4, 2)};
   for (const std::size_t i : {1, 2, 3})

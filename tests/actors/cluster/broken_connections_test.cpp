@@ -1,4 +1,5 @@
-// Connections of links that break and come back, in the simulator: at every record, and at random.
+// In simulated runs, TCP connections break and are restored: at every record (message on a
+// connection), and at random.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -29,7 +30,8 @@ const char* name_of(breakage x) {
   return names.at(static_cast<std::size_t>(x));
 }
 
-/// Gradients are larger than stream_channel::large, even after a ring divides them into segments.
+/// Options of a small job. Its gradients are so large that a channel does not copy them into a
+/// record (see stream_channel::large), even after a ring divides them into segments.
 simulation_options options_with(std::vector<std::string> changes, std::uint64_t seed = 1) {
   changes.insert(changes.begin(),
                  {"data.digits={train: 24 test: 2}", "data.batch=4", "epochs=1",
@@ -39,10 +41,11 @@ simulation_options options_with(std::vector<std::string> changes, std::uint64_t 
   return result;
 }
 
-/// A silent peer is noticed long before a request is repeated.
+/// A silent peer is suspected after this time. That is long before a request is repeated.
 const std::string suspicious = "runtime.suspect_after_ms=" + std::to_string(suspect_after.count());
 
-/// Protocols whose workers are in step. Broken connections do not change a bit of their weights.
+/// Protocols with synchronous steps. If connections break, their weights must still be the same,
+/// bit for bit.
 const std::vector<std::vector<std::string>> in_step{
   {suspicious, "protocol=SYNC_PS"},
   {suspicious, "protocol=RING"},
@@ -50,7 +53,7 @@ const std::vector<std::vector<std::string>> in_step{
 
 const std::vector<std::string> not_in_step{suspicious, "protocol=ASYNC_PS"};
 
-/// Breaks one connection, at record number `record` of all that are sent.
+/// Breaks the connection that carries record number `record`, counted over all connections.
 record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) {
   return [=, seen = std::uint64_t{0}](auto...) mutable -> std::optional<record_fate> {
     if (seen++ != record)
@@ -59,8 +62,8 @@ record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) 
   };
 }
 
-/// Breaks about one of `every` records. Both ends see that a connection breaks at a greeting. If
-/// only one end saw it, the wait would exceed the time that a connection may stay broken.
+/// Breaks a connection at about one of `every` records. At a greeting, both ends see the break. If
+/// only one end saw it, the other would wait longer than a connection may stay broken.
 record_judge at_random(std::uint64_t every, std::uint64_t seed) {
   return [every, random = std::mt19937_64{seed}](
            sim_node, sim_node, proto::RecordKind kind) mutable -> std::optional<record_fate> {
@@ -95,7 +98,8 @@ void break_at_every_record(const simulation_options& options, bool same_weights)
       if (!chosen())
         continue;
       BOOST_TEST_INFO_SCOPE(name_of(how) << " at record " << record);
-      // The connection breaks in the record's header, in its head, in its payload, or after it.
+      // The number of bytes after which the connection breaks: in the header of the record, in its
+      // head, in its payload, or after it.
       constexpr std::array<std::uint64_t, 4> bytes{9, 20, 20'000, record_fate{}.bytes};
       simulation run{options};
       run.channels().judge_with(at_record(record, how, bytes.at(record % bytes.size())));
@@ -136,13 +140,13 @@ BOOST_AUTO_TEST_CASE(at_every_record_in_step) {
   break_at_every_record(options_with(changes), true);
 }
 
-// The default time until a silent peer is suspected is long. One end notices the silence much later
-// than the other, and requests are repeated meanwhile.
+// These options keep the default time until a silent peer is suspected, which is long. So one end
+// notices the silence much later than the other, and requests are repeated meanwhile.
 BOOST_AUTO_TEST_CASE(at_every_record_not_in_step) {
   break_at_every_record(options_with({not_in_step.back()}), false);
 }
 
-// TROUPE_CUTS sets how often connections break.
+// Breaks connections at random until TROUPE_CUTS connections have broken.
 BOOST_AUTO_TEST_CASE(soak) {
   const auto* text = std::getenv("TROUPE_CUTS");
   const auto wanted = text != nullptr ? std::stoull(text) : tries(10'000);
@@ -184,9 +188,9 @@ BOOST_AUTO_TEST_CASE(the_same_seed_breaks_the_same) {
   }
 }
 
-// One end sees that the connection broke, and the other end hears nothing. If the first end can
-// connect again, the other end notices at that moment. If it cannot, both wait until the patience
-// of the other end is over.
+// A connection breaks, and only the receiver sees it. If the receiver opened the connection, it
+// opens a new one at once, and so the sender notices the break. Otherwise, the sender notices it
+// only when it suspects the silent receiver.
 BOOST_AUTO_TEST_CASE(one_end_hears_nothing) {
   const auto options = options_with(in_step.front());
   const auto undisturbed = simulate(options);
@@ -206,7 +210,7 @@ BOOST_AUTO_TEST_CASE(one_end_hears_nothing) {
     BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
     return result.virtual_time - undisturbed.virtual_time;
   };
-  // The worker opened this connection, so it can open it again.
+  // The worker opened this connection, so it can open a new one when it is the receiver.
   BOOST_TEST((time_with(job_kind::ps) < suspect_after));
   BOOST_TEST((time_with(job_kind::worker) >= suspect_after));
 }
@@ -228,7 +232,7 @@ BOOST_AUTO_TEST_CASE(an_end_that_stays_away_is_given_up) {
     }
 }
 
-// The job says how long a connection may stay broken.
+// A worker is away for 8 s. The field `link_grace_ms` of the job decides whether the run survives.
 BOOST_AUTO_TEST_CASE(an_end_that_comes_back_in_time) {
   constexpr auto away = 8s;
   for (const auto& changes : in_step)

@@ -1,4 +1,5 @@
-// Asynchronous updates that combine several gradients.
+// Asynchronous training with `async_ps.buffer`: an update of the weights combines several
+// gradients.
 
 #include "actors/checkpoint/resume.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t samples = 2 * 96;
 
-/// 24 gradients in each of 2 epochs.
+/// A job with 24 gradients in each of its 2 epochs.
 proto::Job small_job(const std::string& async_ps, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{
     "async_ps={" + async_ps + "}",  "data.digits={train: 96 test: 4}", "data.batch=4", "epochs=2",
@@ -26,7 +27,7 @@ proto::Job small_job(const std::string& async_ps, const std::vector<std::string>
   return example_job("digits_mlp", changes);
 }
 
-/// Number of updates in an epoch of 24 gradients.
+/// Number of updates in an epoch of 24 gradients. Each update combines `buffer` gradients.
 std::uint64_t updates_of(std::uint64_t buffer) {
   return (24 + buffer - 1) / buffer;
 }
@@ -37,7 +38,7 @@ void check_complete(const run_summary& x) {
   BOOST_TEST(x.split == 0U);
 }
 
-/// Options to continue from a checkpoint of a run with `options`.
+/// Options of a run that continues from the checkpoint `name` of a run with `options`.
 simulation_options going_on(const simulation_options& options, const std::string& name) {
   const auto context = make_job_context(options.job, shape_of(*options.data.train));
   auto result = options;
@@ -60,7 +61,7 @@ BOOST_AUTO_TEST_CASE(a_buffer_of_one_changes_nothing) {
   }
 }
 
-// With a single worker, an update has the same gradients as with `accumulate`.
+// With a single worker, `buffer: n` and `accumulate: n` combine the same gradients in an update.
 BOOST_AUTO_TEST_CASE(one_worker_equals_accumulation) {
   for (const std::uint64_t buffer : {2, 5, 24, 30})
     for (const std::size_t ps : {1, 3})
@@ -85,15 +86,15 @@ BOOST_AUTO_TEST_CASE(updates_are_fewer_and_gradients_are_all_applied) {
       check_complete(x);
       BOOST_TEST(x.applied == 48 * 3U);
       BOOST_TEST(x.lost == 0U);
-      // The number is the same on each shard.
+      // Each shard makes all updates, for its own range of the weights.
       for (const auto& task : x.tasks)
         if (task.task.job == job_kind::ps)
           BOOST_TEST(task.steps == 2 * updates_of(5));
     }
 }
 
-// Messages come late, repeatedly, or not at all, and workers have any speed. Every gradient is
-// applied once, and the versions of all shards agree.
+// Messages arrive late, twice, or not at all, and workers have random speeds. Every gradient is
+// applied once, and all shards have made the same number of updates.
 BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   std::uint64_t lost = 0;
   std::uint64_t repeated = 0;
@@ -157,7 +158,7 @@ BOOST_AUTO_TEST_CASE(workers_that_leave_or_vanish) {
     }
 }
 
-// No version contains a part of a buffer, so a checkpoint contains only whole updates.
+// A checkpoint is taken between two updates, never while a buffer of gradients is partly filled.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   for (const std::size_t workers : {1, 3}) {
     auto options = simulated(

@@ -1,5 +1,5 @@
-// The captures actor sends versions of the weights to evaluators and to the disk. It refuses wrong
-// parts, and a slow evaluator or disk delays nobody.
+// Tests of the captures actor, which sends versions of the weights to evaluators and to the disk.
+// It refuses parts that do not fit. A slow evaluator or disk delays no training.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/coordinator/captures.hpp"
@@ -20,7 +20,8 @@ using nlohmann::json;
 
 namespace {
 
-// -- one actor, asked directly ------------------------------------------------------------------
+// -- a captures actor that gets messages from the test
+// ---------------------------------------------
 
 /// The messages that the captures actor sent to the run and to the operator.
 struct told {
@@ -89,7 +90,7 @@ private:
   std::shared_ptr<told> heard_;
 };
 
-/// A reader that serves a range, possibly a wrong one.
+/// A test double of a shard's reader. It serves a range of the weights, which may be the wrong one.
 class reader_double : public reader_actor::base {
 public:
   reader_double(caf::actor_config& cfg, range where) : reader_actor::base(cfg), where_(where) {}
@@ -109,7 +110,7 @@ private:
   range where_;
 };
 
-/// An evaluator task that never reports by itself.
+/// A test double of an evaluator task. It sends no report by itself.
 class evaluator_double : public evaluation_actor::base {
 public:
   using evaluation_actor::base::base;
@@ -161,7 +162,7 @@ struct captures_fixture {
     dynamic_cast<caf::scheduler::test_coordinator&>(system->scheduler()).clock().cancel_all();
   }
 
-  /// Training begins with readers that serve these ranges.
+  /// Begins training with two readers that serve these ranges of the weights.
   void begin(const std::vector<range>& served) {
     auto handles = std::make_shared<cluster_handles>();
     handles->parts = handles->reader_parts = parts;
@@ -190,7 +191,8 @@ struct captures_fixture {
     return result;
   }
 
-  /// Sends a part. Returns the error's code and text, if there is one.
+  /// Sends a part of a capture to the captures actor. Returns the code and text of the error, or
+  /// `errc::none`.
   std::pair<errc, std::string> give(const proto::CheckpointPart& x, const payload& data) {
     std::pair<errc, std::string> result{errc::none, ""};
     caf::scoped_actor self{*system};
@@ -203,7 +205,8 @@ struct captures_fixture {
     return result;
   }
 
-  /// Sends all parts of a version.
+  /// Sends all parts of a version: of all slots for a checkpoint, or only of the weights for an
+  /// evaluation.
   void give_all(std::uint64_t version, bool to_evaluate = false) {
     for (std::uint32_t slot = 0; slot < (to_evaluate ? 1 : 1 + context->rule.slots()); ++slot)
       for (std::uint32_t part = 0; part < 2; ++part)
@@ -253,7 +256,7 @@ struct keeps_best : captures_fixture {
   evaluation_actor evaluator;
 };
 
-// -- whole runs ---------------------------------------------------------------------------------
+// -- whole simulated runs -------------------------------------------------------------------------
 
 struct setting {
   proto::Protocol protocol;
@@ -264,7 +267,8 @@ struct setting {
 constexpr setting settings[] = {
   {proto::RING, 2, 0}, {proto::SYNC_PS, 2, 2}, {proto::ASYNC_PS, 1, 2}};
 
-/// 100 steps of about 20 ms in one epoch. More versions are captured than may wait.
+/// One epoch of 100 steps of about 20 ms. It captures more versions than may wait for an evaluation
+/// or for the disk.
 simulation_options hundred_steps(const setting& x) {
   const auto job =
     example_job("digits_mlp",
@@ -292,15 +296,15 @@ std::size_t notices_with(const simulation& run, const std::string& part) {
     run.seen().notices, [&](auto& x) { return x.text.find(part) != std::string::npos; }));
 }
 
-/// Two runs: one in which one of the coordinator's actors hangs for longer than any request may
-/// take, and the same run without the hang.
+/// A run in which one of the coordinator's actors hangs for about two minutes, longer than any
+/// request may take. `plain` is the result of the same run without the hang.
 struct held_up {
   held_up(const setting& x, const std::string& actor)
     : plain(simulate(hundred_steps(x)).summary), options(hundred_steps(x)), run(options) {
     run.at(100ms, [this, actor] { run.freeze(run.coordinator_node(), actor); });
     run.at(120s, [this, actor] { run.thaw(run.coordinator_node(), actor); });
     summary = run.run().summary;
-    // Training continued undisturbed, and all gradients count.
+    // The hang did not disturb training, and no gradient was lost.
     BOOST_TEST(plain.failure == "");
     BOOST_TEST(summary.failure == "");
     BOOST_TEST(summary.weights_sha256 == plain.weights_sha256);
@@ -342,7 +346,7 @@ BOOST_FIXTURE_TEST_CASE(parts_that_do_not_fit_are_refused, captures_fixture) {
   old.set_view(current_view - 1);
   BOOST_TEST((give(old, fits).first == errc::old_view));
   BOOST_TEST(heard->failures.empty());
-  // The captures actor continues.
+  // After all these errors, the captures actor still works.
   give_all(10);
   give_all(10, true);
   BOOST_TEST_REQUIRE(heard->checkpoints.size() == 1U);
@@ -386,7 +390,8 @@ BOOST_FIXTURE_TEST_CASE(a_snapshot_is_taken_and_evaluated, captures_fixture) {
   BOOST_TEST(heard->failures.empty());
 }
 
-// A checkpoint waits for evaluations that began before it, and does not wait for later ones.
+// With `keep_best`, a checkpoint waits for the evaluations that began before it, but not for later
+// ones.
 BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) {
   end_epoch(1);
   give_all(10);
@@ -397,7 +402,8 @@ BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) 
   BOOST_TEST(heard->checkpoints.size() == 1U);
 }
 
-// A run that gets a signal writes its state. It does not wait for evaluations.
+// A run that gets a signal writes its state to disk and ends. It does not wait for a slow
+// evaluation.
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
   for (auto& x : settings)
     for (const auto* best : {"", "checkpoint.keep_best=true"})
@@ -415,8 +421,8 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
       }
 }
 
-// The coordinator gets the signal before the workers. When the last worker leaves, the coordinator
-// has nothing left to report.
+// All tasks get a signal, the coordinator first. The run ends as interrupted. It does not fail
+// because its workers leave.
 BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
   for (const auto workers : {1U, 3U}) {
     auto options = hundred_steps({proto::ASYNC_PS, workers, 2});
@@ -436,7 +442,8 @@ BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
   }
 }
 
-// A worker holds two leases (batches that it must train) when the signal comes.
+// Steps are slow: a gradient takes 700 ms. When the signal comes, each worker has two leases
+// (ranges of samples to train on).
 BOOST_AUTO_TEST_CASE(a_run_with_slow_steps_gets_a_signal) {
   for (auto& x : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
@@ -472,7 +479,7 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {
       const auto found = lines_of(*late.options.files, "evaluation");
       BOOST_TEST_REQUIRE(!found.empty());
       BOOST_TEST(found.size() < 30U);
-      // The newest version is evaluated, even if the evaluation is late.
+      // The last evaluation is of the newest version, even if it ends late.
       BOOST_TEST(found.back().at("step") == 100);
       BOOST_TEST(lines_of(*late.options.files, "epoch").size() == 1U);
       BOOST_TEST(late.options.files->directories(checkpoint_folder("out")).size() == 25U);
@@ -492,8 +499,8 @@ BOOST_AUTO_TEST_CASE(a_slow_disk_holds_nobody_up) {
     }
 }
 
-// A write to disk takes longer than a request may take. The run ends when its results are on disk,
-// and it does not fail.
+// The recorder, which writes metrics to disk, hangs for longer than a request may take. The run
+// waits until its results are on disk, and does not fail.
 BOOST_AUTO_TEST_CASE(a_slow_final_flush) {
   for (auto& x : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {

@@ -1,5 +1,5 @@
-// Each value comes from the options if they have it, else from the cluster file, else from the
-// environment.
+// Where a process finds its cluster and its task: first in the command-line options, then in the
+// cluster file, then in the environment (TF_CONFIG).
 
 #include "actors/cluster/cluster_choice.hpp"
 
@@ -22,7 +22,7 @@ const std::string in_environment = R"("cluster": {"chief": ["env:1"], "worker": 
 struct sources {
   temporary_directory folder;
 
-  /// The chosen task and its address, or the error.
+  /// The task that this process runs, and its address; or the error.
   std::string chosen(const std::string& file, const std::string& environment,
                      std::optional<std::string> role = {},
                      std::optional<std::uint32_t> task = {}) const {
@@ -74,7 +74,8 @@ BOOST_FIXTURE_TEST_CASE(flags_come_first, sources) {
 BOOST_FIXTURE_TEST_CASE(then_the_file, sources) {
   const auto environment = text(in_environment, R"({"type": "worker", "index": 0})");
   BOOST_TEST(chosen(text(in_file, R"({"type": "ps"})"), environment) == "ps/0 at file:2");
-  // The environment supplies only the values that the file lacks.
+  // The file lists the cluster, but not the own task. So only the own task comes from the
+  // environment.
   BOOST_TEST(chosen(text(in_file), environment) == "worker/0 at file:4");
   BOOST_TEST(chosen(text(in_file), text("", R"({"type": "worker", "index": 2})"))
              == "worker/2 at file:6");
@@ -98,7 +99,7 @@ BOOST_FIXTURE_TEST_CASE(errors_name_the_source, sources) {
   BOOST_TEST(contains(chosen(text(in_file), "", "ps", 3), "--role=ps --task=3: "));
   BOOST_TEST(contains(chosen(text(in_file), "", "ps", 3), "cluster.json has 2 such tasks"));
   BOOST_TEST(contains(chosen(text(in_file), "", {}, 1), "--task=1: the kind of task is missing"));
-  // If no value comes from the environment, it may contain anything.
+  // The file and the options supply all values, so the environment is not even parsed.
   BOOST_TEST(chosen(text(in_file), "{", "ps") == "ps/0 at file:2");
 }
 

@@ -1,5 +1,5 @@
-// Updates that need the whole gradient: clipping by its norm, and LAMB, which uses the norm of each
-// tensor.
+// Updates that need norms of the whole gradient or of whole tensors, although each shard holds only
+// a range: clipping by the norm of the gradient, and the optimizer LAMB.
 
 #include "actors/checkpoint/checkpoint.hpp"
 #include "actors/model/model_file.hpp"
@@ -22,8 +22,8 @@ BOOST_AUTO_TEST_SUITE(clipping)
 
 namespace {
 
-/// 130 samples in batches of 32. The last batch of an epoch is small. With several workers, some of
-/// them get no sample of it.
+/// A job with 130 samples in batches of 32. The last batch of an epoch has 2 samples, so some of
+/// several workers get none of it.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}",
                                    "data.batch=32",
@@ -42,8 +42,8 @@ std::vector<float> weights_of(const simulation& run, const job_context& context)
   return read_model(as_byte_span(file), context.parameters(), "weights").weights;
 }
 
-/// The weights of a run equal those of a serial loop, except for rounding errors, because the order
-/// of summation differs.
+/// Checks that the weights of a run equal those of a serial loop, except for rounding: the workers
+/// add up gradients in another order.
 void check_weights(const proto::Job& job, std::size_t workers, std::size_t ps,
                    const std::vector<float>& expected) {
   simulation run{simulated(job, workers, ps)};
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(one_worker_clips_as_a_serial_loop) {
     }
 }
 
-// If no gradient exceeds the bound, the weights have the bits of a job without clipping.
+// No gradient exceeds the bound. The weights equal those of a job without clipping, bit for bit.
 BOOST_AUTO_TEST_CASE(a_bound_that_is_never_met) {
   for (const auto protocol : all_protocols) {
     const auto expected = simulate(simulated(small_job(protocol, {}), 1, 3)).summary;
@@ -113,7 +113,8 @@ BOOST_AUTO_TEST_CASE(several_asynchronous_workers) {
   }
 }
 
-// Lost parts of the norm are sent again. Repeated parts count once.
+// The shards exchange parts of the norm. A lost part is sent again, and a repeated part counts
+// once.
 BOOST_AUTO_TEST_CASE(parts_of_the_norm_that_are_lost_or_repeated) {
   const auto job =
     small_job(proto::SYNC_PS, {"optimizer.clip_norm=0.5", "runtime.request_timeout_ms=20"});
@@ -158,8 +159,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   }
 }
 
-// LAMB needs whole tensors. So the ranges of the shards end at the ends of tensors, and some shards
-// are empty.
+// LAMB needs the norm of each tensor, so each shard holds whole tensors. Some shards hold none.
 BOOST_AUTO_TEST_CASE(lamb_has_the_bits_of_a_serial_loop) {
   for (const auto protocol : all_protocols) {
     const auto job = small_job(protocol, {"optimizer.kind=LAMB", "optimizer.weight_decay=0.01"});
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(lamb_has_the_bits_of_a_serial_loop) {
         const auto result = simulate(options);
         BOOST_TEST(result.summary.failure == "");
         BOOST_TEST(result.summary.weights_sha256 == expected);
-        // No request reached its deadline.
+        // The run ended before the deadline of its first request. So no request was repeated.
         BOOST_TEST(
           (result.virtual_time < std::chrono::milliseconds{job.runtime().request_timeout_ms()}));
       }

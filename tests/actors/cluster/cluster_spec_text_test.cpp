@@ -20,14 +20,14 @@ std::string parse_error(const std::string& text) {
   return error_of([&] { parse_cluster_config(text, "x.json"); });
 }
 
-/// The errors of a cluster file with these jobs.
+/// The error that a cluster file with these jobs gives.
 std::string jobs_error(const std::string& jobs) {
   return parse_error("{\"cluster\": {" + jobs + "}}");
 }
 
-/// The processes of a cluster file with these jobs, each as "name address = its tasks". For
-/// example: "chief/0 a:1 = coordinator/0 worker/0; ...". The order of the processes does not depend
-/// on the order of the jobs in the file.
+/// The processes of a cluster with these jobs, each as "name address = its tasks". Example:
+/// "chief/0 a:1 = coordinator/0 worker/0; ...". Their order does not depend on the order of the
+/// jobs in the file.
 std::string described(const std::string& jobs) {
   const auto cluster = parse_cluster("{\"cluster\": {" + jobs + "}}", "x.json");
   std::string result;

@@ -56,7 +56,8 @@ BOOST_AUTO_TEST_CASE(other_seeds_give_other_runs) {
     weights.insert(result.summary.weights_sha256);
   }
   BOOST_TEST(traces.size() == 8U);
-  // In an asynchronous run, the weights depend on the order in which gradients arrive.
+  // Control experiment: in an asynchronous run, the weights depend on the order in which gradients
+  // arrive.
   BOOST_TEST(weights.size() > 1U);
 }
 

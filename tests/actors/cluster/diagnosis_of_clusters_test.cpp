@@ -19,7 +19,7 @@ const std::string servers =
   R"("coordinator": ["a:1"], "ps": ["b:1", "c:1"], "worker": ["d:1", "e:1", "f:1", "g:1"])";
 const std::string ring = R"("coordinator": ["a:1"], "worker": ["d:1", "e:1", "f:1", "g:1"])";
 
-/// A healthy cluster: every process answers as expected.
+/// What is observed in a healthy cluster: every process answers as expected.
 observations healthy(const cluster_spec& cluster) {
   observations result;
   for (auto& process : cluster.processes) {
@@ -63,7 +63,7 @@ std::string advice_of(const diagnosis& x) {
   return result;
 }
 
-/// The diagnosis if all other processes report this problem with one process.
+/// The diagnosis if all other processes report this problem when they connect to `process`.
 diagnosis with(const cluster_spec& cluster, const std::string& process,
                proto::Reach::Problem problem, const std::string& detail = "") {
   auto x = healthy(cluster);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(one_that_does_not_run) {
   BOOST_TEST(pair.problem == "Connection refused");
   BOOST_TEST(pair.resolved == "10.0.0.1:1");
   BOOST_TEST((pair_of(cluster, found, "worker/2", "ps/0").is == pair_finding::state::reached));
-  // ps/1 cannot be asked which peers it reaches.
+  // This host does not reach ps/1, so it cannot ask ps/1 which peers that process reaches.
   const auto own = pair_of(cluster, found, "ps/1", "coordinator/0");
   BOOST_TEST((own.is == pair_finding::state::unknown));
   BOOST_TEST(own.problem == "ps/1 could not be asked: not reached from here");
@@ -147,7 +147,8 @@ BOOST_AUTO_TEST_CASE(advice_for_each_problem) {
   check(proto::Reach::FOREIGN, "", "a program that is not a troupe node listens there");
 }
 
-// Training works without the second connection, but it is slower.
+// A node offers a second TCP connection for large messages. If that does not get through, training
+// still works, but more slowly.
 BOOST_AUTO_TEST_CASE(a_second_connection_that_does_not_get_through) {
   const auto cluster = cluster_of(servers);
   auto x = healthy(cluster);
@@ -182,7 +183,7 @@ BOOST_AUTO_TEST_CASE(others_answer) {
   x.here[position(cluster, "ps/0")].mutable_hosted(0)->set_index(1);
   BOOST_TEST(contains(advice_of(diagnose(cluster, x, "1.0", name)), "ps/1 answers there"));
 
-  // The same from the point of view of a worker.
+  // Here, worker/1 instead of this host observes that ps/0 has another version.
   x = healthy(cluster);
   auto& said = x.said[position(cluster, "worker/1")];
   for (auto& r : *said.mutable_reach())
@@ -212,7 +213,8 @@ BOOST_AUTO_TEST_CASE(before_anything_runs) {
   x.here = healthy(cluster).here;
   x.self = position(cluster, "worker/1");
   const auto found = diagnose(cluster, x, "1.0", name);
-  // The observations of this host are those of the task that will run here.
+  // The task worker/1 will run on this host. So the observations of this host stand for worker/1,
+  // and nothing is known about what worker/0 reaches.
   BOOST_TEST((pair_of(cluster, found, "worker/1", "ps/0").is == pair_finding::state::reached));
   BOOST_TEST((pair_of(cluster, found, "worker/0", "ps/0").is == pair_finding::state::unknown));
   BOOST_TEST(!found.well);

@@ -1,4 +1,4 @@
-// Elastic runs, in the simulator: tasks are lost, come back, and join, and the run goes on.
+// Simulated elastic runs: tasks are lost, come back, and join, and training continues.
 
 #include "tests/actors/cluster/resumed_runs.hpp"
 #include "tests/support/effort.hpp"
@@ -16,7 +16,8 @@ BOOST_AUTO_TEST_SUITE(elastic)
 
 namespace {
 
-/// A job whose steps take 10 ms, with a checkpoint after every fifth. It has 80 gradients.
+/// A job with 40 steps of 10 ms. A checkpoint follows every fifth step. With two workers, it has 80
+/// gradients.
 proto::Job elastic_job(std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"elastic={rejoin_timeout_ms: 2000}", "epochs=8"});
   return forty_steps(more, 5);
@@ -40,7 +41,7 @@ void check_survivors(const simulation_result& x) {
   for (std::size_t i = 0; i < x.nodes.size(); ++i)
     BOOST_TEST_CONTEXT("node " << i) {
       BOOST_TEST_REQUIRE(x.nodes[i].has_value());
-      // A node that crashed has the second text.
+      // The second text is that of a node that crashed.
       BOOST_TEST((x.nodes[i]->failure == "" || x.nodes[i]->failure == "this node has ended"),
                  x.nodes[i]->failure);
     }
@@ -59,8 +60,8 @@ std::size_t servers_for(proto::Protocol x, std::size_t n) {
 
 } // namespace
 
-// The run continues from its newest checkpoint with the same number of workers, so it ends with the
-// bits of an undisturbed run.
+// A task crashes and is restarted. The run continues from its newest checkpoint with the same
+// number of workers, so its weights equal those of an undisturbed run, bit for bit.
 BOOST_AUTO_TEST_CASE(a_lost_task_comes_back) {
   some_cases chosen;
   for (const auto protocol : in_step)
@@ -88,7 +89,8 @@ BOOST_AUTO_TEST_CASE(a_lost_task_comes_back) {
 BOOST_AUTO_TEST_CASE(a_lost_task_does_not_come_back) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING, proto::LOCAL_SGD})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
-      // LOCAL_SGD writes a checkpoint only when all workers have equal weights.
+      // LOCAL_SGD can write a checkpoint only after a step that makes the weights of all workers
+      // equal.
       auto changes = equal_after_every_step(protocol);
       changes.insert(changes.begin(), change_to(protocol));
       const auto job = elastic_job(changes);
@@ -106,7 +108,8 @@ BOOST_AUTO_TEST_CASE(a_lost_task_does_not_come_back) {
     }
 }
 
-// Each worker keeps its batch size, so an update has fewer samples than the job asks for.
+// One of three workers is lost. The others keep their batch sizes, so an update has fewer samples
+// than the job asks for.
 BOOST_AUTO_TEST_CASE(a_global_batch_without_a_worker) {
   auto job = elastic_job({"protocol=RING"});
   job.mutable_data()->clear_batch();
@@ -120,7 +123,7 @@ BOOST_AUTO_TEST_CASE(a_global_batch_without_a_worker) {
              == 1U);
 }
 
-// The server must come back because no other server has its range of the weights.
+// A lost parameter server must come back, because no other server has its range of the weights.
 BOOST_AUTO_TEST_CASE(a_parameter_server_must_come_back) {
   simulation run{cluster_of(elastic_job({"protocol=ASYNC_PS"}), 2, 3)};
   run.at(55ms, [&] { run.crash(run.ps_node(1)); });
@@ -133,8 +136,8 @@ BOOST_AUTO_TEST_CASE(a_parameter_server_must_come_back) {
   check_survivors(again.run());
 }
 
-// Worker 0 never comes back. Later, the loss of worker 1 changes the view (the set of tasks that
-// train together).
+// Worker 0 is lost and never comes back. Worker 1 is lost later and comes back. Then a new view
+// (set of tasks that train together) opens without worker 0.
 BOOST_AUTO_TEST_CASE(two_asynchronous_workers_are_lost) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -164,8 +167,8 @@ BOOST_AUTO_TEST_CASE(too_few_workers_are_left) {
   BOOST_TEST((result.virtual_time > 60s && result.virtual_time < 70s));
 }
 
-// The other workers continue at once. When the lost worker is back, a view (a set of tasks that
-// train together) with all workers opens.
+// The other workers continue at once. When the lost worker is back, a new view (set of tasks that
+// train together) opens with all workers.
 BOOST_AUTO_TEST_CASE(an_asynchronous_worker_comes_back) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -187,7 +190,7 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_worker_comes_back) {
     }
 }
 
-// An operator moves a worker to another host.
+// An operator stops a worker with SIGTERM and starts it again, for example on another host.
 BOOST_AUTO_TEST_CASE(a_single_task_is_stopped) {
   const auto job = elastic_job({"protocol=RING"});
   const auto undisturbed = simulate(cluster_of(job, 2, 0));
@@ -200,7 +203,8 @@ BOOST_AUTO_TEST_CASE(a_single_task_is_stopped) {
 }
 
 BOOST_AUTO_TEST_CASE(the_whole_run_is_stopped) {
-  // In the first view, between two views, and while the other nodes learn that the view is over.
+  // The signal comes in the first view (set of tasks that train together), between two views, or
+  // while the nodes learn that a view is over.
   for (const auto when : {131ms, 200ms, 700ms, 132ms})
     BOOST_TEST_CONTEXT(when.count() << " ms") {
       simulation run{cluster_of(elastic_job({"protocol=RING"}), 2, 0)};
@@ -211,12 +215,13 @@ BOOST_AUTO_TEST_CASE(the_whole_run_is_stopped) {
       BOOST_TEST(result.summary.interrupted);
       BOOST_TEST(result.summary.failure.find("checkpoints/step-") != std::string::npos,
                  result.summary.failure);
-      // Nobody waits for the coordinator.
+      // The other nodes end at once. They do not wait for the coordinator to come back.
       BOOST_TEST((result.virtual_time < 10s));
     }
 }
 
-// All other tasks wait until the coordinator is back, and take part in its next run.
+// The coordinator crashes and is restarted. All other tasks wait for it, and take part in its next
+// run.
 BOOST_AUTO_TEST_CASE(the_coordinator_comes_back) {
   for (const auto protocol : in_step)
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -240,7 +245,7 @@ BOOST_AUTO_TEST_CASE(losses_without_progress_end_the_run) {
   for (int i = 0; i < 3; ++i) {
     run.at(100ms + i * 3s, [&] { run.crash(victim); });
     run.at(200ms + i * 3s, [&] { victim = run.restart(victim); });
-    // The epochs are longer than the pauses between crashes.
+    // While the trainer of worker 0 is frozen, the run makes no progress.
     run.at(300ms + i * 3s, [&] { run.freeze(run.worker_node(0), "troupe.trainer"); });
     run.at(3s + i * 3s, [&] { run.thaw(run.worker_node(0), "troupe.trainer"); });
   }
@@ -249,8 +254,8 @@ BOOST_AUTO_TEST_CASE(losses_without_progress_end_the_run) {
              result.summary.failure);
 }
 
-// Tasks are lost at any time, also while a view (a set of tasks that train together) begins or
-// ends. They come back.
+// Tasks crash at random times and come back, also while a view (a set of tasks that train together)
+// begins or ends.
 BOOST_AUTO_TEST_CASE(random_losses) {
   for (std::uint64_t seed = 1; seed <= tries(90); ++seed) {
     const auto protocol = seed % 3 == 2 ? proto::ASYNC_PS : in_step[seed % 3];
@@ -283,7 +288,7 @@ BOOST_AUTO_TEST_CASE(random_losses) {
       }
       const auto result = run.run();
       if (result.summary.failure == "crashed") {
-        // The other nodes already knew that the run is over.
+        // The coordinator crashed, but the other nodes already knew that the run is over.
         BOOST_TEST(result.nodes.back()->failure != "crashed");
         continue;
       }

@@ -1,4 +1,4 @@
-// Runs that must give the same bits.
+// Different ways to run a job that must give the same weights, bit for bit.
 
 #include "actors/model/sha256.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -15,8 +15,8 @@ BOOST_AUTO_TEST_SUITE(equivalence)
 
 namespace {
 
-/// 130 samples in batches of 32. The last batch of an epoch is small. With several workers, some of
-/// them get no sample of it.
+/// A job with 130 samples in batches of 32. The last batch of an epoch has 2 samples, so some of
+/// several workers get none of it.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
                                    "protocol=" + proto::Protocol_Name(protocol)};
@@ -33,7 +33,7 @@ std::string serial_hash(const proto::Job& job) {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
-  // Every protocol is tested, and every way of running. Not every combination of both is tested.
+  // Tests every protocol and every way to run (`all_ways`), but only some of their combinations.
   some_cases chosen{5};
   for (const auto protocol : all_protocols) {
     const auto job = small_job(protocol);
@@ -66,8 +66,8 @@ BOOST_AUTO_TEST_CASE(buckets_shards_and_chunks_do_not_change_bits) {
     }
 }
 
-// A placement says where the weights are cut into shards. One shard has no cut. LAMB always needs
-// whole tensors.
+// Divides the weights among several shards at different places, and compares with a single shard.
+// With LAMB, a shard always holds whole tensors.
 BOOST_AUTO_TEST_CASE(placements_do_not_change_bits) {
   some_cases chosen{3};
   for (const auto* kind : {"SGD", "LAMB"}) {
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(placements_do_not_change_bits) {
   }
 }
 
-// a + b = b + a: with two ranks, the order of addition does not matter.
+// With two ranks, a sum has two terms, so their order does not matter: a + b = b + a.
 BOOST_AUTO_TEST_CASE(two_ranks_of_a_ring_equal_two_synchronous_workers) {
   const auto ring = simulate(simulated(small_job(proto::RING), 2, 0)).summary;
   const auto shards = simulate(simulated(small_job(proto::SYNC_PS), 2, 3)).summary;
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(two_ranks_of_a_ring_equal_two_synchronous_workers) {
     BOOST_TEST(train(how, small_job(proto::RING), 2, 0).weights_sha256 == ring.weights_sha256);
 }
 
-// Synchronous steps sum in a fixed order, which does not depend on the timing.
+// Synchronous steps add up gradients in a fixed order. So the weights do not depend on the timing.
 BOOST_AUTO_TEST_CASE(synchronous_steps_do_not_depend_on_timing) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING}) {
     const auto job = small_job(protocol);

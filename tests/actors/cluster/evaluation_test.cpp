@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_SUITE(evaluation)
 
 namespace {
 
-/// 30 steps in 3 epochs.
+/// A job of 3 epochs with 10 steps each.
 proto::Job thirty_steps(proto::Protocol protocol, std::size_t workers,
                         const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"model.layer[0].dense.units=8",
@@ -32,7 +32,7 @@ proto::Job thirty_steps(proto::Protocol protocol, std::size_t workers,
 
 struct finished {
   run_summary summary;
-  /// Lines of metrics.jsonl, by event.
+  /// The lines of metrics.jsonl, sorted by their event.
   std::vector<json> evaluations;
   std::vector<json> epochs;
   json end;
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(every_so_many_steps) {
         how.evaluator = evaluator;
         const auto found = run(how);
         BOOST_TEST_REQUIRE(found.summary.failure == "");
-        // Evaluations change nothing else.
+        // Evaluations do not change training.
         BOOST_TEST(found.summary.weights_sha256 == plain.summary.weights_sha256);
         BOOST_TEST(plain.evaluations.empty());
         BOOST_TEST(found.epochs.size() == 3u);
@@ -121,8 +121,8 @@ BOOST_AUTO_TEST_CASE(every_step_beside_checkpoints_and_with_stale_gradients) {
         const auto found = run(how);
         BOOST_TEST(found.summary.failure == "");
         BOOST_TEST(found.summary.samples == 480u);
-        // Workers that are not in step may produce three versions at almost the same time. One of
-        // them is then skipped.
+        // In asynchronous protocols, three versions of the weights may be due for evaluation at
+        // almost the same time. Then one of them is skipped.
         const bool in_step = traits_of(protocol).in_step;
         BOOST_TEST(found.evaluations.size() >= (in_step ? 30u : 15u));
         for (std::size_t i = 0; i < found.evaluations.size(); ++i)
@@ -138,7 +138,8 @@ BOOST_AUTO_TEST_CASE(validation_records) {
     auto how = simulated(thirty_steps(proto::SYNC_PS, 2, {"evaluate={ every_steps: 7 }"}), 2, 1);
     const auto plain = run(how);
     how.evaluator = evaluator;
-    // The first training records. Their values and their number differ from the test records.
+    // The validation set consists of training records, so its measures differ from those of the
+    // test set.
     how.data.validation = how.data.train;
     const auto found = run(how);
     BOOST_TEST_REQUIRE(found.summary.failure == "");
@@ -157,8 +158,8 @@ BOOST_AUTO_TEST_CASE(validation_records) {
   }
 }
 
-// The result contains the measures for the test records. If the run ends early, the last weights
-// are evaluated once more.
+// The result of a run contains the measures of the last weights on the test records. If the run
+// ends early, these weights are evaluated once more.
 BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {

@@ -1,4 +1,4 @@
-// Linear models whose weights the exact solver computes.
+// Tests of the exact solver, which computes the weights of linear models without gradient descent.
 
 #include "actors/model/exact_solution.hpp"
 #include "actors/model/model_file.hpp"
@@ -23,7 +23,7 @@ BOOST_AUTO_TEST_SUITE(exact)
 
 namespace {
 
-/// A noisy table with three features, which are not centred and have different scales.
+/// A table with noise and three features. The features are not centered and have different scales.
 class table {
 public:
   explicit table(std::size_t rows = 300, bool dependent = false) {
@@ -59,7 +59,7 @@ private:
   temporary_directory folder_;
 };
 
-/// The same records in sparse form.
+/// The records of another data set in sparse form.
 class sparse_view : public dataset {
 public:
   explicit sparse_view(std::shared_ptr<const dataset> source)
@@ -118,7 +118,7 @@ void check_same(const std::vector<float>& a, const std::vector<float>& b, double
 
 } // namespace
 
-// Gradient descent over all data converges to the exact solution.
+// Gradient descent with all records in each batch converges to the weights of the exact solver.
 BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
   const table data;
   for (const auto* const change :
@@ -134,10 +134,11 @@ BOOST_AUTO_TEST_CASE(gradient_descent_goes_there) {
 }
 
 // The expected values are from scikit-learn 1.9: Ridge(alpha=alpha, solver="cholesky").fit(X, y) in
-// float64. alpha is decay * 8 / 2: the table has 8 records, and troupe minimizes the mean squared
-// error plus decay / 2 times the sum of the squared weights, while Ridge minimizes the sum of the
-// squared errors plus alpha times the sum of the squared weights. Ridge does not penalize the
-// intercept.
+// float64.
+// alpha is decay * 8 / 2, because the table has 8 records. troupe minimizes the mean squared error
+// plus decay / 2 times the sum of the squared weights. Ridge minimizes the sum of the squared
+// errors plus alpha times the sum of the squared weights.
+// Ridge does not penalize the intercept.
 BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "a,b,c,y\n"
@@ -170,7 +171,7 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
     BOOST_TEST(weight_decay_text(*without).find("group { match: \"dense_1.bias\" weight_decay: 0 }")
                != std::string::npos);
     BOOST_TEST(std::abs(solve(job)[3] - expected[3]) > 0.1);
-    // Columns of categories are not standardized, so their mean is not 0.
+    // Standardization leaves columns of categories (0 or 1) as they are, so their mean is not 0.
     job.mutable_data()->mutable_csv()->set_standardize(true);
     for (bool categories : {false, true}) {
       if (categories)
@@ -181,8 +182,8 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   }
 }
 
-// scikit-learn's solvers have no L1 penalty. A bias that is not trained does not decay, so the text
-// does not mention the intercept.
+// The text compares a job with scikit-learn's Ridge. It is empty if the job has no counterpart
+// there, for example with an L1 penalty. It mentions the intercept only if the bias is trained.
 BOOST_AUTO_TEST_CASE(comparisons_that_do_not_hold) {
   const table data;
   const auto text = [&](const std::vector<std::string>& changes) {

@@ -1,5 +1,5 @@
-// Faults that a run must survive, in the simulator. The ledger (the account of all gradients) must
-// always balance.
+// Simulated runs that must survive faults. The ledger (the account of all gradients) must always
+// balance.
 
 #include "actors/link/channel_host.hpp"
 #include "messages/pieces.hpp"
@@ -34,8 +34,8 @@ void check_complete(const simulation_result& x) {
   BOOST_TEST(x.summary.split == 0U);
 }
 
-/// Decides what happens to frame number n, counted from 1, among the frames of one kind between two
-/// nodes.
+/// Applies `what` to every `every`-th frame of one kind between two nodes, and delivers all other
+/// frames.
 class nth_frame {
 public:
   nth_frame(proto::Frame::Kind kind, std::uint64_t every, verdict what)
@@ -59,7 +59,7 @@ private:
   std::shared_ptr<std::uint64_t> hits_ = std::make_shared<std::uint64_t>(0);
 };
 
-/// True for a message that carries a gradient or weights, and for the answer to such a message.
+/// True for a message with a gradient or with weights, and for the answer to it.
 bool of_gradients(const caf::message& content) {
   if (!content.match_elements<proto::Frame, caf::message>())
     return false;
@@ -105,8 +105,8 @@ BOOST_AUTO_TEST_CASE(lost_answers_and_requests_are_repeated) {
   BOOST_TEST(duplicates > 0U);
 }
 
-// A worker that gets a signal gives back its leases (the batches that it must train). A batch whose
-// gradient it began but did not send is queued again.
+// A worker that gets a signal gives back its leases (ranges of samples to train on). If it began a
+// batch but did not send the gradient, another worker trains this batch.
 BOOST_AUTO_TEST_CASE(a_worker_stops) {
   std::uint64_t requeued = 0;
   for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
@@ -119,8 +119,7 @@ BOOST_AUTO_TEST_CASE(a_worker_stops) {
       BOOST_TEST_REQUIRE(result.nodes[4].has_value());
       BOOST_TEST(result.nodes[4]->failure == "");
       requeued += result.summary.requeued;
-      // Every sample is trained once. So all gradients are applied, except those of batches that
-      // were queued again.
+      // Every gradient is applied, except those of batches that another worker trained again.
       BOOST_TEST(result.summary.lost == 0U);
     }
   BOOST_TEST((requeued > 0U || under_sanitizer));
@@ -144,13 +143,13 @@ BOOST_AUTO_TEST_CASE(a_worker_crashes) {
       check_complete(result);
       lost += result.summary.lost;
     }
-  // Some workers crashed between two pushes of parts of one gradient. The part that was not sent is
-  // lost.
+  // Some workers crashed after they had sent a gradient to one shard and before they sent it to the
+  // next. The part for the next shard is lost.
   BOOST_TEST((lost > 0U || under_sanitizer));
 }
 
-// A worker is given up by mistake and continues to send. From then on its gradients are refused and
-// count as `lost`. Other workers train its samples, once.
+// The coordinator gives up a worker that is still alive and continues to send gradients. Shards
+// refuse these gradients and count them as `lost`. Other workers train its samples, once.
 BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   std::uint64_t lost = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed)
@@ -166,7 +165,8 @@ BOOST_AUTO_TEST_CASE(a_worker_is_given_up_by_mistake) {
   BOOST_TEST(lost > 0U);
 }
 
-// With a bound on staleness, whole gradients are rejected, and their samples are trained again.
+// With a bound on staleness, all shards reject a gradient that is too old, and its samples are
+// trained again.
 BOOST_AUTO_TEST_CASE(stale_gradients_are_rejected) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed)
     BOOST_TEST_CONTEXT("seed " << seed) {
@@ -210,15 +210,15 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
       }
 }
 
-// A worker of a ring dies, or its process stops forever. Each survivor reports the lost rank, its
-// own step and bucket (a part of the gradient), and since when it waits. It does so within twice
-// the deadline. With 4 ranks, one survivor is no neighbour of the lost rank.
+// A worker of a ring dies, or its process stops forever. Within twice the deadline, each survivor
+// reports the lost rank, the own step, the bucket (part of the gradient) that it waits for, and how
+// long it has waited. With 4 ranks, one survivor is not a neighbor of the lost rank.
 BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
   constexpr auto suspect_after = 400ms;
-  // A silent task on another host has some time to connect again.
+  // A silent task on another host gets some more time to connect again (`grace`).
   const auto deadline = suspect_after + channel_host_options{}.grace;
-  // At first, links use a default time until they suspect a silent peer (first_suspicion), because
-  // they do not know the job yet.
+  // The fault comes after the links know the job. Before that, they suspect a silent peer after a
+  // default time (first_suspicion) instead of the time in the job.
   constexpr auto begin = 12s;
   std::uint64_t seed = 0;
   std::size_t waited = 0;
@@ -234,7 +234,8 @@ BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
           simulation run{how};
           const auto node = run.worker_node(victim);
           run.at(begin, [&] { dies ? run.crash(node) : run.freeze(node); });
-          run.at(begin + 3 * deadline, [&] { run.thaw(node); }); // So that its node ends, too.
+          run.at(begin + 3 * deadline,
+                 [&] { run.thaw(node); }); // Now the frozen node can end, too.
           const auto result = run.run();
           for (std::size_t r = 0; r < ranks; ++r) {
             if (r == victim)
@@ -258,19 +259,18 @@ BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
               ++waited;
               BOOST_TEST((dies || error.waited >= suspect_after));
             }
-            // The text of the failure contains all of this.
+            // The failure of the node contains the error as text.
             BOOST_TEST(result.nodes[i]->failure.find(to_string(error)) != std::string::npos);
           }
           BOOST_TEST_REQUIRE(result.summary.missing.has_value());
           BOOST_TEST(result.summary.missing->index == victim);
         }
-  // The survivors had computed their gradients, or were still computing them.
+  // `bucket` is set if a survivor waited for a bucket. It is empty if it was still computing.
   BOOST_TEST(waited >= 20u);
 }
 
 // Faults while nodes connect, join, and open the view (the set of tasks that train together). In
-// each case, all nodes end well before any time limit. If the run succeeds, it has trained all
-// samples.
+// each case, all nodes end within about a minute. If the run succeeds, it has trained all samples.
 BOOST_AUTO_TEST_CASE(faults_before_training) {
   enum class fault { stop, crash, cut };
   some_cases chosen;
@@ -296,7 +296,7 @@ BOOST_AUTO_TEST_CASE(faults_before_training) {
             const auto result = run.run();
             if (result.summary.failure.empty())
               BOOST_TEST(result.summary.samples == train_samples);
-            // The coordinator waits for a task that ends before it has joined.
+            // If a task ends before it has joined, the coordinator waits for it until a time limit.
             BOOST_TEST(result.virtual_time <= 61s);
             for (auto& node : result.nodes)
               BOOST_TEST(node.has_value());
@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(other_data_on_a_node) {
       BOOST_TEST(failure.starts_with("worker/1 cannot take part: bad input: the training data "
                                      "differ from those of coordinator/0: other labels"),
                  failure);
-      // A run continues without its evaluator.
+      // The evaluator is not necessary, so the run continues without it.
       how.other_data = {{evaluator, build_data(other)}};
       simulation sim{how};
       BOOST_TEST(sim.run().summary.failure == "");
@@ -364,8 +364,8 @@ BOOST_AUTO_TEST_CASE(the_operator_stops_the_run) {
 }
 
 BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
-  // Payloads up to the chunk limit of 1 MiB travel inside one message. The single shard of this run
-  // has 2.3 MiB of weights, so it sends them in chunks.
+  // A payload of up to 1 MiB travels inside one message; a larger one is sent in chunks. The single
+  // shard of this run has 2.3 MiB of weights.
   const auto job = job_with({"model.layer[0].dense.units=700", "runtime.request_timeout_ms=2000"});
   simulation run{simulated(job, 2, 1)};
   std::uint64_t chunks = 0;
@@ -382,8 +382,8 @@ BOOST_AUTO_TEST_CASE(large_payloads_travel_in_chunks) {
   BOOST_TEST(largest <= std::size_t{1} << 20);
 }
 
-// Messages come late, out of order, repeatedly, or not at all, at random. Every gradient is applied
-// or refused once, and all shards decide the same.
+// Messages arrive late, out of order, twice, or not at all, at random. Every gradient is applied or
+// refused once, and all shards decide the same.
 BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
   std::uint64_t dropped = 0;
   std::uint64_t doubled = 0;
@@ -397,7 +397,7 @@ BOOST_AUTO_TEST_CASE(a_thousand_orders_of_messages) {
                   seed % 3 == 0 ? "optimizer.clip_norm=1" : "optimizer.clip_norm=0"});
       simulation run{simulated(job, 2 + seed % 3, 1 + seed % 4, seed)};
       auto random = std::make_shared<std::mt19937_64>(seed);
-      // After three lost messages in a row, a worker may give up.
+      // At most two messages are dropped in a row, because a worker may give up after three.
       auto left = std::make_shared<int>(2);
       run.network().judge_with([&, random, left](sim_node, sim_node, const caf::message& x) {
         if (!of_gradients(x))

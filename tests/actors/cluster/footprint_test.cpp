@@ -45,13 +45,14 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   BOOST_TEST(first.optimizer + second.optimizer == 3 * x.bytes); // one momentum per worker
   BOOST_TEST(first.gradients + second.gradients == 3 * x.bytes);
   BOOST_TEST(first.data == 0u);
-  // Small tensors are not divided. They travel to and from three workers, and to the coordinator.
-  // Each transfer counts twice: as a message and in a buffer.
+  // Small tensors are not divided. A shard exchanges weights and gradients with three workers (6
+  // transfers), and sends weights to the coordinator (1). Each transfer counts twice: as a message
+  // and in a buffer.
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
-// A worker that asks early for weights needs two more copies of the weights, and a momentum for
-// each copy.
+// With `pull_ahead: 2`, a worker asks for weights two steps early. It needs two more copies of the
+// weights, and the shard needs a momentum for each copy.
 BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
   const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
   const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
@@ -64,9 +65,11 @@ BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
-  // Pieces of the next weights arrive while the worker uses the current ones: two copies.
+  // The worker has two copies, because pieces of the next weights arrive while it uses the current
+  // ones.
   BOOST_TEST(apart.weights == 2 * x.bytes);
-  // With clipping, gradients are exchanged as a whole: one copy.
+  // With clipping, the worker needs only one copy, because weights and gradients are exchanged as a
+  // whole.
   const checked_job whole{proto::SYNC_PS, {"optimizer.clip_norm=1"}};
   BOOST_TEST(whole.of(job_kind::worker, 0, {2, 1, true, false}).weights == x.bytes);
   for (const auto& [how, versions] : {std::pair{&x, 2U}, {&whole, 1U}})
@@ -80,10 +83,11 @@ BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   BOOST_TEST(together.weights == 0u);
   BOOST_TEST(together.data == 0u);
   BOOST_TEST(together.network == 0u);
-  // The first half of the vector of weights ends between two rows of the first tensor.
+  // With two shards, the vector of weights is cut between two rows of the first tensor. This needs
+  // no copy on the CPU.
   const auto straddling = x.of(job_kind::worker, 0, {2, 2, false, false});
   BOOST_TEST(straddling.weights == 0u);
-  // A GPU needs the weights gathered in one piece.
+  // A GPU needs this tensor in one piece, so there is a copy of it.
   const checked_job gpu{proto::SYNC_PS, {"device[0]=/job:worker/task:0/device:GPU:0"}};
   BOOST_TEST(gpu.of(job_kind::worker, 0, {2, 2, false, false}).weights
              == 16u * 784 * sizeof(float));
@@ -95,7 +99,8 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   const auto first = x.of(job_kind::worker, 0, cluster);
   const auto second = x.of(job_kind::worker, 1, cluster);
   BOOST_TEST(second.weights == replica_slots * x.bytes);
-  BOOST_TEST(first.weights == second.weights + x.bytes); // the coordinator reads from rank 0
+  BOOST_TEST(first.weights
+             == second.weights + x.bytes); // rank 0 keeps one more copy, for the coordinator
   // Two copies of the momentum: current and next version.
   BOOST_TEST(second.optimizer == 2 * x.bytes);
   BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // this task does nothing
@@ -149,21 +154,22 @@ BOOST_AUTO_TEST_CASE(tasks_are_on_one_host_if_their_addresses_say_so) {
     {coordinator_task, "a:1"}, {ps, "b:1"}, {first, "b:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, ps) == tasks{first, ps}));
   BOOST_TEST((tasks_beside(cluster, coordinator_task) == tasks{second, coordinator_task}));
-  // A loopback address counts as the coordinator's host only if the coordinator's address is also
-  // loopback.
+  // A task at a loopback address is on the coordinator's host only if the coordinator's address is
+  // loopback, too.
   cluster = {
     {coordinator_task, "localhost:1"}, {ps, "[::1]:1"}, {first, "127.0.0.1:2"}, {second, "a:2"}};
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first, ps, coordinator_task}));
   cluster[coordinator_task] = "a:1";
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first}));
-  // Workers may listen at any address, each on its own host.
+  // Both workers listen at 0.0.0.0, each on its own host. So equal addresses do not mean the same
+  // host.
   cluster = {{coordinator_task, "a:1"}, {first, "0.0.0.0:0"}, {second, "0.0.0.0:0"}};
   BOOST_TEST((tasks_beside(cluster, first) == tasks{first}));
-  // The cluster does not name this evaluator.
+  // The cluster has no address for this evaluator.
   BOOST_TEST(tasks_beside(cluster, {job_kind::evaluator, 0}).empty());
 }
 
-// Activations on a GPU take no memory of the host.
+// The activations of a worker on a GPU are in GPU memory. They do not count as memory of the host.
 BOOST_AUTO_TEST_CASE(a_worker_on_a_gpu) {
   const std::string on_gpu = "device[0]=/job:worker/task:1/device:GPU:0";
   const cluster_shape cluster{2, 1, true, false};

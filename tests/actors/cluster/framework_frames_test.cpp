@@ -1,5 +1,5 @@
-// Other CAF programs, and programs that write CAF's frames themselves, send messages to the ports
-// of nodes.
+// Other programs, with or without CAF, send messages of CAF's protocol (BASP) to the ports of
+// nodes. They must do no harm.
 
 #include "actors/cluster/basp_transport.hpp"
 #include "kernels/file_descriptor.hpp"
@@ -26,7 +26,7 @@ namespace {
 
 std::atomic<int> spawned = 0;
 
-/// An actor that another program can start by its name.
+/// An actor type that a CAF program can spawn in another process by its name.
 class by_name : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -37,7 +37,8 @@ public:
   }
 };
 
-/// A program with CAF inside. It answers every message, and offers an actor by its name.
+/// A program of a user that uses CAF. It answers every message, and lets other processes spawn
+/// `by_name`.
 struct embedding_program : process {
   embedding_program()
     : process([](caf::actor_system_config& cfg) { cfg.add_actor_type<by_name>("by_name"); }) {}
@@ -70,7 +71,7 @@ struct embedding_program : process {
     basp_transport::listen(*sys, caf::actor_cast<caf::strong_actor_ptr>(served), "127.0.0.1", 0);
 };
 
-/// Writes frames of CAF's protocol without CAF.
+/// Writes frames of CAF's protocol to a plain socket.
 class raw_program {
 public:
   raw_program(caf::actor_system& codec, std::uint16_t port)
@@ -92,7 +93,7 @@ public:
     BOOST_TEST_REQUIRE(!source(peer_, programs, published_, types));
   }
 
-  /// A message for an actor with a name, or with a number.
+  /// Sends a message to an actor, given by its name or by its number.
   void send(caf::atom_value to, const caf::message& x) {
     write(caf::io::basp::message_type::direct_message, caf::io::basp::header::named_receiver_flag,
           0, static_cast<std::uint64_t>(to), std::vector<caf::strong_actor_ptr>{}, x);
@@ -103,7 +104,7 @@ public:
           std::vector<caf::strong_actor_ptr>{}, x);
   }
 
-  /// A message that seems to come from another actor of the process at the port.
+  /// Sends a message whose header names another actor of the receiving process as its sender.
   void send_as(caf::actor_id from, const caf::message& x,
                caf::message_id id = caf::make_message_id()) {
     sender_ = from;
@@ -112,7 +113,8 @@ public:
     sender_ = 12;
   }
 
-  /// Returns when the actor at the port has answered. By then it has received all earlier messages.
+  /// Sends a request to the actor at the port and waits for its answer. By then the actor has
+  /// received all earlier messages.
   void wait_for_answer() {
     const auto id = caf::make_message_id(1);
     send(published_, caf::make_message(proto::Ack{}), id);
@@ -120,7 +122,7 @@ public:
       ;
   }
 
-  /// Writes the header of a message of this length, and nothing else.
+  /// Writes only the header of a message of this length.
   void announce(std::uint32_t bytes) {
     const caf::io::basp::header x{
       caf::io::basp::message_type::direct_message, 0, bytes, 0, 12, published_};
@@ -196,7 +198,7 @@ const auto config_server = caf::atom("ConfigServ");
 
 } // namespace
 
-// Another CAF program asks CAF's internal servers to start an actor here, and to return a stored
+// Another CAF program asks CAF's internal servers to spawn an actor here, and to return a stored
 // value.
 BOOST_AUTO_TEST_CASE(servers_of_the_framework) {
   embedding_program x;
@@ -229,7 +231,8 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   raw.send(spawn_server,
            caf::make_message(caf::spawn_atom::value, std::string{"by_name"}, caf::make_message(),
                              std::set<std::string>{}));
-  // CAF's internal servers are the first actors of a system, so small numbers reach them.
+  // CAF numbers actors in the order of their creation. Its internal servers are the first, so small
+  // numbers reach them.
   for (caf::actor_id i = 1; i < raw.published(); ++i) {
     raw.send(i, caf::make_message(caf::put_atom::value, std::string{"key"}, caf::make_message(7)));
     raw.send(i,
@@ -241,8 +244,8 @@ BOOST_AUTO_TEST_CASE(frames_for_the_servers_of_the_framework) {
   BOOST_TEST(spawned == 0);
 }
 
-// In CAF's protocol, a message can name any actor as its sender. This message seems to come from an
-// actor of the process that receives it.
+// In CAF's protocol, the sender of a message is whatever its header says. This message seems to
+// come from an actor of the process that receives it.
 BOOST_AUTO_TEST_CASE(orders_in_the_name_of_an_actor_of_the_node) {
   for (const bool channels : {true, false}) {
     cluster x{channels};
@@ -269,7 +272,8 @@ BOOST_AUTO_TEST_CASE(orders_in_the_name_of_an_actor_of_the_node) {
   }
 }
 
-// CAF allocates the announced memory at once.
+// CAF allocates as many bytes as a header announces, at once. So long messages must be refused by
+// their header.
 BOOST_AUTO_TEST_CASE(headers_that_announce_too_much) {
   embedding_program x;
   const process codec;

@@ -1,4 +1,5 @@
-// Frozen parameters, and groups with their own settings, in clusters.
+// Runs with frozen parameters, and with groups of parameters that have their own optimizer
+// settings.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
@@ -19,7 +20,8 @@ BOOST_AUTO_TEST_SUITE(groups)
 
 namespace {
 
-/// The first dense layer is frozen, and so are the statistics of the normalization after it.
+/// A job in which the first dense layer and the statistics of the batch normalization after it are
+/// frozen.
 proto::Job job_with(proto::Protocol protocol, const std::vector<std::string>& changes) {
   auto result = parse_job(R"(
     model {
@@ -55,8 +57,8 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
       check_equals_serial(job_with(protocol, {"optimizer.kind=" + std::string{rule}}));
 }
 
-// Three replicas, because the division of a sum by 3 is not exact. Some jobs use clipping, a
-// momentum per worker, or a compensation of staleness.
+// With three workers, because a mean of three equal numbers may differ from them in the last bit.
+// Some jobs use clipping, a momentum per worker, or a compensation of staleness.
 BOOST_AUTO_TEST_CASE(frozen_parameters_keep_their_bits) {
   std::vector<std::pair<proto::Protocol, std::string>> runs{
     {proto::ASYNC_PS, "async_ps.compensation=DC"}, {proto::LOCAL_SGD, "local_sgd.every=2"}};

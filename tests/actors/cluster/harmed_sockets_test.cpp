@@ -1,6 +1,6 @@
-// Whole runs over real sockets of this host, through proxies that cut, reset, half-close and stall
-// their connections. The simulator does the same, faster and with the same bits, in
-// broken_connections_test.cpp.
+// Whole runs over real sockets of this host. Proxies cut, reset, half-close or stall their
+// connections. broken_connections_test.cpp does the same in the simulator, which is faster and
+// always gives the same bits.
 
 #include "actors/cluster/cluster_node.hpp"
 #include "actors/link/channel_host.hpp"
@@ -29,13 +29,14 @@ namespace {
 constexpr auto patience_limit = 120s;
 constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
 
-/// Both ends notice these kinds of harm at once. They would notice a stall later, and a node that
-/// has not joined only after 10 seconds.
+/// Both ends notice these kinds of harm at once. harm::stall is missing: the ends notice it only
+/// after some time, and a node that has not joined only after 10 seconds.
 constexpr std::array noticed{harm::cut, harm::reset, harm::half_close};
 
 constexpr std::array in_step{"protocol=SYNC_PS", "protocol=RING"};
 
-/// Gradients are larger than stream_channel::large, even after a ring divides them into segments.
+/// A small job. Its gradients are so large that a channel does not copy them into a record (see
+/// stream_channel::large), even after a ring divides them into segments.
 proto::Job job_with(const std::string& protocol, std::uint64_t samples) {
   return example_job("digits_mlp",
                      {protocol, "data.digits={train: " + std::to_string(samples) + " test: 2}",
@@ -85,7 +86,7 @@ private:
   harming_proxy proxy_;
 };
 
-/// The nodes of one process find each other by address, so that their links use sockets.
+/// Finds nodes of this process by their address, so that their links use sockets.
 class directory_of_nodes final : public transport {
 public:
   void clear() { nodes_.clear(); }
@@ -102,7 +103,7 @@ private:
   std::map<std::string, caf::strong_actor_ptr> nodes_;
 };
 
-/// A coordinator, a shard and two workers, each with sockets of its own.
+/// A run of a coordinator, a shard and two workers. Each node has its own sockets.
 class harmed_run {
 public:
   explicit harmed_run(const proto::Job& job) : sys_(configured(cfg_)) {
@@ -189,8 +190,8 @@ void check(const run_summary& x, const run_summary& undisturbed) {
 
 } // namespace
 
-// Harms the connections to each node at record 0, 1, 2, ... until a run has no record with this
-// number.
+// Harms the connection to each node at record (message) 0, 1, 2, ... until a run has no record with
+// this number.
 BOOST_AUTO_TEST_CASE(at_every_record) {
   for (const auto* protocol : in_step) {
     const auto job = job_with(protocol, 8);
@@ -216,7 +217,7 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
   }
 }
 
-// TROUPE_CUTS sets how often connections are harmed.
+// Harms connections at random until TROUPE_CUTS connections were harmed.
 BOOST_AUTO_TEST_CASE(soak) {
   const auto* text = std::getenv("TROUPE_CUTS");
   const std::uint64_t wanted = text != nullptr ? std::stoull(text) : 60;

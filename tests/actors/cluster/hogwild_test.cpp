@@ -1,4 +1,4 @@
-// Workers in one process that write to the same weights.
+// HOGWILD: workers in one process write to shared weights without locks.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/sha256.hpp"
@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_SUITE(hogwild)
 
 namespace {
 
-/// 130 samples in batches of 32: the last batch of an epoch is small.
+/// A job with 130 samples in batches of 32: the last batch of an epoch is small.
 proto::Job job_with(const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
                                    "protocol=HOGWILD", "optimizer={kind: SGD weight_decay: 0.001}"};

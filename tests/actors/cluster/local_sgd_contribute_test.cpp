@@ -1,4 +1,5 @@
-// With `behind: CONTRIBUTE`, an average does not wait for the steps of slow workers.
+// LOCAL_SGD with `behind: CONTRIBUTE`: an average of the weights includes slow workers as far as
+// they are, and does not wait for the rest of their steps.
 
 #include "kernels/data/arrays.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -28,7 +29,7 @@ proto::Job contributing(const std::vector<std::string>& more = {}) {
   return local(8, changes);
 }
 
-/// A gradient takes 1 ms, and 5 ms on worker 0.
+/// A simulated cluster in which a gradient takes 5 ms on worker 0, and 1 ms on the others.
 simulation_options with_a_slow_worker(const proto::Job& job, std::size_t crew = workers,
                                       std::uint64_t seed = 1) {
   auto result = simulated(job, crew, 0, seed);
@@ -38,7 +39,7 @@ simulation_options with_a_slow_worker(const proto::Job& job, std::size_t crew = 
   return result;
 }
 
-/// Workers of different and changing speed, and slow links.
+/// Gives workers different and changing speeds, and slows the links down.
 void disturb(simulation_options& options, std::uint64_t seed) {
   options.links.latency = 100us * (seed % 7);
   options.links.jitter = 700us * (seed % 3);
@@ -51,7 +52,7 @@ void disturb(simulation_options& options, std::uint64_t seed) {
 void check_balanced(const run_summary& x, std::size_t crew) {
   BOOST_TEST(x.failure == "");
   BOOST_TEST(x.samples == samples);
-  // Each gradient counts once per replica.
+  // Each worker has its own replica of the weights. A gradient counts once for each replica.
   BOOST_TEST(x.applied == samples / 16 * crew);
   BOOST_TEST(x.split == 0U);
   BOOST_TEST(x.lost == 0U);
@@ -71,7 +72,8 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
     static_cast<double>(slow.virtual_time.count()) / static_cast<double>(fast.virtual_time.count());
   BOOST_TEST_MESSAGE("WAIT takes " << ratio << " times as long; losses " << slow.summary.test_loss
                                    << " and " << fast.summary.test_loss);
-  // Without CONTRIBUTE, 4 x 8 gradients take 40 ms. With it, 26 gradients take about 10 ms.
+  // Between two averages, 4 workers compute 4 x 8 gradients in 40 ms without CONTRIBUTE, or about
+  // 26 gradients in 10 ms with it.
   BOOST_TEST(ratio > 2);
   BOOST_TEST(fast.summary.test_loss < 2.0);
 }
@@ -79,7 +81,7 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
 // Every worker takes part in every average, and makes at most `every` steps in between.
 BOOST_AUTO_TEST_CASE(all_workers_contribute) {
   simulation run{with_a_slow_worker(contributing())};
-  // The ranks that sent pieces of each average.
+  // For each average: the nodes that sent pieces of it, and how many.
   std::map<std::uint64_t, std::map<sim_node, int>> averages;
   run.network().judge_with([&](sim_node from, sim_node, const caf::message& content) {
     if (content.match_elements<proto::Frame, caf::message>()) {
@@ -92,13 +94,13 @@ BOOST_AUTO_TEST_CASE(all_workers_contribute) {
   check_balanced(run.run().summary, workers);
   for (auto& [number, senders] : averages)
     BOOST_TEST(senders.size() == workers, "average " << number);
-  // 320 gradients. An average begins after 8 gradients of the fastest worker. Until then, three of
-  // the other workers also make 8, and the slow one makes at least one.
+  // There are 320 gradients. An average begins after the fastest worker has made 8. Two of the
+  // others also have about 8 by then, and the slow worker has at least one.
   BOOST_TEST(averages.size() >= 320 / (4 * 8));
   BOOST_TEST(averages.size() <= 320 / (3 * 7) + 4);
 }
 
-// Workers have any speed and links have any delay. The number of trained samples is right, and all
+// Workers have random speeds, and links have random delays. All samples are trained, and all
 // workers end.
 BOOST_AUTO_TEST_CASE(any_timing) {
   for (std::uint64_t seed = 1; seed <= tries(40); ++seed) {
@@ -120,7 +122,7 @@ BOOST_AUTO_TEST_CASE(any_timing) {
   }
 }
 
-// The workers have made different numbers of steps since the last average.
+// A run ends early, while its workers have made different numbers of steps since the last average.
 BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
   for (std::uint64_t seed = 1; seed <= tries(30); ++seed)
     for (const auto* outer : {"local_sgd.every=8", "local_sgd.outer={}"})
@@ -139,8 +141,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early) {
       }
 }
 
-// The gradient of a record changes only this record's own weight, and is almost constant. So each
-// weight shows how often its record was trained.
+// A run whose weights count how often each record was trained. The gradient of a record changes
+// only one weight, which belongs to this record, by an almost constant amount.
 struct counting_run {
   static constexpr std::size_t count = 60;
   static constexpr std::uint32_t batch = 2;
@@ -171,7 +173,7 @@ struct counting_run {
     context->initialize({0, count}, initial);
   }
 
-  /// How often each record was trained to give these weights.
+  /// How often each record was trained, computed from these weights.
   std::vector<long> times(std::span<const float> weights) const {
     std::vector<long> result;
     for (std::size_t i = 0; i < count; ++i) {
@@ -187,8 +189,8 @@ struct counting_run {
   std::vector<float> initial;
 };
 
-// The weights of a checkpoint contain exactly the records that the checkpoint counts as trained. A
-// run that continues from it trains each of the other records once.
+// The weights of a checkpoint contain exactly the records that the checkpoint lists as trained. A
+// run that continues from it trains each of the remaining records once.
 BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(20); ++seed) {
@@ -230,11 +232,12 @@ BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
         }
     }
   }
-  BOOST_TEST(different > 0U); // Workers had trained different numbers of batches.
+  BOOST_TEST(different > 0U); // workers had trained different numbers of batches
 }
 
-// All gradients are almost equal. So an update of Adam moves each weight by the learning rate, if
-// the number of updates in Adam's bias correction belongs to this optimizer state.
+// Each worker has its own number of updates, which Adam needs for its bias correction. All
+// gradients are almost equal here. So an update of Adam moves each weight by the learning rate, if
+// that number fits the worker's state.
 BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(6); ++seed) {
@@ -266,7 +269,8 @@ BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
         const auto before = from->slots[0].as_floats();
         check_moved(before, how.initial, x.samples, how.crew);
         BOOST_TEST_REQUIRE(x.marks.size() == how.crew);
-        // Without any update, a worker's state is 0.
+        // A worker without updates has an optimizer state of zeros. The checks below do not hold
+        // for it.
         if (std::ranges::any_of(x.marks, [](auto& y) { return y.updates == 0U; }))
           continue;
         for (auto& y : x.marks) {
@@ -296,8 +300,8 @@ BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
   BOOST_TEST(different > 0U);
 }
 
-// A run in step begins with workers that have made different numbers of updates. It continues, bit
-// for bit, from each of its own checkpoints.
+// A run in which workers have made different numbers of updates is continued without CONTRIBUTE. It
+// writes checkpoints and continues from each of them, bit for bit.
 BOOST_AUTO_TEST_CASE(different_numbers_of_updates_go_on) {
   for (const auto* kind : {"ADAM", "ADAMW", "LAMB"}) {
     const std::vector<std::string> changes{"protocol=LOCAL_SGD", "data.batch=5",
@@ -325,7 +329,7 @@ BOOST_AUTO_TEST_CASE(different_numbers_of_updates_go_on) {
   }
 }
 
-// Evaluations count the steps of the fastest worker.
+// An evaluation is due after 16 steps of the fastest worker.
 BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
   auto options = with_a_slow_worker(contributing({"evaluate={every_steps: 16}"}));
   options.files = std::make_shared<memory_storage>();
@@ -344,13 +348,14 @@ BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
     newest = step;
     ++evaluations;
   }
-  // 320 gradients. Three of four workers make one gradient per step, and the fourth makes a fifth
-  // of that.
+  // There are 320 gradients. Three workers have the same speed, and the fourth makes a fifth as
+  // many.
   BOOST_TEST(evaluations >= 320U / 4 / 16);
   BOOST_TEST(newest <= 320U / 3);
 }
 
-// An average changes nothing if no step precedes it.
+// A run continues from its own last checkpoint and makes no step. The average at its end changes
+// nothing.
 BOOST_AUTO_TEST_CASE(a_run_that_had_ended_keeps_its_weights) {
   for (const auto* outer : {"{}", "{kind: MOMENTUM momentum: 0.9}", ""})
     for (const std::size_t crew : {1, 3, 6}) {
@@ -376,7 +381,8 @@ BOOST_AUTO_TEST_CASE(the_ledger_balances_in_all_ways) {
     check_balanced(train(how, contributing(), workers, 0), workers);
 }
 
-// From the third epoch on, the learning rate is almost 0, so the weights do not change.
+// The learning rate depends on the epoch, which counts the samples of all workers. From the third
+// epoch on, it is almost 0, so the weights do not change.
 BOOST_AUTO_TEST_CASE(the_schedule_counts_the_samples_of_all_workers) {
   const auto after = [](const std::string& epochs) {
     return weights_of(contributing(
@@ -393,7 +399,7 @@ BOOST_AUTO_TEST_CASE(one_worker_is_a_serial_loop) {
   BOOST_TEST((weights_of(contributing(), 1) == weights_of(plain, 1)));
 }
 
-// The run ends because it needs all replicas.
+// A worker crashes, or stops politely. The run ends, because it needs the replicas of all workers.
 BOOST_AUTO_TEST_CASE(a_worker_that_stops_ends_the_run) {
   for (auto when = 5ms; when < 60ms; when += 11ms)
     for (const bool politely : {false, true}) {

@@ -1,4 +1,5 @@
-// Replicas whose weights are averaged fragment by fragment while training continues.
+// LOCAL_SGD that averages one fragment of the weights at a time, while training continues
+// (Streaming DiLoCo).
 
 #include "actors/protocols/local_sgd/fragments.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -19,7 +20,7 @@ std::string in_parts(std::uint32_t fragments) {
   return "local_sgd.fragments=" + std::to_string(fragments);
 }
 
-/// 40 steps, averaged in parts.
+/// A job of 40 steps that averages the weights in `fragments` fragments.
 proto::Job forty_steps(std::uint32_t every, std::uint32_t fragments,
                        const std::vector<std::string>& more = {}) {
   auto changes = more;
@@ -38,7 +39,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-/// A run in which each gradient takes a millisecond.
+/// Measures the traffic of a run in which each gradient takes a millisecond.
 struct timed_traffic {
   timed_traffic(const proto::Job& job, double bytes_per_second) {
     auto options = simulated(job, workers, 0);
@@ -60,7 +61,7 @@ struct timed_traffic {
     time = result.virtual_time;
   }
 
-  /// The key is the number of the average.
+  /// Bytes sent for each average, by the number of the average.
   std::map<std::uint64_t, std::uint64_t> by_average;
   std::chrono::nanoseconds time{0};
 };
@@ -98,7 +99,8 @@ BOOST_AUTO_TEST_CASE(fragments_cover_the_weights_and_take_turns) {
     }
 }
 
-// A capture (a copy of the weights for a checkpoint or an evaluation) needs equal replicas.
+// A capture (a copy of the weights for a checkpoint or an evaluation) needs equal weights on all
+// workers. So all fragments are averaged at its step.
 BOOST_AUTO_TEST_CASE(everything_is_averaged_for_a_capture) {
   const auto job = context_of(local(4, {in_parts(2), "checkpoint={every_steps: 12}"}));
   const weight_fragments x{*job};
@@ -116,7 +118,7 @@ BOOST_AUTO_TEST_CASE(one_fragment_changes_nothing) {
   }
 }
 
-// The result does not depend on the time at which pieces of averages arrive.
+// The weights do not depend on when the pieces of an average arrive.
 BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_timing) {
   some_cases chosen;
   for (const std::size_t crew : {1, 2, 3, 4, 5})
@@ -139,7 +141,8 @@ BOOST_AUTO_TEST_CASE(bits_do_not_depend_on_timing) {
             const auto x = simulate(options).summary;
             BOOST_TEST(x.failure == "");
             BOOST_TEST(x.samples == 8 * 320U);
-            // Each gradient counts once per replica.
+            // Each worker has its own replica of the weights. A gradient counts once for each
+            // replica.
             const auto steps = (320 + 16 * crew - 1) / (16 * crew);
             BOOST_TEST(x.applied == 8 * steps * crew * crew);
             BOOST_TEST(x.split == 0U);
@@ -161,14 +164,14 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
     BOOST_TEST(train(how, job, workers, 0).weights_sha256 == expected.weights_sha256);
 }
 
-// With one worker and no outer optimizer, there is nothing to average.
+// A single worker without an outer optimizer has nothing to average.
 BOOST_AUTO_TEST_CASE(one_worker_is_a_serial_loop) {
   BOOST_TEST((weights_of(forty_steps(8, 4), 1) == weights_of(forty_steps(8, 1), 1)));
 }
 
-// Steps made while a fragment is being averaged are neither lost nor counted twice. With 8
-// fragments, an error here changes the distance that the weights move by an eighth. The learning
-// rate is small, so gradients differ little.
+// Workers continue to train while a fragment is averaged. These steps are neither lost nor counted
+// twice. An error in one of 8 fragments would change the distance that the weights move by an
+// eighth. The learning rate is small, so that gradients differ little.
 BOOST_AUTO_TEST_CASE(each_step_enters_one_average) {
   const std::vector<std::string> slow{"learning_rate={base: 0.0005}"};
   const auto begin = weights_of(local(8, {"learning_rate={base: 1e-30}"}));
@@ -198,8 +201,8 @@ BOOST_AUTO_TEST_CASE(statistics_stay_positive) {
   BOOST_TEST(result.test_loss < 2.3);
 }
 
-// Each average sends a quarter of the weights, after its own step. Only the last average, at the
-// end of the run, sends all weights.
+// With 4 fragments, each average sends a quarter of the weights, at its own step. Only the last
+// average, at the end of the run, sends all weights.
 BOOST_AUTO_TEST_CASE(traffic_is_spread_over_steps) {
   const auto outer = std::vector<std::string>{"local_sgd.outer={}"};
   const timed_traffic whole{forty_steps(8, 1, outer), 1e9};
@@ -212,8 +215,8 @@ BOOST_AUTO_TEST_CASE(traffic_is_spread_over_steps) {
   BOOST_TEST(static_cast<double>(parts.by_average.at(20)) < 1.02 * all);
 }
 
-// Averaging all weights takes longer than a step. Averaging one fragment takes less time than the
-// steps until the next fragment.
+// On these slow links, averaging all weights takes longer than a step. Averaging one fragment ends
+// before the next fragment begins.
 BOOST_AUTO_TEST_CASE(training_goes_on_while_a_fragment_is_under_way) {
   const auto outer = std::vector<std::string>{"local_sgd.outer={}"};
   const timed_traffic whole{forty_steps(8, 1, outer), 2e7};
@@ -230,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_checkpoint) {
         std::vector<std::string> changes{std::string{"optimizer="} + rule, "epochs=8",
                                          in_parts(fragments),
                                          "learning_rate={base: 0.02 cosine {}}",
-                                         // 27 samples are not a whole number of batches.
+                                         // 315 samples are not a whole number of batches of 16.
                                          "data.digits={train: 315 test: 20}"};
         if (*outer != '\0')
           changes.push_back(std::string{"local_sgd.outer="} + outer);
@@ -265,8 +268,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_fragments_and_workers) {
   }
 }
 
-// There are more fragments than buckets (the parts in which a ring sends), and more than
-// parameters.
+// A job has more fragments than buckets (the pieces in which a ring sends), or more fragments than
+// parameters. So some fragments are tiny or empty.
 BOOST_AUTO_TEST_CASE(fragments_may_be_small) {
   const std::vector<std::string> tiny{"model={ layer { dense { units: 10 bias: false } } loss: "
                                       "SOFTMAX_CROSS_ENTROPY }"};
@@ -282,7 +285,7 @@ BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
   BOOST_TEST(result.failure == "");
 }
 
-// If the coordinator gets no answer, it asks again.
+// Requests of the coordinator are lost, and it repeats them.
 BOOST_AUTO_TEST_CASE(lost_requests) {
   for (const auto* outer : {"", "local_sgd.outer={}"}) {
     auto job = forty_steps(8, 4, {"runtime.request_timeout_ms=20"});
@@ -305,8 +308,8 @@ BOOST_AUTO_TEST_CASE(lost_requests) {
   }
 }
 
-// If a worker stops while a fragment is being averaged, the run ends. If a worker only pauses, the
-// run continues.
+// A worker stops while a fragment is averaged: the run ends. A worker only pauses: the run
+// continues.
 BOOST_AUTO_TEST_CASE(workers_that_stop_or_pause) {
   auto options = simulated(forty_steps(8, 4), workers, 0);
   options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };

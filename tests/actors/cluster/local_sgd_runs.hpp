@@ -19,7 +19,7 @@ namespace troupe::test {
 
 inline constexpr std::size_t workers = 4;
 
-/// 5 steps in each of 4 epochs. Every step has 4 x 16 samples.
+/// A job of 4 epochs with 5 steps each. A step has 16 samples on each of 4 workers.
 inline proto::Job twenty_steps(proto::Protocol protocol,
                                const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 320 test: 20}",
@@ -54,7 +54,7 @@ inline void check_near(const std::vector<float>& found, const std::vector<float>
   check_close(std::span<const float>{found}, reference, 0, within, "weights");
 }
 
-/// A run with a checkpoint after each average, and its files.
+/// A run that writes a checkpoint after each average. `options.files` holds its files.
 struct kept_run {
   kept_run(const proto::Job& what, std::size_t crew) : options(simulated(what, crew, 0)) {
     options.files = std::make_shared<memory_storage>();

@@ -1,4 +1,5 @@
-// Replicas that are averaged from time to time.
+// LOCAL_SGD: each worker trains its own copy (replica) of the weights, and the copies are averaged
+// from time to time.
 
 #include "actors/model/sha256.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -12,7 +13,8 @@ BOOST_AUTO_TEST_SUITE(local_sgd)
 
 namespace {
 
-/// Counts the pieces of averages. It can also drop the first requests for weights.
+/// Counts the pieces of averages in a simulated network. It can also drop the first requests for
+/// weights.
 struct watcher {
   std::uint64_t pieces = 0;
   std::uint64_t pulls = 0;
@@ -29,7 +31,7 @@ struct watcher {
   }
 };
 
-/// Number of pieces that a run sends for averages.
+/// Number of pieces that the workers of a run send to compute averages.
 std::uint64_t pieces(const proto::Job& job) {
   simulation run{simulated(job, workers, 0)};
   watcher seen;
@@ -41,13 +43,14 @@ std::uint64_t pieces(const proto::Job& job) {
 
 } // namespace
 
-// The test's two runs agree because the mean of w - rate * g over the workers is w - rate * (mean
-// of g).
+// An average after each step gives the weights of a ring: the mean of w - rate * g over the workers
+// is w - rate * (mean of g).
 BOOST_AUTO_TEST_CASE(after_each_step_it_is_a_ring) {
   check_near(weights_of(local(1)), weights_of(twenty_steps(proto::RING)));
 }
 
-// An epoch has one step, so the replicas are averaged only when the weights are read.
+// `every` is 1000, but an epoch has only one step. So the replicas are averaged only because the
+// weights are read after each epoch.
 BOOST_AUTO_TEST_CASE(replicas_are_averaged_before_they_are_read) {
   const std::vector<std::string> one_step{"data.batch=80"};
   check_near(weights_of(local(1000, one_step)), weights_of(twenty_steps(proto::RING, one_step)));
@@ -60,8 +63,8 @@ BOOST_AUTO_TEST_CASE(statistics_are_averaged_too) {
   check_near(weights_of(local(1, changes)), weights_of(twenty_steps(proto::RING, changes)));
 }
 
-// The replicas differ at the end of the last lease (the batches that a worker must train). Then
-// they are averaged once more.
+// When training ends, the replicas have made some steps since the last average. So they are
+// averaged once more.
 const std::vector<std::string> averages_now_and_then[] = {
   {"local_sgd.every=3"},
   {"local_sgd.every=4", "local_sgd.fragments=2"},
@@ -70,8 +73,8 @@ const std::vector<std::string> averages_now_and_then[] = {
   {"local_sgd={every: 3 behind: CONTRIBUTE outer {}}"},
 };
 
-/// 500 steps in each epoch (50 under a sanitizer). A lease (the batches that a worker gets at once)
-/// has far fewer.
+/// A long run with 500 steps in each epoch (50 under a sanitizer). A worker gets samples for far
+/// fewer steps at once (a lease).
 simulation_options long_run(std::vector<std::string> changes) {
   changes.insert(changes.end(),
                  {"data.digits={train: " + std::to_string(tries(2'000)) + " test: 20}",
@@ -110,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_ends_early_writes_its_state) {
       BOOST_TEST(!result.ended_early.empty());
       const auto names = options.files->directories(checkpoint_folder("out"));
       BOOST_TEST_REQUIRE(!names.empty());
-      // The weights of the result are those of the checkpoint.
+      // The written weights equal those of the last checkpoint.
       const auto context = make_job_context(options.job, shape_of(*options.data.train));
       const auto file = options.files->contents("out/weights.safetensors");
       const auto written = fit_checkpoint(
@@ -126,7 +129,7 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
     const auto job = local(3, {std::string{"optimizer="} + rule, "learning_rate.base=0.02"});
     const auto expected = train(way::simulated, job, workers, 0);
     BOOST_TEST(expected.failure == "");
-    // Each gradient counts once per replica.
+    // Each worker has its own replica of the weights. A gradient counts once for each replica.
     BOOST_TEST(expected.applied == 20 * workers * workers);
     BOOST_TEST(expected.split == 0U);
     BOOST_TEST(expected.test_loss < 2.3);
@@ -138,13 +141,14 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
 BOOST_AUTO_TEST_CASE(fewer_averages_send_fewer_pieces) {
   const auto each = pieces(local(1));
   BOOST_TEST(each > 0U);
-  // Each epoch ends with an average, so the averages follow steps 5, 10, 15 and 20.
+  // The last of 5 steps of an epoch is followed by an average, even with `every: 100`. So there are
+  // four averages, after steps 5, 10, 15 and 20.
   BOOST_TEST(pieces(local(5)) * 5 == each);
   BOOST_TEST(pieces(local(100)) == pieces(local(5)));
 }
 
-// With an outer optimizer, the end of an epoch needs no average, because the outer weights are
-// evaluated. The run ends with an average.
+// With an outer optimizer, no average is needed at the end of an epoch, because the outer weights
+// are evaluated. Only the run ends with an average.
 BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optimizer) {
   const std::vector<std::string> outer{"local_sgd.outer={kind: SGD rate: 1}"};
   const auto each = pieces(local(1, outer));
@@ -152,13 +156,13 @@ BOOST_AUTO_TEST_CASE(epochs_end_without_an_average_where_there_is_an_outer_optim
   BOOST_TEST(pieces(local(5, outer)) * 5 == each);
   BOOST_TEST(pieces(local(8, outer)) * 20 == 3 * each); // after 8, 16 and 20 steps
   BOOST_TEST(pieces(local(100, outer)) * 20 == each);
-  // With a single epoch, plain replicas are also averaged only once.
+  // With a single epoch, replicas without an outer optimizer are also averaged only once.
   auto one_epoch = outer;
   one_epoch.emplace_back("epochs=1");
   check_near(weights_of(local(100, one_epoch)), weights_of(local(100, {"epochs=1"})));
 }
 
-// The coordinator repeats its request and gets the same weights.
+// A request of the coordinator for weights is lost. It asks again and gets the same weights.
 BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   const auto job = local(3, {"runtime.request_timeout_ms=20"});
   const auto expected = simulate(simulated(job, workers, 0)).summary.weights_sha256;
@@ -173,7 +177,8 @@ BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   BOOST_TEST(result.weights_sha256 == expected);
 }
 
-// The results agree to 1e-6. Rounding differs because the outer step starts from the last average.
+// With rate 1, the outer step ends at the average. Rounding differs by 1e-6, because an outer step
+// adds a difference to the last average.
 BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
   const std::vector<std::string> changes{
     "local_sgd.outer={kind: SGD rate: 1}",
@@ -184,16 +189,16 @@ BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
              != weights_of(local(5, changes)));
 }
 
-// A step of rate 2 goes from w to w - 2 rate * (mean of g), because the mean of the replicas is w -
-// rate * (mean of g).
+// The mean of the replicas is w - rate * (mean of g). An outer step of rate 2 goes twice as far
+// from w, to w - 2 rate * (mean of g).
 BOOST_AUTO_TEST_CASE(the_outer_rate_multiplies_that_of_sgd) {
   check_near(
     weights_of(local(1, {"local_sgd.outer={kind: SGD rate: 2}", "learning_rate.base=0.05"})),
     weights_of(twenty_steps(proto::RING)));
 }
 
-// With an average after each step, this run is a ring whose updates come from the outer optimizer.
-// Differences in rounding accumulate in the momentum.
+// With an average after each step, this run is a ring that updates its weights with the outer
+// optimizer. Differences in rounding accumulate in the momentum.
 BOOST_AUTO_TEST_CASE(the_outer_optimizer_of_single_steps) {
   for (const std::string kind : {"MOMENTUM", "NESTEROV"})
     check_near(
@@ -202,7 +207,7 @@ BOOST_AUTO_TEST_CASE(the_outer_optimizer_of_single_steps) {
       4e-6);
 }
 
-// A single worker also makes outer steps.
+// The outer optimizer also makes its steps if there is only one worker.
 BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
   const auto hash = [](const std::vector<std::string>& changes) {
     const auto result = simulate(simulated(local(4, changes), 1, 0)).summary;
@@ -213,8 +218,8 @@ BOOST_AUTO_TEST_CASE(one_worker_with_an_outer_optimizer) {
   BOOST_TEST(hash({"local_sgd.outer={}"}) != hash({"local_sgd.outer={momentum: 0.9}"}));
 }
 
-// Each worker continues with the state of its own optimizer. All workers continue with the same
-// outer state.
+// A run continues from a checkpoint: each worker with the state of its own optimizer, all workers
+// with the same outer state.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
   some_cases chosen;
   for (const auto* rule : {"{kind: SGD}", "{kind: NESTEROV momentum: 0.9}", "{kind: ADAM}"})
@@ -239,8 +244,9 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
       }
 }
 
-// All workers share the outer momentum. A checkpoint also has one copy of the workers' states that
-// a run with another number of workers uses.
+// The number of workers or the protocol changes. The outer momentum still fits, because all workers
+// share it. For the optimizer's state, such a run uses a single copy, which the checkpoint also
+// contains.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
   const auto job = kept(4, {"optimizer={kind: ADAM}", "local_sgd.outer={}"});
   kept_run run{job, workers};
@@ -254,7 +260,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
   const auto ring = twenty_steps(proto::RING, {"optimizer={kind: ADAM}"});
   BOOST_TEST(run.resumed(8, ring, 2).failure == "");
   BOOST_TEST(!run.told("one copy"));
-  // From a checkpoint without an outer momentum, the momentum starts at 0.
+  // If the checkpoint has no outer momentum, the momentum starts at 0.
   kept_run plain{kept(4, {"optimizer={kind: ADAM}"}), workers};
   BOOST_TEST(plain.resumed(8, job, workers).failure == "");
 }

@@ -1,5 +1,5 @@
-// Every protocol with every setting that changes how its workers cooperate. A run continues from
-// each of its checkpoints, and survives the faults that the protocol promises to survive.
+// Runs every protocol with every setting that changes how workers cooperate. A run must continue
+// from each of its checkpoints, and survive the faults that its protocol promises to survive.
 
 #include "actors/model/protocol_traits.hpp"
 #include "tests/actors/cluster/resumed_runs.hpp"
@@ -17,7 +17,8 @@ BOOST_AUTO_TEST_SUITE(modes)
 
 namespace {
 
-/// `same` means that the result depends only on the job. Timing and interruptions do not change it.
+/// `same`: the weights depend only on the job, bit for bit. `any`: they also depend on timing and
+/// interruptions.
 enum class bits { same, any };
 
 struct mode {
@@ -26,7 +27,7 @@ struct mode {
   std::size_t ps;
   bits result;
   std::vector<std::string> changes;
-  /// Steps between two checkpoints.
+  /// Number of steps between two checkpoints.
   std::uint64_t checkpoint = 1;
 
   bool in_one_process() const { return name.starts_with("hogwild"); }
@@ -34,8 +35,8 @@ struct mode {
   simulation_options make(const proto::Job& job) const {
     auto result = simulated(job, workers, ps);
     result.one_node = in_one_process();
-    // A single replica waits for no other task. Its steps take time here, so that every checkpoint
-    // is written in time.
+    // A single worker without servers waits for no other task, so its steps would take no simulated
+    // time. They take 1 ms here, so that every checkpoint is written in time.
     if (workers == 1 && ps == 0)
       result.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 1ms; };
     return result;
@@ -46,7 +47,7 @@ const std::string normalized =
   "model={ layer { dense { units: 8 } } layer { batch_norm { sync: true } } "
   "layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
 
-/// A step has one gradient of each of two workers.
+/// Modes with synchronous steps, which sum the gradients of two workers.
 std::vector<mode> modes_in_step() {
   std::vector<mode> result;
   const std::pair<std::string, std::vector<std::string>> settings[] = {
@@ -95,7 +96,8 @@ std::vector<mode> modes_in_step() {
   return result;
 }
 
-/// The gradients of a single worker are stale only with early pulls.
+/// Modes with a single worker. The result depends only on the job, except if the worker pulls
+/// weights early (`pull_ahead`), because its gradients are then stale.
 std::vector<mode> modes_of_one_worker() {
   return {
     {"async_ps, 1", 1, 2, bits::same, {}},
@@ -126,7 +128,7 @@ std::vector<mode> modes_of_one_worker() {
   };
 }
 
-/// Workers that are not in step.
+/// Modes whose workers do not wait for each other at every step.
 std::vector<mode> modes_with_any_order() {
   return {
     {"async_ps", 3, 2, bits::any, {}},
@@ -189,8 +191,8 @@ std::uint64_t samples_left(const checkpoint& x) {
   return records * (3 - cut.epoch) + cut.samples();
 }
 
-/// All samples are trained, except those that `late: REJECT` leaves out. The ledger (the account of
-/// all gradients) balances, and the model learns.
+/// Checks that all samples are trained, except those that `late: REJECT` leaves out. The ledger
+/// (the account of all gradients) balances, and the model learns.
 void check_complete(const run_summary& x, const mode& how, std::uint64_t samples) {
   BOOST_TEST(x.failure == "");
   BOOST_TEST(x.samples + x.dropped_samples == samples);
@@ -270,14 +272,14 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
     BOOST_TEST_CONTEXT(mode.name) {
       BOOST_TEST_REQUIRE(whole.failure == "");
       const auto names = first.checkpoints();
-      // With asynchronous workers, some steps have no checkpoint.
+      // Asynchronous workers make no checkpoint at some steps.
       BOOST_TEST_REQUIRE(names.size() >= (mode.result == bits::same ? steps / mode.checkpoint : 8));
       for (const auto& name : names) {
         if (!chosen())
           continue;
         const auto k = checkpoint_step(name);
         BOOST_TEST_CONTEXT("step " << k) {
-          // The number of shards is the same, or another one.
+          // The resumed run has 1, 2 or 3 shards.
           const auto how = going_on(first, job, mode.workers, mode.ps == 0 ? 0 : 1 + k % 3, k);
           const auto resumed = simulate(how).summary;
           check_complete(resumed, mode, samples_left(*how.resume));
@@ -289,9 +291,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
   }
 }
 
-// Lost and repeated messages and pauses only cost time. If a worker is lost, the others train its
-// samples. If the protocol needs all workers, the run ends with an error that names the lost
-// worker.
+// Lost or repeated messages and pauses only cost time. If a worker is lost, the others train its
+// samples, or the run ends with an error that names the worker, if the protocol needs all workers.
 BOOST_AUTO_TEST_CASE(faults_of_messages_and_workers) {
   some_cases chosen;
   for (const auto& mode : all_modes()) {

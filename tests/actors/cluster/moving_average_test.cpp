@@ -1,4 +1,5 @@
-// A moving average of the weights: in every protocol, in evaluations, in files and after a resume.
+// The moving average of the weights (`moving_average`): with every protocol, in evaluations, in
+// files, and in resumed runs.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/model_file.hpp"
@@ -32,7 +33,7 @@ struct setting {
   std::vector<std::string> more = {};
 };
 
-/// 20 steps in 2 epochs, with running statistics and frozen weights.
+/// A job of 20 steps in 2 epochs. The model has running statistics and a frozen bias.
 proto::Job twenty_steps(const setting& x, const std::string& average) {
   std::vector<std::string> changes{
     "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { dense { units: 10 } } "
@@ -75,13 +76,13 @@ struct finished {
       read_checkpoint(*how.files, checkpoint_folder("out") / checkpoint_name(step)), as));
   }
 
-  /// The written weights.
+  /// The weights in the output directory.
   std::vector<float> weights() const {
     const auto text = how.files->contents("out/weights.safetensors");
     return read_model(std::as_bytes(std::span{text}), context->parameters(), "w").weights;
   }
 
-  /// The losses of evaluations within an epoch, by step.
+  /// The losses of the evaluations within epochs, by step.
   std::map<std::uint64_t, double> evaluations() const {
     std::map<std::uint64_t, double> result;
     std::istringstream lines{how.files->contents("out/metrics.jsonl")};
@@ -118,7 +119,7 @@ BOOST_AUTO_TEST_CASE(follows_the_weights_after_each_update) {
         const auto here = run.load(k);
         const auto weights = here->slots.front().as_floats();
         const auto found = here->slots.back().as_floats();
-        // The training does not depend on the average.
+        // The average does not change training.
         BOOST_TEST_REQUIRE(std::ranges::equal(weights, plain.load(k)->slots.front().as_floats()));
         if (k == 1)
           BOOST_TEST(std::ranges::equal(found, weights));

@@ -10,8 +10,9 @@
 
 #include <utility>
 
-// Messages of strangers may arrive while an actor system ends. For their senders, CAF's broker may
-// then create proxies that are never freed, because the broker and the proxies refer to each other.
+// For LeakSanitizer: ignores leaks in CAF's I/O library. If a message of an unknown program arrives
+// while an actor system ends, CAF's broker may create a proxy for its sender. Broker and proxy
+// refer to each other, so they are never freed.
 extern "C" const char* __lsan_default_suppressions();
 const char* __lsan_default_suppressions() {
   return "leak:libcaf_io\n";
@@ -27,7 +28,7 @@ proto::Job job_of_test() {
                       "protocol=SYNC_PS", "model.layer[0].dense.units=16"});
 }
 
-/// Collects the notices to the operator.
+/// Collects the notices that a run sends to its operator.
 class listener : public run_observer::base {
 public:
   listener(caf::actor_config& cfg, std::shared_ptr<std::vector<std::string>> notices,

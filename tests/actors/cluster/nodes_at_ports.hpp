@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
-// Nodes with ports of this host, for tests in which other programs connect to them.
+// Nodes that listen at ports of this host. In tests, other programs connect to them.
 
 namespace troupe::test {
 
 inline constexpr std::chrono::seconds patience_limit{120};
 
-/// An actor system with a port.
+/// An actor system that listens at a port.
 struct process {
   caf::actor_system_config cfg;
   std::unique_ptr<caf::actor_system> sys;
@@ -45,7 +45,7 @@ struct node_process : process {
   std::string all_notices();
 };
 
-/// A coordinator, a shard and two workers, in step.
+/// A cluster of a coordinator, a shard and two workers with synchronous steps.
 struct cluster {
   std::vector<std::unique_ptr<node_process>> nodes;
   std::future<run_summary> end;
@@ -55,7 +55,7 @@ struct cluster {
   run_summary result();
 };
 
-/// The hash of the weights if no other program disturbs the cluster.
+/// The hash of the weights of a run that no other program disturbs.
 std::string undisturbed();
 
 } // namespace troupe::test

@@ -43,8 +43,8 @@ bool contains(const std::string& text, const std::string& what) {
 
 } // namespace
 
-// The first task that notices the problem reports it. A worker reports its loss. A shard or rank
-// reports the gradient that it must clip.
+// A learning rate that is much too large. The first task that notices the infinite numbers reports
+// them: a worker reports its loss, a shard or rank the gradient that it must clip.
 BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
   for (const auto protocol : all_protocols)
     for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})
@@ -100,8 +100,8 @@ BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
       }
 }
 
-// The variance of a feature may overflow although the loss and all gradients are finite. The batch
-// is left out, so that it does not spoil the running statistics.
+// The variance of a feature overflows, although the loss and all gradients are finite. The batch is
+// left out, because it would spoil the running statistics.
 BOOST_AUTO_TEST_CASE(statistics_that_are_not_finite) {
   for (const auto protocol : all_protocols)
     for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})
@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(statistics_that_are_not_finite) {
         }
 }
 
-// The run ends after this number of consecutive batches that are not finite.
+// No record is finite. The run ends after `max_bad` consecutive batches that are not finite.
 BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
   for (const auto protocol : all_protocols)
     for (const auto* const most : {"max_bad=1", "max_bad=2", "max_bad=3"}) {
@@ -136,7 +136,8 @@ BOOST_AUTO_TEST_CASE(features_of_which_none_is_finite) {
     }
 }
 
-// The loss is a sum in double, so it may be finite although the gradient, in float, overflows.
+// The gradient is computed in float and overflows. The loss is finite, because it is summed in
+// double.
 BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   const temporary_directory folder;
   std::ofstream{folder / "table.csv"} << "x,y\n1e25,0\n2e25,0\n";
@@ -160,7 +161,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
     }
 }
 
-// The last batch of an epoch has a finite loss, but its update makes the weights infinite. The
+// The update after the last batch makes the weights infinite, although its loss is finite. The
 // evaluation notices this, and the weights of an earlier epoch are kept.
 BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
   for (const auto protocol : all_protocols) {

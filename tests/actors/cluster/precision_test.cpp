@@ -1,4 +1,5 @@
-// Workers that compute in 16-bit types.
+// Workers that compute in 16-bit floating-point types, with loss scaling: the loss is multiplied by
+// a scale, so that small gradients do not become 0.
 
 #include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "actors/model/job_context.hpp"
@@ -44,7 +45,7 @@ proto::Job job_with(const std::vector<std::string>& more) {
   return example_job("digits_mlp", changes);
 }
 
-/// The weights of a simulated run, as a reader of its output sees them.
+/// The weights that a simulated run writes to its output directory.
 std::vector<float> weights_after(const proto::Job& job) {
   simulation sim{simulated(job, 2, 2)};
   BOOST_TEST(sim.run().summary.failure == "");
@@ -53,7 +54,7 @@ std::vector<float> weights_after(const proto::Job& job) {
   return read_model(as_byte_span(file), context->parameters(), "weights").weights;
 }
 
-/// The length of a - b, relative to b.
+/// The Euclidean norm of a - b divided by that of b.
 double distance_between(const std::vector<float>& a, const std::vector<float>& b) {
   BOOST_TEST_REQUIRE(a.size() == b.size());
   double difference = 0;
@@ -76,7 +77,7 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   BOOST_TEST(scale.value() == 4);
   scale.succeeded();
   BOOST_TEST(scale.value() == 8);
-  // After an overflow, the count of successes starts again at 0.
+  // After an overflow, the number of consecutive successful batches starts again at 0.
   scale.succeeded();
   scale.succeeded();
   BOOST_TEST(scale.overflowed());
@@ -86,11 +87,11 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   BOOST_TEST(scale.overflowed());
   BOOST_TEST(scale.overflowed());
   BOOST_TEST(scale.value() == loss_scale::least);
-  // The batch overflows even at the smallest scale. This says nothing about the next batch, so the
-  // scale is reset.
+  // The batch overflows even at the smallest scale. So the scale is not the cause, and it is reset
+  // for the next batch.
   BOOST_TEST(!scale.overflowed());
   BOOST_TEST(scale.value() == 4);
-  // A resumed run continues the count of successes.
+  // A resumed run continues to count successful batches where the old run stopped.
   scale.succeeded();
   scale.succeeded();
   loss_scale resumed{scale.state(), 3};
@@ -107,7 +108,8 @@ BOOST_AUTO_TEST_CASE(a_scale_grows_and_shrinks) {
   BOOST_TEST(largest.value() == loss_scale::most);
 }
 
-// Gradients of running statistics are not multiplied by the scale.
+// The "gradients" of running statistics do not come from the loss, so they are not multiplied by
+// the scale.
 BOOST_AUTO_TEST_CASE(scales_of_gradients) {
   graph g;
   g.variable("w", {2});
@@ -127,8 +129,8 @@ BOOST_AUTO_TEST_CASE(scales_of_gradients) {
   }
 }
 
-// Measured: the accuracies differ by at most 0.2 points. The optimized build computes the same
-// numbers in a fraction of the time, so only that build runs this test.
+// Measured: the accuracies differ by at most 0.2 points. This test runs only in the optimized
+// build, because it takes much longer under a sanitizer.
 BOOST_AUTO_TEST_CASE(digits_reach_the_accuracy_of_float32,
                      *boost::unit_test::enable_if<!under_sanitizer>()) {
   const std::vector<std::string> size{"data.digits={train: 4000 test: 4000}", "data.batch=16",
@@ -168,8 +170,8 @@ BOOST_AUTO_TEST_CASE(all_ways_to_run_give_the_same_bits) {
     }
 }
 
-// The first gradients overflow at this scale. Their batches are computed again at smaller scales,
-// so all batches count.
+// The first gradients overflow at the initial scale, 2^60. Their batches are computed again at
+// smaller scales, so no batch is left out.
 BOOST_AUTO_TEST_CASE(a_scale_that_is_too_large) {
   for (const auto protocol : all_protocols)
     for (const std::string batches : {"accumulate=1", "accumulate=3"})
@@ -188,8 +190,8 @@ BOOST_AUTO_TEST_CASE(a_scale_that_is_too_large) {
       }
 }
 
-// The scale doubles after each batch until a batch overflows, so workers have different scales. If
-// the scale stayed at 1, small gradients would be lost.
+// The scale doubles after each batch until a batch overflows. Each worker has its own scale. If the
+// scale stayed at 1, small gradients would become 0.
 BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
   some_cases chosen{2};
   for (const std::string more : {"accumulate=3", "accumulate=1", "optimizer.clip_norm=0.5"}) {
@@ -212,8 +214,9 @@ BOOST_AUTO_TEST_CASE(a_scale_that_always_grows) {
   }
 }
 
-// Some gradients of this model are so small that the result depends on the scale. So it also
-// depends on the number of batches since the last change of the scale.
+// Some gradients of this model are so small that the scale changes the result. So a resumed run
+// gives the same bits only if it restores the scales and the number of batches since their last
+// change.
 BOOST_AUTO_TEST_CASE(a_resumed_run_continues_with_the_scales) {
   for (const auto protocol : {proto::RING, proto::SYNC_PS, proto::LOCAL_SGD})
     for (const std::string interval : {"1", "3"})
@@ -240,15 +243,16 @@ BOOST_AUTO_TEST_CASE(a_resumed_run_continues_with_the_scales) {
       }
 }
 
-// Asynchronous workers also continue with their scales. A new worker begins with the largest of
-// them. The scale never grows here, so the scales of a resumed run show their first values.
+// A run continues with another number of workers. Each old worker keeps its scale, and a new worker
+// begins with the largest scale. The scale never grows here, so checkpoints of the resumed run show
+// these first values.
 BOOST_AUTO_TEST_CASE(scales_of_another_number_of_workers) {
   for (const std::string protocol : {"RING", "ASYNC_PS"}) {
     auto job = forty_steps(
       {"protocol=" + protocol, "precision=FLOAT16", "loss_scale={initial: 1 growth_interval: 2}"});
     const site first{simulated(job, 2, 1)};
     BOOST_TEST_REQUIRE(simulate(first.options).summary.failure == "");
-    const auto names = first.checkpoints(); // Asynchronous runs have no checkpoint at some steps.
+    const auto names = first.checkpoints(); // some steps of asynchronous runs have no checkpoint
     const auto from = checkpoint_step(names.at(names.size() / 2));
     const auto marks = first.load(from, job)->manifest.marks;
     BOOST_TEST_REQUIRE(marks.size() == 2U);
@@ -261,7 +265,8 @@ BOOST_AUTO_TEST_CASE(scales_of_another_number_of_workers) {
     BOOST_TEST_REQUIRE(resumed.size() == 3U);
     for (std::uint32_t i = 0; i < 3; ++i)
       BOOST_TEST(resumed[i].loss_scale.value().value == resumed_scale(marks, i).value().value);
-    // Some checkpoints are older than a worker's first gradient. They have the scales, too.
+    // A checkpoint contains the scale of each worker, even of a worker that has not sent a gradient
+    // yet.
     for (const auto& name : second.checkpoints()) {
       const auto saved = second.load(checkpoint_step(name), job);
       for (std::uint32_t i = 0; i < 3; ++i)
@@ -281,7 +286,7 @@ BOOST_AUTO_TEST_CASE(weights_stay_close_to_those_of_float32) {
         const auto wide =
           batches == "accumulate=1" ? expected : weights_after(job_with({model, batches}));
         const auto found = weights_after(job_with({model, batches, "precision=" + type}));
-        // Maxima and normalization make small differences grow from step to step.
+        // Max pooling and batch normalization make small differences grow from step to step.
         const double limit = model == cnn ? 0x1p-4 : type == "BFLOAT16" ? 0x1p-5 : 0x1p-9;
         const auto difference = distance_between(found, wide);
         BOOST_TEST(difference <= limit, type << ", " << batches << ", " << model);
@@ -291,7 +296,7 @@ BOOST_AUTO_TEST_CASE(weights_stay_close_to_those_of_float32) {
   }
 }
 
-// A loss that is infinite at every scale ends the run, as it does in float32.
+// The loss is infinite at every scale. The run ends, as it does in float32.
 BOOST_AUTO_TEST_CASE(a_loss_that_no_scale_helps) {
   const auto found =
     train(way::simulated,

@@ -1,4 +1,4 @@
-// Tests with real sockets on this host.
+// Tests `probe`, which finds out what listens at an address, with real sockets on this host.
 
 #include "actors/cluster/probe.hpp"
 
@@ -62,7 +62,7 @@ private:
   std::thread thread_;
 };
 
-/// CAF's handshake: a header that contains the length of the rest, then the rest.
+/// A handshake of CAF: a header with the length of `rest`, then `rest`.
 std::string handshake(const std::string& rest) {
   std::string result(32, '\0');
   result[6] = static_cast<char>(rest.size() >> 8);
@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(the_second_port_of_a_node) {
   BOOST_TEST(x.channel_problem() == proto::Reach::REACHED);
 }
 
-// A firewall may let only the first port through.
+// A node may have a second port, which a firewall can block. Here, nobody listens at it.
 BOOST_AUTO_TEST_CASE(a_second_port_that_is_closed) {
   const std::array tasks{task_name{job_kind::ps, 0}};
   std::uint16_t port = 0;

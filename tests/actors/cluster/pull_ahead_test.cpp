@@ -1,4 +1,4 @@
-// Early pulls: a worker asks for weights before their step begins.
+// Early pulls (`pull_ahead`): a worker asks for weights some steps before it needs them.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/protocol_traits.hpp"
@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_SUITE(pull_ahead)
 
 namespace {
 
-/// 24 gradients in each of 2 epochs.
+/// A job with 24 gradients in each of its 2 epochs. The worker pulls `ahead` steps early.
 proto::Job small_job(std::uint64_t ahead, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"pull_ahead=" + std::to_string(ahead),
                                    "data.digits={train: 96 test: 4}",
@@ -40,7 +40,7 @@ void check_complete(const run_summary& x) {
   BOOST_TEST(x.split == 0U);
 }
 
-/// The message in a frame, if it is of this type.
+/// The message of type Header in a frame. Null if it has another type.
 template <class Header>
 const Header* find(const caf::message& content) {
   if (!content.match_elements<proto::Frame, caf::message>())
@@ -56,8 +56,9 @@ simulation_options computing(simulation_options how, std::chrono::nanoseconds ti
 
 } // namespace
 
-// The worker asks for the weights of step t when step t - n begins. So these weights lack the
-// updates of its last n steps, or fewer just after a restart without early weights.
+// With n steps ahead, the worker asks for the weights of step t when step t - n begins. So these
+// weights lack the updates of its last n steps. Just after a start, when it has no early weights
+// yet, they lack fewer.
 BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"})
     for (const std::uint64_t ahead : {0, 1, 2, 4})
@@ -68,8 +69,7 @@ BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
         std::uint64_t last = 0;
         run.network().judge_with([&](sim_node, sim_node, const caf::message& content) {
           const auto* x = find<proto::Commit>(content);
-          // A worker repeats its last commit to say that it pauses. The repetition is not a new
-          // step.
+          // To say that it pauses, a worker repeats its last commit. This is not a new step.
           if (x && std::exchange(last, x->id().sequence()) != x->id().sequence())
             missing.push_back(missing.size() - x->base_version());
           return verdict::deliver;
@@ -87,14 +87,16 @@ BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
           BOOST_TEST(x == expected);
           expected = std::min(expected + 1, ahead);
         }
-        // The worker once had no next batch, for example at the end of an epoch, and started again.
+        // Once, between the two epochs, the worker had no next batch. It dropped its early weights
+        // and started again.
         BOOST_TEST(restarts == (ahead > 0 ? 1U : 0U));
         BOOST_TEST(result.staleness_mean > 0.9 * static_cast<double>(ahead) - 0.3);
       }
 }
 
-// A pull takes 40 ms, a gradient 30 ms, a commit 40 ms. Without pull_ahead, ASYNC_PS pulls together
-// with the commit.
+// A pull takes 40 ms, a gradient 30 ms, and a commit 40 ms. Early pulls cost no time, because they
+// overlap with the other two. Without pull_ahead, ASYNC_PS sends each pull together with the
+// commit.
 BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"}) {
     std::vector<std::chrono::nanoseconds> times;
@@ -119,15 +121,16 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
     else
       BOOST_TEST((times[0] < 130 * 70ms));
     BOOST_TEST((times[2] <= times[1] + 100ms));
-    // A commit and a pull take longer than two gradients, so two steps ahead are better than one.
+    // A commit and a pull together take longer than two gradients. So pulling two steps ahead is
+    // faster than one step.
     if (adapted_traits(small_job(2, {std::string{"protocol="} + protocol})).overlaps)
       BOOST_TEST((times[1] - times[2] > 1s));
   }
 }
 
-// With ASYNC_PS, the shard decides about a gradient while the worker computes the next one. A
-// commit takes 40 ms and a gradient 30 ms, so a step takes no longer than a commit. With SSP, or
-// with a bound on staleness, a worker first waits for the decision.
+// With ASYNC_PS, the worker computes its next gradient while the shard decides about the last one.
+// A commit takes 40 ms and a gradient 30 ms, so a step takes as long as a commit. With SSP or with
+// a bound on staleness, the worker waits for the decision first, so a step takes longer.
 BOOST_AUTO_TEST_CASE(a_gradient_is_decided_while_the_next_one_is_computed) {
   const auto time_of = [](const std::vector<std::string>& changes) {
     auto how = simulated(small_job(3, changes), 1, 2);
@@ -166,8 +169,8 @@ BOOST_AUTO_TEST_CASE(a_run_can_be_repeated) {
   }
 }
 
-// After a rejection, the worker drops its early weights. It computes the gradient again from newer
-// weights, which is accepted in the end.
+// The shards reject a gradient that is too stale. The worker then drops its early weights, and
+// computes the gradient again from newer weights until it is accepted.
 BOOST_AUTO_TEST_CASE(gradients_that_are_too_stale) {
   std::uint64_t rejected = 0;
   for (const std::uint64_t most : {0, 1, 3})
@@ -181,7 +184,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_too_stale) {
   BOOST_TEST(rejected > 20U);
 }
 
-// Messages are late, repeated or lost, and workers stop or vanish.
+// Messages arrive late, twice or not at all, and workers stop or crash.
 BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   std::uint64_t lost = 0;
   std::uint64_t repeated = 0;
@@ -229,8 +232,8 @@ BOOST_AUTO_TEST_CASE(many_orders_of_messages) {
   BOOST_TEST(repeated > tries(150));
 }
 
-// A shard's pool of versions has a slot for each version that a worker may hold, so the shard need
-// not wait.
+// A shard has memory for each version of the weights that a worker may still read. So it never
+// waits for a worker before it makes a new version.
 BOOST_AUTO_TEST_CASE(shards_do_not_wait_for_readers) {
   for (const std::uint64_t ahead : {1, 4}) {
     auto job = small_job(ahead);
@@ -272,8 +275,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   BOOST_TEST(tried >= 3U);
 }
 
-// When an early pull is sent, its batch is not known yet, so the pull transfers all rows. A push
-// transfers only the rows of its batch.
+// A pull or push usually transfers only the rows that the batch uses. An early pull is sent before
+// its batch is known, so it transfers all rows.
 BOOST_AUTO_TEST_CASE(tables_whose_rows_a_batch_names) {
   const temporary_directory folder;
   const auto path = (folder.path() / "records.libsvm").string();

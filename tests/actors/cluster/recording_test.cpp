@@ -18,7 +18,7 @@ using namespace troupe;
 using namespace troupe::test;
 using nlohmann::json;
 
-// The files that a run leaves behind on a disk that fails at some operation.
+// Tests which files a run leaves behind if a disk operation fails.
 
 namespace {
 
@@ -30,7 +30,8 @@ constexpr auto job_text = R"(
   epochs: 2
 )";
 
-/// Operations fail from one on. After `count` failures, the storage works again.
+/// Storage in memory whose operation number `first` and the next ones fail. After `count` failures,
+/// it works again.
 class failing_storage : public memory_storage {
 public:
   failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}
@@ -71,8 +72,8 @@ protected:
   }
 };
 
-/// A run ends, and an epoch's evaluation ends this many steps of the scheduler later. Returns the
-/// events in metrics.jsonl, and true if the run was over before.
+/// Ends a run, and delivers the evaluation of an epoch after `steps` more steps of the scheduler.
+/// Returns the events in metrics.jsonl, and whether the run was over before the evaluation came.
 std::pair<std::vector<std::string>, bool> late_epoch(std::size_t steps) {
   caf::actor_system_config cfg;
   configure(cfg);
@@ -148,7 +149,8 @@ std::vector<json> lines_of(const memory_storage& disk) {
   return result;
 }
 
-/// If weights.safetensors does not contain the final weights, the summary says what it contains.
+/// Checks weights.safetensors. If it does not contain the final weights, the summary must say what
+/// it contains.
 void check_weights_file(const memory_storage& disk, const run_summary& summary) {
   const auto file = disk.contents("out/weights.safetensors");
   if (file.empty()) {
@@ -197,8 +199,8 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
 
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
   const auto expected = train(std::make_shared<failing_storage>(0, 0)).weights_sha256;
-  // Either one operation fails, or all operations from one on fail. The number of operations in a
-  // run depends on the run's duration.
+  // Either one operation fails, or all operations from one on. The number of operations depends on
+  // how long the run takes, so the loop tries one after the other until none fails.
   for (const std::size_t count : {std::size_t{1}, std::numeric_limits<std::size_t>::max()}) {
     std::size_t first = 0;
     for (; first < 100; ++first) {
@@ -218,8 +220,8 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(lines_of(*files).size() <= 30u);
       }
     }
-    // A run has at least 10 operations: each file once, a line and weights per epoch, and the last
-    // line.
+    // A run has at least 10 disk operations: each file once, a line and weights per epoch, and the
+    // last line.
     BOOST_TEST(first >= 10u);
     BOOST_TEST(first < 100u);
   }

@@ -27,8 +27,8 @@ proto::Job forty_steps(proto::Protocol protocol, std::size_t workers,
   return troupe::test::forty_steps(changes);
 }
 
-/// The step of a checkpoint about halfway through the run. With asynchronous workers, some steps
-/// have no checkpoint.
+/// The step of a checkpoint about halfway through the run. It is chosen among existing checkpoints,
+/// because asynchronous workers make none at some steps.
 std::uint64_t some_step(const site& x) {
   const auto names = x.checkpoints();
   return checkpoint_step(names.at(names.size() / 2));
@@ -51,8 +51,8 @@ std::uint64_t samples_left(std::uint64_t step) {
 
 } // namespace
 
-// Asynchronous runs also restore the damping of the learning rate, and the state of the guard that
-// decides about damping.
+// In asynchronous runs, a guard may damp (reduce) the learning rate. A resumed run restores the
+// damping and the state of the guard.
 BOOST_AUTO_TEST_CASE(the_pace_goes_on) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol)) {
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense_is_refused) {
   BOOST_TEST(failure.find("the pace of training") != std::string::npos, failure);
 }
 
-// A run that resumes with different records reports that they differ.
+// A resumed run reports if its records differ from those of the checkpoint.
 BOOST_AUTO_TEST_CASE(other_records_are_reported) {
   const auto job = forty_steps(proto::SYNC_PS, 1);
   site here{simulated(job, 1, 1)};
@@ -116,8 +116,8 @@ BOOST_AUTO_TEST_CASE(other_records_are_reported) {
     != std::string::npos);
 }
 
-// All slots (vectors) of the optimizer's state are restored. So is the number of updates, which
-// Adam needs.
+// A resumed run restores all slots (vectors) of the optimizer's state, and the number of updates,
+// which Adam needs.
 BOOST_AUTO_TEST_CASE(other_optimizers) {
   some_cases chosen{5};
   for (const auto* kind : {"SGD", "ADAM", "RMSPROP"})
@@ -134,8 +134,8 @@ BOOST_AUTO_TEST_CASE(other_optimizers) {
       }
 }
 
-// Dropout masks depend only on the batch. Augmentations of an image depend only on its record and
-// the epoch. Running statistics are restored like other weights.
+// A resumed run repeats dropout masks and augmentations, because these depend only on the batch, or
+// on the record and the epoch. Running statistics are restored like weights.
 BOOST_AUTO_TEST_CASE(dropout_batch_normalization_and_augmentation) {
   some_cases chosen{2};
   const auto model = [](const std::string& rate) {
@@ -179,7 +179,8 @@ BOOST_AUTO_TEST_CASE(gradients_of_several_batches) {
     }
 }
 
-// A checkpoint contains whole vectors, so the division of the weights among the shards may change.
+// A checkpoint contains whole vectors. So the resumed run may divide the weights differently among
+// its shards.
 BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   some_cases chosen{5};
   for (const auto& [from, to] :
@@ -203,8 +204,8 @@ BOOST_AUTO_TEST_CASE(another_placement_and_number_of_shards) {
   }
 }
 
-// The number of ranks decides the order of additions in a ring. So the resumed run gives the same
-// bits on other hosts, and with pieces of another size.
+// In a ring, the order of additions depends only on the number of ranks. So a resumed run gives the
+// same bits on other hosts, and with pieces of another size.
 BOOST_AUTO_TEST_CASE(another_placement_of_ranks) {
   enum class placement { apart, with_channels, beside_the_coordinator, in_one_process };
   some_cases chosen{5};
@@ -261,7 +262,8 @@ BOOST_AUTO_TEST_CASE(another_protocol_and_number_of_workers) {
   }
 }
 
-// The coordinator vanishes suddenly, again and again.
+// The coordinator crashes again and again. Each time, a new run continues from the newest
+// checkpoint.
 BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
   for (auto& [protocol, workers, ps] : settings) {
     const auto job = forty_steps(protocol, workers, {"checkpoint={every_steps: 3 keep: 2}"});
@@ -294,7 +296,7 @@ BOOST_AUTO_TEST_CASE(crashes_and_resumptions) {
   }
 }
 
-// Some parts of checkpoints arrive twice or not at all.
+// Messages with parts of checkpoints arrive twice or not at all.
 BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
   for (auto& [protocol, workers, ps] : settings)
     for (const auto what : {verdict::duplicate, verdict::drop}) {
@@ -315,8 +317,8 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
       const auto whole = run.run().summary;
       BOOST_TEST(whole.failure == "");
       BOOST_TEST(hits >= (what == verdict::duplicate ? 10U : 2U));
-      // If a part is lost, its checkpoint is lost. The following checkpoints are also lost until
-      // the part is requested again, which takes longer than this run. Nothing else is lost.
+      // If a part is lost, its checkpoint is lost. The next checkpoints are lost, too, until the
+      // part is requested again, which takes longer than this run.
       const auto written = first.checkpoints();
       BOOST_TEST(written.size() >= (what == verdict::duplicate ? steps : 3U));
       for (std::size_t i = 1; i < written.size(); i += 11)
@@ -326,8 +328,8 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
     }
 }
 
-// Workers come and go while checkpoints are made. A run can continue from every checkpoint. It
-// trains exactly the samples that the checkpoint lists as remaining.
+// Workers crash while checkpoints are made. A run continues from every checkpoint, and trains
+// exactly the samples that the checkpoint lists as remaining.
 BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   std::size_t resumed = 0;
   for (std::uint64_t seed = 1; seed <= (under_sanitizer ? 2 : 8); ++seed)
@@ -355,8 +357,8 @@ BOOST_AUTO_TEST_CASE(workers_that_vanish_between_checkpoints) {
   BOOST_TEST(resumed > (under_sanitizer ? 5U : 20U));
 }
 
-// Operation N of the storage fails. The run continues without the checkpoint that could not be
-// written.
+// Operation N of the storage fails, for many N. The run continues without the checkpoint that could
+// not be written.
 BOOST_AUTO_TEST_CASE(a_storage_that_fails) {
   class failing_storage : public memory_storage {
   public:

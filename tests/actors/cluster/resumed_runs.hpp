@@ -28,7 +28,7 @@ inline proto::Job forty_steps(const std::vector<std::string>& more, std::uint64_
   return example_job("digits_mlp", changes);
 }
 
-/// A simulated cluster that keeps its files.
+/// A simulated cluster that keeps the files of its runs in memory.
 struct site {
   explicit site(simulation_options how) : options(std::move(how)) {
     options.files = std::make_shared<memory_storage>();
@@ -53,7 +53,7 @@ struct site {
   simulation_options options;
 };
 
-/// Options to run `job` in the simulation from a checkpoint.
+/// Options of a run of `job` that continues from the checkpoint of `step` in the files of `from`.
 inline simulation_options going_on(const site& from, const proto::Job& job, std::size_t workers,
                                    std::size_t ps, std::uint64_t step) {
   auto result = from.options;

@@ -1,4 +1,4 @@
-// Sends messages directly to rank 0 of a ring of two. The test plays rank 1 and the worker of rank
+// Tests rank 0 of a ring of two with single messages. The test plays rank 1, and the worker of rank
 // 0.
 
 #include "actors/ring/ring_synchronizer.hpp"
@@ -29,7 +29,7 @@ std::vector<std::size_t> sizes_of(const job_context& context) {
 }
 
 struct ring_fixture {
-  /// @param compared how often the ranks compare their weights; 0: never
+  /// @param compared the number of steps after which the ranks compare their weights; 0: never
   explicit ring_fixture(int compared = 0) {
     configure(config);
     system.emplace(config);
@@ -91,8 +91,8 @@ struct ring_fixture {
       (*self)->send(synchronizer, contribute{step, x.begin, x.end, 4, values});
   }
 
-  /// Rank 1 contributes its gradient to an attempt (a step repeats its sum if a gradient is not
-  /// finite).
+  /// Rank 1 sends its gradient for one attempt of a sum. If a gradient is not finite, the sum is
+  /// computed again as a second attempt.
   void contribute_right(std::uint32_t attempt, const payload& values, std::uint64_t samples) {
     const auto buckets = context->buckets();
     for (std::uint32_t i = 0; i < buckets.size(); ++i)
@@ -106,7 +106,7 @@ struct ring_fixture {
     send_on(std::move(result));
   }
 
-  /// Sends each piece `copies` times.
+  /// Sends the pieces of rank 1 to rank 0, each of them `copies` times.
   void send_on(ring_reductions::effects result) {
     sums += result.done ? 1 : 0;
     for (auto& [id, piece] : result.send) {
@@ -125,7 +125,7 @@ struct ring_fixture {
     }
   }
 
-  /// Delivers messages of rank 0 to rank 1 until this number of sums has arrived.
+  /// Delivers the messages of rank 0 to rank 1 until rank 1 has received this number of sums.
   void pass_on(std::size_t until) {
     while (sums < until) {
       bool came = false;
@@ -144,7 +144,7 @@ struct ring_fixture {
     }
   }
 
-  /// Pulls the weights. Returns their version and the weights.
+  /// Pulls the weights from rank 0. Returns their version and values.
   std::pair<std::uint64_t, payload> pull() {
     std::pair<std::uint64_t, payload> result;
     proto::Pull question;
@@ -170,8 +170,8 @@ struct ring_fixture {
     return result;
   }
 
-  /// Rank 0 has contributed `left`, and rank 1 contributes `values`. One of them is not finite, so
-  /// the sum is computed a second time without it.
+  /// Rank 0 contributes `left`, and rank 1 contributes `values`. One of these gradients is not
+  /// finite. So the sum is computed a second time without this gradient.
   committed second_attempt(float left, float values) {
     const auto buckets = context->buckets().size();
     const auto step = begin();
@@ -199,8 +199,8 @@ struct ring_fixture {
   std::shared_ptr<const job_context> context;
   ring_node_actor ring;
   ring_synchronizer_actor synchronizer;
-  /// Rank 1, which the test plays, the number of sums that it has received, and the number of
-  /// pieces that it has sent.
+  /// The state of rank 1, the number of sums that it has received, and the number of pieces that it
+  /// has sent.
   std::optional<ring_reductions> right;
   std::size_t sums = 0;
   std::size_t pieces = 0;
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_published_before_the_commit) {
   contribute_all(step, gradient(1));
   contribute_right(0, gradient(2), 6);
   pass_on(context->buckets().size());
-  report(); // it arrives after the last sum in both mailboxes, so that sum has been handled
+  report(); // rank 0 answers in order, so it has handled the last sum
   const auto reduced = pull();
   BOOST_TEST(reduced.first == 0u);
   BOOST_TEST(same_bits(reduced.second.as_floats(), before.second.as_floats()));
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(a_piece_that_does_not_fit) {
   BOOST_TEST(text.find("there is no such bucket") != std::string::npos, text);
 }
 
-// Rank 0 sends nothing to its left neighbour, but it needs this neighbour's pieces to continue.
+// The left neighbor dies. Rank 0 sends it nothing, but needs its pieces to continue.
 BOOST_AUTO_TEST_CASE(the_left_neighbour_dies) {
   const task_name third{job_kind::worker, 2};
   auto left = std::make_unique<caf::scoped_actor>(*system);
@@ -324,7 +324,7 @@ BOOST_AUTO_TEST_CASE(the_left_neighbour_dies) {
              error.reason);
   BOOST_TEST_REQUIRE(error.lost.has_value());
   BOOST_TEST((*error.lost == third));
-  // The next all-reduce gets the same error.
+  // The next sum gets the same error at once.
   (*self)->send(
     ring,
     sum_over_batches{5, 0, 1, payload::floats(2), caf::actor_cast<reduction_listener>(*self)});
@@ -348,7 +348,8 @@ struct comparing_fixture : ring_fixture {
   comparing_fixture() : ring_fixture(1) {}
 };
 
-// Rank 1 reports different weights. The worker gets an error, and the step does not end.
+// The ranks compare hashes of their weights, and rank 1 reports other hashes. The worker gets an
+// error, and the step does not end.
 BOOST_FIXTURE_TEST_CASE(replicas_that_differ, comparing_fixture) {
   const auto buckets = context->buckets().size();
   const auto step = begin();

@@ -1,4 +1,4 @@
-// Rings whose workers divide the optimizer's state (ring.shard_optimizer).
+// Rings in which each worker holds only a part of the optimizer's state (ring.shard_optimizer).
 
 #include "actors/checkpoint/resume.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -13,7 +13,7 @@ BOOST_AUTO_TEST_SUITE(ring_shard)
 
 namespace {
 
-/// 40 steps in 4 epochs with 1 to 4 workers. The ring sends the gradient in several buckets
+/// A job of 40 steps in 4 epochs for 1 to 4 workers. The ring sends the gradient in several buckets
 /// (parts).
 proto::Job forty_steps(bool divided, std::size_t workers,
                        const std::vector<std::string>& more = {}) {
@@ -58,7 +58,8 @@ BOOST_AUTO_TEST_CASE(the_bits_of_a_ring_with_every_optimizer) {
       }
 }
 
-// Some parameters are frozen, and layer statistics follow their own update rule.
+// The running statistics of a layer follow their own update rule, so the optimizer does not change
+// them.
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   const std::vector<std::string> how{
     "model={ layer { dense { units: 8 } } layer { batch_norm {} } layer { dense { units: 10 } } "
@@ -77,8 +78,8 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
     BOOST_TEST(train(how, job, 4, 0).weights_sha256 == expected.weights_sha256);
 }
 
-// Each rank sends its part of the state. The checkpoint contains the whole state, as for a ring
-// without this option.
+// Each rank sends its part of the optimizer's state. The checkpoint contains the whole state, as if
+// the ring did not divide it.
 BOOST_AUTO_TEST_CASE(a_checkpoint_holds_the_whole_state) {
   const std::vector<std::string> kept{
     "optimizer={kind: ADAM}", "checkpoint={every_steps: 1 keep: 40}", "evaluate={every_steps: 7}"};
@@ -104,7 +105,8 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_holds_the_whole_state) {
             fit_checkpoint(read_checkpoint(*options.files, at), *context));
           return simulate(how).summary;
         };
-        // The run continues with the option, without it, and with another number of workers.
+        // The run continues from the checkpoint with a divided state, with an undivided state, and
+        // with another number of workers.
         for (const bool divided : {true, false})
           BOOST_TEST(resumed(job(divided), workers).weights_sha256 == whole.weights_sha256);
         for (const std::size_t crew : {1, 4}) {

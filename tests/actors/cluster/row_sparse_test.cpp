@@ -1,4 +1,5 @@
-// A batch uses a few rows of a large table. Only these rows travel between nodes.
+// Models with a large table of weights, of which a batch uses only a few rows. Only these rows are
+// sent between nodes.
 
 #include "actors/model/job_context.hpp"
 #include "actors/model/job_file.hpp"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::size_t records = 96;
 
-/// Each record has twelve of the features. With `short_ones`, every second record has only one.
+/// A file of sparse records. Each record has twelve of the features. With `short_ones`, every
+/// second record has only one.
 struct sparse_file {
   temporary_directory folder;
   std::string path = (folder.path() / "records.libsvm").string();
@@ -72,7 +74,7 @@ outcome run(const proto::Job& job, std::size_t workers, std::size_t ps, bool one
   return {result.summary.weights_sha256, result.bytes};
 }
 
-/// Bytes of pulls and pushes if all parameters travelled.
+/// The bytes of all pulls and pushes of a run if they transferred all parameters.
 std::uint64_t dense_bytes(const proto::Job& job) {
   const auto data = build_data(job);
   const auto parameters = make_job_context(job, shape_of(*data.train))->parameters().size();
@@ -82,7 +84,8 @@ std::uint64_t dense_bytes(const proto::Job& job) {
 
 } // namespace
 
-// Tasks of one node share whole ranges. Over links, only rows travel. The bits are the same.
+// Tasks on one node share the whole table. Tasks on different nodes send only rows. The weights are
+// the same, bit for bit.
 BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
   for (const auto* const change :
        {"seed=1", "optimizer.kind=ADAM", "optimizer.clip_norm=0.5", "optimizer.kind=NESTEROV"})
@@ -99,7 +102,8 @@ BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
         }
 }
 
-// A worker has old values in the rows that it did not pull. It must never read them.
+// A worker keeps old values in the rows that it did not pull. Reading such a row would change the
+// weights.
 BOOST_FIXTURE_TEST_CASE(interleavings, sparse_file) {
   const auto job = job_with(proto::SYNC_PS, path);
   const auto expected = run(job, 3, 2, true).weights;
@@ -116,7 +120,7 @@ BOOST_FIXTURE_TEST_CASE(processes, sparse_file) {
   BOOST_TEST(apart.weights_sha256 == run(job, 2, 2, true).weights);
 }
 
-// A table travels as a whole if a batch names more row ids than the table has rows.
+// If a batch names more row numbers than the table has rows, the whole table is sent.
 BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   const sparse_file file{24};
   const auto job = job_with(proto::SYNC_PS, file.path, {"data.libsvm.features=24"});
@@ -125,8 +129,8 @@ BOOST_AUTO_TEST_CASE(small_tables_are_dense) {
   BOOST_TEST(apart.bytes > dense_bytes(job));
 }
 
-// Some batches use so many rows that the whole table is pulled, and others use few rows. A late
-// answer to one pull must not be compared with the rows of the next pull.
+// Some batches use so many rows that the whole table is pulled; others use few. A late answer to
+// one pull must not be checked against the rows of the next pull.
 BOOST_AUTO_TEST_CASE(some_batches_name_all_rows) {
   const sparse_file file{24, true};
   const auto job =
@@ -135,7 +139,7 @@ BOOST_AUTO_TEST_CASE(some_batches_name_all_rows) {
     run(job, 2, 2, false, seed);
 }
 
-// Token ids name rows of an embedding's table.
+// An embedding layer is also such a table: the ids of tokens are its rows.
 BOOST_AUTO_TEST_CASE(embeddings) {
   const temporary_directory folder;
   std::ofstream{folder / "text"}

@@ -1,5 +1,6 @@
-// A worker and a parameter server in two processes of one host, which may share memory. In this
-// test, both run in one process, with a socket between them.
+// If a worker and a parameter server are on one host, the server sends new weights without being
+// asked: the worker reads them in shared memory. These tests run the two processes as one, with a
+// socket between their halves.
 
 #include "actors/link/link_session.hpp"
 #include "actors/link/port.hpp"
@@ -38,7 +39,8 @@ constexpr std::uint64_t incarnation = 11;
 constexpr task_name worker_task{job_kind::worker, 0};
 constexpr task_name shard_task{job_kind::ps, 0};
 
-/// Answers pulls with the newest version, and counts them.
+/// A reader (the actor of a shard that answers pulls). It returns the newest version and counts the
+/// pulls.
 class counting_reader : public reader_actor::base {
 public:
   counting_reader(caf::actor_config& cfg, std::shared_ptr<version_pool> versions,
@@ -67,7 +69,8 @@ private:
   std::shared_ptr<std::atomic<int>> pulls_;
 };
 
-/// Ignores the shard's decisions about gradients, because it has no pulls that wait for them.
+/// Receives and ignores the shard's decisions about gradients. A real reader needs them for pulls
+/// that wait.
 class deaf_reader : public decision_listener::base {
 public:
   using decision_listener::base::base;
@@ -78,7 +81,7 @@ protected:
   }
 };
 
-/// One of the two processes.
+/// What one of the two simulated processes has.
 struct process {
   std::shared_ptr<directory> actors = std::make_shared<directory>();
   std::shared_ptr<link_session> session;
@@ -107,7 +110,7 @@ struct process {
   }
 };
 
-/// A TCP connection of this process with itself.
+/// Two connected TCP sockets of this process.
 std::array<int, 2> tcp_sockets() {
   const file_descriptor listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in where{};
@@ -132,16 +135,17 @@ std::array<int, 2> local_sockets() {
 
 struct manner {
   bool in_step = false;
-  /// The processes lend memory to each other over a UNIX socket. If false, the connection is TCP.
+  /// True: the processes share memory over a UNIX socket. False: they are connected by TCP.
   bool lends = true;
-  /// The shard knows the worker's synchronizer (the actor that receives weights).
+  /// The shard knows the actor on the worker that receives weights (the synchronizer), so it can
+  /// send weights without a pull.
   bool listens = true;
-  /// For asynchronous workers. If this is set, the job has two workers, and only one of them
-  /// trains.
+  /// The compensation of staleness for asynchronous workers; empty if there is none. With
+  /// compensation, the job has two workers, but only one trains.
   std::string compensation = {};
 };
 
-/// The test itself plays the worker.
+/// The two processes and their connection. The test itself plays the worker.
 struct two_processes {
   explicit two_processes(manner how) : how_(std::move(how)) {
     buffer_pool::process().share_from(std::size_t{64} << 10);
@@ -173,13 +177,13 @@ struct two_processes {
     }
   }
 
-  /// Gets the weights for the next step. The first of them are in the worker's memory.
+  /// Gets the weights for the next step of the worker.
   acquired acquire_weights(const batch_rows& rows) {
     (*self_)->send(synchronizer_, acquire{{}, 0, 0, rows});
     return await<acquired>();
   }
 
-  /// Makes a whole step. Returns the weights from which it started.
+  /// Makes a whole step of the worker. Returns the weights from which it computed its gradient.
   weight_range step(bool pauses = false, const batch_rows& rows = nullptr, bool finite = true) {
     const auto x = acquire_weights(rows);
     BOOST_TEST_REQUIRE(x.ranges.size() == 1U);
@@ -195,7 +199,7 @@ struct two_processes {
     return x.ranges[0];
   }
 
-  /// A batch that reads one row of the largest table.
+  /// A batch that uses one row of the largest table.
   batch_rows one_row() const {
     const auto all = context_->parameters().entries();
     const auto table =
@@ -210,7 +214,8 @@ struct two_processes {
     return std::make_shared<const proto::Selection>(result);
   }
 
-  /// The worker is lost after it has pushed its first gradient. The gradient counts.
+  /// Tells the shard that the worker is lost after its first gradient, and that this gradient
+  /// counts.
   void lose_the_worker() {
     proto::Commit last;
     last.set_view(current_view);
@@ -234,7 +239,7 @@ struct two_processes {
     (*self_)->request(shard_, caf::infinite, fence).receive([](const proto::Fenced&) {}, fails);
   }
 
-  /// Waits until this number of pulls have arrived.
+  /// Waits until this number of pulls has arrived at the shard.
   void await_pulls(int count) {
     for (int i = 0; i < 100'000 && pulls() < count; ++i) {
       near_.run();
@@ -254,9 +259,9 @@ struct two_processes {
   }
 
   int pulls() const { return *pulls_; }
-  /// The bytes of weights that the shard has sent without a pull.
+  /// Bytes of weights that the shard has sent without a pull.
   std::uint64_t sent() const { return board_->status({}).bytes_sent(); }
-  /// The version that the shard has noted as read by the worker.
+  /// The weights of the version that, by the shard's notes, the worker has read.
   payload noted(std::uint64_t version) const { return pulled_->find(0, version); }
   std::size_t elements() const { return versions_->elements(); }
   version_pool::snapshot newest() const { return versions_->newest(); }
@@ -324,7 +329,7 @@ private:
   caf::actor_system_config config_;
   std::optional<caf::actor_system> sys_;
   std::optional<caf::scoped_actor> self_;
-  /// The process of the worker, and the process of the parameter server.
+  /// The process of the worker (near) and of the parameter server (far).
   process near_;
   process far_;
   std::shared_ptr<const job_context> context_;
@@ -342,7 +347,8 @@ private:
 
 BOOST_AUTO_TEST_SUITE(sent_weights)
 
-// Only the first step pulls. Later steps read the newest version in the shard's memory.
+// Only the first step pulls weights. For later steps, the worker reads the newest version in the
+// shard's memory.
 BOOST_AUTO_TEST_CASE(a_worker_on_this_host_need_not_pull) {
   for (const bool in_step : {false, true}) {
     two_processes here{{.in_step = in_step}};
@@ -358,7 +364,8 @@ BOOST_AUTO_TEST_CASE(a_worker_on_this_host_need_not_pull) {
   }
 }
 
-// After a pause, the worker's next step may begin much later, so the shard sends it no weights.
+// A worker that pauses may begin its next step much later. So the shard sends it no weights, and it
+// pulls again.
 BOOST_AUTO_TEST_CASE(after_a_pause_an_asynchronous_worker_pulls) {
   two_processes here{{}};
   here.step();
@@ -370,7 +377,8 @@ BOOST_AUTO_TEST_CASE(after_a_pause_an_asynchronous_worker_pulls) {
   BOOST_TEST(here.pulls() == 2);
 }
 
-// The shard knows of the pause before it decides about the gradient, so it sends no weights.
+// The worker says that it pauses before the shard decides about its gradient. So the shard sends no
+// weights.
 BOOST_AUTO_TEST_CASE(nothing_is_sent_to_a_worker_that_pauses) {
   two_processes here{{}};
   here.step();
@@ -387,7 +395,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_sent_to_a_lost_worker) {
   BOOST_TEST(here.sent() == 0U);
 }
 
-// Over TCP, no memory is shared, so the shard would have to send whole weights.
+// Over TCP, memory is not shared, and the shard would have to copy all weights. So the worker
+// pulls.
 BOOST_AUTO_TEST_CASE(over_tcp_a_worker_on_this_host_pulls) {
   for (const bool in_step : {false, true}) {
     two_processes here{{.in_step = in_step, .lends = false}};
@@ -407,7 +416,8 @@ BOOST_AUTO_TEST_CASE(a_worker_that_reads_rows_pulls_rows) {
       BOOST_TEST(here.pulls() == 1 + i);
     }
     BOOST_TEST(here.sent() == 0U);
-    // The next batches of the worker read all weights.
+    // The next batches read all weights. The first of them pulls, and the second uses weights that
+    // the shard has sent.
     BOOST_TEST(here.step().version.value == 4U);
     BOOST_TEST(here.pulls() == 5);
     BOOST_TEST(here.step().version.value == 5U);
@@ -423,8 +433,8 @@ BOOST_AUTO_TEST_CASE(after_a_quarantine_an_asynchronous_worker_need_not_pull) {
   }
 }
 
-// The answer to its commit tells the worker that no weights were sent. So the worker pulls at once,
-// before its next step begins.
+// The answer to the worker's commit says that no weights were sent. So the worker pulls at once,
+// and does not wait until its next step begins.
 BOOST_AUTO_TEST_CASE(without_sent_weights_a_worker_pulls_at_once) {
   two_processes here{{.listens = false}};
   for (int i = 0; i < 4; ++i) {
@@ -434,8 +444,8 @@ BOOST_AUTO_TEST_CASE(without_sent_weights_a_worker_pulls_at_once) {
   BOOST_TEST(here.sent() == 0U);
 }
 
-// The compensation of staleness compares the newest weights with those from which a gradient was
-// computed.
+// A compensation of staleness compares the newest weights with those that the gradient was computed
+// from. So the shard must note sent weights as read by the worker.
 BOOST_AUTO_TEST_CASE(sent_weights_count_as_read) {
   for (const std::string compensation : {"GAP_AWARE", "DC"}) {
     two_processes here{{.compensation = compensation}};
@@ -465,7 +475,7 @@ BOOST_AUTO_TEST_CASE(weights_that_were_not_announced_are_not_used) {
       BOOST_TEST(weights.version.value == i);
       BOOST_TEST(same_bits(weights.data.as_floats(), newest.data.as_floats()));
     }
-    // An asynchronous worker pulls the weights of its next step as soon as its commit is answered.
+    // An asynchronous worker pulls again as soon as its commit is answered.
     here.await_pulls(in_step ? 4 : 5);
   }
 }

@@ -1,4 +1,4 @@
-// Clusters with other shapes than one node per task, and clusters with an evaluator.
+// Clusters in which a node has several tasks, and clusters with an evaluator.
 
 #include "kernels/error.hpp"
 #include "tests/actors/cluster/ways.hpp"
@@ -65,7 +65,6 @@ private:
 
 } // namespace
 
-// If worker 0 runs on the coordinator's node, other nodes reach it through the coordinator's link.
 // The constructor must also end the actors that it has started.
 BOOST_AUTO_TEST_CASE(a_job_that_does_not_fit_its_data) {
   auto options = options_for(proto::RING, 2, 0);
@@ -77,6 +76,8 @@ BOOST_AUTO_TEST_CASE(a_job_that_does_not_fit_its_data) {
   check_refused(options);
 }
 
+// Worker 0 runs on the coordinator's node. Other nodes reach it through their link to the
+// coordinator.
 BOOST_AUTO_TEST_CASE(a_coordinator_that_trains) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2, 3, 4})
@@ -156,8 +157,8 @@ BOOST_AUTO_TEST_CASE(an_evaluator_may_be_lost) {
   BOOST_TEST(asked_before > 0U);
 }
 
-// The evaluator leaves just after it has received a snapshot of the weights. The coordinator then
-// evaluates the snapshot itself, because a run ends only after all snapshots are evaluated.
+// The evaluator leaves just after it has received a snapshot of the weights. The run must not end
+// before all snapshots are evaluated. So the coordinator evaluates this snapshot itself.
 BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
   for (const auto protocol : all_protocols)
     for (const std::uint64_t snapshot : {1, 2})
@@ -183,8 +184,8 @@ BOOST_AUTO_TEST_CASE(an_evaluator_is_lost_with_what_it_owes) {
       }
 }
 
-// Requests to the evaluator, or its answers, get lost. The coordinator asks again, or gives the
-// evaluator up.
+// Requests to the evaluator or its answers get lost. The coordinator asks again, or continues
+// without the evaluator.
 BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
   for (const std::uint64_t every : {1, 2, 3})
     BOOST_TEST_CONTEXT("every " << every) {
@@ -197,8 +198,8 @@ BOOST_AUTO_TEST_CASE(lost_messages_of_an_evaluator) {
         const bool frame = !content.empty() && content.match_element<proto::Frame>(0);
         const bool between =
           (from == run.evaluator_node() && to == 0) || (from == 0 && to == run.evaluator_node());
-        // Messages get lost only after the evaluator has joined and opened its view (the set of
-        // tasks that train together).
+        // Drops messages only after the evaluator has joined and opened its view (the set of tasks
+        // that train together).
         if (!frame || !between || run.elapsed() < 3ms || ++seen % every != 0)
           return verdict::deliver;
         ++dropped;

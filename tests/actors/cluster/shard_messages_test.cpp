@@ -1,4 +1,4 @@
-// Sends messages directly to single shards and readers.
+// Tests a parameter shard, and its reader (the actor that answers pulls), with single messages.
 
 #include "actors/parameter_server/parameter_shard.hpp"
 #include "actors/parameter_server/reader_front.hpp"
@@ -23,8 +23,8 @@ namespace {
 
 constexpr std::uint64_t current_view = 1;
 
-/// A shard with all parameters, for this number of workers. All workers have the incarnation (start
-/// number) 11.
+/// A shard that has all parameters and serves this number of workers. All workers have the
+/// incarnation (start number) 11.
 struct shard_fixture {
   explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1, bool in_pieces = false) {
     configure(config);
@@ -103,8 +103,9 @@ struct shard_fixture {
     return result;
   }
 
-  /// Worker 0 is lost. The coordinator sends a fence, so that the shard accepts no more of its
-  /// gradients. This is the first fence, or the second one if `last` is given.
+  /// Plays the coordinator after it has lost worker 0: sends a fence, after which the shard accepts
+  /// no gradient of this worker. Without `last`, this is the first fence. With `last`, it is the
+  /// second one and says which gradient counts.
   proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
     caf::scoped_actor self{*system};
     proto::Fence order;
@@ -169,7 +170,8 @@ BOOST_AUTO_TEST_CASE(another_view_is_refused) {
   BOOST_TEST(version() == 0U);
 }
 
-// Rows 0 and 2 of a table of 4 x 3 at element 6, and everything outside the table.
+// Rows 0 and 2 of a table of 4 rows and 3 columns that begins at element 6, and all elements
+// outside the table.
 proto::Selection two_rows() {
   proto::Selection result;
   auto& table = *result.add_tensor();
@@ -237,8 +239,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_the_wrong_size_is_refused) {
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::APPLIED);
 }
 
-// The shard refuses gradients of an unknown worker, because they would wait here forever. It
-// refuses numbers that are not finite, because they would spoil the weights.
+// The shard refuses gradients of an unknown worker, because it would keep them forever. It refuses
+// numbers that are not finite, because they would spoil the weights.
 BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused_and_the_shard_goes_on) {
   BOOST_TEST((refusal(push_of(1, 7), gradient(1)) == errc::malformed));
   auto stranger = push_of(1);
@@ -312,7 +314,7 @@ BOOST_AUTO_TEST_CASE(a_commit_that_overtakes_its_push_waits_for_it) {
   BOOST_TEST(version() == 1U);
 }
 
-// A gradient in the same message as its commit counts once, like a push and then a commit.
+// A commit that contains its gradient has the same effect as a push and then a commit.
 BOOST_AUTO_TEST_CASE(a_commit_with_its_gradient) {
   shard_fixture apart;
   apart.ask(apart.push_of(1), apart.gradient(64));
@@ -370,7 +372,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanishes_between_push_and_commit) {
   BOOST_TEST(first.decided().applied() == 0U);
   BOOST_TEST(!first.has_last());
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::LOST);
-  // No other shard has this gradient either, so it is dropped.
+  // The second fence names no gradient, so no other shard has this one. The shard drops it.
   BOOST_TEST(fence(proto::Commit{}).decided().applied() == 0U);
   BOOST_TEST(version() == 0U);
 }
@@ -382,7 +384,8 @@ BOOST_AUTO_TEST_CASE(the_last_gradient_of_a_vanished_worker_is_told) {
   const auto answer = fence();
   BOOST_TEST(answer.decided().applied() == 1U);
   BOOST_TEST(answer.last().id().sequence() == 1U);
-  // This shard already has that gradient. It does not apply it twice, and it drops newer gradients.
+  // The shard has already applied the gradient that the fence names. It does not apply it twice,
+  // and drops newer gradients.
   BOOST_TEST(fence(answer.last()).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
 }
@@ -398,8 +401,8 @@ struct two_asynchronous : shard_fixture {
   }
 };
 
-// If a gradient without effect raised the version, later gradients would look too stale and would
-// be rejected.
+// A gradient that is not finite has no effect, so it must not raise the version. Otherwise, later
+// gradients would look too stale and be rejected.
 BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchronous) {
   for (std::uint64_t i = 1; i <= 3; ++i) {
     BOOST_TEST(admit(i, 0).staleness() == 0U);
@@ -412,8 +415,8 @@ BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchr
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
-// The worker committed its gradient at another shard. It vanished before it could commit it at this
-// shard.
+// The worker committed its gradient at another shard, but crashed before it could commit at this
+// shard. The fence says so, and this shard applies the gradient, too.
 BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
   BOOST_TEST(admit(1, 0).outcome() == proto::ACCEPTED);
   ask(push_of(1, 0), gradient(1));
@@ -425,11 +428,10 @@ BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchro
   BOOST_TEST(answer.decided().sequence() == 1U);
   BOOST_TEST(version() == 1U);
   BOOST_TEST(versions->newest().data.as_floats()[0] != before.as_floats()[0]);
-  // Repeating the fence changes nothing.
+  // The same fence a second time changes nothing.
   BOOST_TEST(fence(commit_header(1, 0)).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
-  // The gradient counts in the staleness of other gradients, like any gradient that is admitted and
-  // applied.
+  // This gradient raises the version like any other. So the staleness of the next gradient is 1.
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
@@ -444,7 +446,7 @@ BOOST_AUTO_TEST_CASE(counters_beyond_32_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
-  // A million parameters.
+  // A million parameters, so that a copy would be a large allocation.
   const range where{0, 1'000'000};
   auto big = std::make_shared<version_pool>(where.size(), 3);
   auto front = system->spawn<reader_front>(current_view, where, big);
@@ -464,7 +466,8 @@ BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
   caf::anon_send_exit(front, caf::exit_reason::user_shutdown);
 }
 
-// With the commit of a step, a worker also sends the pull for its next step.
+// A worker sends the pull for its next step together with its commit. The pull is answered after
+// the decision about the committed gradient.
 BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
   caf::scoped_actor self{*system};
   proto::Pull pull;
@@ -486,18 +489,18 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
     ask(commit_header(sequence));
     BOOST_TEST(version_of(next).value() == sequence);
   }
-  // This pull arrives after the decision.
+  // This pull arrives after the decision, so it is answered at once.
   pull.set_after(2);
   auto late = self->request(reader, 10s, pull);
   BOOST_TEST(version_of(late).value() == 2U);
-  // The decision about a gradient that is not finite also ends the wait.
+  // A decision to leave out a gradient that is not finite also ends the wait.
   pull.set_after(3);
   auto next = self->request(reader, 10s, pull);
   auto commit = commit_header(3);
   commit.set_quarantine(true);
   ask(commit);
   BOOST_TEST(version_of(next).value() == 2U);
-  // A repeated pull is answered, too, because requests may arrive in another order.
+  // If a pull is repeated, both are answered, because requests may arrive in another order.
   pull.set_after(4);
   auto first = self->request(reader, 10s, pull);
   auto again = self->request(reader, 10s, pull);
@@ -505,15 +508,15 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
   ask(commit_header(4));
   BOOST_TEST(version_of(first).value() == 3U);
   BOOST_TEST(version_of(again).value() == 3U);
-  // When the reader ends, it answers all pulls.
+  // When the reader ends, it answers the pulls that still wait, with an error.
   pull.set_after(5);
   auto last = self->request(reader, 10s, pull);
   caf::anon_send_exit(reader, caf::exit_reason::user_shutdown);
   BOOST_TEST(!version_of(last));
 }
 
-// A reader may hold a version for any time. The writer waits for a free slot, and continues when a
-// version is given back.
+// A reader may use a version for any time. If all slots of the pool are in use, the shard waits
+// before it makes a new version, and continues when a version is given back.
 BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   caf::scoped_actor self{*system};
   const auto zeros = gradient(0);
@@ -526,8 +529,8 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   }
   held.push_back(versions->newest());
   {
-    // The request comes from a separate actor, so that its late answer stays in that actor's
-    // mailbox.
+    // A separate actor sends the request, so that the late answer does not arrive in the mailbox of
+    // `self`.
     caf::scoped_actor impatient{*system};
     ask(push_of(++sequence), zeros);
     impatient->request(shard, 100ms, commit_header(sequence))
@@ -539,7 +542,7 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
     std::this_thread::sleep_for(10ms);
   BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_READERS);
   held.erase(held.begin());
-  // The repeated request is answered as soon as a slot is free. The gradient was applied only once.
+  // A slot is free, so the repeated request is answered. The gradient is applied only once.
   auto again = commit_header(sequence);
   again.set_again(true);
   BOOST_TEST(ask(again).outcome() == proto::APPLIED);
@@ -582,7 +585,7 @@ BOOST_FIXTURE_TEST_CASE(in_step_a_bad_gradient_counts_as_committed, two_in_step)
   BOOST_TEST(std::isfinite(versions->newest().data.as_floats()[0]));
 }
 
-/// Two workers that push in pieces, and the messages that the shard sends to them.
+/// Two workers that push their gradients in pieces, and receive the messages of the shard.
 struct two_in_pieces : shard_fixture {
   two_in_pieces() : shard_fixture(true, 2, true), cut(range_pieces::cut(context->shard(0, 1))) {
     for (std::uint32_t i = 0; i < 2; ++i)
@@ -610,8 +613,8 @@ struct two_in_pieces : shard_fixture {
     return result;
   }
 
-  /// The pieces that the shard has sent to a worker since the last call. `advanced` receives the
-  /// header of the message that ends the step.
+  /// The pieces of new weights that the shard has sent to a worker since the last call. Sets
+  /// `advanced` to the version in the message that ends the step.
   std::vector<std::pair<proto::NewWeights, payload>> sent_to(std::size_t worker) {
     report(); // Returns after the shard has handled all earlier messages.
     std::vector<std::pair<proto::NewWeights, payload>> result;
@@ -627,7 +630,7 @@ struct two_in_pieces : shard_fixture {
     return result;
   }
 
-  /// Both workers take a step, whole or in pieces.
+  /// Both workers send a gradient and a commit: as a whole or in pieces.
   void step(std::uint64_t sequence, bool whole, float value) {
     for (std::uint32_t worker = 0; worker < 2; ++worker) {
       const auto x = gradient(value * (1 + static_cast<float>(worker)));
@@ -673,7 +676,7 @@ BOOST_FIXTURE_TEST_CASE(weights_are_sent_while_gradients_arrive, two_in_pieces) 
     take(sent);
     BOOST_TEST(sent_to(1).size() == 1U);
   }
-  // All pieces of both gradients have arrived, but one gradient is not committed.
+  // The shard has all pieces of both gradients, but one gradient is not committed.
   push_piece(1, last, gradient(1));
   BOOST_TEST(sent_to(0).empty());
   BOOST_TEST(version() == 0U);
@@ -690,14 +693,16 @@ BOOST_FIXTURE_TEST_CASE(weights_are_sent_while_gradients_arrive, two_in_pieces) 
   BOOST_TEST(report().samples() == 128U);
 }
 
-// Steps in pieces alternate with whole steps. The optimizer has a momentum.
+// Two of three steps are in pieces. With a momentum, the weights equal those after whole steps, bit
+// for bit.
 BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pieces) {
   two_in_pieces other;
   for (std::uint64_t i = 1; i <= 6; ++i) {
     step(i, i % 3 == 0, static_cast<float>(i));
     other.step(i, true, static_cast<float>(i));
     BOOST_TEST((weights() == other.weights()), "step " << i);
-    // A message with a piece of a version keeps that version in memory.
+    // Takes the messages out of the mailboxes, because each piece keeps a version of the weights in
+    // memory.
     for (std::size_t worker = 0; worker < 2; ++worker) {
       sent_to(worker);
       other.sent_to(worker);
@@ -705,8 +710,9 @@ BOOST_FIXTURE_TEST_CASE(steps_in_pieces_have_the_bits_of_whole_steps, two_in_pie
   }
 }
 
-// The shard sent some pieces of the next version, but not all. The optimizer's state is as if the
-// bad gradient had never been sent.
+// A gradient is not finite, but the shard notices this only after it has sent some pieces of the
+// next version. Afterwards, weights and optimizer state are as if this gradient had never been
+// sent.
 BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
   two_in_pieces other;
   for (auto* x : {static_cast<two_in_pieces*>(this), &other})
@@ -734,7 +740,7 @@ BOOST_FIXTURE_TEST_CASE(in_pieces_a_bad_gradient_adds_nothing, two_in_pieces) {
   BOOST_TEST(std::isfinite(weights()[0]));
 }
 
-// The worker vanishes, so the other pieces of its gradient never arrive.
+// A worker crashes before it has sent all pieces of its gradient.
 BOOST_FIXTURE_TEST_CASE(a_worker_that_vanishes_between_pieces, two_in_pieces) {
   const auto before = weights();
   for (std::size_t i = 0; i + 1 < cut.count(); ++i) {
@@ -787,7 +793,7 @@ BOOST_FIXTURE_TEST_CASE(pieces_that_do_not_fit_are_ignored, two_in_pieces) {
   again.set_again(true);
   BOOST_TEST(ask(again).outcome() == proto::NOT_STAGED);
   BOOST_TEST(sent_to(0).size() == cut.count() - 1);
-  // A worker sends its whole gradient again.
+  // The workers send their gradients again as a whole.
   for (std::uint32_t worker = 0; worker < 2; ++worker) {
     ask(push_of(1, worker), good);
     BOOST_TEST(ask(commit_of(worker)).outcome() == proto::ACCEPTED);

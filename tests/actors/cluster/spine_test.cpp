@@ -1,5 +1,5 @@
-// The same test in the three ways of running, over the whole path from data on disk to
-// coefficients.
+// Trains a linear model from data on disk to coefficients, with every protocol and in all ways to
+// run a job.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -27,8 +27,8 @@ BOOST_AUTO_TEST_CASE(least_squares) {
         const auto result = train(how, job, 2, 2);
         BOOST_TEST(result.failure == "");
         BOOST_TEST_REQUIRE(result.coefficients.size() == exact.size());
-        // If workers are not in step, the order of updates differs in each run. In 60 runs, the
-        // coefficients were within 2.2e-3.
+        // Asynchronous updates come in a different order in each run. In 60 runs, the coefficients
+        // were within 2.2e-3.
         const auto tolerance = traits_of(protocol).in_step ? 2e-4 : 6e-3;
         for (std::size_t i = 0; i < 3; ++i)
           BOOST_TEST(result.coefficients[i] == exact[i], boost::test_tools::tolerance(tolerance));

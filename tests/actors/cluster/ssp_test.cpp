@@ -1,5 +1,6 @@
-// No worker is more than a given number of steps ahead of the slowest one. Each shard checks this
-// at each update. If a worker is too far ahead, the run fails.
+// SSP (stale synchronous parallel): no worker gets more than a given number of steps ahead of the
+// slowest worker. Each shard checks this at each update, and fails the run if a worker is too far
+// ahead.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -27,7 +28,7 @@ proto::Job job_with(std::uint64_t bound, const std::vector<std::string>& more = 
   return example_job("digits_mlp", changes);
 }
 
-/// The message of type T that a frame carries; null if `content` is anything else.
+/// The message of type T in a frame. Null if `content` is anything else.
 template <class T>
 const T* carried(const caf::message& content) {
   if (!content.match_elements<proto::Frame, caf::message>())
@@ -36,7 +37,8 @@ const T* carried(const caf::message& content) {
   return !inner.empty() && inner.match_element<T>(0) ? &inner.get_as<T>(0) : nullptr;
 }
 
-/// The steps of workers, observed on links: each commit contains its step.
+/// Records the newest step of each worker, which each commit contains, and the largest distance
+/// between two workers.
 struct step_watch {
   std::map<std::uint32_t, std::uint64_t> steps;
   std::uint64_t widest = 0;
@@ -72,8 +74,8 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
     BOOST_TEST(result.failure == "");
     BOOST_TEST(result.samples == 4800U);
     std::uint64_t told = 0;
-    // A worker asks early for the weights of the step that is `ahead` steps later, and waits for
-    // them.
+    // A worker asks for the weights of the step that is `ahead` steps later, and waits there. So
+    // the slow worker is fewer steps behind.
     const auto steps = bound - ahead + 1;
     const auto behind =
       ", " + std::to_string(steps) + (steps == 1 ? " step behind" : " steps behind");
@@ -81,15 +83,17 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
       for (auto& task : x.tasks)
         told += task.activity.starts_with("waits for worker/") && task.activity.ends_with(behind);
     BOOST_TEST(told > 20U);
-    // At its commit, a worker may be one step further ahead than the bound.
+    // A worker commits the step that it was allowed to begin. At this moment, it may be one step
+    // further ahead than the bound.
     BOOST_TEST(watch->widest == bound + 1);
-    // A wait for a slow worker is not reported as a stall.
+    // Waiting for a slow worker is not reported as a stall.
     BOOST_TEST(run.seen().notices.empty());
   }
 }
 
-// The weights of step c contain all updates of the steps before c - staleness. With a staleness of
-// 0, they contain no later updates. In the first half of the epoch, all workers have data.
+// The weights of step c contain all updates of the steps before c - bound. With a bound of 0, they
+// contain no other updates. Only the first half of the epoch is checked, because all workers have
+// data there.
 BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
   constexpr std::uint64_t workers = 3;
   for (const std::uint64_t bound : {0, 2})
@@ -123,7 +127,8 @@ BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
       }
 }
 
-// The slow worker has only one batch in each epoch. When it has none, no other worker waits for it.
+// The slow worker 1 has only one batch in each epoch. Without data, it does not make other workers
+// wait.
 BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   auto how = simulated(job_with(1, {"data.digits={train: 64 test: 20}", "epochs=6"}), 3, 2);
   how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {
@@ -135,7 +140,7 @@ BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   BOOST_TEST((result.virtual_time < 6 * 100ms));
 }
 
-// The message that ends a worker's wait is lost. The worker asks again.
+// The message that ends a worker's wait is lost. The worker asks again after some time.
 BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   auto how = simulated(job_with(0), 3, 2);
   simulation run{how};
@@ -152,7 +157,8 @@ BOOST_AUTO_TEST_CASE(lost_news_cost_time_only) {
   BOOST_TEST(lost > 5U);
 }
 
-// Gradients take 1 to 20 ms; workers stop and vanish; some batches are not finite.
+// Gradients take 1 to 20 ms, workers stop and crash, and some batches are not finite. The bound
+// always holds.
 BOOST_AUTO_TEST_CASE(a_thousand_runs_keep_the_bound) {
   std::uint64_t waits = 0;
   for (std::uint64_t seed = 1; seed <= tries(1'000); ++seed)

@@ -1,5 +1,5 @@
-// Many kinds of stalls, at many places. The operator gets the cause within two seconds. Healthy
-// runs cause no notice.
+// Causes many kinds of stalls in simulated runs. The operator must learn the cause within two
+// seconds. A healthy run must cause no notice.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/effort.hpp"
@@ -42,14 +42,14 @@ std::vector<simulated_notice> stall_notices(const simulation& run) {
   return result;
 }
 
-/// A stall to cause on purpose: the run, the place, and the cause that the notice must name.
+/// How to cause a stall: the protocol, the cause that the notice must name, and the fault.
 struct stall {
   proto::Protocol protocol;
   std::string root;
   std::function<void(simulation&)> inject;
-  /// The stall begins later than its cause, at the end of an epoch.
+  /// True if the stall begins only at the end of an epoch, later than the fault.
   bool later = false;
-  /// A change of the job.
+  /// A change of the job, like on the command line.
   std::string change = "name=stalled";
 };
 
@@ -83,7 +83,7 @@ auto dead_link_of_shards(std::size_t a, std::size_t b) {
   return [a, b](simulation& x) { x.network().partition(x.ps_node(a), x.ps_node(b)); };
 }
 
-/// The shard's weights do not reach the coordinator, but its reports do.
+/// Drops the weights that a shard sends to the coordinator. The shard's reports still arrive.
 auto lost_snapshot(std::size_t i) {
   return [i](simulation& x) {
     x.network().judge_with([&x, i](sim_node from, sim_node to, const caf::message& content) {
@@ -144,7 +144,7 @@ std::vector<stall> all_stalls() {
   };
 }
 
-/// For example, "nothing has moved for 1.2 s ..." gives 1.2 s.
+/// The time in a notice. For example, "nothing has moved for 1.2 s ..." gives 1.2 s.
 std::chrono::duration<double> told_quiet(const std::string& text) {
   return std::chrono::duration<double>{std::stod(text.substr(std::string{notice_begin}.size()))};
 }
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(each_is_explained_within_two_seconds) {
       BOOST_TEST((told_quiet(first.text) < 2s), first.text);
       if (!x.later)
         BOOST_TEST((first.when - begin < 2s), first.text);
-      // While one stall lasts, notices are rare.
+      // While a stall lasts, its notice is rarely repeated.
       BOOST_TEST(told.size() == 1U);
     }
   }
@@ -195,8 +195,8 @@ BOOST_AUTO_TEST_CASE(their_end_is_told) {
     }
 }
 
-// Steps take half a millisecond to four seconds. Each run includes the first step, which is slow,
-// and evaluations.
+// No notice in healthy runs, whose steps take between half a millisecond and four seconds. Each run
+// includes the first step, which is slow, and evaluations.
 BOOST_AUTO_TEST_CASE(nothing_is_told_of_healthy_runs) {
   some_cases chosen;
   for (const auto protocol : all_protocols)

@@ -1,5 +1,5 @@
-// The state of layers (running statistics) in clusters. It is averaged, weighted by the numbers of
-// samples, and not optimized.
+// The state of layers (running statistics) in clusters. It is not optimized. It is averaged over
+// the workers, weighted by their numbers of samples.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
@@ -48,8 +48,8 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
         job_with(protocol, {"optimizer.kind=" + std::string{rule}, "optimizer.weight_decay=0.1"}));
 }
 
-// One step over all records, by one worker, or by several with batches of different sizes. The
-// measured mean is the mean of all records.
+// One step uses all records, with one worker or with several that have batches of different sizes.
+// Either way, the running mean is the mean of all records.
 BOOST_AUTO_TEST_CASE(workers_count_by_their_samples) {
   const auto running_mean = [](const proto::Job& job, std::size_t workers) {
     simulation run{simulated(job, workers, 2)};

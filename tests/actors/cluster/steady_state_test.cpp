@@ -1,4 +1,5 @@
-// A training step makes no large allocation: payloads come from the pool and return to it.
+// A training step makes no large allocation: buffers for weights and gradients come from a pool and
+// return to it.
 
 #include "actors/cluster/local_cluster.hpp"
 #include "messages/configure.hpp"
@@ -17,8 +18,8 @@ BOOST_AUTO_TEST_SUITE(steady_state)
 
 namespace {
 
-/// A whole cluster in one node on the test scheduler. Its messages stay within the process. It uses
-/// one thread, so every run makes the same moves (handles the same messages in the same order).
+/// A whole cluster in one process, on a scheduler with one thread. A *move* handles one message or
+/// timeout. Every run makes the same moves in the same order.
 class cluster_in_steps {
 public:
   explicit cluster_in_steps(const proto::Job& job) {
@@ -78,8 +79,7 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing_large) {
         BOOST_TEST_REQUIRE(whole.ended().has_value());
         BOOST_TEST(whole.ended()->failure == "");
       }
-      // The run has 120 batches. From the second quarter of the run to its end, everything except
-      // evaluation is routine and allocates nothing large.
+      // In the second and third quarter of this run of 120 batches, nothing large is allocated.
       cluster_in_steps again{job};
       again.move(moves / 4);
       const auto before = large_allocations();

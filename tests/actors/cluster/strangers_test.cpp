@@ -1,4 +1,5 @@
-// Other programs send messages to the ports of a run's nodes, over real sockets of this host.
+// Other programs send messages to the ports of a run's nodes, over real sockets of this host. They
+// must not disturb the run.
 
 #include "actors/cluster/peer_node.hpp"
 #include "tests/actors/cluster/nodes_at_ports.hpp"
@@ -22,8 +23,8 @@ BOOST_AUTO_TEST_SUITE(strangers_at_ports)
 
 namespace {
 
-/// Sends a Hello, the first message of a node that joins. The node starts a link for it, and the
-/// link answers with a Welcome.
+/// Joins a node with a Hello, the first message of a link. The node starts a link, which answers
+/// with a Welcome. Then the visitor sends bad messages to this link.
 class visitor : public caf::event_based_actor {
 public:
   visitor(caf::actor_config& cfg, std::shared_ptr<std::atomic<int>> welcomed)
@@ -33,8 +34,7 @@ public:
     set_default_handler(caf::drop);
     return {[this](const proto::Welcome&) {
       ++*welcomed_;
-      // Sends messages to its own link: orders to end, garbage, and messages that only a peer
-      // sends.
+      // Orders to end, garbage, and messages that only the peer of the link may send.
       const auto link = caf::actor_cast<caf::actor>(current_sender());
       send(link, proto::Frame{}, caf::make_message(proto::Shutdown{}));
       send(link, caf::exit_msg{address(), caf::exit_reason::kill});
@@ -46,7 +46,7 @@ private:
   std::shared_ptr<std::atomic<int>> welcomed_;
 };
 
-/// A program that is not a node.
+/// A program that is not part of the run.
 class stranger : process {
 public:
   ~stranger() {
@@ -80,7 +80,7 @@ public:
     ++attacks;
   }
 
-  /// Sends a Hello in the name of a task of the run.
+  /// Sends Hellos that claim to come from a task of the run.
   void say_hello(std::uint16_t port, int count) {
     const auto node = sys->middleman().remote_actor("127.0.0.1", port);
     if (!node)
@@ -132,8 +132,8 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
 
 namespace {
 
-/// The same worker task, started a second time. It sends its state to the coordinator as soon as it
-/// has a link.
+/// A second process that claims to be the same worker. It sends its state to the coordinator as
+/// soon as it has a link.
 class second_start : public caf::event_based_actor {
 public:
   second_start(caf::actor_config& cfg, task_name task) : caf::event_based_actor(cfg), task_(task) {}
@@ -156,7 +156,7 @@ private:
 
 } // namespace
 
-// The message of a second start is legal only if the first start is not connected.
+// A worker is started a second time. This is legal only if the first process is not connected.
 BOOST_AUTO_TEST_CASE(second_starts_of_a_task) {
   cluster x{true};
   const process other;
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(many_hellos) {
   BOOST_TEST(other.welcomed() > 0);
 }
 
-// -- processes that say Hello, and then nothing -------------------------------------------------
+// -- processes that send a Hello and then nothing ------------------------------------------------
 
 namespace {
 
@@ -212,7 +212,8 @@ proto::Hello hello_of(std::uint32_t index) {
   return result;
 }
 
-/// True if the node answers with a Welcome; false if it refuses.
+/// True if the node answers with a Welcome. False if it refuses because its places for processes
+/// that have not joined are taken.
 bool welcomed(caf::scoped_actor& who, const peer_node_actor& node, std::uint32_t index) {
   bool result = false;
   who->send(node, hello_of(index));

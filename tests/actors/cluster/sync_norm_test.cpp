@@ -1,4 +1,5 @@
-// Batch normalization over the batches of all workers (batch_norm.sync).
+// Synchronized batch normalization (batch_norm.sync): the moments are computed over the batches of
+// all workers.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/model_file.hpp"
@@ -21,7 +22,7 @@ BOOST_AUTO_TEST_SUITE(sync_norm)
 
 namespace {
 
-/// Two synchronized layers, one of them on images.
+/// A model with two synchronized layers. The first of them normalizes images.
 std::string model(const std::string& sync) {
   return "model={ layer { name: \"images\" conv2d { filters: 3 kernel: 5 stride: 4 bias: false } } "
          "layer { name: \"first\" batch_norm { sync: "
@@ -32,7 +33,7 @@ std::string model(const std::string& sync) {
     + sync + " } } layer { dense { units: 10 } } loss: SOFTMAX_CROSS_ENTROPY }";
 }
 
-/// 100 records in steps of 12 records, by one worker or by all workers together. The last step of
+/// A job with 100 records in steps of 12, for one worker or divided among several. The last step of
 /// an epoch has four records, so some workers have none.
 proto::Job job_with(std::size_t workers, const std::vector<std::string>& more = {},
                     const std::string& sync = "true") {
@@ -75,7 +76,7 @@ const std::vector<setting> settings{
   {{"protocol=SYNC_PS"}, 1},
   {{"protocol=SYNC_PS", "optimizer.clip_norm=1"}, 3}};
 
-/// The first notice of a stall.
+/// The first notice about a stall; empty if there is none.
 std::string told(const simulation& x) {
   for (const auto& notice : x.seen().notices)
     if (notice.text.starts_with("nothing has moved for "))
@@ -85,7 +86,8 @@ std::string told(const simulation& x) {
 
 } // namespace
 
-// The weights are equal, including the running statistics.
+// Several workers get the weights of one worker that trains all samples, including the running
+// statistics.
 BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   for (const auto& [changes, ps] : settings) {
     const auto one = run(job_with(1, changes), 1, ps);
@@ -130,7 +132,8 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
       }
 }
 
-// The last gradient of an epoch has fewer batches. Some workers then have no batch.
+// A gradient is the sum over several batches. The last gradient of an epoch has fewer batches, so
+// some workers have none.
 BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
   for (const auto& [changes, ps] : settings)
     BOOST_TEST_CONTEXT(changes.back()) {
@@ -143,7 +146,8 @@ BOOST_AUTO_TEST_CASE(several_batches_per_gradient) {
       BOOST_TEST(two.samples == 200U);
       BOOST_TEST(train_here(job("2", "2"), 3, static_cast<std::uint32_t>(ps)).weights_sha256
                  == two.weights_sha256);
-      // The moments of the normalization are over half as many samples.
+      // With batches of half the size, the moments are computed over half as many samples. So the
+      // weights differ.
       BOOST_TEST(two.weights_sha256 != run(job("4", "1"), 3, ps).summary.weights_sha256);
     }
 }
@@ -180,7 +184,8 @@ BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite) {
     }
 }
 
-// A worker is lost at any point of its step. The others may wait for it anywhere in their step.
+// A worker crashes or stops at any point of its step. The others must not wait for its sums
+// forever.
 BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
   some_cases chosen;
   for (const auto& [changes, ps] : settings)
@@ -206,8 +211,8 @@ BOOST_AUTO_TEST_CASE(a_worker_is_lost) {
       }
 }
 
-// A worker hangs before it sends its sums, and then its process ends. Until then, the other workers
-// wait for these sums.
+// A worker hangs before it sends its sums, and later its process ends. Until then, the other
+// workers wait for these sums.
 BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
   for (const auto& [changes, ps] : settings)
     for (const auto* const actor : {"troupe.trainer", ""})
@@ -215,8 +220,8 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         auto more = changes;
         more.emplace_back("epochs=100000");
         auto options = simulated(job_with(3, more), 3, ps);
-        // All workers begin a step within 2 ms. After 20 ms, they exchange the sums of the
-        // normalization.
+        // All workers begin a step within 2 ms of each other. They exchange the sums of the
+        // normalization 20 ms later.
         std::function<void(std::chrono::nanoseconds)> freeze_at;
         options.gradient_done = [&](std::size_t, std::chrono::nanoseconds now) {
           if (now > 1500ms && freeze_at)
@@ -233,8 +238,8 @@ BOOST_AUTO_TEST_CASE(a_worker_hangs_in_the_forward_pass) {
         const auto says = [&notice](const char* text) {
           return notice.find(text) != std::string::npos;
         };
-        // With shard_optimizer, the notice says that the update is missing. It does not know the
-        // cause.
+        // With shard_optimizer, the notice may say that worker 1 applies an update. The other
+        // workers only see that its part of the update is missing.
         const bool sharded = changes.size() > 1 && changes[1] == "ring.shard_optimizer=true";
         const bool computes = says("Root: worker/1 has been computing one gradient")
           || (sharded && says("Root: worker/1 has been applying one update"));

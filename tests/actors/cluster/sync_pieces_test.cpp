@@ -1,5 +1,5 @@
-// With SYNC_PS between hosts, gradients and weights travel in pieces. The bits are the same as in
-// one process, where nothing travels.
+// With SYNC_PS over links, gradients and weights are sent in pieces. The weights equal those of a
+// run in one process, which sends nothing, bit for bit.
 
 #include "actors/checkpoint/resume.hpp"
 #include "messages/pieces.hpp"
@@ -19,8 +19,8 @@ BOOST_AUTO_TEST_SUITE(sync_pieces)
 
 namespace {
 
-/// 101,770 parameters, which are 7 pieces if there is one shard. 10 steps of two workers. At the
-/// end of an epoch, one worker has a small batch or none.
+/// A job with 101,770 parameters, which one shard receives in 7 pieces. Two workers make 10 steps.
+/// In the last step of an epoch, one of them has a small batch or none.
 proto::Job job_with(const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 150 test: 20}", "data.batch=16", "epochs=2",
                                    "protocol=SYNC_PS"};
@@ -28,8 +28,8 @@ proto::Job job_with(const std::vector<std::string>& more = {}) {
   return example_job("digits_mlp", changes);
 }
 
-/// Counts the messages of a simulated run that begin with this type and have this number of
-/// elements.
+/// Counts the messages of a simulated run whose first element has type T and that have this number
+/// of elements.
 template <class T, std::size_t Elements = 2>
 struct piece_counter {
   bool operator()(const caf::message& x) {
@@ -48,7 +48,7 @@ struct piece_counter {
 struct counts {
   std::uint64_t pieces = 0;
   std::uint64_t new_weights = 0;
-  /// Pushes that travel alone or together with their commit.
+  /// Pushes of whole gradients, alone or together with their commit.
   std::uint64_t pushes = 0;
   std::uint64_t pulls = 0;
 };
@@ -97,15 +97,16 @@ BOOST_AUTO_TEST_CASE(the_bits_of_one_process) {
           BOOST_TEST(hash_of(run, &seen) == expected.weights_sha256);
           BOOST_TEST(seen.pieces > 0U);
           BOOST_TEST(seen.pushes == 0U);
-          // Workers pull only the weights of the first step; the coordinator pulls after each
-          // epoch. A worker without samples in a step gets no pieces.
+          // Workers pull only the weights of the first step, and the coordinator pulls after each
+          // epoch. All other weights are sent in pieces. A worker without samples in a step gets
+          // none.
           BOOST_TEST(seen.new_weights >= seen.pieces * 9 / 10);
           BOOST_TEST(seen.pulls <= (workers + 3) * ps);
         }
 }
 
-// Gradients travel whole here, because an update needs more than one piece, or because shard 0
-// chooses the gradients.
+// Gradients are sent as a whole here. An update needs the whole gradient, or shard 0 chooses the
+// gradients (backup workers).
 BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
   const std::string settings[] = {"optimizer.clip_norm=1", "optimizer={kind: LAMB}",
                                   "sync_ps.backup_workers=1"};
@@ -122,8 +123,8 @@ BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
     }
 }
 
-// Pieces may arrive late, repeatedly or not at all. If a piece is lost, the whole range is sent,
-// and the other pieces are ignored.
+// Pieces arrive late, twice or not at all. If a piece is lost, the whole gradient or range is sent
+// again, and its pieces are ignored.
 BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
   const auto job = job_with({"runtime.request_timeout_ms=20"});
   const auto expected = train_here(job, 3, 2).weights_sha256;
@@ -153,9 +154,9 @@ BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
   BOOST_TEST(pulls > tries(40) * 6U);
 }
 
-// A worker or the shard vanishes after each piece of the first steps, in either direction. The run
-// ends. Another run continues from the last checkpoint and gets the result of an undisturbed run,
-// because a checkpoint contains no part of an incomplete step.
+// A worker or the shard crashes after piece 1, 2, 3, ... of the first steps. The run ends. A second
+// run continues from the last checkpoint and gets the result of an undisturbed run, because a
+// checkpoint contains no part of an incomplete step.
 template <class T>
 void crash_after_each(bool worker) {
   const auto job =
@@ -164,7 +165,7 @@ void crash_after_each(bool worker) {
   const auto expected = simulate(options).summary.weights_sha256;
   some_cases chosen;
   std::uint64_t resumed = 0;
-  // The last piece of the third step has number 42.
+  // In each step, two workers send 7 pieces each. So the third step ends with piece 42.
   for (std::uint64_t n = 1; n <= 42; ++n) {
     if (!chosen())
       continue;

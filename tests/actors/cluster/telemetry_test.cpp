@@ -1,4 +1,4 @@
-// The reports that tasks make about themselves, as they arrive at the operator.
+// The reports that tasks send about themselves, as the operator sees them.
 
 #include "tests/actors/cluster/ways.hpp"
 #include "tests/support/example_job.hpp"
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
         BOOST_TEST((x.task == task_name{job_kind::worker, static_cast<std::uint32_t>(i)}));
         steps += x.steps;
         trained += x.samples;
-        // The time covers nearly the whole run, up to its last batches.
+        // The seconds that a task reports add up to nearly the whole run.
         BOOST_TEST(seconds_of(x) <= summary.seconds);
         BOOST_TEST(seconds_of(x) > 0.8 * summary.seconds);
         BOOST_TEST(x.samples_per_second > 0);
@@ -79,11 +79,11 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
     }
 }
 
-// A step takes a second. The reported rate is the learning rate at the middle of the step.
+// The reported learning rate is that at the middle of a step, which takes a second here.
 BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING})
     for (const std::uint64_t workers : {1, 2}) {
-      // The last of the four steps has 96 - 3 * 30 samples.
+      // The last of four steps has the 6 samples that remain of 96 after three steps of 30.
       auto job = job_with(protocol);
       for (const auto* change :
            {"data.digits.train=96", "epochs=1", "learning_rate={base: 0.5 cosine {}}"})
@@ -105,8 +105,9 @@ BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
     }
 }
 
-// A gradient takes 30 ms and is sent when it is complete. Meanwhile, only early pulls travel. A
-// pull takes 40 ms, and 30 ms of them are hidden by computing.
+// The part of the communication that is hidden: it happens while the worker computes. A gradient
+// takes 30 ms and is sent when it is complete. Meanwhile, only early pulls are under way. A pull
+// takes 40 ms, so 30 ms of it are hidden.
 BOOST_AUTO_TEST_CASE(hidden_communication) {
   const auto hidden = [](const char* ahead) {
     auto job = job_with(proto::ASYNC_PS);
@@ -129,7 +130,8 @@ BOOST_AUTO_TEST_CASE(hidden_communication) {
   BOOST_TEST(hidden("pull_ahead=1") > 0.9);
 }
 
-// The workers of a ring add up one fragment of the weights while they continue to train.
+// Workers average one fragment of the weights while they continue to train. So this communication
+// is hidden.
 BOOST_AUTO_TEST_CASE(hidden_averages) {
   auto job = job_with(proto::LOCAL_SGD);
   for (const auto* change : {"local_sgd.every=8", "local_sgd.fragments=4"})
@@ -146,7 +148,8 @@ BOOST_AUTO_TEST_CASE(hidden_averages) {
   }
 }
 
-// Most of the model's weights belong to the first layer.
+// Placed by tensor, most weights are on one shard, because they belong to the first layer. A notice
+// says so, once.
 BOOST_AUTO_TEST_CASE(a_hot_shard_is_told_once) {
   const auto told = [](const std::string& placement, const std::string& optimizer,
                        std::size_t ps = 3) {

@@ -1,4 +1,4 @@
-// Runs inside the actor system of another program.
+// Trains inside a program that has its own actor system.
 
 #include "actors/cluster/training.hpp"
 
@@ -29,7 +29,8 @@ bool wait_for(const std::function<bool()>& condition) {
   return condition();
 }
 
-/// y = 3 x0 - 2 x1 + 1 over a grid, without noise: every protocol finds the coefficients.
+/// Records of the plane y = 3 x0 - 2 x1 + 1 on a grid, without noise. Every protocol finds its
+/// coefficients.
 class plane : public dataset {
 public:
   explicit plane(std::uint64_t records, bool broken = false) : records_(records), broken_(broken) {}
@@ -59,7 +60,7 @@ private:
   mutable std::atomic<std::uint64_t> read_{0};
 };
 
-/// A data set that waits once, in the middle of training, until the test's condition is true.
+/// A data set that blocks once, in the middle of training, until a condition of the test is true.
 class plane_that_waits : public plane {
 public:
   static constexpr std::uint64_t half_way = 1'500;
@@ -74,7 +75,7 @@ public:
   }
 
   bool waited() const { return waited_; }
-  /// The wait ended because the condition became true.
+  /// True if the condition became true. False if the wait ended at its time limit.
   bool came() const { return came_; }
 
 private:
@@ -103,8 +104,9 @@ training_options plane_options(proto::Protocol protocol, std::uint32_t epochs = 
   return result;
 }
 
-/// The model and the numbers of tasks depend on the protocol. The weights are the same in every
-/// run, because asynchronous jobs have only one worker.
+/// Options of a run that gives the same weights every time. Model and numbers of tasks depend on
+/// the protocol. An asynchronous job has one worker, because its weights would otherwise depend on
+/// timing.
 training_options repeatable(proto::Protocol protocol) {
   auto result = plane_options(protocol);
   const bool in_step = test::traits_of(protocol).in_step;
@@ -116,7 +118,7 @@ training_options repeatable(proto::Protocol protocol) {
   return result;
 }
 
-/// The reports that an observer has received.
+/// Numbers of the reports that an observer has received.
 struct heard {
   std::atomic<int> progress{0};
   std::atomic<int> epochs{0};
@@ -126,7 +128,8 @@ struct heard {
 
 using whole_observer = run_observer::extend<rpc<void, epoch_weights>>;
 
-/// Counts the reports. `at_epoch` is called at the end of each epoch and may control the run.
+/// An observer of a run. It counts the reports and calls `at_epoch` at the end of each epoch, for
+/// example to stop the run.
 class listener : public whole_observer::base {
 public:
   listener(caf::actor_config& cfg, std::shared_ptr<heard> what, std::function<void()> at_epoch)
@@ -157,11 +160,11 @@ struct configuration : caf::actor_system_config {
   configuration() { configure(*this); }
 };
 
-/// The actor system of an embedding program. At the end, it contains no actor of troupe.
+/// A program with an actor system. At its end, the system must contain no actor of troupe.
 struct program {
   ~program() { BOOST_TEST(empties()); }
 
-  /// True if the system contains no actor of troupe after some time. Actors take some time to end.
+  /// True if the system soon contains no actor of troupe. Actors take some time to end.
   bool empties() {
     return wait_for([this] { return sys.registry().running() <= actors_before; });
   }
@@ -170,7 +173,7 @@ struct program {
     return self->request(run, patience_limit, begin_training{});
   }
 
-  /// The error of the run, if any.
+  /// Runs training and returns its error. Empty if it succeeds.
   caf::error error_of(training_options options) {
     caf::error result;
     begin(spawn_training(sys, std::move(options)))
@@ -225,7 +228,7 @@ BOOST_AUTO_TEST_CASE(own_data_progress_and_weights) {
   options.weights = observer;
   p.actors_before = p.sys.registry().running();
   p.begin(spawn_training(p.sys, options)).receive(check_plane, fail);
-  // Each run reads its records for training, and for a test after each epoch.
+  // Each run reads the records to train, and again to evaluate after each epoch.
   BOOST_TEST(data->records_read() >= 2u * 20 * 100);
   BOOST_TEST(p.empties());
   BOOST_TEST(wait_for([&] { return told->ends == 1 && told->weights == 20; }));
@@ -245,7 +248,8 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   }
 }
 
-// Each run waits in the middle of its training until the other run has come there, too.
+// Two runs in one process. Each run waits in the middle of its training until the other run is
+// there, too.
 BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   program p;
   const auto& all = test::all_protocols;
@@ -272,7 +276,7 @@ BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   }
 }
 
-// The run is in the middle of its training when the other run ends.
+// One run is in the middle of its training when another run fails or is stopped.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_when_another_fails_or_is_stopped) {
   program p;
   const auto stop = [&](const training_actor& run) { p.self->send(run, stop_run{"enough"}); };
@@ -435,7 +439,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_a_checkpoint) {
   options.job.set_output(out.path().string());
   options.job.mutable_checkpoint()->set_every_steps(5);
   BOOST_TEST(!embedding.error_of(options));
-  // The second run does not overwrite the files of the first.
+  // A second run with this output directory is refused, because it would overwrite the files of the
+  // first.
   const auto error = embedding.error_of(options);
   BOOST_TEST((code_of(error) == errc::bad_input));
   BOOST_TEST(explain(error).find("already has checkpoints") != std::string::npos);

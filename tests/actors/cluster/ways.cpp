@@ -40,7 +40,7 @@ run_summary parse_end(const std::filesystem::path& metrics) {
   result.failure = x.value("failure", "");
   result.samples = x.at("samples");
   if (x.at("applied").is_null())
-    return result; // A failed run may lack some of these results.
+    return result; // a failed run lacks the following results
   result.train_loss = x.at("train_loss");
   result.test_loss = x.at("test_loss");
   if (!x.at("test_accuracy").is_null())
@@ -144,8 +144,9 @@ simulation_options simulated(const proto::Job& job, std::size_t workers, std::si
   result.data = build_data(job);
   result.workers = workers;
   result.ps = ps;
-  // Two ranks exchange their gradients in one hop. Their steps take time here, so that no
-  // checkpoint is skipped because earlier ones are still being written.
+  // Two ranks need only one exchange per step, so steps would take almost no simulated time. They
+  // take 1 ms here. Otherwise, checkpoints would be skipped while earlier ones are still being
+  // written.
   if (workers == 2 && ps == 0)
     result.gradient_done = [](std::size_t, std::chrono::nanoseconds now) {
       return now + std::chrono::milliseconds{1};

@@ -24,14 +24,14 @@ inline constexpr way all_ways[] = {way::here, way::simulated, way::processes};
 /// The protocols that are part of troupe and accept any optimizer.
 extern const std::vector<proto::Protocol> all_protocols;
 
-/// The traits of one of these protocols.
+/// The traits of one of `all_protocols`.
 const protocol_traits& traits_of(proto::Protocol x);
 
 /// Settings that make the weights of all workers equal after every step, so that a checkpoint is
 /// possible at any step.
 std::vector<std::string> equal_after_every_step(proto::Protocol x);
 
-/// Trains a job. Returns within a few minutes. If the run takes longer, the summary says so.
+/// Trains a job. If the run takes longer than a few minutes, ends it and says so in the summary.
 run_summary train(way how, const proto::Job& job, std::uint32_t workers, std::uint32_t ps);
 
 run_summary train_here(const proto::Job& job, std::uint32_t workers, std::uint32_t ps);
@@ -41,7 +41,8 @@ run_summary train_in_processes(const proto::Job& job, std::uint32_t workers, std
 simulation_options simulated(const proto::Job& job, std::size_t workers, std::size_t ps,
                              std::uint64_t seed = 1);
 
-/// A simulated run with one worker, and one or three shards, ends with the bits of a serial loop.
+/// Checks that a simulated run with one worker and one or three shards gets the weights of a serial
+/// loop, bit for bit.
 void check_equals_serial(const proto::Job& job);
 
 } // namespace troupe::test

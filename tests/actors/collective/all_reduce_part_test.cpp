@@ -21,7 +21,7 @@ struct on_its_way {
   addressed_piece what;
 };
 
-/// The value of element i on a rank.
+/// Gives the value of element i of the vector that a rank contributes.
 using input = std::function<double(std::size_t rank, std::size_t i)>;
 
 template <class T>
@@ -29,8 +29,7 @@ std::span<const T> as(const payload& x) {
   return {reinterpret_cast<const T*>(x.data()), x.size() / sizeof(T)};
 }
 
-/// All ranks of an all-reduce. The order of the delivered pieces is random, and some pieces are
-/// delivered twice.
+/// All ranks of an all-reduce. Pieces are delivered in random order, and some of them twice.
 template <class T>
 class group {
 public:
@@ -82,7 +81,7 @@ public:
     BOOST_TEST(wrong == 0u);
   }
 
-  /// The number of ranks whose sum is different or missing.
+  /// Number of ranks that have no sum, or one that differs from `expected`.
   std::size_t differing_from(std::span<const T> expected) const {
     return static_cast<std::size_t>(std::ranges::count_if(parts_, [&](const auto& x) {
       return !x.complete() || !same_bits(as<T>(x.sum()), expected);
@@ -106,7 +105,7 @@ private:
 constexpr all_reduce_schedule schedules[] = {all_reduce_schedule::direct, all_reduce_schedule::ring,
                                              all_reduce_schedule::one_shot};
 
-/// Rank 1 of 3 with 9 float32 elements in chunks of 2, with the schedule direct.
+/// Rank 1 of 3. The vector has 9 float32 elements, a chunk has 2, and the schedule is `direct`.
 struct one_rank {
   one_rank() : part(all_reduce_schedule::direct, {1, 3, 2}, payload::floats(9), send) {}
 
@@ -123,7 +122,7 @@ ring_piece piece_of(std::uint32_t segment, std::uint32_t chunk, std::uint32_t ho
 
 } // namespace
 
-// The elements are whole numbers, because their sums are exact in any order.
+// The elements are whole numbers, so their sums are exact in any order of additions.
 BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   std::uint64_t salt = 0;
   std::size_t repeated = 0;
@@ -153,8 +152,8 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(repeated > tries(1'000));
 }
 
-// The sums have the bits of the documented order. `direct` and `one_shot` add ranks 0, 1, 2, ...;
-// `ring` starts with the rank that owns the segment.
+// Sums depend on the order of additions, which is documented. `direct` and `one_shot` add ranks 0,
+// 1, 2, ... `ring` starts with the rank that owns the segment.
 BOOST_AUTO_TEST_CASE(the_order_of_additions) {
   constexpr std::size_t elements = 5'003;
   const input value = [](std::size_t r, std::size_t i) {
@@ -263,8 +262,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   BOOST_TEST((x.fate(0, piece_of(3, 0, 1, 2)) == piece_fate::no_such_segment));
   BOOST_TEST((x.fate(0, piece_of(1, 2, 1, 0)) == piece_fate::no_such_chunk));
   BOOST_TEST((x.fate(0, piece_of(1, 0, 1, 3)) == piece_fate::wrong_size));
-  // A part of another rank's segment, a sum from a rank that does not own it, a piece of another
-  // step, and a piece of an unknown rank.
+  // Pieces that this rank does not expect: a part of another rank's segment, a sum from a rank that
+  // does not own its segment, a piece of another step, and a piece of an unknown rank.
   BOOST_TEST((x.fate(0, piece_of(2, 0, 1, 2)) == piece_fate::not_due));
   BOOST_TEST((x.fate(0, piece_of(2, 0, 2, 2)) == piece_fate::not_due));
   BOOST_TEST((x.fate(0, piece_of(1, 0, 3, 2)) == piece_fate::not_due));
@@ -274,7 +273,7 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   BOOST_TEST((x.fate(0, piece_of(1, 0, 1, 2)) == piece_fate::repeated));
 }
 
-// A buffer returns to the other ranks or to the pool as soon as this rank no longer reads it.
+// As soon as a rank no longer reads a buffer, it releases the buffer to its owner or to the pool.
 BOOST_AUTO_TEST_CASE(payloads_are_not_held_longer_than_they_are_needed) {
   one_rank x;
   std::vector<payload> others;

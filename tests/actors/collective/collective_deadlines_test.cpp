@@ -19,7 +19,7 @@ BOOST_AUTO_TEST_SUITE(collective_deadlines)
 
 namespace {
 
-/// A peer that never answers, like a stopped process. It keeps all requests.
+/// A rank that receives requests and never answers, like a stopped process.
 class stopped_peer : public collective_peer::base {
 public:
   using collective_peer::base::base;
@@ -37,14 +37,15 @@ protected:
     };
   }
 
-  /// A promise of an answer keeps its actor alive, so all promises are dropped at the end.
+  /// An unanswered request (a promise) keeps its actor alive. So all requests are dropped at the
+  /// end.
   void on_exit() override { questions_.clear(); }
 
 private:
   std::vector<caf::typed_response_promise<proto::CollectiveStanding>> questions_;
 };
 
-/// Ranks 0 to 2 run on virtual time. Rank 3 is stopped.
+/// A group of four ranks on virtual time. Rank 3 is stopped.
 struct three_and_a_stopped_one {
   explicit three_and_a_stopped_one(all_reduce_schedule schedule) {
     cfg.set("scheduler.policy", caf::atom("testing"));
@@ -75,10 +76,10 @@ struct three_and_a_stopped_one {
     scheduler->run();
   }
 
-  /// A program that requests a sum from this rank.
+  /// Requests a sum from a rank, as its program would.
   void ask(std::size_t rank) {
-    // The function has an argument, because CAF binds a reference to null in a function without
-    // arguments.
+    // `rank` is passed as an argument, because CAF would bind a reference to null in a function
+    // without arguments.
     sys->spawn(
       [this](caf::event_based_actor* self, std::size_t r) {
         self->request(members[r], caf::infinite, all_reduce{payload::floats(100)})
@@ -105,8 +106,6 @@ struct three_and_a_stopped_one {
 };
 
 } // namespace
-
-// Tests on virtual time.
 
 BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
   for (const auto schedule :
@@ -148,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_dies_is_known_at_once) {
   }
 }
 
-// Without a waiting request, time passes and nothing fails.
+// If no request waits, there is no deadline, and nothing fails.
 BOOST_AUTO_TEST_CASE(an_idle_group_has_no_deadline) {
   three_and_a_stopped_one x{all_reduce_schedule::direct};
   x.pass(5'000ms);

@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_SUITE(collective_of_systems)
 
 namespace {
 
-/// Each rank in its own actor system, connected over loopback.
+/// A group whose ranks are in different actor systems, connected over loopback.
 class systems {
 public:
   systems(std::size_t ranks, collective_options options) : addresses(free_addresses(ranks)) {
@@ -103,7 +103,8 @@ BOOST_AUTO_TEST_CASE(wrong_length_over_loopback) {
     BOOST_TEST((failure && failure->code == errc::malformed));
 }
 
-// Each all-reduce chooses its schedule: short vectors are sent directly, long ones around the ring.
+// With the default options, each all-reduce chooses its schedule by the length of the vector: short
+// vectors are sent directly, long vectors around the ring.
 BOOST_AUTO_TEST_CASE(schedules_by_length) {
   collective_options options;
   options.share_memory = false;
@@ -114,7 +115,8 @@ BOOST_AUTO_TEST_CASE(schedules_by_length) {
   BOOST_TEST(std::ranges::count(right, 1) == 3);
 }
 
-// The second process gets the reason at once. It does not wait until connect_timeout ends.
+// A second process connects as a rank that is already connected. It gets the reason of the refusal
+// at once, long before connect_timeout.
 BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   const auto addresses = free_addresses(3);
   collective_options options;
@@ -140,7 +142,7 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
     return error.failure().code == errc::join_refused
       && std::string{error.what()}.find("rank 0 has connected already") != std::string::npos;
   });
-  // The existing ranks are not affected.
+  // The group of the first processes still works.
   std::vector<collective> both;
   both.push_back(std::move(*group));
   both.push_back(std::move(*other));
@@ -149,7 +151,8 @@ BOOST_AUTO_TEST_CASE(a_second_process_of_a_rank) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// Another program orders the nodes of all ranks to end. It also claims that actors have ended.
+// A program that is not part of the group orders the nodes of all ranks to end. It also claims that
+// actors have ended. The group must not be disturbed.
 BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   systems x{2, {}};
   config cfg{true};
@@ -165,7 +168,7 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
     }
     self->send(*node, caf::make_error(caf::sec::runtime_error));
     self->send(*node, std::string{"unknown"});
-    // When this answer comes, all earlier messages have been handled.
+    // The node answers in order. So it has handled all earlier messages when this answer arrives.
     self->request(*node, 30s, std::string{"unknown"})
       .receive([] {}, [](const caf::error& x) { BOOST_TEST((x == caf::sec::unexpected_message)); });
   }
@@ -174,8 +177,8 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// The last rank opens no connection to the others. All its links may exist before its own program
-// asks it to connect.
+// Other ranks connect to the last rank, which opens no connection itself. So all its links may
+// exist before its own program asks it to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -238,7 +241,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
   refused("deadline is 1 ms", [](auto& x) { x.deadline = 1ms; });
   refused(
     "load<caf::io::middleman>", [](auto&) {}, false);
-  // Another socket already listens at this address.
+  // The address of a rank is in use: another socket already listens there.
   const file_descriptor taken{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   sockaddr_in where{};
   where.sin_family = AF_INET;

@@ -35,7 +35,8 @@ BOOST_AUTO_TEST_CASE(threads_of_one_system) {
     }
 }
 
-// One actor sends several requests at once. The answers come in the same order.
+// One actor requests several sums before the first is finished. The answers arrive in the order of
+// the requests.
 BOOST_AUTO_TEST_CASE(requests_wait_for_their_turn) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -94,13 +95,14 @@ BOOST_AUTO_TEST_CASE(another_length_or_kind) {
         BOOST_TEST(x->number == 1u);
         BOOST_TEST(x->text.find(kind ? "10 float64" : "11 float32") != std::string::npos, x->text);
       }
-      // After this, the group has ended.
+      // The error ends the group, so later all-reduces fail, too.
       for (const auto& x : run(groups, [](collective& y) { sums_are_right<float>(y); }))
         BOOST_TEST((x && x->code == errc::malformed));
     }
 }
 
-// The rank that finds the difference has not begun the all-reduce.
+// The vectors of two other ranks differ in length. Rank 0 finds this before its own program begins
+// the all-reduce.
 BOOST_AUTO_TEST_CASE(two_early_vectors_differ) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -127,7 +129,7 @@ BOOST_AUTO_TEST_CASE(two_early_vectors_differ) {
   self->send_exit(member, caf::exit_reason::user_shutdown);
 }
 
-// Two members have different options. Either of them may notice this first.
+// Two ranks have different options. Either of them may notice this first.
 BOOST_AUTO_TEST_CASE(another_option) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -201,8 +203,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_was_moved_from) {
   BOOST_TEST(groups[0].ranks() == 1u);
 }
 
-// A member keeps no data of a piece whose vector is longer than the group allows. The error names
-// the sender, and all requests fail.
+// A piece that arrives early says that its vector is longer than the group allows. The member does
+// not store it. The error names the sender, and all requests fail.
 BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -225,8 +227,8 @@ BOOST_AUTO_TEST_CASE(a_hostile_piece_that_comes_early) {
   self->send_exit(member, caf::exit_reason::user_shutdown);
 }
 
-// One rank's program does not start the all-reduce. All other ranks name this rank in their errors,
-// even if they wait for another rank of the ring.
+// The program of rank 2 does not start the second all-reduce. All other ranks name rank 2 in their
+// errors, even if they wait for another neighbor in the ring.
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -268,7 +270,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_has_left) {
   }
 }
 
-// Ranks end as soon as they have their sums. This does not affect ranks that still wait.
+// A rank may end as soon as it has its sums, while other ranks still wait for theirs.
 BOOST_AUTO_TEST_CASE(ranks_that_end_early) {
   config cfg;
   caf::actor_system sys{cfg};

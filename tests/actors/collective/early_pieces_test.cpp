@@ -9,8 +9,8 @@ using namespace troupe;
 
 namespace {
 
-/// A piece of all-reduce number 1, of 100 float32 values over 4 ranks. Each rank has a segment of
-/// 25 elements, and a chunk has 10.
+/// A piece of all-reduce number 1, which sums 100 float32 values over 4 ranks. A chunk has at most
+/// 10 elements.
 struct piece {
   explicit piece(const member_options& options, std::uint32_t from, std::uint32_t segment,
                  std::uint32_t chunk = 0, std::uint32_t step = 1) {
@@ -19,7 +19,8 @@ struct piece {
     header.set_segment(segment);
     header.set_chunk(chunk);
     header.set_step(step);
-    // One segment of 100 elements, or four of 25.
+    // `one_shot` has one segment of 100 elements. The other schedules have four segments of 25
+    // elements, whose last chunk has 5.
     data =
       payload::floats(options.schedule != all_reduce_schedule::one_shot && chunk == 2 ? 5 : 10);
   }
@@ -51,8 +52,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_can_come_early_are_kept_once) {
   BOOST_TEST(x.take().size() == 9u);
   BOOST_TEST(x.take().empty());
 
-  // The left neighbour first sends its own segment. Then it sends the sums over two ranks, and over
-  // three ranks.
+  // The left neighbor sends its own segment, then the sum over two ranks, then the sum over three
+  // ranks.
   const auto ring = options_of(all_reduce_schedule::ring);
   early_pieces z{ring};
   for (const std::uint32_t step : {1, 2, 3}) {
@@ -85,7 +86,7 @@ BOOST_AUTO_TEST_CASE(all_others_are_refused) {
   refused(direct, piece{direct, 0, 7}, "there is no such segment");
   refused(direct, piece{direct, 0, 2, 3}, "there is no such chunk");
   refused(direct, piece{direct, 0, 1}, "it is not due here");
-  // A sum can only exist after this rank has sent its part.
+  // Pieces that cannot be early: a sum can only exist after this rank has sent its own part.
   refused(direct, piece{direct, 0, 0, 0, 2}, "it is not due here");
   refused(ring, piece{ring, 1, 2, 0, 4}, "it is not due here");
   refused(ring, piece{ring, 1, 1, 0, 0}, "it is not due here");
@@ -106,7 +107,8 @@ BOOST_AUTO_TEST_CASE(all_others_are_refused) {
   x = piece{direct, 0, 2};
   x.header.set_kind(9);
   refused(direct, x, "of an unknown kind");
-  // The vector is longer than the group allows, even if only a small piece of it has arrived.
+  // Refuses a piece whose vector is longer than the group allows, even if the piece itself is
+  // small.
   x = piece{direct, 0, 2};
   x.header.set_elements(101);
   refused(direct, x, "longer than the 400 bytes");

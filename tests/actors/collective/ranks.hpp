@@ -22,8 +22,8 @@ struct config : caf::actor_system_config {
   }
 };
 
-/// Calls `body(group)` in one thread per rank. Returns, for each rank, the exception that it threw,
-/// if any.
+/// Calls `body(group)` in one thread per rank. Returns for each rank the exception that `body`
+/// threw, or nullopt.
 inline std::vector<std::optional<collective_failure>>
 run(std::vector<collective>& groups, const std::function<void(collective&)>& body) {
   std::vector<std::optional<collective_failure>> result(groups.size());

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t incarnation = 77;
 constexpr std::uint64_t batch = 10;
 
-/// The decisions of shards about the gradients of workers 0, 1, ...
+/// The decisions that several shards made about the gradients of workers 0, 1, ...
 class shards {
 public:
   explicit shards(std::size_t count) : journals_(count), reports_(count) {}
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(everything_applied) {
 BOOST_AUTO_TEST_CASE(rejected_requeued_and_lost) {
   shards two{2};
   two.apply(0, 1);
-  // The first shard rejects the gradient, and its decision holds for all shards.
+  // Shard 0 rejects the gradient. Its decision holds for all shards, so shard 1 reports nothing.
   two.decide(0, 0, 2, proto::REJECTED_STALE);
   two.apply(0, 3);
   two.decide(0, 0, 4, proto::LOST);
@@ -110,7 +110,8 @@ BOOST_AUTO_TEST_CASE(rejected_requeued_and_lost) {
   BOOST_TEST(x.lost == 2u);
 }
 
-// The gradient came too late. Its samples are not trained again.
+// Some gradients came too late for their step. The samples of a LATE_DROPPED gradient are not
+// trained again.
 BOOST_AUTO_TEST_CASE(dropped) {
   shards two{2};
   two.apply(0, 1);
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(an_unknown_worker) {
   one.apply(4, 1);
   expect_only_problem(balance({account(0, 1)}, one.reports(), leases(20)),
                       "gradients of an unknown worker/4 were decided");
-  // A worker with a new incarnation (start number) is a different worker.
+  // A restarted worker has a new incarnation (start number). It counts as a different worker.
   auto other = account(0, 1);
   other.incarnation += 1;
   const auto x = balance({other, account(4, 1)}, one.reports(), leases(20));
@@ -226,8 +227,8 @@ BOOST_AUTO_TEST_CASE(as_many_gradients_but_not_the_same_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
-  // The worker produced 5 gradients. The coordinator knows of 3 and the shards know of 4. The other
-  // batches of its lease were given back.
+  // Worker 0 vanished after it had computed 5 gradients. The coordinator knows of 3, and the shards
+  // know of 4. The other batches of its lease (the samples that it had to train) were given back.
   shards two{2};
   for (std::uint64_t s = 1; s <= 4; ++s)
     two.apply(0, s);
@@ -237,7 +238,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
   expect_balanced(x);
   BOOST_TEST(x.produced == 10u);
   BOOST_TEST(x.applied == 10u);
-  // Here, the worker reported more gradients than the shards ever saw.
+  // Worker 0 reported 6 gradients before it vanished. The shards know of only 4.
   const auto y =
     balance({account(0, 6, 1, true), account(1, 1)}, two.reports(), {50, 90, 40, 50, {}});
   expect_balanced(y);
@@ -245,7 +246,8 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanished) {
   BOOST_TEST(y.requeued == 4u);
 }
 
-// The batch counts as trained. The part of its gradient that did not arrive counts as lost.
+// A worker vanished after it had sent its last gradient to one of two shards. The batch counts as
+// trained. The part of the gradient that did not arrive counts as lost.
 BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   shards two{2};
   two.apply(0, 1);
@@ -259,7 +261,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker_whose_last_gradient_reached_one_shard) {
   BOOST_TEST(x.lost == 1u);
   BOOST_TEST(x.requeued == 0u);
   BOOST_TEST(x.split == 0u);
-  // The result is the same if the part arrived late and was refused.
+  // The result is the same if the second part arrived after the worker was given up, and was
+  // refused.
   two.decide(1, 0, 2, proto::LOST);
   reports = two.reports();
   reports[0].set_samples(20);

@@ -18,7 +18,7 @@ BOOST_AUTO_TEST_SUITE(run_book)
 
 namespace {
 
-/// 100 records in batches of 10, two epochs, two workers.
+/// A run of two workers, with 100 records in batches of 10 and two epochs.
 troupe::run_book book(bool in_step = false) {
   return troupe::run_book{{100, 10, 2, in_step, true}, {{0, 7}, {1, 8}}};
 }
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST((x.holders() == std::vector<task_name>{{job_kind::worker, 0}}));
   worker.live_samples = 5;
   worker.live_loss = 20;
-  worker.live_loss_samples = 4; // one gradient was not finite and does not count
+  worker.live_loss_samples = 4; // 4 of 5 samples: the gradient of one was not finite
   BOOST_TEST(x.totals(start + 2s, true).train_loss == 5.0);
   const auto batches = (lease.end() - lease.begin() + 9) / 10;
   const auto samples = static_cast<double>(lease.end() - lease.begin());
@@ -87,15 +87,16 @@ BOOST_AUTO_TEST_CASE(totals_of_an_epoch) {
   BOOST_TEST(x.settle(worker, done(second, 1000), start) == outcome::wrong);
 }
 
-// When a run is stopped, it still waits for two leases (the batches that a worker gets at once) of
-// each worker. In step, all workers have the same leases.
+// A worker gets a lease (several batches) at a time. A run that is stopped waits for two leases of
+// each worker, so leases must be short if steps are slow. With synchronous steps, all workers have
+// equal leases.
 BOOST_AUTO_TEST_CASE(leases_are_short_if_steps_are_slow) {
   for (const bool in_step : {false, true})
     BOOST_TEST_CONTEXT(in_step) {
       troupe::run_book x{{100'000, 10, 1, in_step, true}, {{0, 7}, {1, 8}}};
       x.begin(1, std::nullopt, start);
-      // Both workers train a lease, and a batch takes these times. Returns the number of batches in
-      // each lease.
+      // Both workers train one lease. `per_batch` is the time of a batch on each worker. Returns
+      // the number of batches in each lease.
       const auto train = [&](auto now, std::array<std::chrono::nanoseconds, 2> per_batch) {
         std::array<proto::Lease, 2> leases;
         for (std::uint32_t i = 0; i < 2; ++i) {
@@ -112,7 +113,7 @@ BOOST_AUTO_TEST_CASE(leases_are_short_if_steps_are_slow) {
         return result;
       };
       using batches = std::array<std::uint64_t, 2>;
-      // At first, nobody knows how long a batch takes.
+      // At first, the time of a batch is unknown, so a lease has one batch.
       BOOST_TEST(train(start, {100ms, 500ms}) == (batches{1, 1}), per_element{});
       BOOST_TEST(train(start + 1h, {100ms, 100ms}) == (batches{in_step ? 8U : 32U, 8}),
                  per_element{});
@@ -145,8 +146,8 @@ BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
   BOOST_TEST(x.samples() == 100U);
 }
 
-// One of two shards has applied one batch more than the other. The samples of this batch count as
-// trained. At the other shard, they count as lost.
+// A worker vanishes after shard 1 has applied a batch that shard 0 has not. The batch counts as
+// trained, and as lost at shard 0.
 BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   auto x = book();
   x.begin(2, std::nullopt, start);
@@ -170,8 +171,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(x.samples() == 100U);
   x.open_epoch(1, start);
   train_all(x, 1);
-  // Shard 1 has applied all 20 batches. Shard 0 has applied 19, so one batch is lost there. The
-  // accounts show this.
+  // Shard 1 has applied 200 samples (20 batches), and shard 0 has applied 190. The accounts balance
+  // with 190, because one batch is lost there. They do not balance with 200.
   std::vector<proto::Report> reports(2);
   reports[1].set_samples(200);
   const auto problems = [&](std::uint64_t of_first) {
@@ -181,8 +182,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(problems(200) == problems(190) + 1);
 }
 
-// A run that ends early has trained fewer samples than the job has. If a worker is lost during the
-// last evaluation, nothing changes.
+// A run that ends early has trained only a part of the samples. If a worker is lost during the last
+// evaluation, the accounts must still balance.
 BOOST_AUTO_TEST_CASE(a_worker_is_lost_after_an_early_end) {
   auto x = book();
   x.begin(1, std::nullopt, start);

@@ -24,7 +24,8 @@ task_name ps(std::uint32_t i) {
   return {job_kind::ps, i};
 }
 
-/// Tasks that report four times a second, on their own clock.
+/// Plays the tasks of a run for a stall_judge. They report four times a second, on the clock of
+/// this class.
 class stage {
 public:
   struct actor {
@@ -33,7 +34,7 @@ public:
     std::uint64_t steps = 0;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    /// The time between two steps; 0 means that there are no steps.
+    /// The time between two steps. 0 means that the task makes no steps.
     std::chrono::milliseconds step{0};
     bool paused = false;
     stall_judge::time_point moved{};
@@ -62,7 +63,8 @@ public:
 
   void pause(const task_name& task) { actors[task].paused = true; }
 
-  /// Lets time pass. Returns the notices that came meanwhile, each with the seconds since the call.
+  /// Lets time pass. Returns the notices that the judge gave meanwhile, each with the seconds since
+  /// the call.
   std::vector<std::pair<double, std::string>> pass(std::chrono::milliseconds how_long) {
     std::vector<std::pair<double, std::string>> told;
     const auto begin = now;
@@ -105,8 +107,8 @@ private:
   }
 };
 
-/// Makes steps of 20 ms for three seconds, which cause no notice. Then all tasks stop. The test
-/// then says what each task waits for.
+/// Returns tasks that make steps of 20 ms for three seconds without a notice, and then stop. The
+/// test then sets what each of them waits for.
 stage healthy(const names& tasks, bool needs_all = true) {
   stage result{tasks, needs_all};
   result.all_step(20ms);
@@ -118,7 +120,7 @@ stage healthy(const names& tasks, bool needs_all = true) {
 const names two_and_one{worker(0), worker(1), ps(0)};
 const names ring_of_three{worker(0), worker(1), worker(2)};
 
-/// Checks that there is exactly one notice within two seconds, with one cause.
+/// Checks that exactly one notice comes within two seconds, and that it names one cause.
 void check(stage& x, kind what, const task_name& task, const task_name& other = {}) {
   const auto told = x.pass(2s);
   BOOST_TEST_REQUIRE(told.size() == 1U);
@@ -186,7 +188,7 @@ BOOST_AUTO_TEST_CASE(nobody_is_heard_of) {
 }
 
 BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
-  // Workers and shards wait for each other.
+  // With synchronous steps, workers and shards wait for each other.
   auto in_step = healthy({worker(0), worker(1), worker(2), ps(0), ps(1)});
   for (const auto i : {0U, 1U, 2U})
     in_step.set(worker(i), status::WAITING_FOR_UPDATE, {ps(0)});
@@ -194,7 +196,8 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   in_step.set(ps(1), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1), worker(2)});
   check(in_step, kind::link, worker(2), ps(0));
 
-  // The shard waits for no task. Worker 1 has no more samples in this epoch.
+  // In an asynchronous run, the shard waits for no particular task. Worker 1 has no more samples in
+  // this epoch.
   auto free = healthy(two_and_one, false);
   free.set(worker(0), status::WAITING_FOR_WEIGHTS, {ps(0)});
   free.set(worker(1), status::WAITING_FOR_LEASE, {coordinator_task});
@@ -203,9 +206,9 @@ BOOST_AUTO_TEST_CASE(a_dead_link_to_a_shard) {
   check(free, kind::link, worker(0), ps(0));
 }
 
-// The shards clip by the norm of the gradient, so each needs the other's part of this norm. The
-// link breaks, and shard 1 does not get the part of shard 0. Either shard 0 does not get the part
-// of shard 1 either, or it got this part before the link broke, and is one step ahead.
+// The shards clip by the norm of the gradient, so each of them needs the part of the norm from the
+// other. The link between them breaks before shard 1 gets the part of shard 0. With `ahead`, shard
+// 0 got the part of shard 1 earlier and is one step ahead.
 BOOST_AUTO_TEST_CASE(a_dead_link_between_shards) {
   for (const bool ahead : {false, true}) {
     auto x = healthy({worker(0), worker(1), ps(0), ps(1)});
@@ -293,8 +296,8 @@ BOOST_AUTO_TEST_CASE(a_stuck_evaluation) {
   check(x, kind::evaluating, coordinator_task);
 }
 
-// The other ranks wait in a circle. The rank whose synchronizer hangs does not wait for any other
-// task.
+// Each rank of the ring waits for its left neighbor, except rank 1, whose synchronizer hangs and
+// waits for no task.
 BOOST_AUTO_TEST_CASE(a_synchronizer_that_hangs) {
   for (const auto doing : {status::WAITING_FOR_UPDATE, status::WAITING_FOR_WEIGHTS}) {
     auto x = healthy(ring_of_three);
@@ -304,7 +307,7 @@ BOOST_AUTO_TEST_CASE(a_synchronizer_that_hangs) {
   }
 }
 
-// -- no alarm -----------------------------------------------------------------------------------
+// -- cases without a notice ---------------------------------------------------------------------
 
 BOOST_AUTO_TEST_CASE(a_long_evaluation) {
   auto x = healthy(two_and_one);
@@ -325,12 +328,14 @@ BOOST_AUTO_TEST_CASE(slow_steps) {
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(7s);
   BOOST_TEST(x.pass(3min).empty());
-  // The next step takes a little longer.
+  // Slower steps than before are not a stall.
   x.all_step(20s);
   BOOST_TEST(x.pass(1min).empty());
 }
 
-// Sixteen steps of 20 ms, followed by 1.2 s in which the replicas are averaged.
+// Sixteen steps of 20 ms, then 1.2 s in which the workers average their weights. The judge measures
+// the time between two waits, so it accepts 1.2 s only if it knows that 16 steps come between two
+// waits.
 BOOST_AUTO_TEST_CASE(many_steps_between_two_waits) {
   for (const std::uint64_t steps_between_waits : {1, 16}) {
     stage x{ring_of_three, true, steps_between_waits};
@@ -348,7 +353,8 @@ BOOST_AUTO_TEST_CASE(steps_that_become_slow) {
   auto x = healthy(two_and_one);
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(3s);
-  // The run looks stalled once, and then it continues.
+  // A step takes 3 s instead of 20 ms. At first, the run looks stalled. Then a second notice says
+  // that it continues.
   const auto told = x.pass(1min);
   BOOST_TEST_REQUIRE(told.size() == 2U);
   BOOST_TEST(told[1].second.find("training continues") == 0U);
@@ -382,8 +388,8 @@ BOOST_AUTO_TEST_CASE(a_worker_that_left) {
   BOOST_TEST(x.pass(10s).empty());
 }
 
-// The process of the coordinator itself was paused. It has received no reports, but this does not
-// prove a stall.
+// The process of the coordinator was paused for a minute. It heard no reports meanwhile, but this
+// does not prove a stall.
 BOOST_AUTO_TEST_CASE(the_coordinator_was_asleep) {
   auto x = healthy(two_and_one);
   x.now += 1min;
@@ -406,7 +412,7 @@ BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   };
   stop();
   const auto told = x.pass(100s);
-  BOOST_TEST_REQUIRE(told.size() == 4U); // After 1, 11, 31, 71 seconds.
+  BOOST_TEST_REQUIRE(told.size() == 4U); // after 1, 11, 31 and 71 seconds
   BOOST_TEST(told[0].first < 2);
   BOOST_TEST(told[3].first > 70);
   for (auto& y : told)
@@ -421,7 +427,7 @@ BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   BOOST_TEST(after[0].second.find("training continues") == 0U, after[0].second);
   BOOST_TEST(x.judge.roots().empty());
 
-  // The pause does not change the measured step times, so the next stall is noticed just as early.
+  // The pause does not count as a slow step. So the next stall is noticed just as early.
   stop();
   check(x, kind::silent, worker(1));
 }

@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(what_tasks_tell_is_put_together) {
   BOOST_TEST((tasks[3].task == second_shard));
   BOOST_TEST(tasks[3].steps == 5U);
   BOOST_TEST(tasks[3].activity == "waits for gradients");
-  // One second before the report, and one second after it.
+  // The report said that the task had waited for one second. Another second has passed since.
   BOOST_TEST(tasks[3].activity_seconds == 2);
 }
 
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(rates_are_of_late_and_in_the_end_of_all) {
   const auto t = troupe::task_table::time_point{} + 1h;
   troupe::task_table table;
   table.begin(all, {}, t);
-  // Ten seconds with 100 samples a second, then 10 samples a second.
+  // 100 samples in ten seconds, then 10 samples in ten seconds.
   for (int i = 1; i <= 10; ++i)
     table.hear(first_worker, progress(static_cast<std::uint64_t>(10 * i)), t + i * 1s);
   for (int i = 11; i <= 20; ++i)
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   const auto t = troupe::task_table::time_point{} + 1h;
   troupe::task_table table;
   table.begin(all, {}, t);
-  // Ten seconds with 10 updates a second, then one update a second.
+  // Ten seconds with 10 updates a second, then ten seconds with one update a second.
   for (int i = 1; i <= 20; ++i)
     table.hear(first_shard, updates(static_cast<std::uint64_t>(i <= 10 ? 10 * i : 90 + i)),
                t + i * 1s);
@@ -118,7 +118,8 @@ BOOST_AUTO_TEST_CASE(steps_have_rates) {
   BOOST_TEST(table.tasks_at_end(t + 20s)[2].steps_per_second == 110.0 / 20);
 }
 
-// A shard is hot if its bytes exceed twice the mean of the others, and if they are many.
+// A shard is "hot" if it has carried many bytes, and more than twice as many as the mean of the
+// other shards.
 BOOST_AUTO_TEST_CASE(a_hot_shard) {
   constexpr std::uint64_t mib = 1 << 20;
   const task_name third_shard{job_kind::ps, 2};
@@ -147,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_hot_shard) {
   BOOST_TEST(found->bytes_per_second == 41.0 * mib / 2);
   BOOST_TEST(!hottest({0, 0, 16 * mib - 1}), "too little to matter");
   BOOST_TEST(std::isinf(hottest({0, 0, 16 * mib}).value().times_others));
-  // The same with only two shards.
+  // The same rule with only two active shards.
   BOOST_TEST(!hottest({20 * mib, 40 * mib}, {third_shard}));
   BOOST_TEST(hottest({20 * mib, 41 * mib}, {third_shard}).has_value());
   BOOST_TEST(!hottest({0, 20 * mib}, {first_shard, third_shard}), "there is no other");
@@ -160,7 +161,7 @@ BOOST_AUTO_TEST_CASE(idle_and_ended_tasks) {
   table.begin(all, {first_shard, second_shard}, t);
   for (const auto& task : {first_worker, second_worker})
     table.hear(task, updates(7), t + 1s);
-  BOOST_TEST(table.updates() == 7U); // The updates of the ring.
+  BOOST_TEST(table.updates() == 7U); // in a ring, the workers make the updates
   table.end(second_worker, "left");
   const auto tasks = table.tasks(t + 1s);
   BOOST_TEST(tasks[1].activity == "left");

@@ -1,5 +1,5 @@
-// Workers and evaluations on a simulated GPU. They use the same job, node, trainer and executor as
-// on a real GPU.
+// Workers and evaluations compute on a simulated GPU. Everything above the device is the same code
+// as with a real GPU.
 
 #include "actors/cluster/training.hpp"
 #include "actors/worker/task_device.hpp"
@@ -26,8 +26,8 @@ using namespace troupe::test;
 
 BOOST_AUTO_TEST_SUITE(devices)
 
-// The weights are at most about 1. A step rounds only a few times, so the error of ten steps is far
-// below 1e-5.
+// Tolerance: the weights are at most about 1, and a step rounds only a few times. So the error of
+// ten steps is far below 1e-5.
 BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
   for (const auto& model : {mlp, cnn, lstm, both_ways})
     for (const std::string protocol : {"ASYNC_PS", "RING"})
@@ -43,7 +43,8 @@ BOOST_AUTO_TEST_CASE(a_gpu_trains_like_the_cpu) {
       }
 }
 
-// The bits are also the same if the streams of the GPU run in another order.
+// The weights are the same in each run, bit for bit, even if the streams of the GPU run in another
+// order.
 BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   for (const std::string protocol : {"SYNC_PS", "RING"}) {
     const auto job = job_with(mlp, {"protocol=" + protocol, on_gpu, "accumulate=2"});
@@ -55,9 +56,9 @@ BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   }
 }
 
-// A batch is copied as two feeds (inputs of the graph). Most batches are read and copied before the
-// previous batch has ended. Two workers train 24 samples twice in batches of 5, which are ten
-// batches.
+// Two workers train 24 samples twice in batches of 5, so there are ten batches. Each is copied as
+// two feeds (inputs of the graph). Most copies begin before the GPU has finished the previous
+// batch.
 BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
   for (const std::string protocol : {"RING", "SYNC_PS"})
     for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "accumulate=2"}) {
@@ -68,15 +69,16 @@ BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
     }
 }
 
-// The weights come from a parameter server. Both jobs have the same batches. With accumulate, only
-// the first batch of a step needs new weights.
+// Weights are copied to the GPU once per step, because they come from a parameter server. With
+// accumulate, a step has three batches, and only the first of them needs new weights.
 BOOST_AUTO_TEST_CASE(weights_are_copied_once_in_a_step) {
   const std::vector<std::string> steps{"protocol=SYNC_PS", "data.batch=4", on_gpu};
   auto sums = steps;
   sums.emplace_back("accumulate=3");
   const auto job = job_with(mlp, steps);
   const auto weights = context_of(job)->parameters().size() * sizeof(float);
-  // 24 samples are trained twice, so there are twelve batches, or four steps of three batches.
+  // 24 samples are trained twice in batches of 4. Without accumulate, these are twelve steps. With
+  // accumulate, they are four steps of three batches.
   const auto each = traffic_of(job, 1).in;
   const auto first = traffic_of(job_with(mlp, sums), 1).in;
   BOOST_TEST(each >= first + 8 * weights);
@@ -159,8 +161,8 @@ BOOST_AUTO_TEST_CASE(workers_that_do_not_exist) {
   BOOST_TEST(error_of([&] { check_devices(*context, 3, 0, {}, nullptr); }) == "(no error)");
 }
 
-// One worker has no samples in the last step. Steps have several batches, and the workers have two
-// kinds of devices.
+// In the last step, one worker has no samples. Steps have several batches. The second worker is on
+// a GPU or on the CPU.
 BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
   for (const std::string protocol : {"SYNC_PS", "RING"})
     for (const std::string second : {"GPU:0", "CPU:0"}) {
@@ -177,7 +179,7 @@ BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
     }
 }
 
-// The copies to the GPU include the sums over all workers.
+// Copies to the GPU fail. They include the sums over all workers that the normalization needs.
 BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
   const auto job = job_with(normalized_together, {"protocol=RING", "epochs=1", on_gpu});
   std::size_t copies = 0;
@@ -190,7 +192,8 @@ BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
   BOOST_TEST(copies > 10U);
 }
 
-// Both devices round to 16 bits after each operation, but they fuse different operations.
+// CPU and GPU round to 16 bits after each operation. But they fuse (compute without rounding in
+// between) different operations.
 BOOST_AUTO_TEST_CASE(a_gpu_trains_in_16_bits_like_the_cpu) {
   for (const auto& model : {mlp, cnn, lstm})
     for (const std::string type : {"BFLOAT16", "FLOAT16"})
@@ -265,7 +268,7 @@ BOOST_AUTO_TEST_CASE(sparse_features) {
   BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-5);
 }
 
-// The losses are about 2, so rounding errors are far below 1e-6.
+// Tolerance: the losses are about 2, so rounding errors are far below 1e-6.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
   const std::string on_coordinator = "device[0]=/job:chief/task:0/device:GPU:0";
   const std::string on_evaluator = "device[0]=/job:evaluator/task:0/device:GPU:0";
@@ -286,7 +289,7 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
         BOOST_TEST((gpu.summary.measures.top_5 == cpu.summary.measures.top_5));
         BOOST_TEST(gpu.summary.measures.confusion == cpu.summary.measures.confusion);
       }
-  // The coordinator's device is not the device of the evaluator.
+  // The coordinator evaluates here, so the device of the evaluator task is not used.
   const auto other = train(job_with(mlp, {"protocol=SYNC_PS", on_evaluator}), 2, gpus(1));
   BOOST_TEST(other.launches == 0U);
 }
@@ -306,8 +309,8 @@ BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_is_missing) {
              == 1);
 }
 
-// If the GPU of the coordinator fails, the run ends. If the GPU of an evaluator task fails, the
-// coordinator evaluates instead.
+// If the coordinator evaluates on its GPU and this GPU fails, the run ends. If the GPU of an
+// evaluator task fails, the coordinator evaluates instead.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu_that_fails) {
   for (const std::size_t products : {0, 1}) {
     const auto run =
@@ -345,8 +348,8 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_fails_ends_the_run) {
                         "worker/0 on GPU:0: a product of matrices failed"));
 }
 
-// The run uses the real scheduler. It has one worker, because only one thread at a time may use the
-// simulator.
+// A program passes its own GPUs to a run on the real scheduler. There is only one worker, because
+// only one thread at a time may use the simulator.
 BOOST_AUTO_TEST_CASE(a_program_passes_its_gpus) {
   const auto result_with = [](std::shared_ptr<const gpu_set> devices) {
     caf::actor_system_config cfg;

@@ -90,7 +90,7 @@ outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const 
   const auto end = sim.run();
   result.summary = end.summary;
   for (const auto& node : end.nodes)
-    BOOST_TEST(node.has_value()); // the node ended in order, even if a device failed
+    BOOST_TEST(node.has_value()); // the node ended normally, even if a device failed
   result.launches = launches() - before;
   for (const auto& x : sim.seen().notices)
     result.notices.push_back(x.text);

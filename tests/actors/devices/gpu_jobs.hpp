@@ -19,7 +19,7 @@
 /// Small jobs that train on the digits, and runs of these jobs on simulated GPUs.
 namespace troupe::test {
 
-/// The number of the call at which a device fails. By default, no call fails.
+/// Which calls of a device fail: for each kind, the number of the call. By default, no call fails.
 struct faults {
   std::size_t allocations = ~std::size_t{0};
   std::size_t products = ~std::size_t{0};
@@ -27,11 +27,11 @@ struct faults {
   std::size_t copies = ~std::size_t{0};
   /// Copies to the device.
   std::size_t copies_in = ~std::size_t{0};
-  /// Calls that open a GPU, counted over all GPUs. Only the GPU of this call fails.
+  /// Calls that open a GPU, counted over all GPUs. Only the GPU that this call opens fails.
   std::size_t opens = ~std::size_t{0};
-  /// GPUs cannot access each other's memory.
+  /// True: GPUs cannot access each other's memory.
   bool no_peers = false;
-  /// Not a fault: the order in which the device's streams run (simulated_device).
+  /// Not a fault: the seed of the order in which the device's streams run (see simulated_device).
   std::optional<std::uint64_t> order = 3;
 };
 
@@ -69,19 +69,18 @@ struct outcome {
   std::size_t launches = 0;
 };
 
-/// Runs the job in a simulation. Jobs with shards have two.
-/// @param one_node see simulation_options
+/// Runs the job in a simulation. Jobs with parameter servers have two of them.
 outcome train(const proto::Job& job, std::size_t workers, std::shared_ptr<const gpu_set> devices,
               std::uint64_t seed = 1, bool evaluator = false, bool one_node = false);
 
-/// Runs the job in one process, so that the workers of a ring add up their gradients on their GPUs.
+/// Runs the job in one process. The workers of a ring then add up their gradients on their GPUs.
 inline outcome train_together(const proto::Job& job, std::size_t workers,
                               std::shared_ptr<const gpu_set> devices, std::uint64_t seed = 1) {
   return train(job, workers, std::move(devices), seed, false, true);
 }
 
-/// Counts all copies of a run on counting GPUs. Checks that the weights equal those of a run on
-/// other GPUs.
+/// Counts all copies between host and GPU in a run. Checks that counting did not change the
+/// weights.
 traffic traffic_of(const proto::Job& job, std::size_t workers, bool one_node = false);
 
 /// The largest difference between two elements. NaN if an element is NaN.
@@ -92,7 +91,7 @@ std::string device_error_of(const std::function<void()>& body);
 
 std::shared_ptr<const job_context> context_of(const proto::Job& job);
 
-/// The checkpoint of this name among the files of a run of the job.
+/// Loads the checkpoint `name` from the files of a run of the job.
 std::shared_ptr<const checkpoint> load(memory_storage& files, const proto::Job& job,
                                        const std::string& name);
 

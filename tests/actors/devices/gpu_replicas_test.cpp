@@ -1,4 +1,5 @@
-// Workers that keep their replica on a simulated GPU (RING, LOCAL_SGD).
+// Workers that keep their replica (the weights and the optimizer's state) on a simulated GPU: RING
+// and LOCAL_SGD.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/replica_state.hpp"
@@ -39,7 +40,7 @@ const fields momentum{"optimizer={ kind: MOMENTUM momentum: 0.9 weight_decay: 0.
 const fields adam{"optimizer={ kind: ADAM }", "learning_rate={base: 0.01}"};
 const fields clipped{"optimizer={ kind: NESTEROV momentum: 0.9 clip_norm: 0.5 }"};
 
-/// Protocols that keep replicas on a GPU, with different kinds of averages.
+/// Settings of protocols that keep replicas on a GPU, with different kinds of averages.
 const std::vector<fields> protocols{
   ring,
   ring + fields{"accumulate=2"},
@@ -79,8 +80,8 @@ BOOST_AUTO_TEST_CASE(what_stays_on_a_gpu) {
   BOOST_TEST((of({"protocol=SYNC_PS"}, 1) == host));
 }
 
-// The weights are at most about 1, and a run has about ten steps. The cnn model has layers with
-// statistics.
+// Compares with the CPU. Tolerance: the weights are at most about 1, and a run has about ten steps.
+// The cnn model has layers with statistics.
 BOOST_AUTO_TEST_CASE(replicas_on_a_gpu_train_like_those_of_the_cpu) {
   some_cases chosen;
   for (const auto& protocol : protocols)
@@ -102,8 +103,9 @@ BOOST_AUTO_TEST_CASE(replicas_on_a_gpu_train_like_those_of_the_cpu) {
         }
 }
 
-// With a divided optimizer, the replica is in the host's memory. With clipping, the gradients are
-// copied to the host, even if the bound is never exceeded.
+// Settings that move data to the host do not change the weights. With a divided optimizer
+// (ring.shard_optimizer), the replica is in the host's memory. With clipping, gradients are copied
+// to the host, even if their norm is small.
 BOOST_AUTO_TEST_CASE(the_bits_do_not_depend_on_where_a_replica_is) {
   const auto hash_of = [](const fields& how, std::size_t workers) {
     const auto run = train(job_with(cnn, how + fields{on_gpu}), workers, gpus(1));
@@ -128,7 +130,8 @@ BOOST_AUTO_TEST_CASE(replicas_do_not_depend_on_the_order_of_streams) {
 
 namespace {
 
-/// Counts the copies of 12 more steps with the same samples.
+/// Counts the bytes copied in 12 steps: the difference of two runs over the same samples, of which
+/// one has 12 more steps.
 struct more_steps {
   explicit more_steps(const fields& how, std::size_t workers = 1)
     : weights(context_of(job_with(mlp, how))->parameters().size() * sizeof(float)) {
@@ -149,8 +152,8 @@ struct more_steps {
 
 } // namespace
 
-// A step copies only a loss and a norm. With two workers in a ring, each worker also copies its
-// gradient to the host and the sum back.
+// Between host and GPU, a step copies only a loss and a norm. In a ring of two workers, each also
+// copies its gradient to the host and the sum back.
 BOOST_AUTO_TEST_CASE(what_steps_copy) {
   const more_steps alone{ring};
   BOOST_TEST(alone.in < alone.weights / 2);
@@ -158,14 +161,15 @@ BOOST_AUTO_TEST_CASE(what_steps_copy) {
   const more_steps apart{{"protocol=LOCAL_SGD", "local_sgd.every=1000"}};
   BOOST_TEST(apart.in < apart.weights / 2);
   BOOST_TEST(apart.out < apart.weights / 2);
-  const more_steps two{ring, 2}; // six more steps of each worker
+  const more_steps two{ring, 2}; // the second run has six more steps of each worker
   BOOST_TEST(two.in >= 12 * two.weights);
   BOOST_TEST(two.in < 13 * two.weights);
   BOOST_TEST(two.out >= 12 * two.weights);
   BOOST_TEST(two.out < 13 * two.weights);
 }
 
-// A run continues from every checkpoint of another run, on the GPU and with the same bits.
+// A run continues on the GPU from every checkpoint of another run, and gets the same weights, bit
+// for bit.
 BOOST_AUTO_TEST_CASE(a_replica_continues_from_a_checkpoint) {
   for (const auto& protocol : {ring, local})
     for (const std::size_t workers : {1, 2})
@@ -221,8 +225,8 @@ BOOST_AUTO_TEST_CASE(a_gpu_with_a_replica_that_fails) {
   }
 }
 
-// A gradient that is not finite is left out and changes nothing. The steps before it, and the
-// messages about it, are the same as on the CPU.
+// A gradient that is not finite is left out and changes nothing. The first bad step and the
+// messages are the same as on the CPU.
 BOOST_AUTO_TEST_CASE(gradients_that_are_left_out) {
   for (const auto& protocol : {ring, local})
     for (const std::size_t workers : {1, 2}) {
@@ -248,7 +252,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_replica_on_a_gpu) {
     const auto b = bytes({"protocol=SYNC_PS"});
     return std::pair{a.first - b.first, a.second - b.second};
   };
-  // The weights and two slots of the optimizer's state, each twice, and the sum of the gradients.
+  // Six vectors: the weights and two slots of the optimizer's state, in two copies each. The
+  // seventh is the sum of the gradients.
   BOOST_TEST((more_than_shards(ring, 1) == std::pair<std::size_t, std::size_t>{6, 0}));
   BOOST_TEST((more_than_shards(ring, 2) == std::pair<std::size_t, std::size_t>{7, 1}));
 }

@@ -1,4 +1,4 @@
-// Workers of a ring in one process, which add up their gradients on their simulated GPUs.
+// Workers of a ring that are in one process. They add up their gradients on their simulated GPUs.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/cluster/footprint.hpp"
@@ -27,7 +27,7 @@ namespace {
 using fields = std::vector<std::string>;
 
 const fields ring{"protocol=RING", on_gpu};
-/// Worker 1 has another GPU than worker 0.
+/// Places worker 1 on another GPU than worker 0.
 const std::string second_gpu = "device[1]=/job:worker/task:1/device:GPU:1";
 
 fields operator+(fields a, const fields& b) {
@@ -61,8 +61,8 @@ BOOST_AUTO_TEST_CASE(what_stays_on_the_gpus_of_a_ring) {
   BOOST_TEST(!adds(ring + fields{"ring.shard_optimizer=true"}, 2));
 }
 
-// The second run has one process per worker, so it adds up the gradients on the host. The cnn model
-// has layers with statistics. The last gradients of some workers have no samples.
+// Compares sums on GPUs with sums on the host, which a run with one process per worker uses. The
+// cnn model has layers with statistics. The last gradients of some workers have no samples.
 BOOST_AUTO_TEST_CASE(sums_on_gpus_have_the_bits_of_those_on_the_host) {
   for (const auto& model : {mlp, cnn, normalized_together})
     for (const auto& rule : {momentum, adam})
@@ -99,10 +99,11 @@ BOOST_AUTO_TEST_CASE(gpus_that_cannot_access_each_other) {
                       by_host
                         + "the GPU simulated (number 0) cannot access the memory "
                           "of GPU number 1"));
-  // Workers on one GPU can always access each other's memory.
+  // Two workers on the same GPU need no access to another GPU, so there is no notice.
   const auto shared = job_with(mlp, ring + momentum);
   BOOST_TEST(train_together(shared, 2, gpus(1, {.no_peers = true})).notices.empty());
-  // A worker on the CPU, or a worker in another process, needs no notice.
+  // If a worker is on the CPU or in another process, sums on the host are expected. So there is no
+  // notice.
   const auto mixed =
     job_with(mlp, ring + momentum + fields{"device[1]=/job:worker/task:1/device:CPU:0"});
   BOOST_TEST(train_together(mixed, 2, gpus(2)).summary.failure == "");
@@ -110,7 +111,8 @@ BOOST_AUTO_TEST_CASE(gpus_that_cannot_access_each_other) {
   BOOST_TEST(train(job, 2, gpus(2, {.no_peers = true})).notices.empty());
 }
 
-// Counts six more steps of each of two workers. A step copies only batches, losses and norms.
+// Counts the bytes that are copied between host and GPU in six steps of two workers. A step copies
+// only batches, losses and norms.
 BOOST_AUTO_TEST_CASE(what_steps_of_a_ring_copy) {
   const auto weights = context_of(job_with(mlp, ring))->parameters().size() * sizeof(float);
   const auto of = [&](const std::string& batch) {
@@ -122,8 +124,8 @@ BOOST_AUTO_TEST_CASE(what_steps_of_a_ring_copy) {
   BOOST_TEST(many.out - few.out < weights);
 }
 
-// A run in one process writes checkpoints. From each of them, a run in one process continues, and a
-// run in several processes.
+// A ring in one process writes checkpoints. From each of them, another run continues: in one
+// process, or in several.
 BOOST_AUTO_TEST_CASE(a_ring_on_gpus_continues_from_a_checkpoint) {
   const auto job = job_with(cnn, ring + adam + fields{"checkpoint={every_steps: 3 keep: 100}"});
   simulation_options options;
@@ -162,8 +164,8 @@ BOOST_AUTO_TEST_CASE(gradients_of_a_ring_that_are_left_out) {
   }
 }
 
-// One worker's batch has a feature that is not finite. The other workers leave out the gradient of
-// that worker.
+// The batch of one worker has a feature that is not finite. All workers leave out the gradient of
+// this worker.
 BOOST_AUTO_TEST_CASE(a_gradient_of_a_ring_that_is_left_out) {
   for (const auto& model : {mlp, cnn})
     for (const std::size_t workers : {2, 3}) {
@@ -184,7 +186,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_a_ring_that_is_left_out) {
     }
 }
 
-// A worker of a ring keeps the sum of the gradients on its GPU. It needs no gradient on the host.
+// A worker of such a ring keeps the sum of the gradients in the memory of its GPU. It needs no
+// gradient in the memory of the host.
 BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   const auto context = context_of(job_with(mlp, ring + adam));
   const auto devices = gpus(1);
@@ -208,9 +211,9 @@ BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   BOOST_TEST(!adds_on_gpus(*mixed, shape));
 }
 
-// In run n, the n-th call that opens a GPU fails, until a run opens all of its GPUs. With
-// soft_placement, the worker of this GPU falls back to the CPU, or ends because its replica cannot
-// be opened. All ranks agree whether they add up on GPUs.
+// In run n, call number n that opens a GPU fails, until a run opens all of its GPUs. With
+// soft_placement, the worker of this GPU computes on the CPU instead, or ends because its replica
+// cannot be opened. All ranks agree whether they add up gradients on GPUs.
 BOOST_AUTO_TEST_CASE(a_gpu_that_cannot_be_opened) {
   const auto job = job_with(mlp, ring + momentum + fields{"epochs=1", "soft_placement=true"});
   const auto whole = train_together(job, 2, gpus(1)).summary.weights_sha256;

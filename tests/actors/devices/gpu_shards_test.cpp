@@ -1,4 +1,4 @@
-// Parameter servers on a simulated GPU.
+// Parameter servers that make their updates on a simulated GPU.
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/simulation/simulation.hpp"
@@ -34,8 +34,9 @@ const std::vector<std::string> optimizers{
 
 } // namespace
 
-// The bits are equal, also with batch normalization (which has state) and with a moving average.
-// LAMB is an exception, because its norms are rounded differently.
+// Updates on a GPU give the same weights as on the CPU, bit for bit, also with batch normalization
+// (which has state) and with a moving average. LAMB is an exception, because its norms are rounded
+// differently.
 BOOST_AUTO_TEST_CASE(shards_on_a_gpu_have_the_bits_of_the_cpu) {
   for (const std::string protocol : {"SYNC_PS", "ASYNC_PS", "SSP"})
     for (const auto& optimizer : optimizers)
@@ -69,8 +70,7 @@ BOOST_AUTO_TEST_CASE(all_tasks_on_gpus) {
                       R"("coordinator/0":"GPU:1"})"));
 }
 
-// A run continues on a GPU from the checkpoints of the CPU, and on the CPU from the checkpoints of
-// a GPU.
+// A run on a GPU continues from the checkpoints of a run on the CPU, and the other way round.
 BOOST_AUTO_TEST_CASE(a_run_continues_on_other_devices) {
   for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"})
     for (const std::string optimizer :
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_run_continues_on_other_devices) {
           placed.push_back(shards_on_gpu);
           const auto job = job_with(mlp, more);
           const auto other = job_with(mlp, placed);
-          // There is one worker, so both runs have the same gradients.
+          // With a single worker, both runs have the same gradients.
           simulation_options options;
           options.job = began_on_gpu ? other : job;
           options.data = build_data(job);
@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_is_missing) {
   const auto context = context_of(job_with(mlp, {"protocol=SYNC_PS", place}));
   BOOST_TEST(error_of([&] { check_devices(*context, 2, 1, {}, nullptr); })
              == "device[0]: there is no ps/1; the cluster has 1 parameter servers, counted from 0");
-  // In a ring, parameter servers are idle and need no device.
+  // In a ring, parameter servers are idle. So their GPU does not have to exist.
   BOOST_TEST(train(job_with(mlp, {"protocol=RING", place}), 2, gpus(2)).summary.failure == "");
   BOOST_TEST(contains(error_of([&] {
                         job_with(mlp, {"protocol=HOGWILD", "optimizer={kind: SGD}", place});
@@ -129,7 +129,8 @@ BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_is_missing) {
                       "HOGWILD workers share the weights in the host's memory"));
 }
 
-// Allocation N fails, and in later runs copy N, until a run has no failure. The nodes end in order.
+// Allocation N fails, for N = 0, 1, 2, ... until a run has no failure. Then the same for copies.
+// All nodes must end normally.
 BOOST_AUTO_TEST_CASE(shards_on_a_gpu_that_fails) {
   const auto job = job_with(mlp, {"protocol=SYNC_PS", shards_on_gpu, "epochs=1"});
   std::size_t allocations = 0;
@@ -162,8 +163,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
   const auto bytes = [&](job_kind job, std::uint32_t index) {
     return device_memory(*context, {job, index}, 2, 2, devices.get()).device;
   };
-  // A shard has weights, a gradient and two slots of state. Updates in pieces need a second copy of
-  // all except the gradient.
+  // In GPU memory, a shard has weights, a gradient and two slots of optimizer state. If it updates
+  // in pieces, it has a second copy of all but the gradient.
   const auto vectors = context->protocol.in_pieces ? 4 + 3 : 4;
   BOOST_TEST(bytes(job_kind::ps, 0) + bytes(job_kind::ps, 1)
              == vectors * context->parameters().size() * sizeof(float));
@@ -171,7 +172,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
   BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
   BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
   BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, 2, nullptr).device == 0U);
-  // A shard pins one copy of its gradient or weights. A worker also pins weights and a gradient.
+  // Pinned host memory: a shard has one copy of its gradient or weights. A worker has one of all
+  // weights and one of a gradient.
   const auto pinned = [&](job_kind job, std::uint32_t index) {
     return device_memory(*context, {job, index}, 2, 2, devices.get()).pinned;
   };

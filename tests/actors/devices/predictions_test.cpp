@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_continues_texts_like_the_cpu) {
     BOOST_TEST(text_on(first_gpu, weights) == text_on({}, weights),
                layer << boost::test_tools::per_element());
     BOOST_TEST(launches() > before);
-    // The same generator computes with other weights.
+    // The same generator also accepts other weights.
     auto both = make_generator(*context, first_gpu, gpus(1).get());
     both.run(weights, prompt, {3, 0, 1});
     auto others = weights;

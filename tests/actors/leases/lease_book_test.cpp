@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint32_t epochs = 2;
 
-/// A random way to train a job: workers have random speeds, and some of them are lost. A lease_book
-/// gives out leases, which are ranges of batches for one worker.
+/// Trains a job in a random way. A lease_book gives out leases: ranges of batches for one worker.
+/// The workers have random speeds, and some of them are lost.
 class run {
 public:
   run(const lease_book::options& how, std::uint64_t salt)
@@ -28,7 +28,8 @@ public:
       w.speed = 1 + random_.below(20);
   }
 
-  /// Workers take batches at any time. Some workers vanish, but the last one stays.
+  /// Asynchronous training: workers take batches at any time. Some workers vanish, but at least one
+  /// remains.
   void asynchronously() {
     for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
       open(epoch);
@@ -41,7 +42,8 @@ public:
     }
   }
 
-  /// All workers take their batches together. They may ask for leases at any time.
+  /// Synchronous training: all workers take their batches together. They may ask for leases at any
+  /// time.
   void in_step() {
     for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
       open(epoch);
@@ -65,7 +67,7 @@ private:
     std::uint64_t speed = 1;
     bool present = true;
     std::deque<proto::Lease> leases;
-    /// Number of trained batches in the first lease.
+    /// Number of batches of the oldest lease that are trained.
     std::uint64_t batch = 0;
   };
 
@@ -181,14 +183,14 @@ private:
   lease_book book_;
   random_stream random_;
   std::vector<worker_state> workers_;
-  /// How often each position of the epoch was committed.
+  /// How often each position (sample) of the epoch was trained.
   std::vector<int> committed_;
   std::size_t idle_ = 0;
   std::size_t lost_ = 0;
   std::size_t empty_batches_ = 0;
 };
 
-/// Calls `body` with many ways to divide a job.
+/// Calls `body` with many options: numbers of records and workers, batch sizes.
 template <class Body>
 void for_options(bool in_step, Body&& body) {
   std::uint64_t salt = 0;
@@ -298,13 +300,14 @@ BOOST_AUTO_TEST_CASE(leases_shrink_toward_the_end) {
   }
 }
 
-// On one of four workers, a batch takes five times as long. All workers end at about the same time.
+// On one of four workers, a batch takes five times as long. It gets smaller leases, so all workers
+// end at about the same time.
 BOOST_AUTO_TEST_CASE(a_slow_worker_gets_small_leases) {
   constexpr std::size_t workers = 4;
   troupe::lease_book book{{8000, 32, workers, false}};
   for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
     book.open_epoch(epoch);
-    // Each worker trains its oldest lease and holds one more. Time is measured in batches of a fast
+    // Each worker trains its oldest lease and holds one more. The unit of time is a batch on a fast
     // worker.
     std::array<std::uint64_t, workers> until{};
     for (std::size_t i = 0; i < 2 * workers; ++i)
@@ -324,13 +327,15 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_gets_small_leases) {
       settle_oldest(book, next);
       book.next(next);
     }
-    // 250 batches at 3.2 batches per unit take 78 units. No worker ends long after the others.
+    // The workers train 3.2 batches per unit of time, so 250 batches take at least 78 units. The
+    // slowest worker may end a little later.
     BOOST_TEST(std::ranges::max(until) <= (epoch == 0 ? 100u : 90u), epoch);
   }
 }
 
 BOOST_AUTO_TEST_CASE(batches_of_a_lease) {
-  // The lease covers positions 10 to 44 in steps of 2 x 8. It belongs to the second of two workers.
+  // A lease of the second of two workers. It covers positions 10 to 44 in steps of 2 x 8, of which
+  // this worker takes the second 8.
   proto::Lease x;
   x.set_begin(10);
   x.set_end(44);
@@ -366,7 +371,8 @@ BOOST_AUTO_TEST_CASE(a_batch_is_dropped) {
   BOOST_TEST(book.epoch_done());
 }
 
-// If a run in step is stopped, all workers end with the same lease.
+// A stopped book gives out no new leases. With synchronous steps, a worker that lags behind still
+// gets the leases that other workers already have, so all workers end with the same lease.
 BOOST_AUTO_TEST_CASE(stopped) {
   for (const bool in_step : {false, true}) {
     troupe::lease_book book{{.records = 4'000, .batch = 2, .workers = 2, .in_step = in_step}};

@@ -1,5 +1,5 @@
-// A cut: the samples that remain after the marks (the last trained positions) of all workers. A run
-// continues from it.
+// Tests of cuts. A mark is the last position that a worker has trained. A cut is computed from the
+// marks of all workers: the samples that remain. A run continues from it.
 
 #include "actors/leases/lease_book.hpp"
 #include "actors/leases/lease_cursor.hpp"
@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_SUITE(lease_cut)
 
 namespace {
 
-/// Workers that train the leases of a lease_book, and the marks that their shards would have made.
+/// Workers that train the leases of a lease_book, and the marks that a checkpoint would contain.
 class crew {
 public:
   crew(const lease_book::options& how, random_stream& random)
@@ -27,8 +27,8 @@ public:
   const std::vector<lease_mark>& marks() const { return marks_; }
   std::uint64_t newest() const { return newest_; }
 
-  /// Some workers train a batch; in step, all workers do. `trained` counts how often each position
-  /// was trained.
+  /// One worker trains a batch. With synchronous steps, all workers do. `trained` counts how often
+  /// each position was trained.
   void step(std::vector<int>& trained) {
     const auto one = random_.below(workers_.size());
     for (std::size_t rank = 0; rank < workers_.size(); ++rank)
@@ -36,7 +36,8 @@ public:
         train(rank, trained);
   }
 
-  /// An asynchronous worker is lost, and its leases are settled according to its marks.
+  /// Loses an asynchronous worker. Batches up to its mark count as trained, and its other leases
+  /// are given back.
   void lose() {
     const auto rank = random_.below(workers_.size());
     for (auto& lease : book_.held_by(rank)) {
@@ -100,7 +101,7 @@ std::vector<range> gaps(const std::vector<int>& trained) {
   return result;
 }
 
-/// Joins neighbouring ranges that touch.
+/// Joins neighboring ranges that touch.
 std::vector<range> joined(const std::vector<range>& x) {
   std::vector<range> result;
   for (auto& r : x)
@@ -137,7 +138,7 @@ BOOST_AUTO_TEST_CASE(every_sample_is_trained_once_before_or_after) {
       BOOST_TEST(cut->epoch == 5U);
       BOOST_TEST((joined(cut->remaining) == gaps(trained)));
       ranges = std::max(ranges, cut->remaining.size());
-      // The run continues with any number of workers, in step or not.
+      // The run continues with any number of workers, synchronous or not.
       const auto other = any_options(records, random);
       crew after{other, random};
       after.book().resume_epoch(*cut);
@@ -148,7 +149,7 @@ BOOST_AUTO_TEST_CASE(every_sample_is_trained_once_before_or_after) {
       BOOST_TEST(std::ranges::count(trained, 1) == static_cast<std::ptrdiff_t>(records));
       BOOST_TEST(after.book().committed() == cut->samples());
       BOOST_TEST(after.book().leased() == cut->samples());
-      // The next epoch is complete again.
+      // The next epoch has all samples again.
       after.book().open_epoch(6);
       BOOST_TEST(!after.book().epoch_done());
     }
@@ -180,8 +181,8 @@ BOOST_AUTO_TEST_CASE(nothing_remains) {
   BOOST_TEST(!book.epoch_done());
 }
 
-// A batch that one shard has missed is trained again. In step, a batch that only one worker has
-// trained is also trained again.
+// A batch is trained again if one shard has not applied it, or, with synchronous steps, if only one
+// worker has trained it.
 BOOST_AUTO_TEST_CASE(marks_that_lag_behind) {
   troupe::lease_book book{{100, 10, 2, true}};
   book.open_epoch(0);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr auto patience = 20s;
 
-/// One end of a connection: its state, and the messages that arrived.
+/// One end of a connection, and what has happened to it.
 struct listener {
   std::promise<std::string> settled;
   std::promise<std::uint64_t> first;
@@ -96,8 +96,8 @@ BOOST_AUTO_TEST_CASE(by_tcp_between_hosts) {
   converse(by_tcp());
 }
 
-// Sends more bytes than the system buffers. The peer is busy for longer than a host waits by
-// default.
+// An end sends more bytes than the system buffers and then closes. The peer is busy for longer than
+// a host waits by default. All bytes must still arrive.
 BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
   constexpr std::uint64_t count = 400;
   codec system;
@@ -126,8 +126,8 @@ BOOST_AUTO_TEST_CASE(what_was_said_last_arrives) {
   BOOST_TEST(received == count);
 }
 
-// The peer still reads shared memory after the owner has ended its connections. Meanwhile, nobody
-// may write to that memory.
+// A peer still reads shared memory after the owner has ended its connections. Until the peer
+// releases it, nobody may write to this memory.
 BOOST_AUTO_TEST_CASE(memory_that_a_peer_still_reads) {
   constexpr std::size_t size = 1 << 20;
   codec system;
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(memory_that_a_peer_still_reads) {
   BOOST_TEST(std::ranges::count(read.bytes(), std::byte{7}) == static_cast<std::ptrdiff_t>(size));
 }
 
-// Messages in both directions while the connection is broken again and again.
+// Sends messages in both directions while the connection is broken again and again.
 BOOST_AUTO_TEST_CASE(connections_that_break) {
   codec system;
   std::atomic<std::uint64_t> next_a = 1;
@@ -192,8 +192,8 @@ BOOST_AUTO_TEST_CASE(connections_that_break) {
   for (std::uint64_t i = 1; i <= count; ++i) {
     send(*x, i);
     send(*y, i);
-    // The connection may already have another socket, so this number may belong to an earlier
-    // socket. In this case, the earlier socket breaks.
+    // Breaks the connection. If it has already been restored with a new socket, this only breaks
+    // the old socket.
     if (i % 20 == 0)
       ::shutdown((random() % 2 == 0 ? x : y)->socket(), SHUT_RDWR);
     std::this_thread::sleep_for(1ms);
@@ -226,8 +226,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_gone) {
   dialling.stop();
 }
 
-// A message that cannot be handled ends the links at both ends. If only one link ended, the other
-// would wait forever.
+// A message that cannot be handled ends the link at both ends. If only one end were closed, the
+// other would wait forever.
 BOOST_AUTO_TEST_CASE(a_message_that_cannot_be_handled) {
   for (const bool local : {true, false}) {
     codec system;
@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(nobody_listens) {
   host.stop();
 }
 
-// A token is valid for one connection. Connections with another token are closed.
+// A token allows one connection. Connections with another token are closed.
 BOOST_AUTO_TEST_CASE(strangers) {
   codec system;
   channel_host host{system.system(), {}};

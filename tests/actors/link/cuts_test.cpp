@@ -1,4 +1,5 @@
-// Channels over TCP, through a proxy that cuts, resets, half-closes and stalls their connections.
+// Channels whose TCP connections go through a proxy. The proxy cuts, resets, half-closes or stalls
+// them.
 
 #include "actors/link/channel_host.hpp"
 #include "messages/types.hpp"
@@ -34,7 +35,7 @@ BOOST_AUTO_TEST_SUITE(cuts_of_connections)
 namespace {
 
 constexpr auto patience = 30s;
-/// A peer is suspected after its connection has been stalled for this time.
+/// A peer is suspected after it has been silent for this time.
 constexpr auto suspect_after = 60ms;
 constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
 
@@ -64,14 +65,14 @@ std::byte pattern(std::uint64_t id, std::size_t i) {
   return static_cast<std::byte>((id * 31 + i) * 2654435761U >> 11);
 }
 
-/// The size of a payload. Some payloads are empty, some are copied into a shared record, and some
-/// have their own record.
+/// The size of the payload of message `id`. Some payloads are empty, some are copied into a shared
+/// record, and large ones have their own record.
 std::size_t size_of(std::uint64_t id) {
   constexpr std::array<std::size_t, 5> sizes{40, 0, 90'001, 16'384, 700};
   return sizes[id % sizes.size()];
 }
 
-/// An end of the channel. It checks that each message arrives once, in order, and undamaged.
+/// One end of a channel. It checks that each message arrives once, in order, and undamaged.
 class end_point {
 public:
   channel_host::on_channel handler() {
@@ -104,7 +105,8 @@ public:
     channel_->send(frame, caf::make_message(proto::Segment{}, std::move(data)));
   }
 
-  /// Waits. Meanwhile it keeps this end and `other` alive, as their links do.
+  /// Waits until `done` is true. Meanwhile, this end and `other` are kept alive, as links do with
+  /// theirs.
   template <class Condition>
   bool wait_for(const Condition& done, const end_point* other = nullptr) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -132,7 +134,8 @@ public:
     return received_;
   }
 
-  /// Call this only inside of wait_for.
+  /// Call this function, has() and is_closed() only in a condition of wait_for(), which locks the
+  /// mutex.
   bool connected() const { return channel_ != nullptr; }
   bool has(std::uint64_t count) const { return received_ >= count; }
   bool is_closed() const { return !closed_.empty(); }
@@ -208,7 +211,7 @@ std::size_t threads() {
     std::ranges::distance(std::filesystem::directory_iterator{"/proc/self/task"}));
 }
 
-/// Open descriptors of this process, without the memory that the pool of buffers keeps.
+/// Number of open descriptors of this process. Shared memory of the pool of buffers does not count.
 std::size_t open_files() {
   std::size_t result = 0;
   for (const auto& x : std::filesystem::directory_iterator{"/proc/self/fd"}) {
@@ -218,8 +221,8 @@ std::size_t open_files() {
   return result;
 }
 
-/// Waits for this number of threads. The system still counts a thread for a moment after its last
-/// statement.
+/// Waits until this process has at most this number of threads. The system counts a thread for a
+/// moment after its last statement.
 bool threads_end(std::size_t expected) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (threads() > expected && std::chrono::steady_clock::now() < deadline)
@@ -236,8 +239,8 @@ std::size_t resident_bytes() {
 
 } // namespace
 
-// Harms the connection at record 1, 2, ... until a conversation has no record with this number.
-// Both ends send all their messages. Then one end ends the link.
+// Harms the connection at record 1, 2, ... until a conversation has no record with this number. All
+// messages of both ends must arrive. Then one end closes the channel.
 BOOST_AUTO_TEST_CASE(at_every_record) {
   constexpr std::uint64_t count = 7;
   codec system;
@@ -273,8 +276,9 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
   BOOST_TEST(threads_end(tasks));
 }
 
-// The end that must connect again hears nothing. It notices the break only after the other end's
-// grace (the time that a connection may stay broken).
+// A connection breaks, and only the end that was dialed notices it. The dialing end must connect
+// again, but notices the break only after the grace (the time that a connection may stay broken).
+// The other end waits that long.
 BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   codec system;
   auto how = by_tcp();
@@ -285,10 +289,11 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   x.a.send(1);
   x.b.send(1);
   BOOST_TEST_REQUIRE(x.all_arrive(1));
-  // After this time, acknowledgements were sent, and the end that was dialled knows that it can
-  // reach the other end.
+  // Meanwhile, the ends exchange acknowledgments. So the dialed end knows that it can reach the
+  // other end.
   std::this_thread::sleep_for(6 * how.grace);
-  // On a busy machine, an end may have seemed silent before. Those cuts do not count.
+  // On a busy machine, an end may already have seemed silent, which cut the connection. Such cuts
+  // do not count.
   const auto cuts = x.a.channel()->cuts();
   x.proxy.plan(harm::half_open, 0, whole_record);
   x.a.send(2);
@@ -302,7 +307,7 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   BOOST_TEST(x.a.channel()->cuts() > cuts);
 }
 
-// A proxy or firewall that restarts refuses connections for a moment. The peer has not ended.
+// The port refuses connections for a moment, as when a firewall restarts. The peer counts as alive.
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
   codec system;
   connected_hosts x{system.system()};
@@ -323,7 +328,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
   BOOST_TEST(x.a.channel()->cuts() > 0U);
 }
 
-// If the port refuses for longer than `refused_for`, the peer has ended.
+// The port refuses connections for longer than `refused_for`. The peer counts as ended.
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_long) {
   codec system;
   auto how = by_tcp();
@@ -339,7 +344,7 @@ BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_long) {
   BOOST_TEST(contains(x.a.closed(), "its process has ended"));
 }
 
-// TROUPE_CUTS sets how often connections are harmed.
+// Harms connections at random, TROUPE_CUTS times.
 BOOST_AUTO_TEST_CASE(soak) {
   const auto* wanted = std::getenv("TROUPE_CUTS");
   const std::uint64_t harms = wanted != nullptr ? std::stoull(wanted) : 60;

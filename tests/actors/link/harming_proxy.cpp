@@ -17,7 +17,7 @@ namespace troupe::test {
 
 namespace {
 
-/// The ends of a channel always read, so a send does not block for long.
+/// Sends all bytes. This does not block for long, because the ends of a channel always read.
 bool send_all(int socket, std::span<const char> bytes) {
   while (!bytes.empty()) {
     const auto n = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -77,7 +77,7 @@ void harming_proxy::run() {
         if (!x->stalled)
           over = !pass_on(*x, x->ways[k]);
         else
-          x->ends[k] = {}; // the other end notices nothing
+          x->ends[k] = {}; // closes only this socket, so the other end notices nothing
       }
       over = over || (!x->ends[0] && !x->ends[1]);
       x = over ? connections_.erase(x) : std::next(x);
@@ -110,7 +110,7 @@ void harming_proxy::accept() {
   connections_.push_back(std::move(x));
 }
 
-// Returns false if the connection is over.
+// Passes bytes on in one direction. Returns false if the connection is over.
 bool harming_proxy::pass_on(connection& x, direction& way) {
   std::array<char, 8192> buffer{};
   const auto n = ::recv(way.from, buffer.data(), buffer.size(), MSG_DONTWAIT);

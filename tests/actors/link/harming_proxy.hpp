@@ -13,8 +13,8 @@
 
 namespace troupe::test {
 
-/// A TCP proxy on loopback between the ends of channels. It counts the records that it passes on,
-/// and harms a connection at the record that the test names. Thread-safe.
+/// A TCP proxy on loopback, between the two ends of a channel. It counts the records that pass, and
+/// harms the connection at a record that the test chooses. Thread-safe.
 class harming_proxy {
 public:
   enum class harm : std::uint8_t {
@@ -29,9 +29,9 @@ public:
     /// The receiver of the record sees an error. The sender sees nothing, even if the receiver
     /// closes its end.
     half_open,
-    /// Like `cut`, and then the port refuses connections for the time `refusal`.
+    /// Like `cut`. Afterwards, the port refuses connections for the time `refusal`.
     refuse,
-    /// Like `cut`, and then the port refuses all further connections.
+    /// Like `cut`. Afterwards, the port refuses all connections.
     refuse_for_good
   };
 
@@ -45,12 +45,12 @@ public:
 
   std::uint16_t port() const noexcept { return port_; }
 
-  /// Harms one connection, at record number `record` from now (of both directions together). The
-  /// harm comes after `bytes` bytes of this record, or at its end if it is shorter. Only one plan
-  /// is possible at a time.
+  /// Plans one harm, at record number `record` from now, counted over both directions. The harm
+  /// comes after `bytes` bytes of this record, or at its end if the record is shorter. Only one
+  /// plan is possible at a time.
   void plan(harm how, std::uint64_t record, std::uint64_t bytes);
 
-  /// True if a plan has not been carried out.
+  /// True if the planned harm has not happened yet.
   bool planned() const;
 
 private:
@@ -59,15 +59,15 @@ private:
     int to = -1;
     std::array<char, 16> head{};
     std::size_t head_seen = 0;
-    /// Bytes of the record after its header that have not passed.
+    /// Bytes of the current record, without its header, that have not passed yet.
     std::uint64_t left = 0;
     std::uint64_t passed = 0;
-    /// If true, bytes that arrive are dropped.
+    /// True: bytes that arrive are dropped.
     bool dead = false;
   };
 
   struct connection {
-    /// The socket of the end that connected, and the socket of the end that accepted.
+    /// The socket to the end that connected, and the socket to the end that accepts.
     std::array<file_descriptor, 2> ends;
     std::array<direction, 2> ways;
     bool stalled = false;

@@ -1,4 +1,4 @@
-// One of two processes that share memory is killed or stopped after each step of a transfer.
+// Two processes share memory. One of them is killed or stopped after each step of a transfer.
 
 #include "actors/link/stream_channel.hpp"
 #include "messages/types.hpp"
@@ -31,7 +31,7 @@ constexpr auto patience = 20s;
 constexpr std::size_t size = std::size_t{1} << 20;
 constexpr auto content = std::byte{7};
 
-/// An end of a connection over which payloads are lent as shared memory.
+/// One end of a connection that lends payloads as shared memory.
 struct end_point {
   codec system;
   std::shared_ptr<stream_channel> channel;
@@ -88,10 +88,10 @@ bool intact(const payload& x) {
     && std::ranges::all_of(x.bytes(), [](std::byte b) { return b == content; });
 }
 
-/// A step of the other process. It lasts until the test requests the next one.
+/// The steps of the other process. A step returns false if it fails.
 using steps = std::vector<std::function<bool(end_point&)>>;
 
-/// The owner of the memory: it lends the memory, and gets it back.
+/// The steps of the process that owns the memory: it lends the memory, and gets it back.
 steps owner_steps(std::shared_ptr<payload> own) {
   return {
     [own](end_point&) { return (*own = filled()).size() == size; },
@@ -103,7 +103,8 @@ steps owner_steps(std::shared_ptr<payload> own) {
   };
 }
 
-/// The reader: it receives, reads and releases memory, and reports this.
+/// The steps of the process that reads the memory: it receives, reads and releases it, and reports
+/// this.
 steps reader_steps() {
   return {
     [](end_point& x) { return x.run_until([&] { return !x.received.empty(); }); },
@@ -120,13 +121,14 @@ steps reader_steps() {
 }
 
 #ifdef __SANITIZE_THREAD__
-constexpr int own_threads = 2; // ThreadSanitizer adds one
+constexpr int own_threads = 2; // ThreadSanitizer adds a thread
 #else
 constexpr int own_threads = 1;
 #endif
 
-/// The threads of CAF run for a moment longer than their actor system. If one of them held a mutex
-/// of AddressSanitizer's allocator during fork(), this mutex would stay locked in the new process.
+/// Waits until this process has no other threads. CAF's threads run for a moment longer than their
+/// actor system. If one of them held a mutex of AddressSanitizer's allocator during fork(), this
+/// mutex would stay locked in the new process.
 void wait_for_ending_threads() {
   namespace fs = std::filesystem;
   const auto threads = [] {
@@ -142,7 +144,7 @@ pid_t fork_alone() {
   return ::fork();
 }
 
-/// A process that makes this number of steps, sends itself a signal, and then makes its other
+/// A second process. It makes `before` steps, sends itself a signal, and then makes its other
 /// steps.
 class other_process {
 public:
@@ -212,7 +214,8 @@ constexpr std::size_t most_steps = 4;
 
 } // namespace
 
-// Lent memory returns to its owner when the reader has died, or before.
+// The reader is killed before each of its steps. The owner gets its memory back, at the latest when
+// the reader is dead.
 BOOST_AUTO_TEST_CASE(a_reader_that_is_killed) {
   for (std::size_t step = 0; step <= most_steps; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -232,7 +235,7 @@ BOOST_AUTO_TEST_CASE(a_reader_that_is_killed) {
     }
 }
 
-// Borrowed memory stays readable.
+// The owner is killed. The reader can still read the borrowed memory.
 BOOST_AUTO_TEST_CASE(an_owner_that_is_killed) {
   for (std::size_t step = 0; step < 3; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -254,8 +257,8 @@ BOOST_AUTO_TEST_CASE(an_owner_that_is_killed) {
     }
 }
 
-// Nobody writes to memory that a stopped process still reads. The process later continues where it
-// stopped.
+// The reader is stopped, and nobody may write to the memory that it still reads. Later it continues
+// where it stopped.
 BOOST_AUTO_TEST_CASE(a_reader_that_is_stopped) {
   for (std::size_t step = 0; step < most_steps; ++step)
     BOOST_TEST_CONTEXT("before step " << step) {
@@ -294,7 +297,7 @@ BOOST_AUTO_TEST_CASE(an_owner_that_is_stopped) {
       reader.run();
       BOOST_TEST(!reader.channel->finished());
       BOOST_TEST(reader.closed == "");
-      // The owner gets its memory back when it sees the end of the connection.
+      // The reader closes the connection, and so the owner gets its memory back.
       reader.channel->end();
       reader.run();
       BOOST_TEST(owner.result() == 0);

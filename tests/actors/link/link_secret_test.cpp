@@ -33,14 +33,15 @@ constexpr auto other_secret = "a secret of that cluster";
 constexpr auto short_wait = 50ms;
 constexpr auto long_wait = 20s;
 
-/// What one end of a link has seen when the attempt is over.
+/// What one end of a link has seen when the attempt to connect is over.
 struct outcome {
   bool up = false;
   std::string down;
   std::string notice;
 };
 
-/// The owners of two nodes in one actor system. The links between the nodes are real.
+/// The owners of two nodes. They are played by the test, in one actor system. The links between
+/// them are real.
 struct two_nodes {
   codec code;
   caf::scoped_actor worker{code.system()};
@@ -97,7 +98,7 @@ struct two_nodes {
 
 } // namespace
 
-// RFC 4231, test cases 1 to 4, 6 and 7.
+// The expected values are test cases 1 to 4, 6 and 7 of RFC 4231.
 BOOST_AUTO_TEST_CASE(hmac_test_vectors) {
   const auto check = [](const std::string& key, const std::string& text,
                         const std::string& expected) {
@@ -137,7 +138,8 @@ BOOST_AUTO_TEST_CASE(random_texts_differ) {
   BOOST_TEST(seen.begin()->size() == 32U);
 }
 
-// A proof is valid for one link, one direction, and one secret.
+// A node proves with a hash that it knows the secret. The proof is valid for one link, one
+// direction, and one secret.
 BOOST_AUTO_TEST_CASE(proofs) {
   const link_introduction x{{{job_kind::worker, 1}, 7}, {{job_kind::ps, 0}, 8}, "n", "m"};
   std::set<std::string> seen{proof_of(link_side::dialling, x, secret),
@@ -172,7 +174,7 @@ BOOST_FIXTURE_TEST_CASE(the_same_secret, two_nodes) {
   }
 }
 
-// Both ends report which of them has no secret, or that their secrets differ.
+// If the secrets differ or one end has none, both ends report this.
 BOOST_FIXTURE_TEST_CASE(no_secret_or_another, two_nodes) {
   const auto check = [this](const std::string& a, const std::string& b, const std::string& in_a,
                             const std::string& in_b) {
@@ -190,7 +192,8 @@ BOOST_FIXTURE_TEST_CASE(no_secret_or_another, two_nodes) {
   check(secret, other_secret, "ps/0 has another secret", "worker/1 has another secret");
 }
 
-// A program without the secret sends the same messages as a node, in any order.
+// A program without the secret sends the messages of a node. The link must ignore them until it has
+// received a proof.
 BOOST_FIXTURE_TEST_CASE(nothing_is_heard_before_the_proof, two_nodes) {
   caf::scoped_actor stranger{code.system()};
   const auto self = caf::actor_cast<caf::strong_actor_ptr>(stranger.ptr());
@@ -210,7 +213,7 @@ BOOST_FIXTURE_TEST_CASE(nothing_is_heard_before_the_proof, two_nodes) {
   stranger->send(accepted, frame, caf::make_message(proto::Segment{}, payload{}));
   stranger->send(accepted, proto::ChannelRefused{});
   stranger->send(accepted, proto::Welcome{});
-  // If a peer sends the node's own proof back, this proves nothing.
+  // Sending the node's own proof back to it proves nothing.
   proto::Proof proof;
   proof.set_proof(welcome.proof());
   stranger->send(accepted, proof);

@@ -19,8 +19,8 @@ namespace {
 
 constexpr auto short_wait = 20ms;
 
-/// A link_session without a channel. Its messages go to the actor `link`. `actors` are the actors
-/// of the node.
+/// A link_session without a channel, so its messages go to the actor `link`. `local` lists the
+/// actors of this node.
 struct fixture {
   codec code;
   caf::scoped_actor link{code.system()};
@@ -121,8 +121,8 @@ BOOST_FIXTURE_TEST_CASE(messages_that_end_actors, fixture) {
   BOOST_TEST(session->refused() == 2U);
 }
 
-// A rank of a ring takes segments only from its left neighbour. It does not matter on which node
-// that rank runs.
+// An actor can be registered for one peer only. A rank of a ring takes segments only from its left
+// neighbor, on whatever node this neighbor runs.
 BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   local->add(ring, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()), link_peer{worker});
   const auto heard_from = [this](const link_peer& peer) {
@@ -137,8 +137,8 @@ BOOST_FIXTURE_TEST_CASE(an_actor_for_one_peer, fixture) {
   BOOST_TEST(!heard_from({coordinator_task, 6}));
 }
 
-// A task starts a second time while its first start is still connected. The second start learns why
-// it may not join, and nothing else.
+// A task is started a second time while its first process is still connected. The second process
+// only learns why it may not join.
 BOOST_FIXTURE_TEST_CASE(a_second_start_of_a_task, fixture) {
   const endpoint coordinator{coordinator_task, proto::COORDINATOR};
   local->add(coordinator, caf::actor_cast<caf::strong_actor_ptr>(actor.ptr()));

@@ -1,4 +1,4 @@
-// A link cuts large payloads into chunks and sends them itself.
+// A link without a channel cuts large payloads into chunks and sends them itself.
 
 #include "actors/link/link.hpp"
 #include "messages/configure.hpp"
@@ -19,7 +19,7 @@ namespace {
 constexpr auto short_wait = 200ms;
 constexpr auto long_wait = 20s;
 
-/// A link without a channel. The test is its owner and also its peer, which never takes a chunk.
+/// A link without a channel. The test plays its owner, and a peer that never takes a chunk.
 struct link_to_a_stuck_peer {
   codec code;
   caf::scoped_actor owner{code.system()};
@@ -51,7 +51,7 @@ struct link_to_a_stuck_peer {
 
   caf::actor port() { return caf::actor_cast<caf::actor>(make_port(code.system(), session, ring)); }
 
-  /// The peer announces a message, and sends no chunk of it.
+  /// The peer announces a message in chunks, and sends none of them.
   void announce(proto::Frame::Kind kind) {
     proto::Frame frame;
     frame.set_kind(kind);
@@ -60,7 +60,7 @@ struct link_to_a_stuck_peer {
     peer->send(end, frame, caf::make_message(proto::Segment{}, payload{}));
   }
 
-  /// The reason why the link ended; empty if it has not.
+  /// The reason why the link ended; empty if it does not end within `limit`.
   template <class Time>
   std::string reason(Time limit) {
     std::string result;
@@ -71,8 +71,8 @@ struct link_to_a_stuck_peer {
 
 } // namespace
 
-// A message without an answer, such as a segment of a ring, has no deadline of its own. So a ring
-// would wait forever for it.
+// A message without an answer, such as a segment of a ring, has no deadline of its own. If it makes
+// no progress, the link ends, because the ring would otherwise wait forever.
 BOOST_AUTO_TEST_CASE(a_stuck_message_without_an_answer_ends_the_link) {
   link_to_a_stuck_peer sends;
   sends.owner->send(sends.port(), proto::Segment{}, payload::allocate(1 << 16));
@@ -82,8 +82,8 @@ BOOST_AUTO_TEST_CASE(a_stuck_message_without_an_answer_ends_the_link) {
   BOOST_TEST(contains(receives.reason(long_wait), "a message made no progress for 20 ms"));
 }
 
-// A request has its own deadline, kept by the actor that waits for the answer. So the link does not
-// end.
+// A request has its own deadline, which the requesting actor checks. So a request or an answer
+// without progress does not end the link.
 BOOST_AUTO_TEST_CASE(a_stuck_request_or_answer_does_not) {
   link_to_a_stuck_peer x;
   x.owner->request(x.port(), caf::infinite, proto::Push{}, payload::allocate(1 << 16));

@@ -1,4 +1,5 @@
-// A channel_host that reads the messages of a peer on the peer's processor.
+// A channel_host can read the messages of a peer on the processor of this peer ("beside" it), with
+// one thread per peer.
 
 #include "actors/link/channel_host.hpp"
 #include "messages/types.hpp"
@@ -36,7 +37,7 @@ T get(std::promise<T>& x) {
   return future.get();
 }
 
-/// Binds the calling thread to one processor while it exists.
+/// While it exists, binds the calling thread to one processor.
 class bound_to {
 public:
   explicit bound_to(int processor) {
@@ -72,16 +73,15 @@ channel_host_options beside(bool peers) {
   return result;
 }
 
-/// Two hosts in this process. The host `dialled` reads beside its peer if `beside_peers` is true.
-/// The peer counts as bound if the main thread of its process is bound. Here, this is the thread
-/// that runs the tests.
+/// Two connected hosts in this process. With `beside_peers`, the host `dialled` reads beside its
+/// peer if the peer is bound to one processor. A peer counts as bound if the main thread of its
+/// process is bound. Here, this is the thread that runs the tests.
 struct two_hosts {
   codec system;
   std::shared_ptr<stream_channel> here;
   std::shared_ptr<stream_channel> there;
   std::promise<std::thread::id> accepted;
-  /// The thread of `dialled` that reads the messages of a peer if the peer has no reader of its
-  /// own.
+  /// The thread of `dialled` that reads the messages of all peers without their own reader thread.
   std::thread::id usual_thread;
   std::promise<void> connected;
   std::promise<std::string> closed_here;
@@ -92,7 +92,7 @@ struct two_hosts {
   std::mutex mutex;
   std::vector<int> processors;
   std::vector<std::thread::id> threads;
-  // Declared last, because the threads of the hosts use the members above.
+  // Declared last, so that the threads of the hosts end before the members that they use.
   channel_host dialling{system.system(), {}};
   channel_host dialled;
 
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(on_the_processor_of_the_peer) {
       send(*hosts.here, i % 2 == 0 ? 10 : 100'000);
       BOOST_TEST_REQUIRE(hosts.reaches(hosts.received_there, i));
     }
-    // The usual thread may have read what arrived before the reader began.
+    // The usual thread may have read messages that arrived before the reader thread began.
     BOOST_TEST(hosts.processors.back() == processor);
     BOOST_TEST(std::ranges::count(hosts.threads, hosts.usual_thread) < 2);
     hosts.here->end();
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(not_beside_a_peer_on_several_processors) {
   hosts.stop();
 }
 
-// Both sides send more than a socket holds, while the reader is busy.
+// Both ends send more than a socket buffers, while the reader is busy.
 BOOST_AUTO_TEST_CASE(full_sockets) {
   constexpr int count = 300;
   two_hosts hosts{true};
@@ -198,12 +198,13 @@ BOOST_AUTO_TEST_CASE(full_sockets) {
   }
   BOOST_TEST(hosts.reaches(hosts.received_there, count));
   BOOST_TEST(hosts.reaches(hosts.received_here, count));
-  if (all.size() > 1) // Otherwise, nobody reads beside a peer.
+  if (all.size() > 1) // with one processor, no thread reads beside a peer
     BOOST_TEST((hosts.threads.back() != hosts.usual_thread));
   hosts.stop();
 }
 
-// Two readers, and the usual thread, which reads what the third peer sends by TCP.
+// Two peers have their own reader threads. The usual thread reads the messages of the third peer,
+// which uses TCP.
 BOOST_AUTO_TEST_CASE(several_peers_at_once) {
   constexpr int count = 500;
   codec system;
@@ -250,7 +251,7 @@ BOOST_AUTO_TEST_CASE(several_peers_at_once) {
   dialled.stop();
 }
 
-// stop() waits for a reader that handles a message.
+// The host stops while a reader handles a message. stop() waits for the reader.
 BOOST_AUTO_TEST_CASE(an_end_while_a_message_is_handled) {
   two_hosts hosts{true};
   const bound_to one{processors()[0]};
@@ -264,7 +265,7 @@ BOOST_AUTO_TEST_CASE(an_end_while_a_message_is_handled) {
   hosts.dialling.stop();
 }
 
-// When a peer has ended, its channel and the thread that read its messages end, too.
+// When a peer has ended, its channel and its reader thread end, too.
 BOOST_AUTO_TEST_CASE(one_peer_after_the_other) {
   const auto threads = [] {
     namespace fs = std::filesystem;

@@ -12,7 +12,7 @@
 
 using namespace troupe;
 
-/// A message type of an embedding program.
+/// A message type that only a program of a user knows.
 struct gossip_of_program {};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(gossip_of_program)
@@ -66,7 +66,7 @@ T from_rank(const link_peer& who) {
   return x;
 }
 
-/// A message, and some senders that may send it.
+/// A message to a service, and some senders that may send it.
 struct allowed {
   proto::Service to;
   caf::message content;
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(all_rows) {
   BOOST_TEST(rows.empty(), "a row is not tested");
 }
 
-// Sends each allowed message to every other service, and from every other kind of task.
+// Each message is refused at services for which it is not meant, and from tasks of other kinds.
 BOOST_AUTO_TEST_CASE(other_places_and_jobs) {
   int refused = 0;
   std::set<std::pair<proto::Service, std::type_index>> rows;
@@ -182,8 +182,7 @@ BOOST_AUTO_TEST_CASE(other_places_and_jobs) {
              "snapshots are the coordinator's");
 }
 
-// The coordinator's node may host other tasks. It may send messages of these tasks, and may not
-// send messages of tasks on other nodes.
+// A node may send messages in the name of tasks that it hosts, but not of tasks on other nodes.
 BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   const link_peer sibling{{job_kind::worker, 3}, 88};
   const link_peer older{worker.task, incarnation - 1};
@@ -213,7 +212,8 @@ BOOST_AUTO_TEST_CASE(in_the_name_of_others) {
   BOOST_TEST(!speaks_for(ps, worker));
 }
 
-// CAF's own messages can end actors. Handshakes and answers are not meant for the actors of tasks.
+// Messages that are never allowed: CAF's own messages, which can end actors, and handshakes and
+// answers, which are not for the actors of tasks.
 BOOST_AUTO_TEST_CASE(never) {
   for (auto& sender : everybody)
     for (int to = 0; to < 12; ++to) {
@@ -230,7 +230,8 @@ BOOST_AUTO_TEST_CASE(never) {
     }
 }
 
-// The protocols of the embedding program decide about the program's own messages.
+// Message types that troupe does not know are allowed only for the parts that a protocol defines
+// (SYNCHRONIZER and SHARD). The program's own protocol decides what to do with them.
 BOOST_AUTO_TEST_CASE(types_of_an_embedding_program) {
   const auto content = caf::make_message(gossip_of_program{});
   for (auto& sender : everybody) {

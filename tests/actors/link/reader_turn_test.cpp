@@ -23,8 +23,8 @@ namespace {
 
 constexpr auto patience = 20s;
 
-/// The thread that owns a reader_turn. It reads until the end of the test, except while another
-/// thread has the turn.
+/// A thread that owns a reader_turn (the right to read sockets). It reads until the end of the
+/// test, except while another thread has taken the turn.
 class owner {
 public:
   explicit owner(reader_turn& turn) : turn_(turn), thread_([this] { read(); }) {}
@@ -39,7 +39,7 @@ public:
   void interrupt() { interrupted_ = true; }
   std::uint64_t rounds() const { return rounds_; }
 
-  /// Number of threads that read now.
+  /// Number of threads that read at this moment.
   std::atomic<int> readers = 0;
   std::atomic<bool> met = false;
 
@@ -63,8 +63,8 @@ private:
   std::thread thread_;
 };
 
-/// Two hosts with a connection. The first host counts the messages that arrive, and notes the
-/// thread that handled each. The second host answers each message.
+/// Two connected hosts. `mine` counts the messages that arrive, and notes which thread handled
+/// them. `other` answers each message.
 struct conversation {
   codec system;
   channel_host mine{system.system(), {}};
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(the_owner_comes_back) {
     BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
     const auto before = own.rounds();
     std::this_thread::sleep_for(10ms);
-    BOOST_TEST(own.rounds() == before); // not while another thread reads
+    BOOST_TEST(own.rounds() == before); // the owner does not read meanwhile
     turn.give_back(now);
     const auto until = std::chrono::steady_clock::now() + patience;
     while (own.rounds() == before && std::chrono::steady_clock::now() < until)
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(the_owner_comes_back) {
   }
 }
 
-// In each of these cases the owner must read again, or its work would wait forever.
+// Cases in which the owner must read again at once. Otherwise, its work would wait forever.
 BOOST_AUTO_TEST_CASE(work_for_the_owner) {
   reader_turn turn{1h};
   owner own{turn};
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(nobody_takes_a_closed_turn) {
   owner own{turn};
   BOOST_TEST_REQUIRE(turn.take([&] { own.interrupt(); }));
   auto closing = std::async(std::launch::async, [&] { turn.close([] {}); });
-  // Waits for the thread that reads.
+  // close() waits until the other thread gives the turn back.
   BOOST_TEST((closing.wait_for(10ms) == std::future_status::timeout));
   turn.give_back(false);
   closing.get();
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_waits_handles_messages) {
     while (!two.mine.read_until([&] { return two.answers == i; }, 100ms))
       ;
   }
-  // Between two waits, the host's own thread may handle some answers.
+  // Between two calls of read_until, the host's own thread may handle some answers.
   BOOST_TEST(two.answers_here > 1'000U);
 }
 
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_handles_messages) {
   BOOST_TEST(two.answers_here > 1'000U);
 }
 
-// The sleeping thread wakes for an interrupt, and when the host stops.
+// A thread that sleeps in run_until wakes for an interrupt, and when the host stops.
 BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_wakes) {
   conversation two;
   std::atomic<bool> done = false;
@@ -224,7 +224,8 @@ BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_wakes) {
   BOOST_TEST(looks > 1);
   done = true;
   two.mine.interrupt();
-  BOOST_TEST((sleeper.wait_for(10ms) == std::future_status::timeout)); // the second wait
+  BOOST_TEST((sleeper.wait_for(10ms)
+              == std::future_status::timeout)); // the thread sleeps in the second run_until
   two.mine.stop();
   BOOST_TEST_REQUIRE((sleeper.wait_for(patience) == std::future_status::ready));
   two.mine.run_until([] { return false; }); // returns at once
@@ -233,7 +234,7 @@ BOOST_AUTO_TEST_CASE(a_thread_that_sleeps_wakes) {
 BOOST_AUTO_TEST_CASE(afterwards_the_host_reads_again) {
   conversation two;
   for (std::uint64_t i = 1; i <= 20; ++i) {
-    // Even i: the wait ends with the answer. Odd i: nothing arrives in time.
+    // With even i, the wait ends with an answer. With odd i, nothing arrives in time.
     const auto awaited = two.answers + 1;
     if (i % 2 == 0) {
       conversation::say(*two.channel, i);

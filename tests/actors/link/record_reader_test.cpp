@@ -16,8 +16,7 @@ namespace {
 constexpr std::size_t first_bytes = 512;
 constexpr record_limits any{false, false, 1 << 20};
 
-/// Offers the reader bytes with this value. Returns the number of bytes that the reader had room
-/// for.
+/// Gives the reader up to `most` bytes with this value. Returns how many it had room for.
 std::size_t fill(record_reader& to, std::size_t most, char value) {
   const auto n = std::min(to.room().size(), most);
   std::ranges::fill(to.room().first(n), value);
@@ -27,8 +26,9 @@ std::size_t fill(record_reader& to, std::size_t most, char value) {
 
 } // namespace
 
-// A peer announces the longest head, and its bytes come in pieces. The free room of the buffer is
-// never larger than the part that has arrived.
+// A peer announces the longest possible head, and sends it in small pieces. The reader must not
+// allocate memory for bytes that have not arrived: the free room in its buffer is never larger than
+// the part that has.
 BOOST_AUTO_TEST_CASE(memory_follows_the_bytes_of_a_head) {
   record_reader reader{first_bytes};
   std::vector<char> header(records::header_bytes + records::max_head_bytes);

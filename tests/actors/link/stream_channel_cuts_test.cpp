@@ -18,7 +18,7 @@ BOOST_FIXTURE_TEST_SUITE(stream_channel_cuts, with_shared_memory)
 
 namespace {
 
-/// A connection between two hosts. The test breaks and restores it.
+/// A channel between two hosts. The test breaks and restores its connection.
 struct breaking {
   codec system;
   std::unique_ptr<end_point> a;
@@ -58,7 +58,8 @@ struct breaking {
     b->channel->release_socket();
   }
 
-  /// Connects both ends as a channel_host does. `a` connects and sends a greeting, and `b` answers.
+  /// Connects both ends in the way of a channel_host: `a` connects and sends a greeting, and `b`
+  /// answers.
   void connect() {
     const auto sockets = new_pair();
     a->channel->resume(file_descriptor{sockets[0]}, nullptr, "token");
@@ -73,8 +74,8 @@ struct breaking {
 
 } // namespace
 
-// Cuts the connection after n reads, for n = 1, 2, ... until a run ends before the cut. Each
-// message arrives once, in order, and undamaged.
+// Cuts the connection after n reads, for n = 1, 2, ... until a conversation ends before the cut.
+// Each message arrives once, in order, and undamaged.
 BOOST_AUTO_TEST_CASE(cut_anywhere) {
   constexpr std::uint64_t count = 12;
   bool reached = true;
@@ -110,7 +111,8 @@ BOOST_AUTO_TEST_CASE(cut_anywhere) {
   BOOST_TEST(cuts > 10U);
 }
 
-// The peer reads everything, but acknowledges nothing.
+// A peer reads everything but acknowledges nothing. So all data must be kept, up to a limit. Then
+// the channel ends.
 BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   codec system;
   const auto sockets = breaking::new_pair();
@@ -133,8 +135,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_never_acknowledges) {
   ::close(sockets[1]);
 }
 
-// While the connection is broken, more messages are sent than it may keep. The link must end, and
-// must not skip any of them.
+// While the connection is broken, more data is sent than the channel may keep. The channel must
+// end, because it may not skip a message.
 BOOST_AUTO_TEST_CASE(too_much_for_a_broken_connection) {
   breaking x;
   x.a->channel->limit({.window = 1 << 20});
@@ -163,7 +165,7 @@ BOOST_AUTO_TEST_CASE(cut_again_and_again) {
       x.run_once();
     if (random() % 3 == 0) {
       x.cut();
-      // Often, the next connection also breaks before it has carried any data.
+      // Sometimes, the next connection also breaks before it has carried any data.
       if (random() % 4 == 0) {
         const auto sockets = breaking::new_pair();
         x.a->channel->resume(file_descriptor{sockets[0]}, nullptr, "token");
@@ -227,7 +229,7 @@ BOOST_AUTO_TEST_CASE(a_silent_peer) {
   connection x{true};
   BOOST_TEST(x.a->channel->keep_alive(std::chrono::hours{1}));
   BOOST_TEST(!x.a->channel->keep_alive(std::chrono::nanoseconds{1}));
-  // The data that was sent has not been read yet.
+  // `b` is not silent: it has not read yet what `a` sent.
   BOOST_TEST(x.b->channel->keep_alive(std::chrono::nanoseconds{1}));
   x.run();
   BOOST_TEST(x.a->closed == "");

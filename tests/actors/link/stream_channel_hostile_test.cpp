@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
   }
 }
 
-// Before a peer has identified itself, nothing is done or allocated for it.
+// A peer must send its token first. Before that, nothing is done or allocated for it.
 BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   codec system;
   const auto content = system.encode(caf::make_message(proto::Segment{}));
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   }
 }
 
-// Changes each byte of a stream of valid records, one at a time. The receiver handles the result or
+// Changes one byte of a stream of valid records, for each byte. The receiver handles the result or
 // closes the connection.
 BOOST_AUTO_TEST_CASE(changed_bytes) {
   std::vector<char> good;
@@ -109,8 +109,8 @@ BOOST_AUTO_TEST_CASE(changed_bytes) {
 
 namespace {
 
-/// Sends a message whose payload is in shared memory. `loan` describes its position there.
-/// `descriptor` is the descriptor of the memory, or -1 for none.
+/// Sends a message with a payload in shared memory. `loan` describes where the payload is in the
+/// memory. `descriptor` is the file descriptor of the memory, or -1 to send none.
 void send_loan(int socket, codec& system, const proto::Loan& loan, int descriptor) {
   proto::Frame frame;
   *frame.mutable_loan() = loan;
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(loans_that_cannot_be) {
   BOOST_TEST(open_files() == before);
 }
 
-// Memory for a payload is allocated as soon as it is announced, so the announced size has a limit.
+// The receiver allocates memory as soon as a payload is announced. So it limits the announced size.
 BOOST_AUTO_TEST_CASE(a_payload_that_is_too_large) {
   for (const std::uint64_t bytes : {std::uint64_t{20'001}, std::uint64_t{1} << 35}) {
     connection x{false};
@@ -212,7 +212,8 @@ BOOST_AUTO_TEST_CASE(a_payload_that_is_too_large) {
   }
 }
 
-// If this process mapped such memory, the kernel would allocate pages for it.
+// A peer offers shared memory that has no pages yet. It must be refused, because the kernel would
+// allocate the pages when the receiver reads them.
 BOOST_AUTO_TEST_CASE(memory_without_pages) {
   const auto sparse = memory_file(1 << 20, usual_seals, false);
   connection x{true};
@@ -228,7 +229,8 @@ BOOST_AUTO_TEST_CASE(memory_without_pages) {
   BOOST_TEST(contains(x.b->closed, "memory that cannot be used"));
 }
 
-// The peer shares more memory than allowed in total, or sends descriptors that it did not announce.
+// A peer shares more memory than is allowed in total, or sends descriptors that it did not
+// announce.
 BOOST_AUTO_TEST_CASE(too_much) {
   const auto sealed = memory_file(8192, usual_seals);
   connection x{true, 20'000};

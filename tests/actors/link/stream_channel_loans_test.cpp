@@ -14,7 +14,7 @@ BOOST_FIXTURE_TEST_SUITE(stream_channel_loans, with_shared_memory)
 
 namespace {
 
-/// Lowers a limit of this process until the object is destroyed.
+/// While it exists, lowers a resource limit of this process.
 class lower_limit {
 public:
   lower_limit(__rlimit_resource what, rlim_t value) : what_(what) {
@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(what_was_borrowed_is_copied_on) {
   BOOST_TEST(equal(second.b->messages.at(0).data(), patterned(100'000)));
 }
 
-// No descriptor is left for shared memory, so the payload is written to the socket.
+// The process cannot open another file descriptor for shared memory. So the payload is written to
+// the socket instead.
 BOOST_AUTO_TEST_CASE(no_memory_to_share) {
   constexpr std::size_t unusual = 5'000'003; // a size that the pool does not have
   connection x{true};
@@ -98,8 +99,8 @@ BOOST_AUTO_TEST_CASE(no_memory_to_share) {
   BOOST_TEST(x.b->closed == "");
 }
 
-// The system has no memory for a new file (fallocate fails), so the payload is written to the
-// socket. Later payloads are lent again.
+// The system has no memory for a new shared file (fallocate fails). So the payload is written to
+// the socket instead. Later payloads are shared again.
 BOOST_AUTO_TEST_CASE(no_room_for_shared_memory) {
   constexpr std::size_t unusual = 6'000'003; // a size that the pool does not have
   connection x{true};
@@ -124,8 +125,8 @@ BOOST_AUTO_TEST_CASE(no_room_for_shared_memory) {
   BOOST_TEST(x.b->closed == "");
 }
 
-// The descriptor of the lent memory is lost on its way, so the receiver cannot read this message.
-// It ends the link with this reason, and the sender gets its memory back.
+// The receiver cannot open another file, so it does not get the descriptor of the shared memory and
+// cannot read the message. It ends the link with this reason, and the sender gets its memory back.
 BOOST_AUTO_TEST_CASE(a_receiver_without_descriptors) {
   connection x{true};
   auto data = patterned(8'000'003); // not in the pool, so it is a new file for the receiver

@@ -74,11 +74,12 @@ BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
     BOOST_TEST(m.frame.id() % 100 == next.at(m.frame.id() / 100)++);
 }
 
-// -- messages that leave together ---------------------------------------------------------------
+// -- messages that are sent together (sent_together)
+// -----------------------------------------------
 
 namespace {
 
-/// Bytes that have arrived at this socket and were not read yet.
+/// Number of bytes that have arrived at this socket and are not read yet.
 int bytes_at(int socket) {
   int result = 0;
   ::ioctl(socket, FIONREAD, &result);
@@ -126,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_large_payload_may_end_the_waiting) {
   BOOST_TEST(sent > 20'100);
   x.a->send(3, patterned(100));
   BOOST_TEST(bytes_at(x.sockets[1]) == sent);
-  x.run(); // a thread that watches the socket may send the rest
+  x.run(); // the rest may be sent when the socket is writable
   BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2, 3}), per_element());
 }
 
@@ -163,7 +164,7 @@ BOOST_AUTO_TEST_CASE(other_threads_do_not_wait) {
   BOOST_TEST(numbers(*x.b) == (std::vector<std::uint64_t>{1, 2}), per_element());
 }
 
-// Answers to messages that arrived together leave together.
+// Messages that arrive together are handled as a group. So the answers to them are sent together.
 BOOST_AUTO_TEST_CASE(answers_leave_together) {
   connection x{true};
   std::vector<int> before_each;
@@ -184,7 +185,7 @@ BOOST_AUTO_TEST_CASE(answers_leave_together) {
   BOOST_TEST(numbers(*x.a) == (std::vector<std::uint64_t>{11, 12, 13}), per_element());
 }
 
-// Records after a greeting wait until listen() is called, however many there are.
+// Records that follow a greeting wait until listen() is called, however many they are.
 BOOST_AUTO_TEST_CASE(greetings) {
   codec system;
   std::array<int, 2> sockets{};
@@ -226,7 +227,7 @@ std::size_t resident_bytes() {
 
 } // namespace
 
-// A stopped process neither reads its socket nor returns the memory that was lent to it.
+// A stopped process does not read its socket, and does not return memory that was lent to it.
 BOOST_AUTO_TEST_CASE(a_stopped_peer) {
   for (const bool lends : {false, true})
     BOOST_TEST_CONTEXT((lends ? "lends" : "writes")) {
@@ -250,7 +251,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_peer) {
     }
 }
 
-// When a peer has ended, memory that was lent to it can be used again, even after an overflow.
+// When a peer has ended, the memory that was lent to it can be used again. This also holds if the
+// channel ended before, because too much data waited for the peer.
 BOOST_AUTO_TEST_CASE(a_stopped_peer_that_is_killed) {
   connection x{true};
   x.a->channel->limit({.window = 1 << 20});
@@ -280,8 +282,8 @@ BOOST_AUTO_TEST_CASE(one_message_may_exceed_the_window) {
   BOOST_TEST(x.a->closed == "");
 }
 
-// Different addresses of this machine count as two hosts, because real hosts also differ in their
-// addresses.
+// The channel is within this host if both ends have the same address. Two addresses of one machine
+// count as two hosts.
 BOOST_AUTO_TEST_CASE(connections_within_this_host) {
   for (const auto& [address, within] : {std::pair{"127.0.0.1", true}, {"127.0.0.2", false}}) {
     std::uint16_t port = 0;

@@ -36,7 +36,7 @@ inline bool equal(const payload& a, const payload& b) {
   return std::ranges::equal(a.bytes(), b.bytes());
 }
 
-/// An end of a connection. It handles events only when the test asks for it.
+/// One end of a connection. It handles events only when the test calls run().
 struct end_point {
   std::shared_ptr<stream_channel> channel;
   std::vector<arrived> messages;
@@ -63,7 +63,7 @@ struct end_point {
     });
   }
 
-  /// Does the work of a thread that waits for the socket.
+  /// Does what a thread that waits for the socket would do.
   void run() {
     if (channel->socket() < 0)
       return;
@@ -109,7 +109,7 @@ struct with_shared_memory {
   with_shared_memory() { buffer_pool::process().share_from(std::size_t{64} << 10); }
 };
 
-/// Number of open descriptors of this process, according to the kernel.
+/// Number of open file descriptors of this process.
 inline std::size_t open_files() {
   std::size_t result = 0;
   for (int i = 0; i < 1024; ++i)

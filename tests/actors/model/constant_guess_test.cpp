@@ -11,7 +11,7 @@ BOOST_AUTO_TEST_SUITE(constant_guess)
 
 namespace {
 
-/// Records with one feature.
+/// Records with one feature, and labels that the test chooses.
 class labelled : public dataset {
 public:
   labelled(std::vector<std::int32_t> classes, std::size_t count) : classes_(std::move(classes)) {
@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(classes) {
 
 BOOST_AUTO_TEST_CASE(targets) {
   const labelled two(std::vector<float>{1, 10, 3, 10, 8, 40}, 2);
-  // The means are 4 and 20, the medians 3 and 10.
+  // The best constant guess is the mean (4 and 20) for squared errors, and the median (3 and 10)
+  // for absolute errors.
   BOOST_TEST(std::abs(guess(proto::MEAN_SQUARED_ERROR, two) - (9 + 1 + 16 + 100 + 100 + 400) / 6.0)
              < 1e-9);
   BOOST_TEST(std::abs(guess(proto::MEAN_ABSOLUTE_ERROR, two) - (2 + 0 + 5 + 0 + 0 + 30) / 6.0)

@@ -31,8 +31,8 @@ float label_of(const dataset& data, std::uint64_t record) {
   return targets[0];
 }
 
-/// Five images of 2 x 1 pixels with labels 0 1 2 1 0, in one compressed file and one plain file,
-/// and a job that reads both files.
+/// Files with five images of 2 x 1 pixels with labels 0 1 2 1 0, and a job that reads them. One of
+/// the files is compressed.
 struct idx_files {
   temporary_directory folder;
   proto::Job job = parse_job(R"(
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(csv) {
   BOOST_TEST(label_of(*plain.train, 2) == 500.0F);
   BOOST_REQUIRE(plain.scaling.has_value());
   BOOST_TEST(plain.scaling->feature_mean == (std::vector<double>{0, 0}));
-  // The scale depends only on the training records.
+  // Mean and scale are computed from the training records only.
   apply_override(job, "data.csv.standardize=true");
   apply_override(job, "data.split={ train: 2 shuffle: false }");
   const auto scaled = build_data(job);

@@ -1,4 +1,4 @@
-// Tables: classes, categories, missing values, scaling.
+// CSV tables: classes, categories, missing values, scaling.
 
 #include "actors/model/data_builder.hpp"
 #include "actors/model/dataset_labels.hpp"
@@ -24,7 +24,7 @@ struct table_file {
 
   void write(std::string_view text) const { write_file(folder / "x.csv", as_byte_span(text)); }
 
-  /// A job with one dense layer on the table.
+  /// A job with one dense layer that reads the table.
   proto::Job job(const std::string& loss, int units, const std::string& csv,
                  const std::string& more = "batch: 1") const {
     return parse_job("model { layer { dense { units: " + std::to_string(units)
@@ -55,7 +55,8 @@ const std::string species = "features: \"x\" label: \"species\" ";
 
 } // namespace
 
-// A regression test: once, targets were standardized by mistake, and the loss fell to -368.
+// Targets of a binary loss must stay 0 and 1. They were once standardized by mistake, and the loss
+// fell to -368.
 BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,0\n2,1\n3,1\n6,1\n");
   const auto data = build_data(job("BINARY_CROSS_ENTROPY", 1, xy + "standardize: true"));
@@ -65,7 +66,7 @@ BOOST_FIXTURE_TEST_CASE(targets_of_binary_losses_are_not_scaled, table_file) {
   write("x,y\n1,-1\n2,1\n");
   const auto hinge = build_data(job("HINGE", 1, xy + "standardize: true"));
   BOOST_TEST(read_labels(*hinge.train).targets == (floats{-1, 1}));
-  // These losses are distances, so they have the units of the target.
+  // These losses have the units of the target, so the target is standardized, too.
   for (const auto* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"}) {
     write("x,y\n1,10\n2,30\n");
     const auto scaled = build_data(job(loss, 1, xy + "standardize: true"));
@@ -78,7 +79,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("BINARY_CROSS_ENTROPY", 1, xy)),
                       "training record 3 has target 346; model.loss: BINARY_CROSS_ENTROPY expects "
                       "0 to 1"));
-  // The error names a record by its number in the file, for every part of the split.
+  // The error names a record by its number in the file, whichever part of the split it is in.
   const auto parts = "split { train: 3 shuffle: false } batch: 1";
   BOOST_TEST(
     contains(error(job("BINARY_CROSS_ENTROPY", 1, xy, parts)), "test record 3 has target"));
@@ -86,7 +87,7 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
   BOOST_TEST(contains(error(job("HINGE", 1, xy)),
                       "training record 1 has target 0; model.loss: "
                       "HINGE expects -1 or 1"));
-  // The error is the same for data that a program passes.
+  // Data that a program passes gives the same error.
   write("x,y\n1,25\n2,0\n");
   const auto table = build_data(job("MEAN_SQUARED_ERROR", 1, xy)).train;
   BOOST_TEST(contains(error_of([&] { given_data(job("BINARY_CROSS_ENTROPY", 1, xy), {table}); }),
@@ -157,7 +158,7 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   BOOST_TEST(mean.train->size() == 5u);
   BOOST_TEST(features_of(*mean.train, 1) == (floats{5, 1, 0}));
   BOOST_TEST(features_of(*mean.train, 2) == (floats{5, 0, 0}));
-  // The mean and the scale come from the training records only.
+  // The value for missing entries is the mean of the training records only.
   const std::string half = "split { train: 3 shuffle: false } batch: 1";
   const auto part = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEAN", half));
   BOOST_TEST(features_of(*part.test, 1)[0] == 3.0F);
@@ -168,7 +169,8 @@ BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   BOOST_TEST(drop.train->size() == 2u);
   BOOST_TEST(read_labels(*drop.train).targets == (floats{1, 4}));
   BOOST_TEST(drop.train->origin(1) == 3u);
-  // Records with missing values are dropped. Categories that only these records have do not exist.
+  // Records with missing values are dropped. A category that occurs only in dropped records does
+  // not exist.
   BOOST_TEST(drop.feature_names == (names{"x", "colour=red"}));
 }
 

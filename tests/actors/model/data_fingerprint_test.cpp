@@ -38,7 +38,7 @@ std::shared_ptr<const dataset> images(std::vector<std::uint8_t> pixels = some_pi
   return std::make_shared<image_dataset>(std::move(pixels), std::move(labels), 2, 2, 10);
 }
 
-/// Each record has the label of the previous record.
+/// A data set in which each record has the label of the previous record.
 std::shared_ptr<const dataset> shifted() {
   auto labels = some_labels();
   std::rotate(labels.begin(), labels.end() - 1, labels.end());
@@ -59,7 +59,7 @@ std::string differ(const proto::DataFingerprint& here, const proto::DataFingerpr
   return difference(here, there, "those there");
 }
 
-/// A data set of a program. It delivers features and labels only together.
+/// A data set that a program defines. It delivers features and labels only together.
 class own_dataset final : public dataset {
 public:
   explicit own_dataset(std::shared_ptr<const dataset> whole) : whole_(std::move(whole)) {}
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(the_same_data_do_not_differ) {
   BOOST_TEST(differ(of(sparse(3, 1)), of(sparse(3, 1))) == "");
   BOOST_TEST(differ(of(text(1)), of(text(1))) == "");
   BOOST_TEST(differ(of(targets(1)), of(targets(1))) == "");
-  // The fingerprint does not depend on how the records are stored.
+  // The fingerprint depends on the records, not on how they are stored.
   const auto part = subset(images(), 100, 800);
   BOOST_TEST(differ(of(part), of(std::make_shared<own_dataset>(part))) == "");
 }
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(the_part_is_named) {
     contains(differ(of(images(), images(), subset(images(), 0, 999)), expected),
              "the test data differ from those there: another number of records (999 records "
              "here, 1000 there)"));
-  // A worker may have no test data.
+  // Without test data, which a worker may lack, only the training data is compared.
   BOOST_TEST(differ(of(images()), expected) == "");
 }
 
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(data_that_are_not_the_coordinators_are_refused) {
   BOOST_TEST(said(of(images()))
              == "the training data differ from those of coordinator/0: other labels (1000 records "
                 "here, 1000 there); give all tasks the same files");
-  // If the fingerprint is known, it is not computed again.
+  // A known fingerprint is not computed again.
   data.fingerprint = of(images());
   BOOST_TEST(said(of(images())) == "(no error)");
 }

@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_CASE(what_is_done_to_the_data) {
   write_file(folder / "x.csv", bytes_of("a,b,y\n1,10,100\n3,20,300\n"));
   auto job = csv_job((folder / "x.csv").string());
   auto found = metadata_of(build_data(job));
-  BOOST_TEST(found.size() == 2u); // Nothing is scaled.
+  BOOST_TEST(found.size() == 2u); // without scaling, there is no entry about it
   BOOST_TEST(found.at("features") == R"(["a","b"])");
   apply_override(job, "data.csv.standardize=true");
   found = metadata_of(build_data(job));

@@ -35,7 +35,7 @@ struct files {
     write_file(folder / name, write_npy(type, shape, std::as_bytes(std::span{values})));
   }
 
-  /// Writes six records with two features, and their classes 0 1 2 0 1 2.
+  /// Writes six records with two features and the classes 0 1 2 0 1 2.
   void write_arrays() const {
     std::vector<float> x(12);
     std::iota(x.begin(), x.end(), 0.0F);
@@ -96,7 +96,7 @@ BOOST_FIXTURE_TEST_CASE(npy, files) {
 }
 
 BOOST_FIXTURE_TEST_CASE(npy_in_several_files, files) {
-  // Only the second file contains the third class.
+  // The third class occurs only in the second file.
   write<float>("x-1.npy", npy_type::f32, {2, 2}, {0, 1, 2, 3});
   write<float>("x-2.npy", npy_type::f32, {1, 2}, {4, 5});
   write<std::int64_t>("y-1.npy", npy_type::i64, {2}, {0, 1});
@@ -195,7 +195,7 @@ BOOST_FIXTURE_TEST_CASE(tokens, files) {
   BOOST_TEST(build_data(tokens_with(nested)).train->record().vocabulary == 9u);
   BOOST_TEST(contains(error(tokens_with("embedding { width: 4 entries: 5 }")),
                       "x.npy: record 1 has the token 5; expected 0 to 4"));
-  // If a model has no embedding layer, whole numbers are features and not tokens.
+  // A model without an embedding layer reads whole numbers as features, not as tokens.
   BOOST_TEST(to_string(build_data(tokens_with("layer_norm {}")).train->record())
              == "(3) numbers and 3 classes");
   // Each position has a class.
@@ -205,7 +205,7 @@ BOOST_FIXTURE_TEST_CASE(tokens, files) {
   classes.resize(3);
   tagged.train->read(std::vector<std::uint64_t>{1}, std::span{row}, {classes, {}});
   BOOST_TEST(classes == (std::vector<std::int32_t>{2, 1, 0}));
-  // Padding has labels that the loss ignores.
+  // Positions with padding have the label -100. It is an error unless the model ignores this label.
   write<std::int32_t>("y.npy", npy_type::i32, {2, 3}, {0, 1, -100, 2, -100, -100});
   BOOST_TEST(contains(error(tokens_with("embedding { width: 4 }")), "record 0 has label -100"));
   auto padded = tokens_with("embedding { width: 4 }");
@@ -219,8 +219,8 @@ BOOST_FIXTURE_TEST_CASE(npz, files) {
   BOOST_TEST(contains(error(job(text)), "a.npz: cannot open"));
   write("a.npz", "PK");
   BOOST_TEST(contains(error(job(text)), "a.npz: not a zip archive"));
-  // NumPy wrote these files: x = arange(3), y = ones((2, 2)), and a compressed file with x =
-  // zeros(300).
+  // These files were written by NumPy: x = arange(3) and y = ones((2, 2)), and a compressed file
+  // with x = zeros(300).
   const auto corpus = test::source_folder() / "tests/fuzz/corpus";
   const auto numpy = [&](const std::string& name, const std::string& arrays) {
     return job("npz { path: \"" + (corpus / "npy" / name).string() + "\" " + arrays + "}");
@@ -252,7 +252,7 @@ BOOST_FIXTURE_TEST_CASE(normalization, files) {
   BOOST_TEST(features_of(*x.train, 1) == (std::vector<float>{0.5F, 1}));
   const auto three = "} normalize { mean: 1 mean: 2 mean: 3 stddev: 1 stddev: 1 stddev: 1 }";
   BOOST_TEST(contains(error(npy_job(three)), "data.normalize.mean: 3 numbers; expected 1, or one"));
-  // Targets are scaled, so the coefficients can also be given in the units of the data.
+  // STANDARDIZE also scales targets. `scaling` records how.
   write<float>("y.npy", npy_type::f32, {6}, {1, 2, 3, 4, 5, 6});
   x = build_data(npy_job("} split { train: 2 shuffle: false } normalize { kind: STANDARDIZE }"));
   BOOST_REQUIRE(x.scaling.has_value());
@@ -272,7 +272,7 @@ BOOST_FIXTURE_TEST_CASE(parts_of_all_records, files) {
   BOOST_TEST(sizes("test: 0.2") == (expected{5, 0, 1}));
   BOOST_TEST(sizes("validation: 0.2 test: 2") == (expected{3, 1, 2}));
   BOOST_TEST(sizes("train: 2 validation: 1 test: 1") == (expected{2, 1, 1}));
-  // 1.5 is rounded to 2.
+  // 0.25 of 6 records are 1.5, which is rounded to 2.
   BOOST_TEST(sizes("train: 0.5 validation: 0.25 test: 0.25") == (expected{2, 2, 2}));
   BOOST_TEST(contains(error(npy_job("} split { train: 0.9 test: 0.9 }")), "are more than"));
   BOOST_TEST(contains(error(npy_job("} split { train: 5 validation: 1 test: 1 }")),
@@ -306,7 +306,7 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
   const auto alone = build_data(job(plain + "}"));
   BOOST_TEST((alone.train->record().features == feature_kind::sparse));
   BOOST_TEST(alone.train->record().feature_width() == 3u);
-  BOOST_TEST(alone.train->record().label_width == 3u); // from the units of the model
+  BOOST_TEST(alone.train->record().label_width == 3u); // as many classes as the model has units
   const auto tests = "test_path: \"" + path("test.txt") + "\" ";
   const auto both = build_data(job(plain + tests + "}"));
   BOOST_TEST(both.train->record().feature_width() == 4u);
@@ -331,7 +331,8 @@ BOOST_FIXTURE_TEST_CASE(libsvm, files) {
     contains(error(job(plain + tests + "}")), "test.txt: record 0 has label 0; expected -1 or 1"));
 }
 
-// The job contains a batch of 0 and is sent unchanged. Then a step takes all records of the data.
+// A batch of 0 means that a step takes all records. The job keeps the 0, so that all nodes have the
+// same job.
 BOOST_FIXTURE_TEST_CASE(a_batch_of_all_records, files) {
   write_arrays();
   auto all = npy_job("} split { train: 5 }");

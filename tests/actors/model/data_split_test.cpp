@@ -1,4 +1,4 @@
-// Splits of the records for training, validation and test.
+// How records are divided for training, validation and test.
 
 #include "actors/model/data_split.hpp"
 
@@ -43,7 +43,7 @@ numbers up_to(std::uint64_t n) {
   return result;
 }
 
-/// The number of records in each of three classes.
+/// Number of records in each of three classes.
 std::array<std::size_t, 3> counts(const numbers& records,
                                   const std::vector<std::int32_t>& classes) {
   std::array<std::size_t, 3> result{};
@@ -52,7 +52,7 @@ std::array<std::size_t, 3> counts(const numbers& records,
   return result;
 }
 
-/// A table that is sorted by class: 40 a, 40 b, 20 c.
+/// A table of records that are sorted by class: 40 a, 40 b, 20 c.
 struct sorted_table {
   temporary_directory folder;
   proto::Job job;
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(drawn_by_lot) {
   BOOST_TEST(all_of(x) == up_to(100), boost::test_tools::per_element());
   for (const auto* list : {&x.train, &x.validation, &x.test})
     BOOST_TEST(std::ranges::is_sorted(*list));
-  // The test records come from the whole file. Without shuffling, they would all come from its last
+  // The test records are drawn from the whole file. Without shuffling, they would be its last
   // quarter.
   BOOST_TEST(x.test.front() < 25u);
   BOOST_TEST((draw_split(with_seed(1), {60, 15, 25}, 100).test == x.test));
@@ -108,8 +108,8 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
   }
   BOOST_TEST((draw_stratified(with_seed(1), {80, 0, 20}, classes).test
               != draw_stratified(with_seed(2), {80, 0, 20}, classes).test));
-  // A class with one or two records keeps one for training. This is tested with the first class and
-  // the last class.
+  // In a stratified split, even a class with one or two records keeps one for training. This is
+  // tested with the first and the last class, among others.
   std::vector<std::int32_t> rare(20, 1);
   rare[3] = 0;
   rare[7] = rare[11] = 2;
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
       seen.insert(rare[record]);
     BOOST_TEST(seen.size() == 4u);
   }
-  // A rare class may lose this record if there are too few other records.
+  // There are too few records here for one of each class in training.
   std::vector<std::int32_t> each(10);
   std::iota(each.begin(), each.end(), 0);
   BOOST_TEST(draw_stratified(with_seed(1), {6, 0, 4}, each).test.size() == 4u);
@@ -132,8 +132,8 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
              boost::test_tools::per_element());
 }
 
-// In a file sorted by class, the last records all have the same class. Once, a test on them gave an
-// accuracy of 100 %.
+// In a file that is sorted by class, the last records all have the same class. Without shuffling, a
+// test on them once gave an accuracy of 100 %.
 BOOST_FIXTURE_TEST_CASE(files_sorted_by_class, sorted_table) {
   const auto data = build_data(job);
   for (const auto n : count_classes(*data.test))

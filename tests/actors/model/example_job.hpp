@@ -4,7 +4,7 @@
 
 namespace troupe::test {
 
-/// A small, valid job on generated digits.
+/// A small, valid job that trains on generated digits.
 inline proto::Job digits_job() {
   return parse_job(R"(
     name: "small"

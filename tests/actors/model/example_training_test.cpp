@@ -4,7 +4,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-// A plain loop without actors reaches the results that the example jobs promise.
+// Trains the example jobs in a plain loop without actors. It must reach the results that the
+// examples promise.
 BOOST_AUTO_TEST_SUITE(example_training)
 
 using namespace troupe;
@@ -17,7 +18,8 @@ proto::Job example(const std::string& name) {
 
 } // namespace
 
-// Uses a small part of the example's data, to save time. Measured: 87.2 to 88.2 % over five seeds.
+// Trains on a small part of the example's data, to save time. Measured accuracy: 87.2 to 88.2 %
+// over five seeds.
 BOOST_AUTO_TEST_CASE(digits_are_learned) {
   auto job = example("digits_mlp.textproto");
   apply_override(job, "data.digits={ train: 2000 test: 500 }");

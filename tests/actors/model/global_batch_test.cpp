@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(divided_among_the_workers) {
   BOOST_TEST(context->batch() == 12u);
   BOOST_TEST(batch_text(*context, 4) == "12 samples per worker, 48 over all 4 workers");
   BOOST_TEST(batch_text(*context, 1) == "12 samples per worker, 12 over the one worker");
-  // A job without a global batch does not change.
+  // A job without `global_batch` does not change.
   auto other = job_with("data.batch=8");
   divide_batch(other, 3);
   BOOST_TEST(other.data().batch() == 8u);
@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_divide) {
                       "data.global_batch: 0 samples"));
 }
 
-// The job must be the same for any number of workers, because weights files contain it and nodes
-// compare it.
+// Dividing the batch among workers must not change the hash of the job, because weights files
+// contain the hash and nodes compare it.
 BOOST_AUTO_TEST_CASE(the_job_stays_the_same) {
   const auto job = job_with("data.global_batch=48");
   auto divided = job;
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(the_job_stays_the_same) {
   BOOST_TEST(first_difference(divided, job).empty());
 }
 
-// An elastic run continues without some of its workers.
+// An elastic run may continue without some of its workers.
 BOOST_AUTO_TEST_CASE(fewer_workers) {
   auto job = job_with("data.batch=12");
   const auto text = [&job](std::size_t present) {
@@ -104,8 +104,8 @@ BOOST_AUTO_TEST_CASE(fewer_workers) {
                 "data.global_batch: 96");
 }
 
-// As long as the number of workers is unknown, the data may be smaller than the default batch of
-// 64.
+// The batch per worker is unknown until the number of workers is known. Until then, the data may
+// have fewer records than the default batch of 64.
 BOOST_AUTO_TEST_CASE(data_without_workers) {
   auto job = job_with("data.global_batch=40");
   apply_override(job, "data.digits={ train: 50 test: 10 }");

@@ -42,7 +42,8 @@ epochs: 3
   BOOST_TEST(canonical_text({}).empty());
 }
 
-// The hash must not change, because files contain it and other versions of troupe compare it.
+// These hashes must never change, because files contain them and other versions of troupe compare
+// them.
 BOOST_AUTO_TEST_CASE(fixed_hash) {
   BOOST_TEST(job_hash({}) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   BOOST_TEST(job_hash(digits_job())
@@ -56,7 +57,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
         "runtime.request_timeout_ms=1", "runtime.link_grace_ms=1", "runtime.threads=2",
         "runtime.check_kernels=true", "device[0]=/job:worker/task:*/device:GPU:0",
         "soft_placement=true", "elastic.max_losses=9",
-        // written with explicit defaults
+        // defaults that are written out
         "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
         "optimizer.weight_decay=0", "model.layer[0].name=dense_1", "model.layer[0].dense.bias=true",
         "precision=FLOAT32", "async_ps={}", "runtime={}"}) {
@@ -69,7 +70,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
   stated.mutable_learning_rate()->mutable_constant();
   BOOST_TEST(job_hash(constant) == job_hash(stated));
   BOOST_TEST(first_difference(constant, stated).empty());
-  // Plain SGD does not use momentum.
+  // The hash ignores settings that have no effect: plain SGD has no momentum.
   auto sgd = with("optimizer.kind=SGD");
   auto other = sgd;
   other.mutable_optimizer()->set_momentum(0.1F);
@@ -82,8 +83,8 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
              == job_hash(with("optimizer={ kind: ADAGRAD epsilon: 1e-10 beta1: 0.5 }")));
 }
 
-// Older versions never shuffled splits. So a checkpoint of such a job fits the same job with
-// shuffle: false.
+// Older versions of troupe never shuffled splits. So a checkpoint of an older version fits the same
+// job with `shuffle: false`.
 BOOST_AUTO_TEST_CASE(splits) {
   const auto hash_of = [](const std::string& split, const std::string& source) {
     proto::Job job;

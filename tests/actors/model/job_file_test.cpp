@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_CASE(unknown_names) {
   BOOST_TEST(contains(parse_error("model { layer { dense { activation: RELLU } } }"),
                       "no value \"RELLU\" for field \"activation\"; did you mean \"RELU\"?"));
   BOOST_TEST(contains(parse_error("protocol: ASYNC"), "did you mean \"ASYNC_PS\"?"));
-  // Values that mean "not set" are not suggested.
+  // The error lists the valid values, without those that mean "not set".
   BOOST_TEST(!contains(parse_error("protocol: ASYNC"), "UNSET"));
 }
 

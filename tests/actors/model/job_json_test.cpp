@@ -30,8 +30,8 @@ std::string json_of(const proto::Job& job, bool schema_names) {
   return result;
 }
 
-/// True if two jobs are equal. The lines of layers are not compared, because JSON jobs do not have
-/// them.
+/// True if two jobs are equal, except for the line numbers of layers, which a job in JSON does not
+/// have.
 bool same(const proto::Job& a, const proto::Job& b) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.IgnoreField(proto::Layer::descriptor()->FindFieldByName("line"));

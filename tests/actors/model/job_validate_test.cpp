@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// The problems of the job after these overrides are applied.
+/// The problems of a job to which these overrides are applied.
 std::string problems(proto::Job job, std::initializer_list<const char*> overrides) {
   for (const auto* text : overrides)
     apply_override(job, text);
@@ -284,12 +284,13 @@ BOOST_AUTO_TEST_CASE(precision) {
                       "tf32: solver: EXACT computes in double"));
   BOOST_TEST(contains(problems(csv_job("x"), {"solver=EXACT", "precision=BFLOAT16"}),
                       "precision: solver: EXACT makes no steps; leave it out"));
-  // Each worker has its own loss scale, so sums over workers with different scales are wrong.
+  // With FLOAT16, each worker has its own loss scale. So sums over all workers, as in synchronized
+  // layers, would be wrong.
   const char* together = "model.layer[0]={ name: 'together' batch_norm { sync: true } }";
   BOOST_TEST(problems({"protocol=SYNC_PS", together, "precision=BFLOAT16"}) == "(no error)");
   BOOST_TEST(contains(problems({"protocol=SYNC_PS", together, "precision=FLOAT16"}),
                       "precision: FLOAT16 does not fit layer \"together\", whose batch_norm.sync"));
-  // A problem of a layer is reported only once.
+  // Two checks find this problem of a layer. It is reported only once.
   const auto text = problems({"precision=FLOAT16", "model.layer[0].dense.units=0"});
   BOOST_TEST(text.find("units: expected") == text.rfind("units: expected"));
 }

@@ -19,7 +19,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Builds layers for records of numbers. The loss accepts any outputs.
+/// Builds layers for records of numbers, or of tokens if `vocabulary` is given. The loss accepts
+/// any outputs.
 built_model build(const std::string& layers, const shape& dims, const shape& output,
                   std::size_t vocabulary = 0) {
   record_shape data;
@@ -35,7 +36,7 @@ built_model build(const std::string& layers, const shape& dims, const shape& out
   return build_model(job.model(), data);
 }
 
-/// All tensors as text: "NAME (sizes), ...".
+/// All tensors of a model as text: "NAME (sizes), ...".
 std::string tensors_of(const built_model& x) {
   std::string result;
   for (const auto& entry : x.graph->parameters().entries())
@@ -43,7 +44,7 @@ std::string tensors_of(const built_model& x) {
   return result;
 }
 
-/// Checks the output shape of a layer for a record, and the layer's tensors.
+/// Checks which output shape a layer has for one record, and which tensors.
 void check(const std::string& layer, const shape& dims, const shape& output,
            const std::string& tensors = "", std::size_t vocabulary = 0) {
   BOOST_TEST_CONTEXT(layer) {
@@ -66,13 +67,13 @@ std::string problem_of(const std::string& layers, const shape& dims, std::size_t
 BOOST_AUTO_TEST_CASE(dense_layers) {
   check("dense { units: 3 }", {4}, {3}, "x.weight (3, 4), x.bias (3)");
   check("dense { units: 3 bias: false activation: GELU }", {4}, {3}, "x.weight (3, 4)");
-  // Images are flattened; sequences are multiplied at each position.
+  // A dense layer flattens images, and multiplies sequences at each position.
   check("dense { units: 3 }", {2, 4, 5}, {3}, "x.weight (3, 40), x.bias (3)");
   check("dense { units: 3 }", {5, 4}, {5, 3}, "x.weight (3, 4), x.bias (3)");
 }
 
-// For sparse features, the weights are stored as (inputs, units). The fan-in for their initial
-// values is that of a dense layer.
+// For sparse features, weights are stored as (inputs, units), transposed. Their initial values must
+// be drawn as for a dense layer, from the number of inputs.
 BOOST_AUTO_TEST_CASE(initial_weights_over_sparse_features) {
   const auto largest = [](feature_kind features) {
     record_shape data;
@@ -177,7 +178,7 @@ BOOST_AUTO_TEST_CASE(layers_without_tensors) {
   check("matmul { transpose_a: true } input: \"features\" input: \"features\"", {5, 4}, {4, 4});
 }
 
-// Checks the output values of layers that are composed in actors/model, not in kernels.
+// Checks the values of layers that are composed of several operations in actors/model.
 BOOST_AUTO_TEST_CASE(values) {
   const auto value = [](const std::string& layers, const shape& dims, const shape& output,
                         std::vector<float> x) {
@@ -240,7 +241,8 @@ BOOST_AUTO_TEST_CASE(initial_values) {
   BOOST_TEST(to_string(entries[7].initial) == to_string(initializer::constant(1)));
 }
 
-// If a layer differs in training, it and all later nodes exist twice. Earlier nodes exist once.
+// If a layer computes differently in training, this layer and all later nodes exist twice in the
+// graph. Earlier nodes exist once.
 BOOST_AUTO_TEST_CASE(training_and_testing) {
   const auto plain = build("layer { dense { units: 2 } }", {3}, {2});
   BOOST_TEST((plain.loss == plain.training_loss));
@@ -350,7 +352,7 @@ BOOST_AUTO_TEST_CASE(losses) {
   }
   for (const char* loss : {"MEAN_SQUARED_ERROR", "MEAN_ABSOLUTE_ERROR"})
     BOOST_TEST(contains(error(one, loss, label_kind::classes, 2), "needs targets"));
-  // Each position has a label.
+  // A sequence with a label at each position.
   const auto sequence = of(two, "SOFTMAX_CROSS_ENTROPY label_smoothing: 0.1 ignored_label: 7",
                            label_kind::classes, 2, {5, 3}, 5);
   BOOST_TEST((sequence.output.shape() == shape{shape::batch, 5, 2}));

@@ -18,7 +18,7 @@ std::string problems_of(const std::string& layers) {
   return error_of([&] { list_layers(model_of(layers)); });
 }
 
-/// Name and inputs of each layer: "add_3: conv_1 features".
+/// The layers as text, each with its name and inputs: "add_3: conv_1 features".
 std::string text_of(const proto::Model& model) {
   const auto layers = list_layers(model);
   std::string result;
@@ -203,14 +203,15 @@ BOOST_AUTO_TEST_CASE(numbers_out_of_range) {
   problem("mean { axis: 0 }", ".mean.axis: axis 0");
 }
 
-// A problem of repeated layers is reported only once.
+// A block repeats its layers three times. A problem in it is reported only once.
 BOOST_AUTO_TEST_CASE(problems_of_repeated_layers) {
   BOOST_TEST(
     problems_of("layer { block { times: 3 layer { dense {} } } }")
     == "model.layer[0].block.layer[0].dense.units: expected 1 to 16777216, got 0 (line 2)");
 }
 
-// Line numbers are known for the text format only, not for overrides or JSON.
+// Layers know their lines only if the job is in the text format, not if they come from overrides or
+// JSON.
 BOOST_AUTO_TEST_CASE(lines) {
   const auto model = model_of("layer { dense { units: 1 } line: 77 }\n\n\nlayer {\n block {\n\n "
                               "layer { dense { units: 1 } } } }");

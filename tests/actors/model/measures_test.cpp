@@ -26,7 +26,7 @@ proto::Job wanting(std::initializer_list<proto::Measure> measures) {
   return job;
 }
 
-/// Adds the records in groups of different sizes.
+/// Adds the records to a measurer in groups of 1, 2, 3, ... records.
 measured measure(const proto::Job& job, std::span<const std::int32_t> labels,
                  std::span<const float> outputs, double loss = 0) {
   measurer x{job};
@@ -48,8 +48,8 @@ std::string error_with(const std::string& measure, std::vector<std::string> chan
 
 } // namespace
 
-// The expected numbers are those of scikit-learn 1.9.1 for the same records: top_k_accuracy_score
-// (k=5), f1_score (average="macro"), confusion_matrix.
+// The expected values are from scikit-learn 1.9.1 for the same records: top_k_accuracy_score (k=5),
+// f1_score (average="macro"), confusion_matrix.
 BOOST_AUTO_TEST_CASE(seven_classes_as_in_scikit_learn) {
   std::vector<std::int32_t> labels;
   std::vector<float> outputs;
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(seven_classes_as_in_scikit_learn) {
   BOOST_TEST(x.numbers().size() == 3U);
 }
 
-// The expected values are those of roc_auc_score of scikit-learn 1.9.1. Many scores are equal.
+// The expected values are from roc_auc_score of scikit-learn 1.9.1. Many scores are equal.
 BOOST_AUTO_TEST_CASE(two_classes_as_in_scikit_learn) {
   std::vector<std::int32_t> labels;
   std::vector<float> one;
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(measures_that_do_not_fit) {
              == "evaluate.measure[0]: CONFUSION needs at most 100 classes, and the model has 101");
 }
 
-// A run that diverges ends because of its loss. The measures must not end it earlier.
+// If the outputs are not finite, the loss ends the run. The measures must not end it before.
 BOOST_AUTO_TEST_CASE(outputs_that_are_not_finite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::int32_t> labels{0, 1, 1, 0};

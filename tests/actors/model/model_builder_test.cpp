@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(regression) {
   BOOST_TEST((model.labels.shape() == shape{shape::batch, 3}));
 }
 
-// The nodes refer to the graph, so the graph must keep its address when the model moves.
+// Nodes refer to their graph. So the graph must keep its address when a model is moved.
 BOOST_AUTO_TEST_CASE(models_move) {
   auto model = build_model(digits_job().model(), {.dims = {1, 28, 28}, .label_width = 10});
   const auto moved = std::move(model);

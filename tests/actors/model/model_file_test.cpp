@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(as_others_see_it) {
   BOOST_TEST(first == weights[16 * 784]);
 }
 
-// The expected bits of 16-bit floats (half and bfloat16) are those of NumPy and PyTorch.
+// The expected bits of 16-bit floats are from NumPy (half) and PyTorch (bfloat16).
 BOOST_AUTO_TEST_CASE(other_types_and_counters_of_pytorch) {
   const std::vector<float> wanted{1, -2, 0.25F, 65504, 0.000061035156F, -0.0F};
   const std::vector<std::uint16_t> half{0x3C00, 0xC000, 0x3400, 0x7BFF, 0x0400, 0x8000};
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(errors) {
 
 namespace {
 
-/// A file with tensors of one dimension, and 1, 2, 3, ... as their values.
+/// A file with vectors of these names and sizes. Their values are 1, 2, 3, ...
 std::vector<std::byte> file_of(const std::vector<std::pair<std::string, std::uint64_t>>& tensors) {
   static const auto values = [] {
     std::vector<float> result(99);
@@ -163,12 +163,12 @@ BOOST_AUTO_TEST_CASE(some_tensors_of_a_file) {
     BOOST_TEST(left.counters == 1u);
     return left;
   };
-  // Takes the tensors that fit, like strict=False in PyTorch.
+  // Without a choice, takes all tensors that fit, like strict=False in PyTorch.
   auto left = load({{"encoder.w", 2}, {"other", 4}}, {}, {1, 2, -1, -1, -1, -1});
   BOOST_TEST(left.taken == 1u);
   BOOST_TEST(left.missing == (names{"encoder.b", "head.w"}), boost::test_tools::per_element());
   BOOST_TEST(left.unused == names{"other"}, boost::test_tools::per_element());
-  // A head with a different size is not taken.
+  // A tensor of a different size is not taken.
   const std::vector<std::pair<std::string, std::uint64_t>> whole{
     {"encoder.b", 1}, {"encoder.w", 2}, {"head.w", 9}};
   for (const auto& choice :
@@ -178,7 +178,8 @@ BOOST_AUTO_TEST_CASE(some_tensors_of_a_file) {
     BOOST_TEST(left.missing.empty());
     BOOST_TEST(left.unused == names{"head.w"}, boost::test_tools::per_element());
   }
-  // The tensors have other names in the file. The first renaming that fits is used.
+  // The tensors have other names in the file, and the job renames them. The first renaming that
+  // fits is used.
   left = load({{"model.body.w", 2}, {"model.body.b", 1}, {"fc.w", 3}},
               {{}, {}, {{"encoder.", "model.body."}, {"head.", "fc."}, {"enc", "x"}}},
               {1, 2, 1, 1, 2, 3});
@@ -207,7 +208,8 @@ BOOST_AUTO_TEST_CASE(tensors_that_do_not_fit) {
                       "\"encoder.w\"; it has \"body.w\", .... model.partial_weights.rename"));
 }
 
-// The other weights keep the values of their initializers.
+// A job takes some of its initial weights from a file. The others have the values of their
+// initializers.
 BOOST_AUTO_TEST_CASE(initial_weights_in_part) {
   const auto parameters = digits_layout();
   const temporary_directory folder;
@@ -246,7 +248,7 @@ BOOST_AUTO_TEST_CASE(initial_weights_in_part) {
   BOOST_TEST((entries.size() == 2 || contains(told, "missing in it")));
 }
 
-// Weights from which training or predicting starts.
+// Weights that are not finite are refused, as a start for training and for predictions.
 BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers_are_named) {
   const auto parameters = digits_layout();
   const auto& entry = parameters.entries()[1];

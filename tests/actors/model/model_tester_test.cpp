@@ -34,7 +34,8 @@ struct tested_job {
 
 BOOST_AUTO_TEST_CASE(outputs_are_what_loss_and_accuracy_come_from) {
   auto job = digits_job();
-  job.mutable_data()->mutable_digits()->set_test(600); // more records than fit into one run
+  job.mutable_data()->mutable_digits()->set_test(
+    600); // more records than the tester computes at once
   const tested_job x{job};
   double loss = 0;
   std::size_t correct = 0;
@@ -63,7 +64,7 @@ BOOST_AUTO_TEST_CASE(outputs_are_what_loss_and_accuracy_come_from) {
   BOOST_TEST(result.loss == loss / 600, boost::test_tools::tolerance(1e-5));
   BOOST_REQUIRE(result.accuracy.has_value());
   BOOST_TEST(*result.accuracy == static_cast<double>(correct) / 600);
-  // The second run has no listener, and gives the same bits.
+  // A second run, without a listener, gives the same bits.
   BOOST_TEST(tester.run(x.weights, *x.data.test).loss == result.loss);
   BOOST_TEST(tester.rows() == 256u);
   BOOST_TEST(troupe::model_tester::memory_bytes(*x.context) > 256u * 784 * sizeof(float));
@@ -77,15 +78,17 @@ BOOST_AUTO_TEST_CASE(large_models_are_tested_in_groups_that_take_no_more_memory_
     job.mutable_data()->set_batch(batch);
     return tested_job{job};
   };
-  // 256 rows of 200,000 units take 205 MB. Every model may use 64 MiB. A step with 4 samples takes
-  // less than that, and a step with 100 samples takes more.
+  // The tester computes as many records (rows) at once as fit into 64 MiB, but at least as many as
+  // a training step has. 256 rows of 200,000 units would take 205 MB. A step of 4 samples takes
+  // less than 64 MiB, a step of 100 samples more.
   const auto small = tester_of(200'000, 4);
   troupe::model_tester tester{*small.context};
   BOOST_TEST(tester.rows() == 64u);
   BOOST_TEST(troupe::model_tester::memory_bytes(*small.context) < std::size_t{80} << 20);
   const auto large = tester_of(200'000, 100);
   BOOST_TEST(troupe::model_tester{*large.context}.rows() == 128u);
-  // A single record may take more than 64 MiB. The last group has fewer records.
+  // The test records are computed in groups, of which the last one is smaller. The size of the
+  // groups does not change the result.
   const auto result = tester.run(small.weights, *small.data.test);
   const auto other = troupe::model_tester{*large.context}.run(small.weights, *small.data.test);
   BOOST_TEST(result.loss == other.loss, boost::test_tools::tolerance(1e-6));
@@ -96,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_model_beyond_memory_is_measured) {
   auto job = digits_job();
   job.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(16'777'216);
   const auto context = make_job_context(job, shape_of(*build_data(job).train));
-  // The memory for one row of the hidden layer.
+  // At least one row of the hidden layer is always computed, even if it needs more than 64 MiB.
   BOOST_TEST(troupe::model_tester::memory_bytes(*context) >= 16'777'216U * sizeof(float));
 }
 

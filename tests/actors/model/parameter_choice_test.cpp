@@ -36,8 +36,8 @@ std::string problems(const std::string& choice) {
 
 } // namespace
 
-// The parameters are: a.weight a.bias norm.weight norm.bias norm.running_mean norm.running_var
-// head.weight head.bias.
+// Each letter stands for a parameter: a.weight a.bias norm.weight norm.bias norm.running_mean
+// norm.running_var head.weight head.bias. t: trained, f: frozen, s: state.
 BOOST_AUTO_TEST_CASE(kinds_of_parameters) {
   BOOST_TEST(kinds("") == "ttttsstt");
   BOOST_TEST(kinds(R"(freeze: "a.*")") == "ffttsstt");
@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(mistakes) {
   BOOST_TEST(problems(R"(freeze: "*")")
              == "model.freeze: no parameter is left to train; name those that train with "
                 "model.train");
-  // Statistics are not trained, so a model needs other trained parameters.
+  // Running statistics are state, not trained parameters. So a model must have other trained
+  // parameters.
   BOOST_TEST(contains(problems(R"(freeze: "*" train: "*.running_*")"), "no parameter is left"));
 }
 

@@ -25,7 +25,7 @@ std::string problems(const std::vector<std::string>& changes,
   return error_of([&] { validate(with(changes), data_from::job, own); });
 }
 
-/// A protocol of an embedding program. Its parameter "neighbours" is required.
+/// The row of a protocol that a program defines. Its parameter "neighbours" is required.
 std::vector<protocol_traits> own_rows() {
   protocol_traits x;
   x.id = proto::CUSTOM;
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(each_protocol_of_the_schema_has_a_row) {
     BOOST_TEST(!row->decided_by.empty());
     BOOST_TEST(!row->exchange(job).empty());
     BOOST_TEST(seen.insert(row->name).second);
-    // The JSON name is the same as on the command line, and case does not matter.
+    // A protocol has the same name in JSON as on the command line, and case does not matter.
     auto same = digits_job();
     apply_override(same, "protocol=" + row->name);
     BOOST_TEST((same.protocol() == row->id));
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(weights_are_asked_for_early_if_workers_do_not_wait) {
     "pull_ahead: CUSTOM does not pull"));
 }
 
-// A layer that normalizes over all workers needs all workers in the same step.
+// A layer that normalizes over the batches of all workers needs a protocol with synchronous steps.
 BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
   const auto layers = [](std::vector<std::string> changes, const std::string& sync = "true") {
     const auto norm = "layer { batch_norm { sync: " + sync + " } } ";
@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
   const std::vector<std::string> backup{"protocol=SYNC_PS", "sync_ps.backup_workers=1"};
   BOOST_TEST(
     contains(layers(backup), text("SYNC_PS with backup workers") + " without backup workers"));
-  // The protocol of a program says itself whether it supports this.
+  // A protocol that a program defines says itself whether it supports such layers.
   auto rows = own_rows();
   const std::vector<std::string> own{"protocol=CUSTOM",
                                      "custom_protocol={name: \"gossip\" parameter { name: "

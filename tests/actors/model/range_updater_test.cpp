@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::uint64_t records = 100;
 
-/// A job with momentum, weight decay, warm-up and a cosine schedule, because an update depends on
-/// all of them.
+/// A job whose updates depend on everything: momentum, weight decay, warm-up, and a cosine
+/// schedule.
 std::shared_ptr<const job_context> context() {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::MOMENTUM);
@@ -32,7 +32,7 @@ std::shared_ptr<const job_context> context() {
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
-/// Two tensors of 6 elements each. Between them are three elements of layer state.
+/// A job with two tensors of 6 elements each, and three elements of layer state between them.
 std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});
@@ -51,7 +51,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   return result;
 }
 
-/// The number of samples of a step. It differs between steps.
+/// Number of samples of a step; not the same in all steps.
 std::uint64_t samples_of_step(std::uint64_t step) {
   return step % 4 == 3 ? 5 : 16;
 }
@@ -61,7 +61,7 @@ std::vector<float> gradient_of_step(std::size_t n, std::uint64_t step) {
   return {x.begin(), x.end()};
 }
 
-/// Makes 20 updates of the whole vector.
+/// The weights after 20 updates of the whole, undivided vector.
 std::vector<float> uncut(const job_context& job) {
   const auto n = job.parameters().size();
   range_updater updater{job, {0, n}};
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
     for (std::size_t s = 0; s < count; ++s) {
       const auto where = job->shard(s, count);
       troupe::range_updater updater{*job, where};
-      // The result goes to another vector, as in a shard.
+      // The new weights are written to a second vector, as a shard does.
       std::vector<float> old(where.size());
       std::vector<float> updated(where.size());
       job->initialize(where, old);
@@ -99,7 +99,8 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
   }
 }
 
-/// Like context(), but with groups and a frozen tensor.
+/// Like context(), but with optimizer groups (parameters with their own settings) and a frozen
+/// tensor.
 std::shared_ptr<const job_context> context_with_groups(const std::string& kind) {
   auto job = digits_job();
   apply_override(job, "model.freeze[0]=head.bias");
@@ -109,7 +110,8 @@ std::shared_ptr<const job_context> context_with_groups(const std::string& kind) 
   return make_job_context(job, {{.dims = {1, 28, 28}, .label_width = 10}, records});
 }
 
-// Each tensor has the update rule and the learning rate of its group, wherever the shards are cut.
+// The update rule and learning rate of a tensor are those of its group, wherever the vector is cut
+// into shards.
 BOOST_AUTO_TEST_CASE(groups_have_rules_of_their_own) {
   for (const std::string kind :
        {"SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADAM", "ADAMW", "LAMB"}) {
@@ -169,7 +171,7 @@ BOOST_AUTO_TEST_CASE(groups_have_rules_of_their_own) {
   }
 }
 
-// Groups without changes leave every bit the same.
+// Groups with the same settings as the job do not change the weights, bit for bit.
 BOOST_AUTO_TEST_CASE(groups_like_all_others) {
   auto job = context()->job;
   const auto expected = uncut(*context());
@@ -179,8 +181,8 @@ BOOST_AUTO_TEST_CASE(groups_like_all_others) {
   BOOST_TEST(same_bits(uncut(*grouped), expected));
 }
 
-// The same formula in float64. Momentum and weight decay are as in PyTorch. The rate is the one at
-// the middle of the step: warm-up times cosine.
+// Computes the same formulas in float64. Momentum and weight decay are as in PyTorch. The learning
+// rate is that at the middle of the step: warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -203,7 +205,8 @@ BOOST_AUTO_TEST_CASE(close_to_float64) {
       w[i] -= rate * v[i];
     }
   }
-  // 20 steps with about four roundings each. The rounded numbers are about as large as the weights.
+  // Tolerance: 20 steps with about four roundings each, of numbers that are about as large as the
+  // weights.
   check_close(std::span<const float>{uncut(*job)}, w, 1e-5, 1e-6, "weights after 20 steps");
 }
 
@@ -222,8 +225,8 @@ BOOST_AUTO_TEST_CASE(a_factor_scales_the_gradient) {
   BOOST_TEST(same_bits(a, b));
 }
 
-// State is averaged, weighted by samples. This does not depend on the optimizer, rate, factor, or
-// division into ranges.
+// Layer state becomes an average, weighted by samples. It does not depend on the optimizer, the
+// learning rate, the factor, or how the vector is divided.
 BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   for (const auto kind : {optimizer_kind::adamw, optimizer_kind::lamb, optimizer_kind::sgd}) {
     const auto job = context_with_state(kind);
@@ -250,7 +253,7 @@ BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   }
 }
 
-// LAMB handles each tensor separately, both in a shard and in the whole vector.
+// LAMB makes a separate update for each tensor, in a shard as well as in the whole vector.
 BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   const auto job = context_with_state(optimizer_kind::lamb);
   const auto n = job->parameters().size();
@@ -278,8 +281,8 @@ BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
     own.apply(cut(apart), cut(gradient), 4, cut(apart));
   }
   BOOST_TEST(same_bits(together, apart));
-  // The weights are ones, so the trust ratio of a tensor gives the length of its step: sqrt(6) for
-  // 6 elements.
+  // LAMB's trust ratio makes the step of a tensor as long as its weights, times the learning rate.
+  // The weights are 6 ones, so their norm is sqrt(6).
   double length = 0;
   for (std::size_t i = 0; i < 6; ++i)
     length += std::pow(together[i] - 1.0, 2);
@@ -287,8 +290,8 @@ BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
   BOOST_TEST(std::abs(std::sqrt(length) - rate * std::sqrt(6.0)) < 1e-6);
 }
 
-// The cosine schedule ends at 0 and the job has only one step. This step uses half of the base
-// rate, so it still trains.
+// A cosine schedule ends at 0, and this job has only one step. The step uses the rate at its
+// middle, half of the base rate, so it still trains.
 BOOST_AUTO_TEST_CASE(a_single_step_trains) {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::SGD);
@@ -318,7 +321,8 @@ BOOST_AUTO_TEST_CASE(samples_count) {
 
 namespace {
 
-/// A CPU updater that takes only one gradient. It does not add two terms itself.
+/// An updater on the CPU that accepts only one gradient, as devices do that cannot add two terms
+/// themselves.
 class plain_updater final : public device_updater {
 public:
   explicit plain_updater(const updater_sizes& sizes) : cpu_(make_cpu_updater(sizes)) {}
@@ -342,8 +346,9 @@ private:
 
 } // namespace
 
-// A gradient is given as two terms, and is staged or applied. One device adds the terms itself, and
-// the other does not. The bits are those of one gradient that is the sum.
+// A gradient is passed as two terms, and is staged (kept back) or applied at once. One device adds
+// the terms itself, the other does not. The result equals that of one gradient that is the sum, bit
+// for bit.
 BOOST_AUTO_TEST_CASE(a_gradient_in_two_terms) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -386,7 +391,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_in_two_terms) {
     }
 }
 
-// Some staged updates are discarded. The bits are those of updates that are applied at once.
+// Updates are staged (kept back) and then published. Some are discarded. The result equals that of
+// updates that are applied at once, bit for bit.
 BOOST_AUTO_TEST_CASE(staged_is_as_applied) {
   const auto job = context();
   const auto n = job->parameters().size();

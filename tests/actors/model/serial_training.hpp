@@ -15,8 +15,8 @@
 
 namespace troupe::test {
 
-/// Trains a job in a plain loop without actors, and tests the result. If the file of an example job
-/// states a result, this loop must reach it, too.
+/// Trains a job in a plain loop without actors, and tests the result. If an example job states a
+/// result, this loop must reach it.
 class serial_training {
 public:
   explicit serial_training(const proto::Job& job)
@@ -56,7 +56,7 @@ public:
       const double norm = std::sqrt(squared_norm(layout, {0, weights_.size()}, gradient_)) * mean;
       const double scale = mean * clip_factor(rule.clip_norm, norm);
       ++step;
-      // Updates each tensor separately. This gives the same bits as longer ranges.
+      // Updates one tensor at a time. Updating longer ranges would give the same bits.
       for (std::size_t i = 0; i < layout.entries().size(); ++i) {
         const auto& tensor = layout.entries()[i];
         if (tensor.kind == parameter_kind::frozen)
@@ -80,7 +80,7 @@ public:
     }
   }
 
-  /// The flat parameter vector.
+  /// The weights of all tensors as one vector.
   const std::vector<float>& weights() const noexcept { return weights_; }
 
   /// Fraction of the test records that are classified correctly.

@@ -10,7 +10,7 @@ BOOST_AUTO_TEST_SUITE(sha256)
 
 using namespace troupe;
 
-// The examples of FIPS 180-4.
+// The examples in FIPS 180-4.
 BOOST_AUTO_TEST_CASE(known_values) {
   BOOST_TEST(sha256_hex(as_byte_span(""))
              == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

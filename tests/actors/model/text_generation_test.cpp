@@ -14,12 +14,13 @@ using namespace troupe::test;
 
 namespace {
 
-/// A model with one tensor. The logits for the next character are a row of this tensor.
+/// A model whose only tensor is a table with a row for each character: the logits of the next
+/// character.
 std::shared_ptr<const job_context> table_model() {
   return text_model("layer { embedding { width: 3 } }");
 }
 
-/// After 0 comes 1, after 1 comes 2, and after 2 either 0 or 1.
+/// Weights of table_model. 0 is followed by 1, 1 by 2, and 2 by 0 or 1.
 const std::vector<float> table{-50, 50, -50, -50, -50, 50, 1, 1, -50};
 
 } // namespace
@@ -44,8 +45,8 @@ BOOST_AUTO_TEST_CASE(what_follows) {
   BOOST_TEST(writer.run(table, prompt, {0, 1, 1}).empty());
 }
 
-// After the end of the text, the window is filled with other characters. These must not change the
-// result.
+// In models that read the whole window, the positions after the end of the text contain other
+// characters. These must not change the result.
 BOOST_AUTO_TEST_CASE(models_that_look_ahead) {
   const auto result_of = [](const std::string& layer, std::size_t prompt) {
     const auto context = text_model("layer { embedding { width: 3 } } layer { " + layer

@@ -8,8 +8,8 @@
 
 namespace troupe::test {
 
-/// A model of texts with three characters, in windows of four characters. `layers` are layers of a
-/// job file.
+/// A model for texts of three characters, in windows of four. `layers` are layers in the syntax of
+/// a job file.
 inline std::shared_ptr<const job_context> text_model(const std::string& layers) {
   const auto job = parse_job("model { " + layers
                                + " loss: SOFTMAX_CROSS_ENTROPY } "

@@ -1,5 +1,6 @@
-// Ten training steps of the example models and of other layers, compared with PyTorch.
-// references/training.py produced the numbers. Both sides compute the same weights and data.
+// Compares ten training steps with PyTorch, for the models of the example jobs and for other
+// layers. The numbers of PyTorch are from references/training.py. The test and the script compute
+// the same weights and data.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
@@ -28,7 +29,7 @@ namespace {
 
 constexpr std::size_t rows = 6;
 
-// -- the formulas of the script
+// -- weights and data, by the formulas of the script
 
 std::vector<double> numbers(const std::string& name, std::size_t n) {
   std::uint32_t h = 0x811c9dc5;
@@ -70,12 +71,12 @@ std::vector<double> start(const layout_entry& entry) {
   return result;
 }
 
-// -- the output of the script
+// -- the numbers that the script recorded
 
 struct reference {
   std::vector<double> losses;
   double testing = 0;
-  /// For each tensor: the sum of its squares, and its product with fixed numbers.
+  /// For each tensor: the sum of its squares, and its dot product with fixed numbers.
   std::map<std::string, std::array<double, 2>> tensors;
 };
 
@@ -115,8 +116,8 @@ struct example {
   double rate;
 };
 
-/// A model and its weights, trained by PyTorch's SGD with momentum 0.9. Running statistics have
-/// their own update rule.
+/// A model and its weights. It is trained with the formulas of PyTorch's SGD with momentum 0.9.
+/// Running statistics have their own update rule.
 template <class T>
 class trained_model {
 public:
@@ -144,7 +145,7 @@ public:
     return {part.begin(), part.end()};
   }
 
-  /// The mean loss before the update.
+  /// Makes a training step. Returns the mean loss before the update.
   double train(std::size_t step) {
     const double loss = run(*training_, step, gradient_);
     for (const auto& entry : parameters().entries())
@@ -196,8 +197,8 @@ private:
   std::optional<executor<T>> testing_;
 };
 
-/// Fails unless the two values differ by at most `tolerance`, relative to their size but at least
-/// to 1.
+/// Fails if two values differ by more than `tolerance` times the larger of 1 and the expected
+/// value.
 void check_near(double actual, double expected, double tolerance, const std::string& what) {
   const double distance = std::fabs(actual - expected) / std::max(1.0, std::fabs(expected));
   BOOST_TEST(distance <= tolerance, what << ": " << actual << " instead of " << expected);
@@ -228,8 +229,8 @@ void check(const example& what, const built_model& model, double tolerance) {
   }
 }
 
-/// In double, only the order of sums differs. In float, errors come from a few hundred roundings of
-/// 6e-8 each, and accumulate over ten steps.
+/// Trains a model in double and in float, and compares with PyTorch. In double, only the order of
+/// additions differs. In float, a few hundred roundings of 6e-8 each accumulate over ten steps.
 void check(const example& what, double float_tolerance) {
   auto job = load_job(test::source_folder() / "apps/examples" / (what.name + ".textproto"));
   for (const auto& assignment : what.overrides)
@@ -239,7 +240,7 @@ void check(const example& what, double float_tolerance) {
   check<float>(what, model, float_tolerance);
 }
 
-/// Checks layers that no example job has. The model has one output per class.
+/// Trains a model of layers that no example job has. It has one output per class.
 void check_layers(const example& what, const std::string& layers) {
   const auto job = parse_job("model { " + layers + " loss: SOFTMAX_CROSS_ENTROPY }", what.name);
   const auto model = build_model(job.model(), what.data);

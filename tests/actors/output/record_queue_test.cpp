@@ -22,7 +22,8 @@ epoch_report epoch_of(std::uint32_t epoch) {
   return result;
 }
 
-/// The records in order of removal: "p3 e1 n w7".
+/// Removes all records. Returns them as text, in order: "p3 e1 n w7" for progress 3, epoch 1, a
+/// notice "n", and weights of version 7.
 std::string contents(troupe::record_queue& x) {
   std::string result;
   while (auto next = x.pop()) {
@@ -70,7 +71,8 @@ BOOST_AUTO_TEST_CASE(notices_before_reports) {
   BOOST_TEST(contents(x) == "e2 e3");
 }
 
-// New weights replace the previous ones on disk, and each copy is large.
+// The file of the weights is overwritten each time, and each copy of the weights is large. So the
+// queue only keeps the newest.
 BOOST_AUTO_TEST_CASE(the_newest_weights_are_kept) {
   troupe::record_queue x{4};
   for (std::uint64_t i = 1; i <= 50; ++i)

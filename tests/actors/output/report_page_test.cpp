@@ -13,8 +13,8 @@ BOOST_AUTO_TEST_SUITE(report_page)
 
 namespace {
 
-/// The first element that is not closed, or that is closed without being opened. Empty for
-/// well-formed markup.
+/// The first HTML element that is not closed, or is closed without being opened. Empty if the page
+/// is well-formed.
 std::string misplaced_element(const std::string& page) {
   std::vector<std::string> open;
   for (auto i = page.find('<'); i != page.npos; i = page.find('<', i + 1)) {

@@ -18,7 +18,7 @@ BOOST_AUTO_TEST_CASE(long_runs_are_thinned) {
       BOOST_REQUIRE(kept.size() >= std::min(i + 1, limit / 2));
       BOOST_REQUIRE(kept.front() == 0u);
       BOOST_REQUIRE(kept.back() == i);
-      // The distances between all values are equal, except for the last value.
+      // The kept points are at equal distances, except for the last one.
       for (std::size_t k = 2; k + 1 < kept.size(); ++k)
         BOOST_REQUIRE(kept[k] - kept[k - 1] == kept[1] - kept[0]);
     }

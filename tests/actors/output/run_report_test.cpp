@@ -191,7 +191,8 @@ BOOST_AUTO_TEST_CASE(numbers_that_json_does_not_know) {
 }
 
 BOOST_AUTO_TEST_CASE(texts_that_are_not_utf8) {
-  // File names may contain any characters, and the reason of a failure may contain a file name.
+  // A failure may mention a file name, which may contain invalid UTF-8. The line must still be
+  // valid JSON.
   auto x = summary();
   x.failure = "cannot read Gr\xf6\xdf"
               "en.csv";

@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(lines) {
   BOOST_TEST(count(plain, "L") == 2u);
   lines[0].marks = true;
   BOOST_TEST(count(line_chart({"a", "x"}, lines), "<circle") == 3u);
-  // A line with a single point would be invisible, so the point is drawn as a mark.
+  // A line with a single point would be invisible, so this point is drawn as a circle.
   lines[0] = {"one", "series-1", {{0, 1}}, false};
   BOOST_TEST(count(line_chart({"a", "x"}, lines), "<circle") == 1u);
 }

@@ -14,8 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Decodes the records as TensorFlow's documentation describes them. It does not use the schema that
-// wrote them.
+// Decodes event files with a schema of its own, written after TensorFlow's documentation, not with
+// the schema that wrote them.
 
 BOOST_AUTO_TEST_SUITE(tensorboard)
 
@@ -60,7 +60,7 @@ std::vector<std::string> records(const std::string& bytes) {
   return result;
 }
 
-/// The result is on the heap, because it cannot be copied or moved.
+/// Decodes a message. The result is on the heap, because it cannot be copied or moved.
 std::unique_ptr<const fields> parse(const std::string& bytes) {
   auto result = std::make_unique<fields>();
   BOOST_REQUIRE(result->ParseFromString(bytes));
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(waiting_is_told_since_the_last_report) {
   p.tasks[0].waiting_for_data += 3;
   BOOST_TEST(only(log.add(p, 2)).scalars.at("waiting_share/worker/1") == 0.75F);
   BOOST_TEST(!only(log.add(p, 3)).scalars.contains("waiting_share/worker/1"));
-  // A worker that joined again starts from 0.
+  // A worker that has joined again counts from 0, so there is no share of its time yet.
   p.tasks[0].computing = 0;
   BOOST_TEST(!only(log.add(p, 4)).scalars.contains("waiting_share/worker/1"));
 }
@@ -293,7 +293,8 @@ BOOST_AUTO_TEST_CASE(staleness_becomes_a_histogram) {
   BOOST_TEST(first.num == 14.0);
   BOOST_TEST((first.limits == std::vector<double>{1.5, 2.5, 3.5, 5.5, 7.5}));
   BOOST_TEST((first.counts == std::vector<double>{10, 0, 0, 0, 4}));
-  // A count is never reported twice. The remaining counts are reported at the end.
+  // A gradient is counted in one histogram only. Those that were not reported yet are in the last
+  // one.
   BOOST_TEST(only(log.add(p, 2)).histograms.empty());
   run_summary end;
   end.samples = 80'000;

@@ -36,8 +36,8 @@ BOOST_AUTO_TEST_CASE(markup_is_escaped) {
   BOOST_TEST(escape_html("<b a=\"1\" c='2'>&amp;</b>")
              == "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;amp;&lt;/b&gt;");
   BOOST_TEST(escape_html("Größe\n\t7") == "Größe\n\t7");
-  // Invalid UTF-8 (a byte of Latin-1, a truncated sequence, an overlong "/"), control characters,
-  // and U+FFFE.
+  // Replaces invalid UTF-8 (a byte of Latin-1, a truncated sequence, an overlong "/"), control
+  // characters, and U+FFFE.
   BOOST_TEST(escape_html("a\xf6z") == "a\xef\xbf\xbdz");
   BOOST_TEST(escape_html("a\xc3") == "a\xef\xbf\xbd");
   BOOST_TEST(escape_html("\xc0\xaf") == "\xef\xbf\xbd\xef\xbf\xbd");

@@ -22,7 +22,7 @@ proto::GradientId gradient(std::uint64_t sequence, std::uint32_t worker = 3,
   return result;
 }
 
-/// An answer that differs from other answers.
+/// An answer of a shard. Answers with different versions differ.
 proto::Pushed answer(std::uint64_t version, proto::Outcome outcome = proto::APPLIED) {
   proto::Pushed result;
   result.set_outcome(outcome);
@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(the_last_eight_answers_are_remembered) {
   }
 }
 
-// If the first shard rejects a gradient, the other shards never receive it.
+// This shard may never receive a gradient, because the first shard rejected it.
 BOOST_AUTO_TEST_CASE(gaps_in_the_sequence) {
   troupe::gradient_journal journal;
   journal.record(gradient(1), answer(1), 5, 0);

@@ -1,5 +1,5 @@
-// The weights that the workers of HOGWILD share. Under ThreadSanitizer (tests/run --tsan), these
-// cases also check that every access to these weights is atomic.
+// Tests the weights that HOGWILD workers share. Under ThreadSanitizer (tests/run --tsan), these
+// cases also check that every access to the weights is atomic.
 
 #include "actors/parameter_server/live_weights.hpp"
 
@@ -30,8 +30,8 @@ BOOST_AUTO_TEST_CASE(words_are_moved_not_overwritten) {
   BOOST_TEST(shared[2] == 3.5F, "another thread has moved it by 1 meanwhile");
 }
 
-// Covers four kinds of blocks of words: all words change, none changes, some change, and another
-// thread has changed some.
+// A block of weights may be moved at once. The result must equal that of single moves if all
+// weights of the block change, none, or some, and if another thread has changed some.
 BOOST_AUTO_TEST_CASE(blocks_are_moved_like_words) {
   constexpr std::size_t size = 131;
   std::vector<float> shared(size);
@@ -76,8 +76,8 @@ BOOST_AUTO_TEST_CASE(each_word_is_read_whole) {
   BOOST_TEST(whole);
 }
 
-// Each writer has a gradient for one quarter of the weights and writes no others, so no update is
-// lost. Meanwhile, a reader takes versions, as a shard does for checkpoints.
+// Each of four writers changes its own quarter of the weights, so no update is lost. Meanwhile, a
+// reader takes copies of all weights, as a shard does for checkpoints.
 BOOST_AUTO_TEST_CASE(writers_of_different_words_lose_nothing) {
   constexpr std::size_t writers = 4;
   constexpr std::uint64_t updates = 50;

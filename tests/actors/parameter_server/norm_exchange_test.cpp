@@ -46,7 +46,8 @@ BOOST_AUTO_TEST_CASE(repetitions_change_nothing) {
   BOOST_TEST(!x.add(3, 3, 2, 1));
 }
 
-// All shards must compute a norm with the same bits.
+// The parts of the norm arrive in any order, but all shards must compute the same norm, bit for
+// bit.
 BOOST_AUTO_TEST_CASE(the_order_of_arrival_does_not_matter) {
   std::vector<double> parts(9);
   for (std::size_t i = 0; i < parts.size(); ++i)

@@ -1,4 +1,5 @@
-// Gradients and weights in pieces, without actors: the bits are those of whole ranges.
+// Gradients and weights are sent in pieces here, without actors. The results must equal those of
+// whole ranges, bit for bit.
 
 #include "actors/parameter_server/piecewise_updater.hpp"
 #include "actors/parameter_server/range_pieces.hpp"
@@ -22,7 +23,7 @@ BOOST_AUTO_TEST_SUITE(pieces)
 
 namespace {
 
-/// 5 pieces; both ends of the range are odd.
+/// A range of 5 pieces. Both of its ends are odd numbers.
 constexpr range cut_range{37, 37 + 4 * 16384 + 1003};
 
 payload random_gradient(std::size_t n, std::size_t rank) {
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE(pieces_cover_their_range) {
   }
 }
 
-// The pieces of all ranks arrive in many orders. Some gradients arrive whole, and some ranks have
+// Ranks send the pieces of their gradients in many orders. Some send whole gradients, and some have
 // no samples.
 BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
   const auto cut = range_pieces::cut(cut_range);
@@ -80,7 +81,7 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
     for (int turn = 0; turn < 5; ++turn) {
       std::ranges::rotate(order, order.begin() + 2);
       BOOST_TEST(!step.under_way());
-      // Rank 3 sends its gradient whole. One rank may have no samples.
+      // Rank 3 sends a whole gradient. One rank may have no samples.
       step.settle(3, id_of(3), without == 3 ? 0 : 13, without == 3 ? payload{} : gradients[3]);
       if (without < 3)
         step.settle(without, id_of(without), 0, {});
@@ -115,7 +116,7 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
   }
 }
 
-// Results that were computed from the pieces must not count.
+// A commit contradicts the pieces that came before. Sums of these pieces must not count.
 BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   const auto cut = range_pieces::cut(cut_range);
   const auto gradient = random_gradient(cut_range.size(), 1);
@@ -147,8 +148,7 @@ BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   }
 }
 
-// Whole updates, updates in pieces in any order, and updates that are begun and dropped follow each
-// other.
+// Mixes whole updates, updates in pieces in any order, and updates that are begun and dropped.
 BOOST_AUTO_TEST_CASE(updates_in_pieces_have_the_bits_of_whole_updates) {
   for (const auto kind : {proto::SGD, proto::MOMENTUM, proto::NESTEROV, proto::ADAM}) {
     auto job = digits_job();
@@ -180,8 +180,8 @@ BOOST_AUTO_TEST_CASE(updates_in_pieces_have_the_bits_of_whole_updates) {
           updater.apply(old, gradient, samples, updated, {});
         } else {
           if (step % 3 == 1) {
-            // An update that is dropped. It has another gradient, and only some of its pieces, or
-            // all of them.
+            // Begins and drops an update with another gradient, of which some or all pieces have
+            // arrived.
             const auto other = random_gradient(where.size(), step + 100);
             for (std::size_t i = 0; i < cut.count(); i += 2)
               updater.stage(i, old,

@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(ranks_without_samples) {
   constexpr std::size_t n = 101;
   const auto a = random_gradient(n, 1);
   const auto b = random_gradient(n, 2);
-  // Covers all cases in which some of three ranks have no data.
+  // Tries all ways in which some of three ranks have no data.
   for (unsigned mask = 0; mask < 8; ++mask) {
     troupe::step_aggregator sums{3, n};
     std::vector<float> expected(n, 0.0F);
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(ranks_without_samples) {
     for (std::size_t i = 0; i < last.size(); ++i)
       total[i] += last[i];
     BOOST_TEST(same_bits(total, sums.sum()));
-    // b + a + b and b + b + a differ, but here by at most two ulps.
+    // Sums in another order, such as b + a + b and b + b + a, differ here by at most two ulps.
     check_close(sums.sum(), std::vector<double>(expected.begin(), expected.end()), 3e-7, 3e-7,
                 "mask " + std::to_string(mask));
   }
@@ -106,9 +106,9 @@ BOOST_AUTO_TEST_CASE(a_rank_counts_once) {
   BOOST_TEST(same_bits(sums.sum(), random_gradient(3, 0).as_floats()));
 }
 
-// For any order of additions, the float sum of R terms is within (R - 1) u sum|x| of the exact sum,
-// with u = 2^-24 (Higham, 2002, section 4.2). A factor of 1.01 covers the terms in u^2. The error
-// of the float64 reference is 2^-29 of that.
+// Error bound: for any order of additions, the float sum of R terms is within (R - 1) u sum|x| of
+// the exact sum, with u = 2^-24 (Higham, 2002, section 4.2). A factor of 1.01 covers the terms in
+// u^2. The float64 reference has an error of 2^-29 times this bound.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   for (std::size_t ranks = 1; ranks <= 8; ++ranks)
     for (const std::size_t n : {0, 1, 10'007, 100'003}) {
@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(cleared_parts_are_released) {
   BOOST_TEST(x.unique());
   BOOST_TEST(sums.samples() == 0u);
   BOOST_TEST(!sums.complete());
-  // The next step does not contain anything of the previous step.
+  // The sums of the next step begin at 0.
   sums.add(0, 0, {});
   sums.add(1, 0, {});
   BOOST_TEST(same_bits(sums.sum(), std::vector<float>(10)));

@@ -25,7 +25,7 @@ void publish(version_pool& pool, std::uint64_t version) {
   pool.publish(version);
 }
 
-/// What one reader has observed.
+/// What one reader has observed: how many versions it read, and what was wrong with them.
 struct reader_report {
   std::uint64_t snapshots = 0;
   std::uint64_t torn = 0;
@@ -34,7 +34,8 @@ struct reader_report {
   std::uint64_t last = 0;
 };
 
-/// Takes snapshots until the writer has published version `until`. Holds the last `hold` of them.
+/// Takes snapshots until the writer has published version `until`, and holds the last `hold` of
+/// them.
 reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t until) {
   reader_report result;
   std::deque<version_pool::snapshot> held;
@@ -55,7 +56,7 @@ reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t unt
   return result;
 }
 
-/// One writer, and `readers` readers that hold up to `hold` + 1 versions each.
+/// Runs one writer, and readers that hold up to `hold` + 1 versions each.
 void stress(std::size_t elements, std::size_t readers, std::size_t hold, std::size_t slots) {
   constexpr std::uint64_t versions = 1'500;
   version_pool pool{elements, slots};
@@ -131,10 +132,11 @@ BOOST_AUTO_TEST_CASE(the_writer_waits_when_all_versions_are_held) {
       memory.insert(x.data.data());
     BOOST_TEST(memory.size() == slots);
     BOOST_TEST(!pool.begin());
-    // The slot of the newest version stays in use, because this version is published.
+    // A version is given back, but it is the newest one, which the pool itself keeps. So no slot
+    // becomes free.
     held.pop_back();
     BOOST_TEST(!pool.begin());
-    // A slice of a version keeps the version alive, like the whole vector.
+    // A slice keeps the whole version alive.
     auto part = held.front().data.slice_floats(1, 1);
     held.erase(held.begin());
     BOOST_TEST(!pool.begin());
@@ -168,7 +170,8 @@ BOOST_AUTO_TEST_CASE(readers_and_a_writer) {
 }
 
 BOOST_AUTO_TEST_CASE(readers_and_a_writer_short_of_slots) {
-  // There are fewer slots than readers may hold. The writer waits, and nothing else changes.
+  // The readers may hold more versions than there are slots. Then the writer must wait, and the
+  // readers still see whole versions.
   stress(64, 3, 0, 2);
 }
 

@@ -32,7 +32,7 @@ proto::Slopes slopes(double before, double after) {
   return result;
 }
 
-/// Reads weights, which are all equal, in two ranges.
+/// Passes n equal weights to the probe, in two ranges.
 void read_in_parts(slope_probe& probe, std::size_t n, float value) {
   std::vector<weight_range> ranges;
   for (const auto part : {range{0, n / 3}, range{n / 3, n}}) {
@@ -51,7 +51,7 @@ std::shared_ptr<const job_context> job_with(const std::vector<std::string>& more
   return make_job_context(job, shape_of(*build_data(job).train));
 }
 
-/// A shard with all parameters and its updater. The test plays the shard's actor.
+/// A shard that has all parameters and an updater. The test plays its actor.
 class shard {
 public:
   shard(std::shared_ptr<const job_context> context, std::size_t workers)
@@ -71,8 +71,8 @@ public:
     pulled_->note(worker, {version_, copy});
   }
 
-  /// Pushes a gradient, which is the sum over two samples. It was computed from the weights of
-  /// version `base`.
+  /// Pushes a gradient (a sum over two samples) that was computed from the weights of version
+  /// `base`.
   void push(std::uint32_t worker, std::span<const float> gradient, std::uint64_t base,
             double loss = 1) {
     contribution x;
@@ -132,7 +132,7 @@ void check_close(std::span<const float> found, const std::vector<double>& expect
 BOOST_AUTO_TEST_CASE(the_limit) {
   BOOST_TEST(limit_factor(5, {}) == 1.0, "nothing is known");
   BOOST_TEST(limit_factor(5, known(0, 4)) == 1.0);
-  // The expected value is c = 1 + 8 / 16.
+  // The limit is 1 + 8 / 16 = 1.5 times the known norm.
   BOOST_TEST(limit_factor(1.5, known(1, 4)) == 1.0);
   BOOST_TEST(limit_factor(3, known(1, 4)) == 0.5);
   BOOST_TEST(limit_factor(0, known(1, 4)) == 1.0);
@@ -153,12 +153,13 @@ BOOST_AUTO_TEST_CASE(the_rate_is_damped_while_updates_overshoot) {
   async_pacing damps{16, true};
   async_pacing free{16, false};
   BOOST_TEST(damps.damping() == 0.25, "1 / sqrt(16)");
-  // The weights stop before the minimum. The learning rate rises up to the job's rate.
+  // The slopes say that each step ends before the minimum. So the learning rate rises, up to the
+  // job's rate.
   for (int i = 0; i < 16 * 40; ++i)
     damps.moved(slopes(-1, -0.2));
   BOOST_TEST(damps.damping() == 1.0);
   BOOST_TEST(damps.now().overshoots() == 0u);
-  // The weights go past the minimum, so the rate falls.
+  // The slopes say that steps go past the minimum. So the learning rate falls.
   for (int i = 0; i < 16 * 10; ++i)
     for (auto* x : {&damps, &free})
       x->moved(slopes(-0.1, 1));
@@ -196,8 +197,8 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(free.damping() == 1.0);
 }
 
-// The history contains gradients with overshoots, and a loss that grew. From the checkpoint on, the
-// old and the new object continue in the same way.
+// A run with overshoots and a growing loss writes a checkpoint. From there on, the old object and
+// the restored object must behave in the same way.
 BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   const auto future = [](async_pacing& x) {
     std::vector<std::string> seen;
@@ -219,7 +220,7 @@ BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   BOOST_TEST(second.restore(state));
   BOOST_TEST(future(first) == future(second), boost::test_tools::per_element());
 
-  // With four times as many workers, updates are damped by twice the factor.
+  // With four times as many workers, the damping is halved, because it begins at 1 / sqrt(workers).
   async_pacing more{16, true};
   BOOST_TEST(more.restore(state));
   BOOST_TEST(more.damping() == state.pacing().damping() / 2);
@@ -258,7 +259,8 @@ BOOST_AUTO_TEST_CASE(a_pace_that_makes_no_sense) {
     }
 }
 
-// f(w) = a w^2 / 2 in many dimensions: the slope at the end of a step from w to w' is a w'.
+// Loss function: f(w) = a w^2 / 2 in many dimensions. So the slope at the end of a step from w to
+// w' is a w'.
 BOOST_AUTO_TEST_CASE(slopes_along_the_way) {
   for (const std::size_t n : {1, 15, 16, 17, 1000, 70'000, 1'000'003}) {
     slope_probe probe{n};
@@ -293,7 +295,7 @@ BOOST_AUTO_TEST_CASE(versions_of_gradients_to_come) {
 }
 
 // With pull_ahead n, a worker computes n + 1 chains of gradients in turns. Each chain has its own
-// moment, like a worker without pull_ahead.
+// momentum, as if it were a worker.
 BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   const auto ahead = job_with({"pull_ahead=2", "optimizer={kind: MOMENTUM}"});
   const auto plain = job_with({"optimizer={kind: MOMENTUM}"});
@@ -334,12 +336,13 @@ BOOST_AUTO_TEST_CASE(chains_of_a_worker_are_like_workers) {
   }
 }
 
-// DANA-Slim works as in its paper: a worker keeps the momentum m and sends g + momentum m.
+// Momentum per worker, as in the paper of DANA-Slim: a worker keeps the momentum m and sends g +
+// momentum * m.
 BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
   for (const auto* const kind : {"MOMENTUM", "NESTEROV"}) {
     const auto context = job_with({std::string{"optimizer={kind: "} + kind + " momentum: 0.9}"});
     constexpr std::size_t workers = 3;
-    // No slopes are reported, so the rate keeps its initial value.
+    // The test reports no slopes, so the damping keeps its initial value.
     const double rate = 0.1 * async_pacing::first_damping(workers);
     shard tested{context, workers};
     const auto n = tested.size();
@@ -395,8 +398,8 @@ BOOST_AUTO_TEST_CASE(adam_looks_ahead_by_the_workers_own_mean) {
   }
 }
 
-// One update uses the mean of two gradients. Another update uses a single gradient, because no
-// other arrives in time.
+// With `buffer: 2`, an update uses the mean of two gradients. At the end, an update uses a single
+// gradient, because no second one arrives in time.
 BOOST_AUTO_TEST_CASE(gradients_are_held) {
   const auto context =
     job_with({"optimizer={kind: SGD clip_norm: 1000}", "async_ps={buffer: 2 compensation: NONE}"});
@@ -425,7 +428,8 @@ BOOST_AUTO_TEST_CASE(gradients_are_held) {
   BOOST_TEST(!tested.policy().ready());
 }
 
-// With AUTO, all workers share one moment, and the step looks ahead along it.
+// With a buffer and the compensation AUTO, all workers share one momentum, and an update is that of
+// Nesterov.
 BOOST_AUTO_TEST_CASE(held_gradients_have_one_moment) {
   const auto context = job_with({"optimizer={kind: MOMENTUM momentum: 0.5}", "async_ps.buffer=2"});
   shard tested{context, 4};
@@ -463,8 +467,8 @@ BOOST_AUTO_TEST_CASE(a_gap_shortens_steps) {
   tested.pull(0);
   tested.pull(1);
   tested.push(0, ones, 0);
-  tested.push(1, ones, 0); // The weights moved by one step of this length, which halves the
-                           // gradient.
+  // The weights have moved by one such step since version 0, which halves the next gradient.
+  tested.push(1, ones, 0);
   BOOST_TEST(std::abs(tested.weights()[0] - (0.5F - 0.1F - 0.05F)) < 1e-6F);
 }
 
@@ -507,8 +511,8 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
              "a worker that comes anew begins where all began");
 }
 
-// A shard other than shard 0 starts with the same damping as shard 0. Later it takes the newest
-// damping that it receives.
+// Shard 0 decides about the damping. Other shards begin with the same damping, and later take the
+// newest one that they receive.
 BOOST_AUTO_TEST_CASE(shards_are_told_the_damping) {
   const auto context = job_with({});
   const range where{0, context->parameters().size()};

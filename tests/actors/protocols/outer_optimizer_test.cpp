@@ -13,7 +13,7 @@ BOOST_AUTO_TEST_SUITE(outer_optimizer)
 
 namespace {
 
-/// A job whose parameters include statistics of batch_norm.
+/// A job of LOCAL_SGD. Its parameters include the running statistics of batch_norm.
 std::shared_ptr<const job_context> context(const std::string& outer) {
   auto job = digits_job();
   for (const auto* change : {"protocol=LOCAL_SGD",
@@ -68,10 +68,10 @@ BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
             weights[i] = tensor.kind == parameter_kind::trainable ? weights[i] - x.rate * step
                                                                   : double{values[i]};
           }
-        // The step is made in pieces whose ends are inside tensors.
+        // Makes the step in pieces, which end inside tensors.
         for (const auto& part : split_evenly(n, 7))
           subject.step(part, std::span{values}.subspan(part.begin, part.size()));
-        // Five rounds in float32, with values below 10.
+        // Tolerance: five rounds in float32, with values below 10.
         check_close(std::span<const float>{values}, weights, 0, 1e-5, "outer weights");
       }
     }

@@ -31,7 +31,7 @@ proto::Commit commit_of(std::uint32_t worker, std::uint64_t step) {
   return x;
 }
 
-/// A shard on which each commit creates a version.
+/// A shard on which each commit makes a new version of the weights.
 class shard {
 public:
   explicit shard(std::uint64_t bound, std::uint64_t ahead = 0) : clocks_(bound, ahead) {
@@ -56,8 +56,8 @@ public:
 
   void note(const clocks::answer& x) { readings_.push_back({x.clock, x.weights->version}); }
 
-  /// Checks that each reader received all updates of steps that are at least `bound` older than its
-  /// own step. With a bound of 0, it must not have received any other updates.
+  /// Checks what readers received: all updates of steps that are more than `bound` before their own
+  /// step. With a bound of 0, no other updates.
   void check(std::uint64_t bound) const {
     for (auto& x : readings_)
       for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -77,8 +77,8 @@ private:
   std::vector<reading> readings_;
 };
 
-/// Workers with leases of a few batches each. The shards handle their messages in random order.
-/// Some messages are repeated, and some workers are lost.
+/// Simulates workers that have leases of a few batches each. Shards handle messages in random
+/// order. Some messages are repeated, and some workers are lost.
 class crew {
 public:
   crew(std::uint64_t seed, std::uint64_t bound)
@@ -99,7 +99,7 @@ public:
         if (can_act(i))
           able.push_back(i);
       BOOST_REQUIRE_MESSAGE(!able.empty(), "no worker can continue");
-      // The first worker is slow.
+      // The first worker is slow: it seldom acts if another worker can act.
       if (able.front() != 0 || able.size() == 1 || below(8) == 0)
         act(able[below(able.size())]);
       else
@@ -123,7 +123,8 @@ private:
     phase doing = phase::idle;
     std::uint64_t clock = 0;
     bool paused = true;
-    /// The shards that have not answered yet. For each, also the shard whose notice ends the wait.
+    /// The shards that the worker still has to ask in its current phase. In `waiting`, the last one
+    /// is the shard that did not answer yet.
     std::vector<std::size_t> open;
   };
 
@@ -306,7 +307,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
     x.commit(commit_of(0, step));
     BOOST_TEST(x.at().read(pull_of(0, step + 1)).weights.has_value() == (step == 0));
   }
-  // Worker 1 had only this batch.
+  // Worker 1 has no other batch than this one.
   x.commit(commit_of(1, 0));
   BOOST_TEST(x.at().take_admitted().size() == 1U);
   BOOST_TEST(x.at().slowest() == 1U);
@@ -316,7 +317,8 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
     BOOST_TEST(x.at().read(pull_of(0, step)).weights.has_value());
     x.commit(commit_of(0, step));
   }
-  // Worker 1 continues with the step of the slowest worker, even if its request is repeated.
+  // Worker 1 gets data again, and continues with the step of the slowest worker. A repeated request
+  // gets the same answer.
   for (int i = 0; i < 2; ++i)
     BOOST_TEST(x.at().read(pull_of(1, 1, true)).clock == 6U);
   x.at().read(pull_of(0, 6));
@@ -326,7 +328,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_those_without_data) {
   BOOST_TEST(!x.at().read(pull_of(0, 8)).weights);
   x.at().forget(1);
   BOOST_TEST(x.at().take_admitted().size() == 1U);
-  // Worker 1 was forgotten, so further messages from it change nothing.
+  // Worker 1 is lost and forgotten. Further messages from it change nothing.
   x.at().read(pull_of(1, 7));
   BOOST_TEST(x.at().slowest() == 8U);
 }
@@ -342,7 +344,8 @@ BOOST_AUTO_TEST_CASE(an_old_repetition_does_not_count) {
   x.at().read(pull_of(1, 0, true));
   x.commit(commit_of(1, 1));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
-  // Worker 1 starts again at the same step. Then the old notice of its pause arrives once more.
+  // Worker 1 pauses and starts again at the same step. Then the notice of its pause arrives a
+  // second time, which must not count.
   x.at().paused(commit_of(1, 1));
   x.at().read(pull_of(1, 2, true));
   x.at().paused(commit_of(1, 1));
@@ -364,7 +367,8 @@ BOOST_AUTO_TEST_CASE(a_thousand_interleavings_keep_the_bound) {
   }
 }
 
-// The bound is 2, and the worker reads one step ahead: in step c it reads weights for step c + 1.
+// The bound is 2, and workers read one step ahead: in step c, a worker reads the weights for step c
+// + 1.
 BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
   shard x{2, 1};
   BOOST_TEST(x.at().read(pull_of(0, 0, true)).weights.has_value());
@@ -378,8 +382,8 @@ BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
   BOOST_TEST(!early.weights.has_value());
   BOOST_TEST(early.behind == 2U);
   BOOST_TEST((early.slow == std::vector<std::uint32_t>{0}));
-  // Meanwhile the worker computes step 2, which is within the bound. An earlier pull is answered
-  // again.
+  // Meanwhile, the worker computes step 2, which is within the bound. If it repeats an earlier
+  // pull, it gets an answer again.
   BOOST_TEST(x.at().read(pull_of(1, 1)).weights.has_value());
   x.commit(commit_of(1, 2));
   BOOST_TEST(x.at().refusal(commit_of(1, 3)).has_value());
@@ -389,7 +393,7 @@ BOOST_AUTO_TEST_CASE(weights_of_the_next_step) {
   BOOST_TEST((x.at().take_admitted() == std::vector<std::uint32_t>{1}));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.value().version == 4U);
   BOOST_TEST(!x.at().refusal(commit_of(1, 3)).has_value());
-  // A repetition of an older message does not count.
+  // An old message that arrives again must not count.
   x.at().paused(commit_of(1, 2));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
   x.commit(commit_of(0, 1));

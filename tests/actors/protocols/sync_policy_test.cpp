@@ -36,7 +36,7 @@ planned_update update(sync_policy& x, std::uint64_t version) {
   return x.plan(weights, version);
 }
 
-/// Element 0 of the gradient of an update.
+/// Element 0 of the sum of gradients in an update.
 float sum_of(const planned_update& x) {
   return x.gradient[0] + (x.terms.addend.empty() ? 0 : x.terms.addend[0]);
 }
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(the_first_make_the_update) {
     x.take(gradient(worker, 0, static_cast<float>(worker)));
   }
   BOOST_TEST(x.ready());
-  // A gradient of another worker is late, both before and after the update.
+  // The gradient of worker 2 is late, before and after the update.
   BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_REQUEUED));
   BOOST_TEST(!x.late(gradient(0, 0, 0).header, 0).has_value());
   const auto made = update(x, 0);
@@ -95,7 +95,8 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_the_idle) {
   BOOST_TEST(!x.ready());
   x.set_idle({0, 2, 3});
   BOOST_TEST(x.ready());
-  // From now on, the other shards know which gradients the step uses.
+  // Since the step is ready, other shards know which gradients it uses. So the step does not change
+  // if workers get data again.
   x.set_idle({});
   BOOST_TEST(x.ready());
   make(x);
@@ -130,14 +131,14 @@ BOOST_AUTO_TEST_CASE(a_lost_workers_gradient_is_taken_out) {
   BOOST_TEST(x.withdraw(2));
   BOOST_TEST(!x.withdraw(2));
   BOOST_TEST(x.parts().size() == 1U);
-  // No gradient of another worker can arrive any more.
+  // No more gradients can arrive, because worker 3 is lost, too. So the step is ready.
   x.take(gradient(1, 0, 2));
   BOOST_TEST(!x.ready());
   BOOST_TEST(!x.withdraw(3));
   BOOST_TEST(x.ready());
   BOOST_TEST(sum_of(update(x, 0)) == 3.0F);
   BOOST_TEST(update(x, 0).samples == 4U);
-  // The gradient cannot be withdrawn any more, because other shards may already know that it
+  // It is too late to withdraw the gradient of worker 1: other shards may already know that it
   // counts.
   BOOST_TEST(!x.withdraw(1));
   BOOST_TEST(x.parts().size() == 2U);
@@ -150,7 +151,8 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
       result.push_back(gradient(i, 0, 0).header.id());
     return result;
   };
-  // The gradient of the lost worker does not count, and another gradient is still in transit.
+  // Worker 2 is lost, and its gradient does not count. The gradient of worker 1 has not arrived
+  // yet.
   auto x = shard(1, with(2));
   x.take(gradient(2, 0, 4));
   x.take(gradient(0, 0, 1));
@@ -161,7 +163,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   x.take(gradient(1, 0, 2));
   BOOST_TEST(x.ready());
   BOOST_TEST(sum_of(update(x, 0)) == 3.0F);
-  // The gradient of the lost worker counts, and has arrived.
+  // Worker 2 is lost, but its gradient counts and has arrived.
   auto y = shard(1, with(2));
   y.take(gradient(2, 0, 4));
   y.settle(2, 1);
@@ -169,8 +171,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   BOOST_TEST(!y.ready());
   y.take(gradient(0, 0, 1));
   BOOST_TEST(sum_of(update(y, 0)) == 5.0F);
-  // The gradient of the lost worker counts but never arrives. The worker is lost before or after
-  // the choice.
+  // Worker 2 is lost before or after the choice. Its gradient counts, but never arrives here.
   for (const bool before : {true, false}) {
     auto z = shard(1, with(3));
     if (before)

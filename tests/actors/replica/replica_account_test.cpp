@@ -48,8 +48,8 @@ BOOST_AUTO_TEST_CASE(all_replicas_report_the_same) {
   BOOST_TEST(report.decided(1).quarantined() == 2U);
 }
 
-// Steps that a worker makes during an exchange count in the next exchange. Workers may have made
-// different numbers of steps.
+// Steps that a worker makes while counts are exchanged belong to the next exchange. Workers may
+// have made different numbers of steps.
 BOOST_AUTO_TEST_CASE(workers_go_on_during_an_exchange) {
   const std::vector<troupe::counted_worker> workers{{0, 7}, {3, 9}};
   troupe::replica_account first{workers, 0};
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(workers_go_on_during_an_exchange) {
     const auto other = second.own_samples();
     first.quarantined(3);
     second.applied(1);
-    // The second exchange counts both steps that the first worker made after its part of the first
+    // In the second round, the first worker has made two steps since its part of the first
     // exchange.
     BOOST_TEST(first.own_steps(sums) == (all == 0 ? 1U : 2U));
     BOOST_TEST(second.own_steps(sums) == (all == 0 ? 0U : 1U));

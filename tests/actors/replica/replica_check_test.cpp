@@ -36,7 +36,8 @@ compare(const std::vector<std::vector<std::uint64_t>>& hashes_by_rank) {
 
 } // namespace
 
-// This includes the last numbers, which do not fill a whole round of the checksum.
+// The hash depends on each bit, also in the last numbers, which do not fill a whole round of the
+// hash.
 BOOST_AUTO_TEST_CASE(each_bit_counts) {
   for (const std::size_t size : {1, 2, 7, 8, 9, 31, 32, 33}) {
     auto values = numbers(size);

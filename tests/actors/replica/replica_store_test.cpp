@@ -17,8 +17,9 @@ BOOST_AUTO_TEST_SUITE(replica_store)
 
 namespace {
 
-/// Adam with two slots of state and a schedule. An update depends on the weights, the state, the
-/// samples and the number of updates. Each tensor is a bucket (a part that is updated at once).
+/// A job with Adam, which has two slots of state, and a schedule. So an update depends on the
+/// weights, the state, the samples and the number of updates. Each tensor is a bucket (a part that
+/// is updated at once).
 std::shared_ptr<const job_context> context() {
   auto job = digits_job();
   job.mutable_optimizer()->set_kind(proto::ADAM);
@@ -63,7 +64,7 @@ void uneven_step(replica_store& store, const job_context& job, std::uint64_t i) 
   store.publish(i + 1, i == 5 ? 4 : 0);
 }
 
-/// An order to continue from one slot of a checkpoint.
+/// The message that restores one slot of a checkpoint.
 proto::Restore order(std::size_t slot, std::uint64_t version, std::uint64_t samples) {
   proto::Restore result;
   result.set_slot(static_cast<std::uint32_t>(slot));
@@ -72,7 +73,7 @@ proto::Restore order(std::size_t slot, std::uint64_t version, std::uint64_t samp
   return result;
 }
 
-/// The weights, followed by the slots of the state.
+/// A copy of the weights and of all slots of the state.
 std::vector<payload> everything(const replica_store& store) {
   std::size_t end = 0;
   for (std::size_t b = 0; b < store.buckets(); ++b)
@@ -134,7 +135,8 @@ BOOST_AUTO_TEST_CASE(nothing_shows_before_it_is_published) {
     BOOST_TEST(x.version == 2u);
 }
 
-// Any number of buckets is staged and then discarded, even with a gradient that is not finite.
+// Stages some or all buckets of a step and then discards them, also with a gradient that is not
+// finite.
 BOOST_AUTO_TEST_CASE(what_is_discarded_leaves_no_trace) {
   const auto job = context();
   for (std::size_t count = 1; count <= job->buckets().size(); ++count) {
@@ -191,7 +193,7 @@ BOOST_AUTO_TEST_CASE(versions_that_are_held_do_not_change) {
   for (const auto& x : held.front())
     BOOST_TEST(
       same_bits(x.data.as_floats(), cut(first, {x.begin, x.begin + x.data.as_floats().size()})));
-  // With this version, readers hold one version more than they may.
+  // Now readers hold one version too many. The store must not overwrite it.
   held.push_back(store.newest());
   const auto gradient = gradient_of(*job, 3);
   BOOST_TEST(!store.stage(0, cut(gradient, store.where(0)), 8));
@@ -221,7 +223,7 @@ BOOST_AUTO_TEST_CASE(captures_of_all_parts_are_the_whole) {
   }
 }
 
-// Each of several replicas updates its part of each bucket. Then the replicas exchange their parts.
+// Each replica updates only its part of each bucket. Then the replicas exchange these parts.
 BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
   const auto job = context();
   for (const std::size_t count : {2, 3, 16}) {
@@ -255,7 +257,7 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
           BOOST_TEST(same_bits(found[slot].as_floats(), cut(expected[slot], part->own(b))));
       }
     }
-    // A new replica is restored from the state of all parameters. Its next step is the same.
+    // Restores a new replica from the whole state. Its next step must be the same.
     troupe::replica_store resumed{job, 1, count};
     for (std::size_t slot = 0; slot < expected.size(); ++slot)
       BOOST_TEST(resumed.restore(order(slot, 6, 40), expected[slot]));
@@ -265,7 +267,8 @@ BOOST_AUTO_TEST_CASE(replicas_that_divide_the_state) {
   }
 }
 
-// A checkpoint contains the number of samples. Its version is the number of updates.
+// A replica continues from a checkpoint, which has the number of samples. Its version is the number
+// of updates.
 BOOST_AUTO_TEST_CASE(resumed_at_every_step) {
   const auto job = context();
   troupe::replica_store uncut{job};
@@ -288,7 +291,8 @@ BOOST_AUTO_TEST_CASE(resumed_at_every_step) {
   }
 }
 
-// Some versions had no update, so the number of updates is smaller than the version.
+// Some steps made no update. So the number of updates is smaller than the version, and is restored
+// separately.
 BOOST_AUTO_TEST_CASE(resumed_with_fewer_updates_than_versions) {
   const auto job = context();
   troupe::replica_store uncut{job};
@@ -322,7 +326,7 @@ BOOST_AUTO_TEST_CASE(no_samples_no_change) {
   BOOST_TEST(store.version() == 2u);
 }
 
-// Two workers train for some steps each, and then take the average of their weights.
+// Two workers make some steps each, and then replace their weights by the average.
 BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   const auto job = context();
   troupe::replica_store a{job};
@@ -336,7 +340,7 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   const auto other = b.weights(all(*job));
   for (std::size_t i = 0; i < all(*job).size(); ++i)
     average.as_mutable_floats()[i] = (average.as_floats()[i] + other.as_floats()[i]) / 2;
-  // The parts end at other places than the buckets.
+  // Replaces the weights in parts that end inside buckets.
   for (const auto part : troupe::split_evenly(all(*job).size(), 3))
     BOOST_REQUIRE(a.replace(part, cut(average, part)));
   BOOST_TEST(a.version() == 3U);
@@ -345,8 +349,8 @@ BOOST_AUTO_TEST_CASE(weights_can_be_replaced) {
   after[0] = before[0];
   check_same(after, before);
 
-  // A replacement does not count as an update. So a replica that starts from these weights makes
-  // the same next step.
+  // Replacing the weights does not count as an update. So a replica that starts from these weights
+  // makes the same next step.
   troupe::replica_store restored{job};
   const auto saved = everything(a);
   for (std::size_t slot = 0; slot < saved.size(); ++slot)

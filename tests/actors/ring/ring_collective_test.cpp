@@ -20,12 +20,12 @@ BOOST_AUTO_TEST_SUITE(ring_collective)
 
 namespace {
 
-/// The value of element i on a rank.
+/// Gives the value of element i that a rank contributes.
 using input = std::function<float(std::size_t rank, std::size_t i)>;
 
-/// All ranks of a ring and the links between them. The next link that delivers a piece, and the
-/// time at which a rank contributes, are random. Each link keeps its order. With `faults`, a link
-/// delivers pieces in any order, and some of them twice.
+/// All ranks of a ring, and the links between them. It is random which link delivers its next
+/// piece, and when a rank contributes. A link delivers pieces in order. With `faults`, it delivers
+/// them in any order, and some of them twice.
 class ring {
 public:
   ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false,
@@ -69,11 +69,11 @@ public:
   std::size_t repeated() const { return repeated_; }
   std::size_t reordered() const { return reordered_; }
 
-  /// Samples of rank r; some ranks have none.
+  /// Number of samples of rank r. Some ranks have none.
   static std::uint64_t samples(std::size_t r) { return r % 3 * 5; }
 
-  /// Checks the number of pieces by hop. A chunk of segment s starts at rank s and makes 2 (ranks -
-  /// 1) hops.
+  /// Checks how many pieces each rank has sent. A chunk of segment s starts at rank s and makes 2
+  /// (ranks - 1) hops.
   void check_traffic() const {
     std::vector<std::uint64_t> messages(ranks());
     std::vector<std::uint64_t> floats(ranks());
@@ -158,7 +158,7 @@ void check_complete(ring& x, std::size_t elements) {
 
 const std::vector<std::size_t> all_ranks{1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
 
-/// Calls `body(ranks, elements, chunk, salt)`.
+/// Calls `body(ranks, elements, chunk, salt)` for many combinations.
 template <class Body>
 void for_geometries(Body&& body) {
   std::uint64_t salt = 0;
@@ -171,8 +171,8 @@ void for_geometries(Body&& body) {
   body(ranks, elements, chunk, ++salt);
 }
 
-/// A rank in a ring of 4 that has contributed 40 elements in chunks of 5. It is rank 1, which
-/// expects a piece of segment 0 with hop 1.
+/// Rank 1 of 4, which has contributed 40 elements in chunks of 5. It expects the piece of segment 0
+/// with hop 1.
 struct one_rank {
   one_rank() : node({1, 4, 5}, 40) {
     std::vector<ring_piece> out;
@@ -197,8 +197,8 @@ ring_piece good_piece() {
   return {0, 1, 1, 3, data};
 }
 
-/// Pieces that rank 1 of 4 must refuse, with 40 elements in chunks of 5. There is one for each
-/// reason.
+/// Pieces that rank 1 of 4 must refuse, for each possible reason. There are 40 elements in chunks
+/// of 5.
 std::vector<std::pair<ring_piece, piece_fate>> misfits() {
   std::vector<std::pair<ring_piece, piece_fate>> result;
   const auto with = [&](piece_fate fate, auto&& change) {
@@ -218,7 +218,7 @@ std::vector<std::pair<ring_piece, piece_fate>> misfits() {
     with(piece_fate::not_due, [&](auto& x) { x.hop = hop; });
   for (const std::size_t bytes : {0, 4, 16, 19, 21, 24})
     with(piece_fate::wrong_size, [&](auto& x) { x.data = payload::allocate(bytes); });
-  // The sum arrives before the partial sum has passed through this rank.
+  // A sum that arrives before the partial sum has passed through this rank.
   with(piece_fate::not_due, [](auto& x) { x.hop = 5; });
   return result;
 }
@@ -242,9 +242,9 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
   BOOST_TEST(early > tries(1'000), "only " << early << " pieces were early: this tests little");
 }
 
-// The result is compared with a float64 sum. The bound for the float sum of R terms in any order is
-// (R - 1) 2^-24 sum|x|, plus 1 % for the terms of second order. It is also compared bit for bit
-// with the documented order of addition.
+// Compares with a float64 sum, and bit for bit with the documented order of additions. Error bound
+// of a float sum of R terms in any order: (R - 1) 2^-24 sum|x|, plus 1 % for the terms of second
+// order.
 BOOST_AUTO_TEST_CASE(random_sums) {
   for (const auto ranks : all_ranks)
     for (const std::size_t elements : {1, 101, 100'003}) {
@@ -308,8 +308,8 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_every_order_of_delivery) {
   }
 }
 
-// The numbers are those in the header file. They hold if the number of ranks divides the elements
-// and the chunk size divides the segments.
+// The numbers are those in the header file. They are exact if the elements can be divided evenly
+// among ranks and chunks.
 BOOST_AUTO_TEST_CASE(steps_and_bytes) {
   for (const auto ranks : all_ranks) {
     constexpr std::size_t chunks = 6;
@@ -323,8 +323,8 @@ BOOST_AUTO_TEST_CASE(steps_and_bytes) {
   }
 }
 
-// The bits are those of an all-reduce in two hops. As many elements travel, but only half as many
-// messages follow each other.
+// Two ranks may exchange whole vectors in one hop. The sum equals that of the two hops of a ring,
+// bit for bit. It sends as many elements, in half as many successive messages.
 BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
   const input value = [](std::size_t r, std::size_t i) {
     return 1.0F / static_cast<float>(1 + r * 31 + i);
@@ -362,7 +362,7 @@ BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
           std::ranges::transform(node.sum().as_floats(), node.addend().as_floats(), sum.begin(),
                                  std::plus{});
           BOOST_TEST(same_bits(sum, in_two_hops.node(r).sum().as_floats()));
-          // Both ranks add the terms in the same order.
+          // Both ranks add in the same order, whichever vector arrives first.
           BOOST_TEST(same_bits(node.sum().as_floats(), later.node(0).sum().as_floats()));
           BOOST_TEST(later.messages(r) == 1u);
           BOOST_TEST(later.floats(r) == elements);
@@ -430,7 +430,7 @@ BOOST_AUTO_TEST_CASE(not_complete_before_its_own_part) {
   BOOST_TEST(out.empty());
 }
 
-// 1,000 random orders of events. Pieces arrive late, out of order, or several times.
+// Tries 1,000 random orders of events. Pieces arrive late, out of order, or several times.
 BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces) {
   const input value = [](std::size_t r, std::size_t i) {
     return 1.0F / static_cast<float>(1 + r * 31 + i);
@@ -474,7 +474,7 @@ BOOST_AUTO_TEST_CASE(repeated_and_reordered_pieces_of_a_long_vector) {
   }
 }
 
-// Wrong pieces arrive before and after the rank's own contribution. The collective continues as if
+// Wrong pieces arrive before or after this rank contributes. The collective must continue as if
 // they had not arrived.
 BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
   for (const bool early : {false, true})
@@ -496,8 +496,8 @@ BOOST_AUTO_TEST_CASE(pieces_that_do_not_fit) {
     }
 }
 
-// The piece with hop h of segment s ends at rank s + h. A piece with another hop comes from a wrong
-// rank. Sums come after partial sums, except for the rank's own segment.
+// With hop h, a piece of segment s arrives at rank s + h. If it arrives at another rank, it was
+// sent by a wrong rank.
 BOOST_AUTO_TEST_CASE(pieces_that_are_due_elsewhere) {
   for (std::uint32_t segment = 0; segment < 4; ++segment) {
     one_rank x;

@@ -26,26 +26,26 @@ BOOST_AUTO_TEST_CASE(pieces_of_collectives_that_do_not_exist) {
   BOOST_TEST((fate({0, 2, 0}, 3) == piece_fate::no_such_bucket));
   BOOST_TEST((fate({2, 0, 0}, 3) == piece_fate::not_due));
   BOOST_TEST((fate({0, 0, 0}, 4) == piece_fate::wrong_size));
-  // The refused pieces have changed nothing. This step, its second attempt, and the next step still
-  // accept their own pieces.
+  // Refused pieces change nothing: this step, its second attempt, and the next step still accept
+  // their own pieces.
   for (const reduction_id id : {reduction_id{0, 0, 0}, {0, 1, 0}, {1, 0, 0}}) {
     BOOST_TEST((fate(id, 6) == piece_fate::taken));
     BOOST_TEST((fate(id, 6) == piece_fate::repeated));
   }
-  // Each rank has one element.
+  // Reduction 2 of the second attempt has one element per rank: whether its gradient is left out.
   BOOST_TEST((fate({0, 1, 2}, 2) == piece_fate::taken));
   BOOST_TEST(x.repeated() == 3u);
 }
 
-// Batch sums are in float64, beside the buckets of the gradient, and exist only in the first
-// attempt of a step.
+// Sums for synchronized batch normalization. They are in float64, are added beside the buckets of
+// the gradient, and exist only in the first attempt of a step.
 BOOST_AUTO_TEST_CASE(sums_over_batches) {
   for (const bool in_halves : {false, true}) {
     const ring_place places[] = {{0, 2, 2, in_halves}, {1, 2, 2, in_halves}};
     ring_reductions ranks[] = {{places[0], {6, 4}, {5, 1}}, {places[1], {6, 4}, {5, 1}}};
     const auto first = ranks[0].first_sum();
-    // The buckets come first. Then come the numbers of left-out gradients, and the comparison of
-    // the replicas.
+    // Reductions are numbered: first the buckets (two per bucket if in halves), then the numbers of
+    // left-out gradients and the comparison of the replicas.
     BOOST_TEST(first == (in_halves ? 6U : 4U));
     std::vector<double> expected(5);
     ring_reductions::effects waiting[2];
@@ -83,8 +83,8 @@ BOOST_AUTO_TEST_CASE(sums_over_batches) {
   }
 }
 
-// GPUs add up the buckets themselves, so the collective of a bucket has no elements. It ends on all
-// ranks when all have contributed.
+// GPUs add up the buckets themselves. So the reduction of a bucket sends no elements. It only waits
+// until all ranks have contributed.
 BOOST_AUTO_TEST_CASE(ranks_on_gpus_wait_for_each_other) {
   for (const std::size_t count : {2, 3, 5}) {
     std::vector<ring_reductions> ranks;
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(ranks_on_gpus_wait_for_each_other) {
             moves = true;
           }
     };
-    // There are two collectives for each of two buckets.
+    // Each of the two buckets has two reductions.
     for (const reduction_id id : {reduction_id{0, 0, 1}, {0, 0, 3}, {0, 0, 0}, {0, 1, 2}})
       for (std::size_t r = 0; r < count; ++r) {
         BOOST_TEST(std::ranges::none_of(waiting, [](auto& x) { return x.done.has_value(); }));
@@ -117,7 +117,8 @@ BOOST_AUTO_TEST_CASE(ranks_on_gpus_wait_for_each_other) {
           x.done.reset();
         }
       }
-    // The next collective tells which ranks are left out.
+    // The sums for batch normalization come after the four of the buckets, the numbers of left-out
+    // gradients, and the comparison.
     BOOST_TEST(ranks[0].first_sum() == 6U);
   }
 }

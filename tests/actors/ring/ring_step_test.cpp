@@ -1,5 +1,5 @@
-// Whole rings without actors: the replicas, steps and collectives of all ranks, with queues instead
-// of links.
+// Whole rings without actors: all ranks with their replicas, steps and reductions, connected by
+// queues instead of links.
 
 #include "actors/model/replica_state.hpp"
 #include "actors/ring/ring_step.hpp"
@@ -31,7 +31,7 @@ namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// Adam with a constant rate; each tensor is a bucket.
+/// A job with Adam and a constant learning rate. Each tensor is a bucket.
 /// @param divided true if each rank holds only a part of the optimizer's state
 std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = false) {
   auto job = digits_job();
@@ -45,15 +45,16 @@ std::shared_ptr<const job_context> context(double clip_norm = 0, bool divided = 
   return make_job_context(job, {{.dims = {1, 4, 4}, .label_width = 10}, 100});
 }
 
-/// A plain ring, a ring with clipping, and a ring with a divided optimizer state.
+/// Jobs for three kinds of rings: a plain one, one with clipping, and one with a divided optimizer
+/// state.
 std::vector<std::shared_ptr<const job_context>> ways() {
   return {context(), context(0.5), context(0, true)};
 }
 
-/// The results of a worker in a step.
+/// What the worker of a rank computes in a step.
 struct batch {
   std::uint64_t samples = 0;
-  /// All parameters.
+  /// The gradient of all parameters.
   payload gradient;
   bool finite = true;
 };
@@ -77,8 +78,8 @@ batch nothing(const job_context& job) {
   return result;
 }
 
-/// All ranks. The next event is random. With `faults`, links deliver pieces in any order, and some
-/// pieces twice, even pieces of earlier steps.
+/// All ranks of a ring. It is random what happens next. With `faults`, links deliver pieces in any
+/// order, and some of them twice, even in a later step.
 class ring {
 public:
   ring(std::shared_ptr<const job_context> job, std::size_t ranks, std::uint64_t salt = 1,
@@ -104,7 +105,8 @@ public:
       std::bit_cast<float>(std::bit_cast<std::uint32_t>(weights[element]) ^ 1U << 12);
   }
 
-  /// The difference between the replicas that the ranks have found. All ranks must report the same.
+  /// The difference between replicas that the ranks have found, or nullopt. All ranks must report
+  /// the same.
   std::optional<replica_difference> difference() const {
     for (auto& x : ranks_) {
       const auto& here = x->step.difference();
@@ -146,7 +148,7 @@ public:
   std::size_t repeated() const { return repeated_; }
   const replica_store& replica(std::size_t r = 0) const { return ranks_[r]->replica; }
 
-  /// The weights, followed by the optimizer's state. They must be equal on all ranks that hold
+  /// A copy of the weights and of the optimizer's state. They must be equal on all ranks that hold
   /// them.
   std::vector<payload> everything() const {
     const range all{0, job_->parameters().size()};
@@ -194,7 +196,7 @@ private:
     std::uint64_t number = 0;
     bool under_way = false;
     batch own;
-    /// Number of contributed buckets. After the commit, one more.
+    /// Number of buckets that this rank has contributed. One more after the commit.
     std::size_t worked = 0;
     std::deque<ring_contribution> to_reduce;
     std::deque<reduction> reduced;
@@ -344,8 +346,8 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_any_order_of_events) {
   BOOST_TEST(early > 100u, "only " << early << " pieces were ahead of their receiver");
 }
 
-// A ring that divides the state has the same weights and the same state as a ring that does not.
-// This also holds if there are more ranks than elements in a bucket.
+// A ring with a divided optimizer state gets the same weights and the same state as a plain ring,
+// also if there are more ranks than elements in a bucket.
 BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   const auto whole = context();
   const auto job = context(0, true);
@@ -366,8 +368,8 @@ BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   }
 }
 
-// One bit of one replica differs. The next comparison names its rank, and no later step has an
-// outcome. With two ranks, nobody can tell which of them is wrong, so both are named.
+// One bit of one replica is flipped. The next comparison names this rank, and all ranks stop. With
+// two ranks, it is unknown which of them is wrong, so both are named.
 BOOST_AUTO_TEST_CASE(a_replica_that_differs_is_named) {
   for (const auto& way : ways())
     for (const std::size_t ranks : {2, 3, 5})
@@ -412,8 +414,8 @@ BOOST_AUTO_TEST_CASE(replicas_that_are_never_compared) {
   BOOST_TEST(!x.difference());
 }
 
-// One element of one bucket of one rank is not finite. The result is as if this rank had no data in
-// this step, with and without clipping, even if its worker does not notice the element.
+// One element of the gradient of one rank is not finite. The result is as if this rank had no data
+// in this step, with and without clipping, even if its worker does not notice the element.
 BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_is_left_out) {
   std::uint64_t salt = 0;
   for (const auto& job : ways()) {
@@ -473,7 +475,7 @@ BOOST_AUTO_TEST_CASE(several_ranks_and_all_ranks) {
   }
 }
 
-// All gradients are finite, but their sum is infinite. No rank is at fault, and the weights do not
+// All gradients are finite, but their sum is infinite. No rank is blamed, and the weights do not
 // change.
 BOOST_AUTO_TEST_CASE(a_sum_that_is_not_finite) {
   for (const auto& job : ways()) {

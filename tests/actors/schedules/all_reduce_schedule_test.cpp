@@ -21,7 +21,7 @@ const std::vector<std::size_t> all_ranks{1,  2,  3,  4,  5,  6,  7,  8,  9,
 constexpr all_reduce_schedule schedules[] = {all_reduce_schedule::direct, all_reduce_schedule::ring,
                                              all_reduce_schedule::one_shot};
 
-/// Calls `body(schedule, ranks, cut)`.
+/// Calls `body(schedule, ranks, cut)` for many combinations.
 template <class Body>
 void for_geometries(Body&& body) {
   for (const auto how : schedules)
@@ -34,8 +34,8 @@ void for_geometries(Body&& body) {
   body(how, ranks, chunk_layout{elements, segments_of(how, ranks), chunk});
 }
 
-/// Executes the moves of all ranks, step by step, without messages. Returns the vectors of all
-/// ranks.
+/// Makes the sends and receives of all ranks in the order of their steps, without messages. Returns
+/// the vectors of all ranks at the end.
 std::vector<std::vector<std::uint64_t>> execute(all_reduce_schedule how, std::size_t ranks,
                                                 const chunk_layout& cut) {
   std::vector<std::vector<std::uint64_t>> values(ranks);
@@ -68,7 +68,8 @@ BOOST_AUTO_TEST_CASE(the_result_is_the_sum_at_all_ranks) {
 
 BOOST_AUTO_TEST_CASE(what_one_rank_sends_another_one_receives) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {
-    // Balance by (step, from, to, segment, chunk): +1 for each send, and -1 for each receive.
+    // Each send must have its receive: +1 for a send, -1 for a receive, by (step, from, to,
+    // segment, chunk).
     std::map<std::tuple<std::uint32_t, std::size_t, std::size_t, std::uint32_t, std::uint32_t>, int>
       open;
     std::size_t strange = 0;
@@ -86,7 +87,7 @@ BOOST_AUTO_TEST_CASE(what_one_rank_sends_another_one_receives) {
   });
 }
 
-// The numbers follow the formulas in the header file.
+// Steps and elements must be as documented in the header file.
 BOOST_AUTO_TEST_CASE(steps_and_elements) {
   for_geometries([](auto how, std::size_t ranks, const chunk_layout& cut) {
     const bool ring = how == troupe::all_reduce_schedule::ring;

@@ -42,9 +42,8 @@ std::string system_error_of(Body&& body) {
   return "(no error)";
 }
 
-/// As long as such an object exists, files cannot grow beyond this number of bytes, like on a full
-/// disk (but with EFBIG instead of ENOSPC). This also works for root, who could write to a
-/// read-only directory.
+/// While it exists, files cannot grow beyond this number of bytes, as on a full disk (but with
+/// EFBIG instead of ENOSPC). Unlike a read-only directory, this also works for root.
 class small_disk {
 public:
   explicit small_disk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -79,7 +78,7 @@ BOOST_AUTO_TEST_CASE(files_are_replaced_as_a_whole) {
   disk.replace(file, {});
   BOOST_TEST(contents_of(file).empty());
   BOOST_TEST(files_in(directory / "a/b") == 1u, "nothing but the file");
-  // The file of an interrupted process is removed later.
+  // tidy() removes the file that an interrupted process left behind.
   std::ofstream{directory / "a/b/.tmp-weights-1-0"} << "half";
   disk.tidy(directory / "a/b");
   BOOST_TEST(files_in(directory / "a/b") == 1u);
@@ -91,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_reader_never_sees_a_part) {
   disk_storage disk;
   const auto file = directory / "weights";
   disk.replace(file, bytes_of("old"));
-  // A file is replaced and not overwritten. So a reader that has opened the old file can still read
+  // A file is replaced, not overwritten. So a process that has opened the old file can still read
   // it.
   std::ifstream reader{file};
   disk.replace(file, bytes_of("new contents"));
@@ -148,8 +147,7 @@ BOOST_AUTO_TEST_CASE(directories_that_are_missing_or_none) {
 
 BOOST_AUTO_TEST_CASE(directories_that_cannot_be_written_to) {
   if (::geteuid() == 0)
-    return; // Root may write anywhere; a_full_disk_... and directories_that_are_... test the
-            // errors.
+    return; // root may write anywhere; other cases test such errors without permissions
   const temporary_directory directory;
   disk_storage disk;
   const auto out = directory / "out";
@@ -220,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_disk_without_room_is_refused) {
   const temporary_directory directory;
   disk_storage disk;
   {
-    // Every directory has room for an empty file.
+    // Even a full disk has room for an empty file, so prepare() must write some bytes.
     const small_disk limit{100};
     BOOST_TEST(contains(system_error_of([&] { disk.prepare(directory / "out"); }),
                         (directory / "out").string()));

@@ -23,7 +23,7 @@ struct config : caf::actor_system_config {
   config() { configure(*this); }
 };
 
-/// Answers a request of an inbox, like a server.
+/// Sends an answer to an inbox, like a server.
 void answer(const inbox_owner& inbox, std::uint64_t number, std::uint64_t version) {
   proto::StoreAnswer content;
   content.set_version(version);
@@ -32,7 +32,7 @@ void answer(const inbox_owner& inbox, std::uint64_t number, std::uint64_t versio
                    nullptr);
 }
 
-/// How often this thread has waited.
+/// How often this thread has given up the processor to wait.
 long waits() {
   rusage result{};
   ::getrusage(RUSAGE_THREAD, &result);

@@ -19,7 +19,8 @@ payload counted(std::size_t elements) {
   return result;
 }
 
-/// The problem that a server reports for ranges with this begin and count.
+/// The problem that a server reports for a request with these ranges. A range is a pair of begin
+/// and count here.
 std::string problem_of(std::vector<range> begin_and_count, const payload& values,
                        bool push = true) {
   proto::StoreRequest x;

@@ -47,8 +47,8 @@ bool all_are(const payload& x, float value) {
   return std::ranges::all_of(x.as_floats(), [=](float y) { return y == value; });
 }
 
-/// Adds 1 to all elements and 2 to some of them, `times` times. After each round, pulls these
-/// elements. Returns true if each value was at least the sum of the pushes of this client.
+/// Adds 1 to all elements and 2 to some of them, `times` times, and pulls these elements after each
+/// round. Returns true if each value was at least the sum of this client's own pushes.
 bool works(store_client& client, std::size_t elements, int times) {
   const store_client::ranges everything{{0, elements}};
   const store_client::ranges some{{0, 1}, {elements / 2, elements / 2 + 1}};
@@ -65,7 +65,7 @@ bool works(store_client& client, std::size_t elements, int times) {
   return right;
 }
 
-/// Runs clients in threads, and then checks the values in the store.
+/// Runs works() with several clients in threads, and then checks the values in the store.
 void check_clients(const std::function<store_client()>& make, std::size_t clients,
                    std::size_t elements) {
   constexpr int times = 30;
@@ -89,7 +89,7 @@ void check_clients(const std::function<store_client()>& make, std::size_t client
   BOOST_TEST(all[elements - 1] == sum);
 }
 
-/// Servers and a client, each in its own actor system, connected over loopback.
+/// Servers and clients, each in its own actor system, connected over loopback.
 struct systems {
   systems(std::size_t servers, store_options how) : options(std::move(how)) {
     options.addresses = test::free_addresses(servers);
@@ -119,7 +119,7 @@ std::optional<store_failure> failure_of(const std::function<void()>& body) {
   return std::nullopt;
 }
 
-/// A server that holds elements 10 to 19. The test builds the messages for it.
+/// A server with elements 10 to 19. The test builds the messages for it.
 struct bare_server {
   bare_server()
     : server(sys.spawn<store_server>(split_evenly(20, 2), 1, store_rule{})), self(sys) {}
@@ -146,7 +146,7 @@ struct bare_server {
       .receive([](const proto::StoreOpened&) {}, [&](const caf::error& e) { note(e); });
   }
 
-  /// The first value of the answer.
+  /// The first value of the answer; -1 if there was an error.
   float ask(const proto::StoreRequest& x, const payload& values) {
     float result = -1;
     self->request(server, 30s, x, values)
@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(ticket_after_ticket) {
   caf::actor_system sys{cfg};
   const auto hosts = store_host::in_one_system(sys, 2, options_of(8));
   auto client = store_client::in_one_system(sys, hosts);
-  // Sends more pulls than may be unanswered at a time.
+  // Sends more pulls than may wait for an answer. The client must wait in between.
   std::vector<store_ticket> pulls;
   for (int k = 1; k <= 300; ++k) {
     client.push({{2, 6}}, filled(4, 1));
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(lent_buffers_come_back) {
   auto client = store_client::in_one_system(sys, hosts);
   const auto values = filled(10'000, 1);
   client.wait(client.push({{0, 10'000}}, values));
-  // The server releases a message only after it has answered it.
+  // The server may keep the message for a moment after its answer.
   while (!values.unique())
     std::this_thread::yield();
 }
@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_server_that_ends) {
     BOOST_TEST((failure->last_heard > std::chrono::steady_clock::time_point{}));
     BOOST_TEST(failure->text.find("server 1 is gone") == 0u, failure->text);
   }
-  // From now on, operations on this server fail at once. The other servers continue.
+  // Afterwards, operations on this server fail at once. The other servers continue.
   BOOST_TEST(failure_of([&] { client.pull({{4, 5}}); }).has_value());
   BOOST_TEST(all_are(client.wait(client.pull({{0, 3}})).values, 2));
   BOOST_TEST(failure_of([&] { client.retry(); }).has_value());
@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
   auto options = options_of(10);
   options.addresses = {"127.0.0.1:1"};
   BOOST_CHECK_THROW(store_host::listen(sys, 1, options), input_error);
-  // The actor system has no network module.
+  // This actor system has no network module, so there are no remote servers.
   BOOST_CHECK_THROW(store_host::listen(sys, 0, options), input_error);
   BOOST_CHECK_THROW(store_client::connect(sys, options), input_error);
 }
@@ -314,7 +314,8 @@ BOOST_AUTO_TEST_CASE(operations_that_overtake_others) {
   std::vector<float> found;
   for (const std::uint64_t number : {3, 2, 2, 1})
     x.self->send(x.server, bare_server::request(number, 10, 1), filled(1, 1));
-  // Three operations are answered. The first message with operation 2 gets an error.
+  // Operations 1 to 3 are answered. The first message with operation 2 gets an error, because the
+  // second one replaces it.
   int errors = 0;
   for (int k = 0; k < 4; ++k)
     x.self->receive(
@@ -343,11 +344,12 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
   refused(errc::malformed, "are not in [10, 20)");
   x.ask(bare_server::request(2 + store_window::operations, 10, 1), filled(1, 1));
   refused(errc::malformed, "out of turn");
-  // No refused operation was counted.
+  // Refused operations are not counted: the next one still has number 1.
   BOOST_TEST(x.ask(bare_server::request(1, 10, 1), filled(1, 1)) == 1);
 }
 
-// Operations wait for an earlier operation that never arrives. Their memory is bounded.
+// Operations that wait for an earlier one take only a bounded amount of memory, even if that one
+// never arrives.
 BOOST_AUTO_TEST_CASE(a_client_that_leaves_a_gap) {
   config cfg;
   caf::actor_system sys{cfg};
@@ -363,7 +365,7 @@ BOOST_AUTO_TEST_CASE(a_client_that_leaves_a_gap) {
   const auto values = filled(elements, 1);
   for (std::uint64_t number = 2; number < 20; ++number)
     self->send(server, bare_server::request(number, 0, elements), values);
-  // Two of these operations fit into this memory. All others are refused.
+  // Two of these operations fit into the bounded memory. The other 16 are refused.
   for (int k = 0; k < 16; ++k)
     self->receive([](const proto::StoreAnswer&, const payload&) { BOOST_FAIL("it was done"); },
                   [](const caf::error& e) {
@@ -371,7 +373,7 @@ BOOST_AUTO_TEST_CASE(a_client_that_leaves_a_gap) {
                                explain(e));
                   },
                   caf::after(30s) >> [] { BOOST_FAIL("no answer"); });
-  // The client ends, so the waiting operations are never executed.
+  // The client ends. The two operations that wait get an error.
   proto::StoreClose goodbye;
   goodbye.set_client(5);
   self->send(server, goodbye);
@@ -395,8 +397,8 @@ BOOST_AUTO_TEST_CASE(clients_over_loopback) {
     }
 }
 
-// Large operations travel in pieces, and small operations overtake these pieces. All take effect in
-// order.
+// Large operations are sent in pieces, and small operations may overtake the pieces. They must
+// still take effect in order.
 BOOST_AUTO_TEST_CASE(small_operations_after_large_ones) {
   constexpr std::size_t elements = 2'000'000;
   for (const auto by : {way::automatic, way::tcp, way::basp}) {
@@ -436,8 +438,8 @@ BOOST_AUTO_TEST_CASE(an_address_that_is_in_use) {
   }
 }
 
-// The values of a server that starts again are lost. This must cause an error. The client must not
-// see a store of zeros.
+// A server that is restarted has lost its values. The client must get an error, not a store of
+// zeros.
 BOOST_AUTO_TEST_CASE(a_server_that_starts_again) {
   systems x{1, options_of(10)};
   auto client = x.client();
@@ -445,7 +447,7 @@ BOOST_AUTO_TEST_CASE(a_server_that_starts_again) {
   x.hosts[0].reset();
   BOOST_TEST(failure_of([&] { client.wait(client.pull({{0, 10}})); }).has_value());
   x.hosts[0].emplace(store_host::listen(*x.all[0], 0, x.options));
-  // The client may not know yet that its first connection is lost.
+  // Tries again until the client has noticed that its first connection is lost.
   std::optional<store_failure> failure;
   do
     failure = failure_of([&] { client.retry(); });

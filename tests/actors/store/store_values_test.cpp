@@ -38,7 +38,8 @@ BOOST_AUTO_TEST_CASE(an_update_of_some_ranges_leaves_others_and_their_state) {
   push(x, {{0, 3}}, {1, 1, 1});
   push(x, {{1, 2}}, {1});
   push(x, {{0, 3}}, {0, 0, 0});
-  // The velocities of element 0 are 1 and 0.5. Those of element 1 are 1, 1.5 and 0.75.
+  // The velocities of element 0 (and 2) are 1 and 0.5 in its two updates. Those of element 1 are 1,
+  // 1.5 and 0.75.
   BOOST_TEST(all_of(x) == (std::vector<float>{-1.5F, -3.25F, -1.5F}),
              boost::test_tools::per_element());
 }
@@ -53,7 +54,7 @@ BOOST_AUTO_TEST_CASE(values_to_begin_with) {
   BOOST_TEST(x.version() == 2u);
 }
 
-// adam: the first step has the length `rate` for every gradient.
+// The first step of Adam has the length `rate`, whatever the gradient.
 BOOST_AUTO_TEST_CASE(steps_of_adam) {
   store_rule rule{optimizer{.kind = optimizer_kind::adam}, 0.1};
   store_values x{{0, 2}, rule};
@@ -62,7 +63,7 @@ BOOST_AUTO_TEST_CASE(steps_of_adam) {
   BOOST_TEST(all_of(x)[1] == 0.1F, boost::test_tools::tolerance(1e-5F));
 }
 
-// Readers hold pulled values. These values never change, and no update is lost.
+// Pulled values never change while a reader uses them, and no update is lost meanwhile.
 BOOST_AUTO_TEST_CASE(pulled_values_do_not_change) {
   store_values x{{0, 4}, {}};
   const std::vector<range> everything{{0, 4}};
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(pulled_values_do_not_change) {
   BOOST_TEST((x.pull(everything).data() != memory));
 }
 
-// If no reader holds values, an update needs no extra memory.
+// If no reader uses pulled values, updates are made in place, without a copy.
 BOOST_AUTO_TEST_CASE(updates_in_place) {
   store_values x{{0, 4}, {}};
   const std::vector<range> everything{{0, 4}};

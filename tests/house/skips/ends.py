@@ -18,7 +18,7 @@ class Skips(unittest.TestCase):
 
 class LeavesAProcess(TestCase):
     def test(self):
-        # The process is in another group, so it does not end together with its parent.
+        # The process moves to another group, so it does not end with its parent.
         process = self.start(program=("setsid", "--fork", "sh", "-c", "echo away; exec sleep 60 >/dev/null 2>&1"))
         process.wait_for("away")
 

@@ -39,7 +39,8 @@ BOOST_AUTO_TEST_CASE(fails) {
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// CTest has two entries for this suite, because the case that may be skipped has its own entry.
+// CTest has two entries for this suite: one for the case that may be skipped, and one for the
+// others.
 BOOST_AUTO_TEST_SUITE(mixed)
 
 BOOST_AUTO_TEST_CASE(passes) {
@@ -70,7 +71,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(leaves_memory)
 
-// Opens the memory of another process for reading and maps it.
+// Leaves a mapping of shared memory behind, as of another process.
 BOOST_AUTO_TEST_CASE(forgets_to_unmap) {
   const int file = ::memfd_create("test", MFD_CLOEXEC);
   BOOST_TEST(::ftruncate(file, 4096) == 0);
@@ -82,8 +83,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(leaves_nothing)
 
-// When the case is over, the thread may still be ending. The pool of buffers keeps its memory. Both
-// are allowed.
+// Two things may be left at the end of a case: a thread that is ending, and memory of the pool of
+// buffers.
 BOOST_AUTO_TEST_CASE(cleans_up) {
   std::thread{[] { ::usleep(50'000); }}.detach();
   ::close(::dup(1));

@@ -1,5 +1,4 @@
-// A program of another project that also trains a model. It has its own actor system and message
-// types.
+// A program of another project that trains a model. It has its own actor system and message types.
 
 #include <troupe/actors/cluster/training.hpp>
 #include <troupe/actors/model/job_file.hpp>

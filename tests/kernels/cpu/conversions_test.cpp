@@ -34,7 +34,7 @@ Narrow of_bits(std::uint32_t bits) {
   return Narrow{static_cast<std::uint16_t>(bits)};
 }
 
-/// The number that these bits represent, by the definition of the type.
+/// The number that these bits mean, by the definition of the type.
 template <class Narrow>
 double number_of(std::uint32_t bits) {
   constexpr bool brain = std::is_same_v<Narrow, bfloat16>;
@@ -56,7 +56,7 @@ void check_all_patterns() {
     const double expected = number_of<Narrow>(bits);
     if (std::isnan(expected)) {
       BOOST_REQUIRE(std::isnan(x));
-      // A NaN keeps its sign and becomes quiet.
+      // A NaN keeps its sign and becomes a quiet NaN.
       const auto back = rounded_to<Narrow>(x).bits;
       BOOST_REQUIRE_EQUAL(back, bits | (type_of<Narrow> == dtype::bfloat16 ? 0x40U : 0x200U));
       continue;
@@ -67,8 +67,8 @@ void check_all_patterns() {
   }
 }
 
-/// Checks numbers between two neighbours. The middle is rounded to the even neighbour, and other
-/// numbers to the nearer one.
+/// Checks the rounding of numbers between two neighboring narrow numbers. The middle is rounded to
+/// the even one, other numbers to the nearer one.
 template <class Narrow>
 void check_ties() {
   const std::uint32_t infinite = type_of<Narrow> == dtype::bfloat16 ? 0x7f80 : 0x7c00;
@@ -90,7 +90,7 @@ void check_ties() {
   }
 }
 
-/// Floats with all exponents.
+/// Floats with all signs, exponents and upper bits, and some lower bits.
 std::vector<float> all_kinds() {
   std::vector<float> result;
   for (std::uint32_t high = 0; high < patterns; ++high)
@@ -160,12 +160,13 @@ BOOST_AUTO_TEST_CASE(known_numbers) {
   BOOST_TEST(rounded_to<bfloat16>(1.0F).bits == 0x3f80);
   BOOST_TEST(rounded_to<bfloat16>(3.4e38F).bits == 0x7f80);
   BOOST_TEST(rounded_to<bfloat16>(-0.0F).bits == 0x8000);
-  // A NaN with a payload only in its lower half must not become an infinity.
+  // A NaN whose only set bits are in the lower half must not become an infinity.
   BOOST_TEST(rounded_to<bfloat16>(std::bit_cast<float>(0x7f800001U)).bits == 0x7fc0);
   BOOST_TEST(rounded_to<float16>(std::bit_cast<float>(0xff800001U)).bits == 0xfe00);
 }
 
-// The bits are the same even if the processor treats denormal float32 numbers as zero.
+// Loops over arrays give the same bits as single conversions, even if the processor treats denormal
+// float32 numbers as zero.
 BOOST_AUTO_TEST_CASE(loops_have_the_bits_of_single_conversions) {
   check_loops<bfloat16>();
   check_loops<float16>();

@@ -1,4 +1,5 @@
-// Tests executor::find_not_finite, which finds the first value that is not finite.
+// Tests executor::find_not_finite, which names the first input or result with a value that is not
+// finite.
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/cpu/reduce.hpp"
@@ -102,7 +103,7 @@ BOOST_AUTO_TEST_CASE(entries_of_sparse_feeds) {
     const std::vector<feed<float>> feeds{
       sparse_rows<float>{starts.data(), columns.data(), values.data()}};
     arguments.feeds = feeds;
-    // No row of the batch contains the first and the last element, so they do not count.
+    // Elements 0 and 3 are in no row of the batch, so they do not count.
     BOOST_TEST(runner.find_not_finite(arguments) == (bad == 1 || bad == 2 ? "x" : ""));
   }
 }
@@ -114,7 +115,7 @@ BOOST_AUTO_TEST_CASE(then_the_first_result) {
   BOOST_TEST(x.search() == "result " + x.product.name());
   x.weights[3] = 1;
   x.features[0] = -1e3F;
-  // The logarithm and its sum may be fused into one instruction.
+  // The logarithm and its sum may be fused into one step, which has the name of the sum.
   const auto first = x.search();
   BOOST_TEST((first == "result " + x.loss.name() || first.starts_with("result log")), first);
 }

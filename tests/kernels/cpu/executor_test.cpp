@@ -24,7 +24,7 @@ constexpr bool may_allocate = true; // OpenBLAS allocates work space
 constexpr bool may_allocate = false;
 #endif
 
-/// A classifier 37-29-17-5 with its leaves and all arguments of a run.
+/// A classifier with layers of 37, 29, 17 and 5 units, and all arguments of a run.
 struct classifier {
   static constexpr std::size_t max_rows = 33;
 
@@ -77,8 +77,8 @@ struct classifier {
   }
 };
 
-/// Runs and updates a classifier with layers of features, hidden and 100 units, once for each
-/// number of rows.
+/// Trains a classifier with layers of `features`, `hidden` and 100 units, with each of these
+/// numbers of rows. No run and no update may allocate memory.
 void check_run_allocates_nothing(std::size_t features, std::size_t hidden,
                                  const std::vector<std::size_t>& batches) {
   const auto max_rows = std::ranges::max(batches);
@@ -141,8 +141,8 @@ BOOST_AUTO_TEST_CASE(loss_correct_and_fetches) {
   }
 }
 
-// A fetched number of correct samples is reported as such only if the plan requests it
-// (plan_options::correct).
+// A plan may fetch several numbers of correct samples. Only the one that plan_options::correct
+// requests is reported as such.
 BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   graph g;
   const auto logits = g.placeholder("logits", {shape::batch, 2});
@@ -195,14 +195,14 @@ BOOST_AUTO_TEST_CASE(gradients_of_parts_of_a_batch_add_up) {
     for (std::size_t i = 0; i < total.size(); ++i)
       total[i] += c.gradient[i];
   }
-  // The part with a single row is added up in a different order. The difference is 4.6e-5 with seed
-  // 3. With seeds 1 to 30, it is below the bound.
+  // A part with a single row is added up in another order. The difference is 4.6e-5 with seed 3.
+  // With seeds 1 to 30, it is below the bound.
   check_close(std::span<const float>(total), whole, 2e-4, 2e-4, "sum of three parts");
   check_close(std::vector{sum_of_losses}, std::vector{loss}, 1e-6, 0, "loss");
 }
 
-// The sizes cover every path of the matrix product. For some of them, packing whole operands would
-// take megabytes.
+// The sizes use every branch of the code for matrix products. For some of them, packing whole
+// operands would take megabytes.
 BOOST_AUTO_TEST_CASE(a_run_allocates_nothing) {
   const auto probe = allocations();
   std::vector<int>(10).swap(*std::make_unique<std::vector<int>>());
@@ -212,7 +212,8 @@ BOOST_AUTO_TEST_CASE(a_run_allocates_nothing) {
   check_run_allocates_nothing(4096, 1024, {256, 1});
 }
 
-// The weights arrive tensor by tensor, in the order of the layers or in reverse.
+// The weights arrive one tensor at a time, in the order of the layers or in reverse. The run
+// computes as far as it can.
 BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
   classifier c;
   const auto p = c.make_plan();
@@ -247,8 +248,7 @@ BOOST_AUTO_TEST_CASE(a_run_goes_as_far_as_its_weights) {
     BOOST_TEST(c.gradient == gradient);
     BOOST_TEST(buckets.size() == p->buckets().size());
     BOOST_TEST(std::ranges::is_sorted(buckets));
-    // A run starts a layer as soon as the weights of this layer and of all earlier layers are
-    // available.
+    // A layer can be computed as soon as its weights and those of all earlier layers have arrived.
     BOOST_TEST(std::ranges::is_sorted(reached));
     BOOST_TEST((reached.back() > 0) == forwards);
     BOOST_TEST(run.run(c.arguments()).loss == expected.loss);
@@ -290,7 +290,8 @@ BOOST_AUTO_TEST_CASE(weights_of_a_ready_bucket_are_not_read_again) {
     for (std::size_t e = 0; e < entries.size(); ++e)
       if (part.contains(entries[e].elements()))
         std::ranges::fill(c.weights[e], std::numeric_limits<float>::quiet_NaN());
-    // This part of the gradient is final, so the caller may overwrite its memory.
+    // This bucket of the gradient is final. The caller may overwrite it, and the weights that it
+    // belongs to.
     for (std::size_t i = part.begin; i < part.end; ++i) {
       handed_over[i] = c.gradient[i];
       c.gradient[i] = std::numeric_limits<float>::quiet_NaN();
@@ -336,7 +337,8 @@ BOOST_AUTO_TEST_CASE(nan_and_infinity_reach_loss_and_gradient) {
     troupe::executor<float> run(c.make_plan());
     const auto result = run.run(c.arguments());
     BOOST_TEST(!std::isfinite(c.gradient[5]));
-    BOOST_TEST((std::isnan(result.loss) || bad > 0)); // tanh makes an infinity finite again
+    BOOST_TEST(
+      (std::isnan(result.loss) || bad > 0)); // tanh turns an infinite input into a finite value
   }
 }
 

@@ -1,5 +1,5 @@
-// The bits of a product must depend only on its operands. This file is compiled like
-// kernels/cpu/gemm.cpp, because it uses the tiles of that file.
+// The bits of a matrix product must depend only on its operands, not on how it is computed. This
+// file is compiled like kernels/cpu/gemm.cpp, because it uses the tiles of that file.
 
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/gemm_tiles.hpp"
@@ -35,7 +35,8 @@ std::vector<float> floats(std::size_t n, const char* name) {
   return {x.begin(), x.end()};
 }
 
-/// A product of several blocks. Its sizes are not multiples of the block sizes or the tile sizes.
+/// A product that is computed in several blocks. Its sizes are not multiples of the sizes of blocks
+/// or tiles.
 struct operands {
   std::size_t m = 61;
   std::size_t n = 77;
@@ -53,7 +54,7 @@ struct operands {
   }
 };
 
-/// Computes the product twice and adds both up.
+/// The product, added to itself.
 std::vector<float> twice(const operands& x) {
   auto c = x.product();
   cpu::gemm<float>(x.m, x.n, x.k, x.left, x.right, c.data(), x.n, x.scratch.get(), true);
@@ -69,7 +70,7 @@ BOOST_AUTO_TEST_CASE(parts_are_those_of_the_whole) {
       std::vector<float> c(x.m * x.n);
       const auto size = columns ? x.n : x.m;
       for (std::size_t i = 0; i < size; i += step) {
-        // At least two rows or columns, because a single row or column may be added up in another
+        // Takes at least two rows or columns, because a single one may be added up in another
         // order.
         const auto begin = std::min(i, size - 2);
         const auto count = std::max<std::size_t>(std::min(step, size - begin), 2);
@@ -105,7 +106,8 @@ BOOST_AUTO_TEST_CASE(layouts_do_not_matter) {
     }
 }
 
-// On a processor without AVX-512, both widths use the same tiles.
+// Compares vectors of 32 bytes with the widest ones. On a processor without AVX-512, both use the
+// same tiles.
 BOOST_AUTO_TEST_CASE(width_of_the_vectors_does_not_matter) {
   const operands x;
   using narrow = cpu::tiles<float, 32>;
@@ -118,7 +120,7 @@ BOOST_AUTO_TEST_CASE(width_of_the_vectors_does_not_matter) {
 
 BOOST_AUTO_TEST_CASE(accumulating) {
   const operands x;
-  // The product over the second half of k is added to the product over the first half.
+  // Computes the product over the first part of k, and adds the product over the rest.
   std::vector<float> c(x.m * x.n, 7);
   const std::size_t half = 500;
   cpu::gemm<float>(x.m, x.n, half, x.left, x.right, c.data(), x.n, x.scratch.get());
@@ -138,7 +140,7 @@ BOOST_AUTO_TEST_CASE(packed_operands) {
   BOOST_TEST((c == x.product()));
   cpu::gemm_packed<float>(x.m, x.n, x.k, x.left, panels.get(), c.data(), x.n, true);
   BOOST_TEST((c == twice(x)));
-  // Only the first columns are computed.
+  // Computes only the first n columns. The others stay as they are.
   const auto n = 2 * cpu::gemm_columns;
   std::vector<float> part(x.m * x.n, 7);
   cpu::gemm_packed<float>(x.m, n, x.k, x.left, panels.get(), part.data(), x.n);
@@ -147,7 +149,8 @@ BOOST_AUTO_TEST_CASE(packed_operands) {
     BOOST_TEST(part[i] == (i % x.n < n ? whole[i] : 7));
 }
 
-// The rows of the operand overlap in an image. The result is compared with explicit matrices.
+// The rows of an operand may overlap in an image, as in a convolution. The result must equal that
+// of explicit matrices.
 BOOST_AUTO_TEST_CASE(matrices_in_an_image) {
   const std::size_t line = 19;
   const std::size_t height = 7;

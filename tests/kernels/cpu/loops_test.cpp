@@ -1,6 +1,6 @@
-// Loops must give the same bits with the largest vectors of the processor as with the vectors of
-// the build. This file is compiled like kernels/cpu/elementwise.cpp, because it uses the loops of
-// that file.
+// Loops over elements must give the same bits with the widest vectors of the processor as with the
+// vectors of the build. This file is compiled like kernels/cpu/elementwise.cpp, because it uses the
+// loops of that file.
 
 #include "kernels/cpu/element_loops.hpp"
 #include "kernels/cpu/gemm_avx512.hpp"
@@ -22,8 +22,8 @@ BOOST_AUTO_TEST_SUITE(loops)
 
 namespace {
 
-/// Values on both sides of 0. Special values (NaN, infinity, ...) are at positions of whole vectors
-/// and of the remainder.
+/// Values on both sides of 0. Special values (NaN, infinity, ...) are among those that fill whole
+/// vectors, and among the rest.
 std::vector<float> values(std::size_t n, const char* name) {
   constexpr float special[] = {0,
                                -0.0F,
@@ -41,7 +41,7 @@ std::vector<float> values(std::size_t n, const char* name) {
   return result;
 }
 
-/// True if the bits are the same. The bits of NaNs may differ.
+/// True if the bits are the same, except those of NaNs.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   for (std::size_t i = 0; i < a.size(); ++i)
     if (std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i])

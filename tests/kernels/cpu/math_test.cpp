@@ -22,7 +22,7 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float quiet_nan = std::numeric_limits<float>::quiet_NaN();
 
-/// The largest relative error of f over [low, high], compared with `reference`. The unit is the
+/// The largest relative error of f over [low, high], compared with `reference`, in units of the
 /// last place of a float.
 template <class F, class R>
 double worst_error(float low, float high, F f, R reference) {

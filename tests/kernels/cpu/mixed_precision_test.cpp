@@ -20,7 +20,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Plans of mixed precision on the CPU.
+// Plans that compute in 16 bits and keep weights in float32 (mixed precision), on the CPU.
 
 namespace {
 
@@ -43,7 +43,7 @@ struct how_to_run {
   float scale = 0; ///< 0: without plan_options::scale_loss
 };
 
-/// A graph with random leaves. It can run in any precision.
+/// A graph with random inputs and weights, which can run in any precision.
 struct trial {
   trial() = default;
   trial(const trial&) = delete; // expressions point to the graph
@@ -112,7 +112,7 @@ double norm(const std::vector<double>& x) {
   return std::sqrt(result);
 }
 
-/// The length of the difference, relative to the length of the expected vector.
+/// The norm of the difference, divided by the norm of the expected vector.
 double distance(const std::vector<float>& actual, const std::vector<double>& expected) {
   std::vector<double> difference;
   for (std::size_t i = 0; i < expected.size(); ++i)
@@ -135,7 +135,7 @@ expression rows(graph& g) {
   return g.placeholder("x", {shape::batch, 12});
 }
 
-/// A layer that computes in 16 bits. The tested operation follows it.
+/// A layer that computes in 16 bits. Its output is the input of the tested operation.
 expression narrow_rows(graph& g) {
   return dense(rows(g), g.variable("w", {12, 12}));
 }
@@ -170,7 +170,7 @@ const std::vector<operation_case>& operation_cases() {
      [](graph& g) {
        return multiply_rows(normalize_rows(narrow_rows(g), 1e-5), g.variable("gain", {12}));
      }},
-    // Squares of these numbers are too large for float16.
+    // These numbers are so large that their squares exceed float16.
     {"root mean square of large numbers",
      [](graph& g) { return rms_norm(scale(narrow_rows(g), 2000), g.variable("gain", {12})); }},
     {"dropout", [](graph& g) { return dropout(narrow_rows(g), 0.3, "drop"); }},
@@ -226,9 +226,9 @@ void build_classifier(trial& result) {
 
 BOOST_AUTO_TEST_SUITE(mixed_precision)
 
-// Results in 16 bits are compared with plain loops in double, and with the executor in double. A
-// value is rounded to 16 bits a few times, and sums average out earlier rounding errors. So the
-// tolerance is a few roundings for values, and a few more for gradients.
+// Compares results in 16 bits with plain loops in double, and with the executor in double.
+// Tolerance: a value is rounded to 16 bits a few times, and sums average out earlier rounding
+// errors. So values may differ by a few roundings, and gradients by a few more.
 BOOST_AUTO_TEST_CASE(operations_against_a_reference_in_double) {
   for (const auto& x : operation_cases())
     for (const auto type : both) {
@@ -239,19 +239,19 @@ BOOST_AUTO_TEST_CASE(operations_against_a_reference_in_double) {
       const auto what = x.name + " in " + std::string(to_string(type));
       const auto exact = execute<double>(t.g, values, t.loss, {t.y}, true);
       const auto mixed = t.run(values, {.type = type});
-      if (x.name != "dropout") // the mask of dropout depends on the seed of the run
+      if (x.name != "dropout") // the reference has another mask (a mask depends on the seed)
         BOOST_TEST(distance(mixed.fetched, reference_value(t.g, t.y.id(), values))
                      <= 4 * rounding_of(type),
                    what);
       BOOST_TEST(distance(mixed.fetched, exact.fetches[0]) <= 4 * rounding_of(type), what);
-      // The results differ, so the plan really computed in 16 bits.
+      // Equal results would mean that the plan did not compute in 16 bits.
       BOOST_TEST(distance(mixed.fetched, exact.fetches[0]) >= rounding_of(type) / 100, what);
       BOOST_TEST(distance(mixed.gradient, exact.gradient) <= 16 * rounding_of(type), what);
     }
 }
 
-// The operands are small whole numbers, so sums are exact in float32, and each result is rounded
-// once.
+// Each step rounds its result exactly once. Operands are small whole numbers, so that sums are
+// exact in float32.
 BOOST_AUTO_TEST_CASE(each_step_rounds_its_result_once) {
   for (const auto type : both) {
     trial t;
@@ -317,7 +317,7 @@ BOOST_AUTO_TEST_CASE(the_number_of_threads_changes_no_bits) {
 
 namespace {
 
-/// The gradients before the last layer are about 1e-8, which is less than float16 can represent.
+/// A model in which the gradients before the last layer are about 1e-8, which float16 rounds to 0.
 void build_tiny_gradients(trial& t) {
   const auto x = t.g.placeholder("x", {shape::batch, 16});
   const auto h = dense(x, t.g.variable("one", {16, 16}));
@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(a_scale_rescues_gradients_from_underflow) {
   for (auto& x : scaled.gradient)
     x /= 65536;
   BOOST_TEST(distance(scaled.gradient, wide) <= 0.01);
-  // bfloat16 has the range of float32, so it needs no scale.
+  // bfloat16 has the range of float32, so its gradients need no scale.
   BOOST_TEST(distance(t.run(values, {.type = dtype::bfloat16}).gradient, wide) <= 0.03);
 }
 

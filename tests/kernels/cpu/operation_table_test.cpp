@@ -26,7 +26,7 @@ std::vector<operation> all_operations() {
   return result;
 }
 
-/// True if steps of a plan can have this operation.
+/// True if a plan can have steps with this operation.
 bool is_planned(operation op) {
   switch (traits_of(op).kind) {
   case operation_kind::leaf:
@@ -47,9 +47,9 @@ BOOST_AUTO_TEST_CASE(rows_of_traits_have_names_of_their_own) {
   std::set<std::string_view> names;
   for (const auto op : all_operations()) {
     BOOST_TEST((traits_of(op).op == op), to_string(op));
-    // Operations without a derivative also have a gradient rule, which reports this. This cannot be
-    // a static_assert: with UndefinedBehaviorSanitizer, g++ compares functions with null only at
-    // run time.
+    // Every operation has a gradient rule. That of an operation without a derivative reports an
+    // error. This cannot be a static_assert: with UndefinedBehaviorSanitizer, g++ compares
+    // functions with null only at run time.
     BOOST_TEST((traits_of(op).gradient != nullptr), to_string(op));
     BOOST_TEST(names.insert(to_string(op)).second, to_string(op));
   }
@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_CASE(element_wise_operations_have_a_loop) {
   }
 }
 
-// A device that fuses no operations needs more steps. The bits are the same.
+// If a device cannot fuse operations, its plan has more steps. The results are the same, bit for
+// bit.
 BOOST_AUTO_TEST_CASE(fusing_changes_no_results) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2, 6, 6});
@@ -87,7 +88,8 @@ BOOST_AUTO_TEST_CASE(fusing_changes_no_results) {
   const auto fused = std::make_shared<const plan>(g, options);
   options.fusion = nullptr;
   const auto plain = std::make_shared<const plan>(g, options);
-  // The additional instructions are four biases, three activations and three derivatives.
+  // Without fusing, there are four more steps for biases, three for activations and three for
+  // derivatives.
   BOOST_TEST(plain->instructions().size() == fused->instructions().size() + 10);
 
   const auto given = random_leaves(g, 5, 3);

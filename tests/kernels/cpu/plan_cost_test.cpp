@@ -22,7 +22,7 @@ plan forward(graph& g, expression y) {
   return {g, options};
 }
 
-/// The cost of this operation, which only one instruction of the plan has.
+/// The cost of the only instruction of the plan that has this operation.
 instruction_cost cost(const plan& p, operation op) {
   const instruction* found = nullptr;
   for (const auto& x : p.instructions())
@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(a_dense_layer) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 10});
   const auto p = forward(g, dense_layer(x, "a", 3, activation::relu));
-  // There are 8 x 3 elements. Each has 10 products and sums, a bias and a maximum.
+  // 8 x 3 elements: each has 10 products and sums, a bias and a maximum.
   check(cost(p, operation::matmul), 8 * 3 * (2 * 10 + 1 + 1), 8 * 10 + 3 * 10 + 3, 8 * 3);
 }
 
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(transposed_products) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 10});
   const auto y = g.placeholder("y", {shape::batch, 4});
-  // Each element is a sum over the 8 samples.
+  // Each of 10 x 4 elements is a sum over 8 samples.
   check(cost(forward(g, matmul(x, y, true)), operation::matmul), 2 * 8 * 10 * 4, 8 * 14, 40);
   const auto a = g.placeholder("a", {shape::batch, 5, 6});
   const auto b = g.placeholder("b", {shape::batch, 7, 6});
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(element_wise_chains) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 10});
   const auto y = g.placeholder("y", {shape::batch, 10});
-  // One pass computes four operations, so y is read only once.
+  // The four operations are fused, so y is read only once.
   const auto p = forward(g, tanh(x * y + y) * y);
   BOOST_TEST_REQUIRE(p.instructions().size() == 1u);
   check(cost_of(p.instructions()[0], rows), 4 * 80, 160, 80);
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(sequences) {
   BOOST_TEST(cost(forward(g, lstm(z, w)), operation::recurrent).flops == 8u * 5 * 12 * (2 * 3 + 3));
   const auto ids = g.placeholder("ids", {shape::batch, 5}, dtype::int32);
   const auto table = g.variable("table", {1000, 4});
-  // The table counts with one row per token.
+  // Of the table, one row per token counts as read.
   check(cost(forward(g, embedding(table, ids)), operation::embedding), 0, 8 * 5 * 4 + 8 * 5,
         8 * 5 * 4);
 }
@@ -113,7 +113,8 @@ BOOST_AUTO_TEST_CASE(totals) {
   BOOST_TEST(all.bytes_written == 4u * 8 * 8);
 }
 
-// The activations of two layers exist at the same time, but never the activations of three layers.
+// Without a backward pass, the activations of two layers exist at the same time, and never those of
+// three.
 BOOST_AUTO_TEST_CASE(memory) {
   graph g;
   auto y = g.placeholder("x", {shape::batch, 16});
@@ -141,14 +142,14 @@ BOOST_AUTO_TEST_CASE(memory_of_training) {
   const plan p{g, options};
   const auto m = memory_of(p);
   BOOST_TEST(m.gradient == m.parameters);
-  // The backward pass needs the activations of all three layers. The gradient of one activation
-  // overwrites that of another.
+  // The backward pass needs the activations of all three layers. Gradients of activations can
+  // overwrite each other.
   BOOST_TEST(m.needed >= 4u * 3 * rows * 64);
   BOOST_TEST(m.arena >= m.needed);
   BOOST_TEST(static_cast<double>(m.arena) <= 1.3 * static_cast<double>(m.needed));
 }
 
-// Constants stay in memory between runs.
+// Constants stay in memory between runs, so they count.
 BOOST_AUTO_TEST_CASE(memory_of_constants) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 32});

@@ -1,5 +1,5 @@
-// Several workers run a plan together, each with its own samples, and exchange sums
-// (run_arguments::on_sums).
+// Several workers run a plan together, each with its own samples. They exchange sums
+// (run_arguments::on_sums), for example for synchronized batch normalization.
 
 #include "kernels/cpu/executor.hpp"
 #include "kernels/graph/channel_operations.hpp"
@@ -26,8 +26,8 @@ BOOST_AUTO_TEST_SUITE(sums_over_workers_of_a_plan)
 
 namespace {
 
-/// A model with two normalizations, over rows and over images. It has layers before, between and
-/// after them.
+/// A model with two synchronized normalizations (over rows and over images), and with layers
+/// before, between and after them.
 struct model {
   graph g;
   expression loss;
@@ -59,7 +59,7 @@ struct model {
   }
 };
 
-/// One worker of a run.
+/// One worker: its samples, its weights and its executor.
 template <class T>
 struct worker {
   worker(const model& m, std::span<const double> x, const std::vector<std::vector<double>>& values)
@@ -69,7 +69,8 @@ struct worker {
       weights.emplace_back(each.begin(), each.end());
   }
 
-  /// Continues the run until it needs sums or ends. `asked` then contains this worker's sums.
+  /// Continues the run until it needs sums over all workers, or ends. Then `asked` contains the
+  /// sums of this worker.
   bool advance(bool together) {
     std::vector<const T*> pointers;
     for (const auto& x : weights)
@@ -127,7 +128,7 @@ workers<T> make_workers(const model& m, const leaves& values,
   return result;
 }
 
-/// Runs the workers together. Returns how often they stopped to exchange sums.
+/// Runs the workers together. Returns how often they exchanged sums.
 template <class T>
 std::size_t run_together(workers<T>& all) {
   std::size_t rows = 0;
@@ -141,7 +142,7 @@ std::size_t run_together(workers<T>& all) {
     }
     std::vector<double> totals(all.front()->asked.size());
     for (const auto& x : all) {
-      BOOST_REQUIRE(!x->advance(true)); // a worker asks for the sums once, and then waits
+      BOOST_REQUIRE(!x->advance(true)); // a worker asks for sums only once, and then waits
       std::ranges::transform(totals, x->asked, totals.begin(), std::plus{});
     }
     for (const auto& x : all)
@@ -181,8 +182,8 @@ BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   }
 }
 
-// The mean is much larger than the deviation. With squares in float32, the digits of the variance
-// would be lost.
+// Moments of numbers whose mean is much larger than their deviation. Sums of squares in float32
+// would lose the digits of the variance.
 BOOST_AUTO_TEST_CASE(a_large_mean) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});

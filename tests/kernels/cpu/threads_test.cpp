@@ -24,7 +24,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Loss and gradient of a model that were computed with some number of threads.
+/// What a run with some number of threads has computed.
 struct outcome {
   double loss = 0;
   std::vector<float> gradient;
@@ -33,10 +33,10 @@ struct outcome {
   bool operator==(const outcome&) const = default;
 };
 
-/// True if both have the same bits. With OpenBLAS, the bits depend on how a product is divided
-/// among threads and parts, so the values only have to be close. (The random layers of these models
-/// enlarge rounding errors, to 0.25 % of the largest gradient. A wrong row would differ by much
-/// more.)
+/// True if both have the same bits. With OpenBLAS, it is enough that values are close, because the
+/// bits depend on how a product is divided among threads and parts. (The random layers of these
+/// models enlarge rounding errors, to 0.25 % of the largest gradient. A wrong row would differ by
+/// much more.)
 bool same(const outcome& x, const outcome& y) {
 #ifdef TROUPE_OPENBLAS
   float largest = 0;
@@ -50,11 +50,11 @@ bool same(const outcome& x, const outcome& y) {
 #endif
 }
 
-/// Builds a model of images or of sequences of ids. Returns its logits.
+/// Builds a model that reads images or sequences of ids. Returns its logits.
 using model = std::function<expression(expression images, expression ids)>;
 
 struct trained {
-  /// There are enough rows to divide most instructions among threads.
+  /// Enough rows to divide most instructions among threads.
   static constexpr std::size_t rows = 96;
   static constexpr std::int64_t classes = 10;
 
@@ -71,7 +71,7 @@ struct trained {
     targets.assign(random.feeds[2].begin(), random.feeds[2].end());
   }
 
-  /// Cuts a weight between random rows. Each part gets its own memory.
+  /// Cuts a weight into random parts of whole rows. Each part gets its own memory.
   void cut(std::size_t weight, random_stream& random) {
     const auto& entry = g.parameters().entries()[weight];
     const auto width = static_cast<std::size_t>(entry.shape.last());
@@ -137,8 +137,8 @@ void check_threads(const model& build) {
   }
 }
 
-/// Cuts all weights that may be cut into parts, and checks that the bits stay the same. These
-/// weights must have these names.
+/// Cuts all weights that may be stored in several parts, and checks that the bits stay the same.
+/// `names` are the names of these weights.
 void check_cuts(const model& build, const std::vector<std::string>& names) {
   trained x(build);
   const auto expected = x.run(1);
@@ -169,8 +169,8 @@ BOOST_AUTO_TEST_CASE(rows_of_weights_in_several_places) {
       return dense_layer(dense_layer(h, "dense_2", 3, activation::tanh), "dense_3", 10);
     },
     {"dense_1.weight", "dense_2.weight", "dense_3.weight"});
-  // `narrow` has one unit, and such a layer adds up in another order. The weights between time
-  // steps are not cut, because they are packed once for all time steps.
+  // Two weights are not cut. `narrow` has one unit, and a layer with one unit adds up in another
+  // order. The weights between time steps are packed once for all time steps.
   check_cuts(
     [](expression, expression ids) {
       auto& g = ids.owner();
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(each_does_its_part_once) {
     thread_team team(size);
     BOOST_TEST(team.size() == size);
     std::array<std::atomic<int>, 5> calls{};
-    // The memory is not atomic. After `run`, the owner must see what the threads wrote.
+    // The sums are not atomic. After `run`, this thread must see what the other threads wrote.
     std::array<int, 5> sums{};
     const int runs = static_cast<int>(tries(2000));
     for (int i = 0; i < runs; ++i)
@@ -245,7 +245,8 @@ BOOST_AUTO_TEST_CASE(attention) {
   });
 }
 
-// Attention has many heads and several blocks of queries. Its keys come from another tensor.
+// Attention with many heads and several blocks of queries. The keys come from another tensor than
+// the queries.
 BOOST_AUTO_TEST_CASE(attention_of_many_heads) {
   check_threads([](expression images, expression) {
     const auto x = reshape(images, {batch, 50, 36});

@@ -17,7 +17,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A NumPy array in memory.
+/// A NumPy file in memory, and the array that was read from it.
 struct made {
   std::vector<std::byte> file;
   npy_array array;
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(to_unit_range) {
 }
 
 BOOST_AUTO_TEST_CASE(by_channel) {
-  // Two records. Each has two channels of 1 x 2 pixels.
+  // Two records with two channels of 1 x 2 pixels each.
   const made x{npy_type::f32, {2, 2, 1, 2}, std::vector<float>{1, 2, 30, 40, 5, 6, 70, 80}};
   const auto data = records_of(x, two_classes);
   const auto found = features_of(*normalized(data, {{1, 20}, {2, 10}}), {0, 1});

@@ -21,7 +21,7 @@ std::vector<float> image() {
   return result;
 }
 
-/// The expected image: mirrored if `flips`, and then moved.
+/// The expected image: mirrored if `flips` is true, and then moved.
 std::vector<float> expected(bool flips, int down, int right) {
   const auto from = image();
   std::vector<float> result(from.size());
@@ -40,7 +40,7 @@ std::vector<float> expected(bool flips, int down, int right) {
 
 } // namespace
 
-// Every result is a flip or a shift of the image, or both. All possible results occur.
+// Every result is the image after a flip, a shift, or both. All possible results occur.
 BOOST_AUTO_TEST_CASE(flips_and_shifts) {
   std::vector<std::vector<float>> all;
   for (const bool flips : {false, true})

@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(seed_and_epoch_matter) {
   BOOST_TEST((whole({1000, 1, 1}) != whole({1000, 2, 0})));
 }
 
-// The first record of an epoch is any of n records with the same probability. This is a chi-square
+// Each of n records has the same probability to be the first (or last) of an epoch: a chi-square
 // test over 20,000 epochs. The bound is the mean plus five standard deviations of the chi-square
 // distribution with n - 1 degrees of freedom. The epochs are fixed, so the test never fails by
 // chance.
@@ -66,7 +66,8 @@ BOOST_AUTO_TEST_CASE(positions_are_uniform) {
   }
 }
 
-// Few neighbours in the data stay neighbours. By chance, about 2 of n pairs do.
+// Few records that are neighbors in the data are neighbors in an epoch. By chance, about 2 of n
+// pairs are.
 BOOST_AUTO_TEST_CASE(neighbours_part) {
   const auto records = whole({10'000, 3, 0});
   int together = 0;
@@ -83,7 +84,7 @@ BOOST_AUTO_TEST_CASE(large_sizes) {
   BOOST_TEST(largest.at(5) != largest.at(6));
 }
 
-// A repeated run needs the same order, so the order must not change between versions and machines.
+// These numbers must never change. Otherwise, a repeated run would use another order.
 BOOST_AUTO_TEST_CASE(fixed_values) {
   std::vector<std::uint64_t> first(8);
   troupe::permutation{1000, 1, 0}.fill(0, first);

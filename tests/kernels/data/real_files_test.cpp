@@ -15,8 +15,8 @@ using namespace troupe;
 
 namespace {
 
-/// The path of a file of real data. If the file is missing, skips the test case and returns an
-/// empty path.
+/// The path of a file with real data. If it is missing, reports the test case as skipped and
+/// returns an empty path.
 std::filesystem::path real_file(const std::string& name) {
   return test::has_data(name) ? test::data_folder() / name : std::filesystem::path{};
 }

@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Features and labels of some records in a data set.
+/// Reads the features and labels of some records.
 struct read_rows {
   std::vector<std::int32_t> starts;
   std::vector<std::int32_t> columns;
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(rows_in_any_order) {
   BOOST_TEST(all.classes == (std::vector<std::int32_t>{1, 0, 1, 1}));
 }
 
-// A subset reads in pieces. Each piece continues at the end of the previous one.
+// A large subset is read in pieces. Each piece must continue at the end of the previous one.
 BOOST_AUTO_TEST_CASE(subset_of_many) {
   std::string text;
   for (int i = 0; i < 700; ++i) {

@@ -32,7 +32,7 @@ BOOST_AUTO_TEST_CASE(renumbers_classes) {
   const auto part = troupe::subset(whole, 300, 700);
   BOOST_TEST(part->size() == 700u);
   BOOST_TEST(part->record().label_width == whole->record().label_width);
-  // More records than fit into the fixed buffer.
+  // Reads more records than the fixed buffer holds.
   std::vector<std::uint64_t> records(700);
   std::iota(records.begin(), records.end(), 0U);
   std::vector<float> features(700);
@@ -69,7 +69,8 @@ BOOST_AUTO_TEST_CASE(must_lie_within) {
                       "record 3 does not lie within the 3 records"));
 }
 
-// Records keep their numbers from the whole data set, even in a part of a part.
+// A part of a data set numbers its records as the whole data set does, even if it is a part of a
+// part.
 BOOST_AUTO_TEST_CASE(listed_records) {
   const auto whole = numbers();
   const auto part = troupe::subset(whole, {2, 0, 2});

@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-// The columns are: 1 2 3 9, the constant 5, and 10 20 30 90.
+// A table with the columns 1 2 3 9, 5 5 5 5 (constant), and 10 20 30 90.
 const std::vector<double> values{1, 5, 10, 2, 5, 20, 3, 5, 30, 9, 5, 90};
 const std::vector<std::uint64_t> first_three{0, 1, 2};
 
@@ -24,7 +24,7 @@ BOOST_AUTO_TEST_CASE(moments_of_some_rows) {
   const auto first = moments_of(values, 3, 0, first_three);
   BOOST_TEST(first.mean == 2.0, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(first.scale == deviation, boost::test_tools::tolerance(1e-12));
-  // A constant column is only shifted.
+  // A constant column is shifted to 0, but not scaled.
   const auto constant = moments_of(values, 3, 1, first_three);
   BOOST_TEST(constant.mean == 5.0, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(constant.scale == 1.0);
@@ -59,12 +59,12 @@ BOOST_AUTO_TEST_CASE(differences_below_float32) {
                 "Models compute in float32, which has only 7 digits and cannot distinguish such "
                 "values. Subtract 1700000001 from each value");
   BOOST_TEST(contains(problem({-1000.00001, -1000}), "Subtract -1000.00001 from"));
-  // These columns need no warning: numbers that float32 can represent, a wide range, one number,
+  // These columns are accepted: numbers that float32 can represent, a wide range, a single number,
   // rounding errors, no numbers.
   for (const auto& fine : std::vector<std::vector<double>>{
          {100000, 100001}, {1.6e9 + 1, 1.7e9 + 1}, {0.1, 0.1}, {0.3, 0.1 + 0.2}, {}})
     BOOST_TEST(problem(fine) == "(no error)");
-  // After a shift, float32 can represent these numbers.
+  // float32 cannot represent these numbers. After a shift, it can.
   const std::vector<double> times{1.7e9 + 1, 1.7e9 + 600};
   const std::vector<std::string> name{"time"};
   const std::vector<column_moments> raw(1);
@@ -73,8 +73,8 @@ BOOST_AUTO_TEST_CASE(differences_below_float32) {
   BOOST_TEST(scaled_columns(times, shifted, name, "x.csv").size() == 2u);
 }
 
-// y = 3 + 2 a - 0.5 b. The coefficients are given in standardized units, and must come back in the
-// units of the data.
+// Coefficients are computed in standardized units and converted to units of the data, where y = 3 +
+// 2 a - 0.5 b.
 BOOST_AUTO_TEST_CASE(coefficients_in_units_of_the_data) {
   std::vector<double> rows;
   for (const auto& [a, b] : {std::pair{1.0, 2.0}, {4.0, -3.0}, {-2.0, 0.5}, {0.0, 7.0}})

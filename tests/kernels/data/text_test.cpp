@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A text with the characters 0, 1, 2, ...
+/// A text of the characters 0, 1, 2, ... in this order.
 std::shared_ptr<const text_dataset> counting(std::size_t characters, std::size_t window,
                                              std::size_t stride) {
   std::vector<std::int32_t> tokens(characters);
@@ -25,7 +25,7 @@ std::vector<std::int32_t> tokens_of(const dataset& x, std::vector<std::uint64_t>
   std::vector<std::int32_t> tokens(n);
   std::vector<std::int32_t> labels(n);
   x.read(records, std::span{tokens}, {labels, {}});
-  // Each label is the character after its token.
+  // The label of each character is the next one.
   for (std::size_t i = 0; i < n; ++i)
     BOOST_TEST(labels[i] == tokens[i] + 1);
   return tokens;
@@ -60,7 +60,8 @@ BOOST_AUTO_TEST_CASE(parts_share_no_character) {
   const text_dataset second{whole, 60, 100};
   BOOST_TEST(first.size() == 56u);
   BOOST_TEST(second.size() == 36u);
-  // The last label of the first part is the last character of this part.
+  // The first part ends with character 59. So its last label is 59, and not a character of the
+  // second part.
   BOOST_TEST(tokens_of(first, {55}) == (std::vector<std::int32_t>{55, 56, 57, 58}));
   BOOST_TEST(tokens_of(second, {0}) == (std::vector<std::int32_t>{60, 61, 62, 63}));
   BOOST_TEST(tokens_of(second, {35}) == (std::vector<std::int32_t>{95, 96, 97, 98}));

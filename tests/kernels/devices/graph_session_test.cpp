@@ -36,7 +36,8 @@ BOOST_AUTO_TEST_CASE(parts_of_a_graph) {
   const auto w = s.variable("w");
   for (std::size_t i = 0; i < 6; ++i)
     w[i] = static_cast<double>(i);
-  // y does not need the targets, and w needs no feed.
+  // Only the feeds that a fetch needs must be passed: y does not need the targets, and w needs no
+  // feed.
   BOOST_TEST((s.run({{m.x, features}}, {m.y})[0] == std::vector<double>{8, 26, 1, 0.25}),
              boost::test_tools::per_element());
   const auto both = s.run({{m.x, features}}, {m.y, m.w});
@@ -54,11 +55,11 @@ BOOST_AUTO_TEST_CASE(plans_are_kept) {
     s.run({{m.x, features}}, {m.y});
   BOOST_TEST(s.planned() == 1u);
   s.run({{m.x, std::span{features}.first(3)}}, {m.y});
-  BOOST_TEST(s.planned() == 1u); // fewer samples
+  BOOST_TEST(s.planned() == 1u); // fewer samples need no new plan
   s.run({{m.x, features}}, {m.y, m.x});
   BOOST_TEST(s.planned() == 2u);
   s.run({{m.x, std::vector<double>(30)}}, {m.y});
-  BOOST_TEST(s.planned() == 3u); // more samples
+  BOOST_TEST(s.planned() == 3u); // more samples need a new plan
   s.run({{m.x, features}}, {m.y});
   BOOST_TEST(s.planned() == 3u);
 }
@@ -75,8 +76,8 @@ BOOST_AUTO_TEST_CASE(graphs_grow_meanwhile) {
   BOOST_TEST(s.run({{m.x, features}}, {m.y})[0] == before, boost::test_tools::per_element());
 }
 
-// f = sum of tanh(x)^2. The gradient of f is an ordinary part of the graph, and so is the gradient
-// of a function of it.
+// f = sum of tanh(x)^2. Its gradient is an ordinary part of the graph, so functions of this
+// gradient can be differentiated, too.
 BOOST_AUTO_TEST_CASE(gradients_of_gradients) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 3});
@@ -172,8 +173,8 @@ BOOST_AUTO_TEST_CASE(fetches_that_are_no_numbers) {
                       "\"rows\" (batch, 9) is sparse"));
 }
 
-// Each run has another mask. Another session with the same seed has the same masks in the same
-// order.
+// A dropout mask differs from run to run. Sessions with the same seed have the same masks in the
+// same order.
 BOOST_AUTO_TEST_CASE(masks_of_dropout) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 64});
@@ -185,7 +186,7 @@ BOOST_AUTO_TEST_CASE(masks_of_dropout) {
     std::vector<std::vector<float>> result;
     for (int i = 0; i < 4; ++i) {
       const auto found = s.run({{x, ones}}, {y, slopes[0]});
-      // In one run, both fetches have the same mask.
+      // In a single run, both fetches have the same mask.
       BOOST_TEST(found[0] == found[1], boost::test_tools::per_element());
       result.push_back(found[0]);
     }
@@ -199,7 +200,7 @@ BOOST_AUTO_TEST_CASE(masks_of_dropout) {
   BOOST_TEST((first != masks(8)));
 }
 
-// The sizes have products beyond 64 bits, or values that no machine can hold.
+// Refuses sizes whose product exceeds 64 bits, or which need more memory than any machine has.
 BOOST_AUTO_TEST_CASE(sizes_without_sense) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch});

@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(vocabulary_of_a_text) {
                       "a.txt:2:3: the character \"x\""));
 }
 
-// Characters are collected piece by piece. The pieces must not affect the result.
+// The characters of a text are collected in pieces, which must not affect the result.
 BOOST_AUTO_TEST_CASE(large_vocabulary) {
   std::u32string text;
   for (char32_t i = 0; i < 40'000; ++i)

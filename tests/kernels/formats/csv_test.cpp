@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(errors_say_where) {
   BOOST_TEST(contains(parse_error("a\n1\n\"2\n", {"a"}),
                       "x.csv:3: a quote is opened here and never closed"));
   BOOST_TEST(contains(parse_error("a\n\"2\"3\n", {"a"}), "x.csv:2: text after a closing quote"));
-  // Line breaks inside quotes count as lines.
+  // Line breaks inside quotes count in the line numbers of errors.
   BOOST_TEST(contains(parse_error("a,b\n1,\"x\ny\"\nz,2\n", {"a"}), "x.csv:4: column \"a\""));
 }
 
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
   const names columns{"a", "b"};
   const auto good = bytes_of("a,\"b\",c\r\n1,\"2\",\"x\"\"y\"\r\n3,4.5e1,z\r\n");
   survive_hostile_variants(good, [&](auto bytes) { parse_csv(bytes, columns, "x"); });
-  // A file that contains only commas lacks the requested columns. A million commas must not take
+  // A file with only commas does not have the requested columns. A million commas must not take
   // quadratic time.
   BOOST_TEST(contains(parse_error(std::string(999'999, ','), columns), "no column"));
   BOOST_TEST(
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(numbers_and_texts_with_gaps) {
                       "x.csv:3: column \"x\": expected a finite number, found \"NA\""));
 }
 
-// The file is read in parts. Errors name the lines of the whole file.
+// Reads a file in parts. Errors must name the lines of the whole file.
 BOOST_AUTO_TEST_CASE(a_file_in_parts) {
   const auto bytes = bytes_of("x,y\n1,a\n2,\"b\nc\"\n3,a\n4,\n\n");
   const std::vector<csv_column> columns{{"y", true}, {"x", false}};
@@ -150,10 +150,10 @@ BOOST_AUTO_TEST_CASE(a_file_in_parts) {
 
 BOOST_AUTO_TEST_CASE(categories_in_order) {
   names sorted;
-  // Texts are sorted by their bytes.
+  // Categories that are texts are sorted by their bytes.
   BOOST_TEST(sort_categories(names{"b", "10", "a"}, sorted) == (std::vector<std::size_t>{2, 0, 1}));
   BOOST_TEST(sorted == (names{"10", "a", "b"}));
-  // Numbers are sorted by value. Equal numbers are the same category.
+  // Categories that are numbers are sorted by value. Equal numbers are the same category.
   BOOST_TEST(sort_categories(names{"10", "9", "-1", "9.0"}, sorted)
              == (std::vector<std::size_t>{2, 1, 0, 1}));
   BOOST_TEST(sorted == (names{"-1", "9", "10"}));

@@ -25,7 +25,7 @@ void write_file(const std::filesystem::path& path, std::span<const std::byte> by
   file.finish();
 }
 
-/// The text of the std::system_error when a file is written, or "(no error)".
+/// The text of the std::system_error that writing a file throws, or "(no error)".
 std::string write_error(const std::filesystem::path& path) {
   try {
     write_file(path, bytes_of("x"));
@@ -54,7 +54,8 @@ BOOST_AUTO_TEST_CASE(round_trip) {
 
 BOOST_AUTO_TEST_CASE(written_files) {
   const temporary_directory folder;
-  // A file that an earlier process with the same id has left behind.
+  // An earlier process with the same process ID has left a temporary file behind. It must not be in
+  // the way.
   const auto old = ".tmp-x-" + std::to_string(::getpid()) + "-0";
   std::ofstream{folder / old} << "old";
   {
@@ -123,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_failed_write_leaves_the_old_file) {
   BOOST_TEST(files_in(folder) == 1);
 }
 
-// A compressed megabyte may contain a gigabyte of zeros. It is refused before it takes memory.
+// A compressed megabyte may contain a gigabyte of zeros. It must be refused before it takes memory.
 BOOST_AUTO_TEST_CASE(a_file_that_is_nothing_but_zeros) {
   const temporary_directory folder;
   const auto member = gzip(std::vector<std::byte>(16 << 20));
@@ -133,7 +134,8 @@ BOOST_AUTO_TEST_CASE(a_file_that_is_nothing_but_zeros) {
   write_file(folder / "zeros.gz", packed);
   BOOST_TEST(contains(error_of([&] { read_plain_or_gzip(folder / "zeros.gz"); }),
                       "zeros.gz: decompresses to more than the 268435456 bytes accepted here"));
-  // A file is accepted if its contents are small, or at most a hundred times as long as the file.
+  // A compressed file is accepted if its contents are small, or at most a hundred times as long as
+  // the file.
   packed.resize(16 * member.size());
   write_file(folder / "less.gz", packed);
   BOOST_TEST(read_plain_or_gzip(folder / "less.gz").size() == 268435456U);

@@ -31,12 +31,13 @@ BOOST_AUTO_TEST_CASE(stars_and_question_marks) {
   BOOST_TEST(matches_glob("h.?.weight", "h.7.weight"));
   BOOST_TEST(!matches_glob("h.?.weight", "h.10.weight"));
   BOOST_TEST(!matches_glob("?", ""));
-  // No other character has a special meaning.
+  // Only * and ? have a special meaning.
   BOOST_TEST(matches_glob("[a].b", "[a].b"));
   BOOST_TEST(!matches_glob("a.b", "axb"));
 }
 
-// A pattern with 20 stars does not match 10,000 characters. This must not take long.
+// Matching must not take exponential time: a pattern with 20 stars does not match 10,000
+// characters.
 BOOST_AUTO_TEST_CASE(many_stars_end) {
   std::string pattern;
   for (int i = 0; i < 20; ++i)

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
   const auto bytes = sample({2, 3, 2}, 12);
   const auto parse = [](auto b) { parse_idx(b, "x"); };
   BOOST_TEST(survive_hostile_variants(bytes, parse) == 0u);
-  // The header claims 2^64 elements, or 2^32 in each dimension. No memory is allocated for them.
+  // A header that claims 2^64 elements (2^32 per dimension) is refused before memory is allocated.
   auto huge = raw({0, 0, 0x0e, 3});
   huge.resize(16, std::byte{0xff});
   BOOST_TEST(contains(error_of([&] { parse_idx(huge, "x"); }), "larger than any file"));
@@ -79,7 +79,8 @@ BOOST_AUTO_TEST_CASE(hostile_input) {
                         parse_idx(raw({0, 0, 8, 255}), "x");
                       }),
                       "header of 255 dimensions"));
-  // One dimension is 0, which hides an overflow of the other dimensions.
+  // One dimension is 0, so there are no elements. The product of the other dimensions must not
+  // overflow.
   auto zero = raw({0, 0, 0x0e, 4, 0, 0, 0, 0});
   zero.resize(20, std::byte{0xff});
   BOOST_TEST(parse_idx(zero, "x").values.empty());

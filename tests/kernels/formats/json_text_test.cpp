@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(a_key_stands_once) {
              == "x.json: a[1].b.c: occurs twice");
   BOOST_TEST(json_error(R"([{"a": 1}, {"a": 1}, [[{"a": 1, "a": 1}]]])")
              == "x.json: [2][0][0].a: occurs twice");
-  // The same key may occur in different objects.
+  // A key that occurs twice in one object is an error. In different objects, it is not.
   BOOST_TEST(json_error(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})") == "(no error)");
 }
 
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(excerpts_are_short_and_valid) {
   BOOST_TEST(json_excerpt(nlohmann::json{{"a", 1}}) == R"({"a":1})");
   BOOST_TEST(json_excerpt(std::string(58, 'x')) == '"' + std::string(58, 'x') + '"');
   BOOST_TEST(json_excerpt(std::string(59, 'x')) == '"' + std::string(56, 'x') + "...");
-  // A cut never divides a character. Here, a character of 2 bytes does not fit.
+  // An excerpt never ends inside a character. Here, a character of 2 bytes does not fit any more.
   std::string accents;
   for (int i = 0; i < 40; ++i)
     accents += "\u00e4";

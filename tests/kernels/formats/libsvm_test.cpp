@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(errors_name_the_line) {
   BOOST_TEST(contains(error("1 3:1 3:1"), "index 3 after index 3"));
 }
 
-// The file is read in parts, with or without labels. Errors name the lines of the whole file.
+// Reads a file in parts, with or without labels. Errors must name the lines of the whole file.
 BOOST_AUTO_TEST_CASE(a_file_in_parts) {
   const auto bytes = bytes_of("1 2:5\n3:6 4:7\n# none\n\n-2\n1:8\n");
   for (const std::uint64_t most : {1, 2, 9}) {

@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_CASE(distances) {
   BOOST_TEST(edit_distance("kitten", "sitting") == 3u);
   BOOST_TEST(edit_distance("RELU", "relu") == 0u);
   BOOST_TEST(edit_distance("realu", "relu") == 1u);
-  BOOST_TEST(edit_distance("rleu", "relu") == 1u); // two neighbours are swapped
+  BOOST_TEST(edit_distance("rleu", "relu") == 1u); // two neighboring letters are swapped
   BOOST_TEST(edit_distance(std::string(5000, 'a'), std::string(5000, 'b')) == 64u);
 }
 

@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A file with this header text and these values.
+/// An .npy file with this header and these values.
 std::vector<std::byte> with_header(std::string_view header, std::string_view values,
                                    char version = 1) {
   std::string text = "\x93NUMPY";
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(headers_that_numpy_writes) {
   }
   const auto other_order =
     with_header("{\"shape\":(12,),\"fortran_order\":True,\"descr\":\"<u1\"}", values);
-  // With one dimension, the order of the elements makes no difference.
+  // In an array with one dimension, C order and Fortran order are the same.
   BOOST_TEST(parse_npy(other_order, "x").size() == 12u);
 }
 

@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Writes a zip archive, which may be invalid.
+/// Makes a zip archive, which may be invalid on purpose.
 class archive {
 public:
   std::uint16_t flags = 0;
@@ -37,7 +37,7 @@ public:
     };
     put(out_, 0x04034b50, 4);
     common(out_);
-    put(out_, 4, 2); // an extra field, as NumPy writes it
+    put(out_, 4, 2); // the length of an extra field, as NumPy writes it
     out_ += name + "abcd";
     out_.append(reinterpret_cast<const char*>(packed.data()), packed.size());
     put(directory_, 0x02014b50, 4), put(directory_, 20, 2);
@@ -55,7 +55,7 @@ public:
     return *this;
   }
 
-  /// Adds the last member to the directory a second time.
+  /// Lists the members in the directory a second time.
   archive& repeat() {
     directory_ += std::string{directory_};
     count_ *= 2;
@@ -80,7 +80,7 @@ public:
   }
 
 private:
-  /// Stands in place of a number that a zip64 record contains.
+  /// The value of a 32-bit field whose number is in a zip64 record instead.
   static constexpr std::uint64_t beyond = 0xffffffff;
 
   static void put(std::string& to, std::uint64_t value, int bytes) {
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(archives_of_zip64) {
   const npz_file file{bytes, "a.npz"};
   BOOST_TEST(parse_npy(file.read("x", plenty), "x").at(2) == 2.5);
   BOOST_TEST(parse_npy(file.read("y", plenty), "y").at(4999) == -1);
-  // A size beyond 4 GiB is compared with the size of the file before anything is allocated.
+  // A size beyond 4 GiB is checked against the size of the file before anything is allocated.
   auto liar = archive{};
   liar.zip64 = true;
   liar.announced_extra = 0xffffffff;
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(archives_of_zip64) {
                         npz_file{wrong, "a.npz"}.read("x", plenty);
                       }),
                       "unpacks to 4294967459 bytes, more than the 1048576 accepted here"));
-  // The number of members is also compared with the size of the file.
+  // The number of members is checked against the size of the file, too.
   large.count_extra = std::uint64_t{1} << 40;
   BOOST_TEST(contains(error_of([&] {
                         npz_file{large.bytes(), "a.npz"};
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(archives_of_zip64) {
                       "its directory is corrupt"));
 }
 
-// Members overlap in archives that unpack to many times their size.
+// Members may not overlap, because such archives can unpack to many times their size.
 BOOST_AUTO_TEST_CASE(members_that_overlap) {
   const auto bytes = archive{}.add("x.npy", array_of(1, 100), false).repeat().repeat().bytes();
   BOOST_TEST(contains(error_of([&] {

@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-// Random pixels, and the results of PIL 13 for them with BILINEAR and convert("L").
+// Random pixels. For them, PIL 13 gave the following results with BILINEAR and convert("L").
 const picture original{5, 4, 3, {207, 21,  45,  60,  46,  205, 222, 149, 10,  24,  85,  110,
                                  159, 122, 67,  40,  177, 188, 8,   29,  115, 100, 227, 132,
                                  107, 110, 170, 150, 44,  188, 193, 244, 201, 72,  81,  166,
@@ -26,7 +26,7 @@ const std::vector<std::uint8_t> first_row_of_larger{
 const std::vector<std::uint8_t> grey{79,  68, 155, 70,  127, 137, 33,  178, 116, 92,
                                      224, 88, 179, 163, 179, 52,  156, 95,  144, 61};
 
-/// Checks pixels. Because of rounding, they may differ by one level.
+/// Compares pixels, which may differ by one level because of rounding.
 void check_near(const std::vector<std::uint8_t>& x, const std::vector<std::uint8_t>& expected) {
   BOOST_TEST_REQUIRE(x.size() == expected.size());
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(png_files) {
   for (const auto value : grey)
     three.insert(three.end(), 3, value);
   BOOST_TEST(decode_picture(as_grey, 3, "x.png").pixels == three);
-  // A transparent pixel is black.
+  // A transparent pixel is decoded as black.
   const auto clear = write_png(1, 2, PNG_FORMAT_RGBA, {9, 8, 7, 255, 9, 8, 7, 0});
   BOOST_TEST(decode_picture(clear, 3, "x.png").pixels
              == (std::vector<std::uint8_t>{9, 8, 7, 0, 0, 0}));
@@ -90,14 +90,14 @@ BOOST_AUTO_TEST_CASE(refused) {
   auto jpeg = write_jpeg(5, 4, original.pixels);
   jpeg.resize(jpeg.size() - 60);
   BOOST_TEST(contains(error(jpeg), "x: not a valid JPEG file: "));
-  // The header claims 2^30 x 2^30 pixels.
+  // A header that claims more than 2^30 x 2^30 pixels is refused.
   auto huge = write_png(5, 4, PNG_FORMAT_RGB, original.pixels);
   for (const std::size_t at : {16, 20})
     huge[at] = std::byte{0x40};
   BOOST_TEST(contains(error(huge), "x: "));
 }
 
-// A file with damaged pixels may still be a valid picture.
+// Damaged files give an error or a picture, but no other failure.
 BOOST_AUTO_TEST_CASE(damaged) {
   const auto decode = [](std::span<const std::byte> file) { decode_picture(file, 3, "x"); };
   survive_hostile_variants(write_png(5, 4, PNG_FORMAT_RGB, original.pixels), decode);

@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_CASE(text_stays) {
 BOOST_AUTO_TEST_CASE(controls_are_named) {
   BOOST_TEST(troupe::printable("a\tb\r\nc\x1b[2J\x7f"sv) == "a\\tb\\r\\nc\\x1b[2J\\x7f");
   BOOST_TEST(troupe::printable("\0"sv) == "\\x00");
-  // U+009B begins a terminal command, like ESC [.
+  // U+009B is escaped, because it begins a terminal command, like ESC [.
   BOOST_TEST(troupe::printable("\xc2\x9b") == "\\xc2\\x9b");
 }
 
@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(excerpts) {
   BOOST_TEST(excerpt("12345", 5) == "12345");
   BOOST_TEST(excerpt("123456", 5) == "12...");
   BOOST_TEST(excerpt("\x01\x02", 5) == "\\x01\\x02");
-  // A character is never cut in half.
+  // An excerpt never ends inside a character.
   BOOST_TEST(excerpt("1\xe2\x82\xac"
                      "4567",
                      5)

@@ -29,7 +29,7 @@ safetensors_file sample() {
   return file;
 }
 
-/// A file with this header and this many bytes of data.
+/// A safetensors file with this header, and with this many bytes of data.
 std::vector<std::byte> with_header(const std::string& header, std::size_t data) {
   std::vector<std::byte> bytes(8);
   const std::uint64_t length = header.size();
@@ -80,8 +80,7 @@ BOOST_AUTO_TEST_CASE(no_tensors) {
   BOOST_TEST(parse_safetensors(bytes, "f").tensors.empty());
 }
 
-// Reads the written files strictly by the description of the format, without the reader of this
-// project.
+// Reads a written file by the description of the format, without the reader of this project.
 BOOST_AUTO_TEST_CASE(independent_parse) {
   const auto bytes = write_safetensors(sample());
   std::uint64_t length = 0;
@@ -101,8 +100,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
     BOOST_TEST(value["data_offsets"][0] == end);
     end = value["data_offsets"][1];
   }
-  // Types with a larger alignment come first. Tensors with the same alignment are in the order of
-  // their names, as in the reference implementation.
+  // As in the reference implementation, types with a larger alignment come first, and tensors with
+  // the same alignment are sorted by name.
   BOOST_TEST(order
              == (std::vector<std::string>{"__metadata__", "none", "a.double", "scalar", "z.weight",
                                           "flags"}));
@@ -115,8 +114,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
   BOOST_TEST(json["z.weight"]["dtype"] == "F32");
 }
 
-// The file must equal, byte for byte, a file of the reference implementation
-// (safetensors.numpy.save of one tensor).
+// These bytes are those of a file of the reference implementation (safetensors.numpy.save of one
+// tensor). Writing the tensor must give the same bytes.
 BOOST_AUTO_TEST_CASE(reference_file) {
   const auto bytes = with_header(R"({"t":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}   )", 8);
   const auto file = parse_safetensors(bytes, "f");
@@ -135,7 +134,8 @@ BOOST_AUTO_TEST_CASE(header_errors) {
   BOOST_TEST(contains(parse_error("{\"a\":1e999}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error("{\"\xff\":1}", 0), "not valid JSON"));
   BOOST_TEST(contains(parse_error(std::string(100'000, '['), 0), "nested more than 64 deep"));
-  // Parsing takes tens of bytes of memory for each byte of a header, so long headers are refused.
+  // Long headers are refused, because parsing takes tens of bytes of memory for each byte of a
+  // header.
   BOOST_TEST(contains(parse_error(std::string(16'777'217, ' '), 0),
                       "the header should be 16777217 bytes long; the file has 16777217 after its "
                       "length, and headers of up to 16777216 bytes are accepted"));

@@ -20,7 +20,8 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Images or rows that depend on a variable, so that they can be differentiated.
+/// A tensor of images or rows that depends on a variable, so that gradients with respect to this
+/// variable can be checked.
 struct channels {
   graph g;
   expression x;
@@ -39,8 +40,8 @@ struct channels {
   }
 };
 
-/// Sizes with fewer channels than one group, with exactly one group, and with more. The numbers of
-/// pixels vary in the same way.
+/// The CPU computes channels in groups of 16. These sizes have fewer channels than a group, exactly
+/// as many, and more. The numbers of pixels vary in the same way.
 const std::vector<shape> sizes{{batch, 3, 2, 2}, {batch, 1, 1, 1},  {batch, 17},
                                {batch, 16, 3},   {batch, 2, 3, 17}, {batch, 33}};
 
@@ -73,7 +74,7 @@ BOOST_AUTO_TEST_CASE(moments_of_channels) {
   }
 }
 
-// The epsilon is so large that the numerical noise of equal rows stays small.
+// Epsilon is large, so that rows with almost equal values cause little numerical noise.
 BOOST_AUTO_TEST_CASE(gradient_of_normalization) {
   for (const auto& dims : sizes) {
     channels c(dims);
@@ -132,8 +133,8 @@ BOOST_AUTO_TEST_CASE(statistics_reach_the_gradient) {
   }
 }
 
-// The value of an update is also the gradient of another variable. Each of these places gets its
-// own copy.
+// The value of an update is also the gradient of another variable. It must be copied to both
+// places.
 BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   graph g;
   auto x = g.placeholder("x", {batch, 2});
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   BOOST_TEST(untouched.valid());
 }
 
-// With frozen statistics, training computes the same as testing.
+// If the statistics are frozen, training uses them, as testing does.
 BOOST_AUTO_TEST_CASE(frozen_statistics_normalize_in_training) {
   graph g;
   auto x = g.placeholder("x", {batch, 2});

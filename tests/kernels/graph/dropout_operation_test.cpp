@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
     auto h = matmul(g.placeholder("x", {batch, 5}), g.variable("w", {5, 5}));
     check_both(g, dropout(h, rate, "drop"));
   }
-  // The fraction of kept elements is that of the rate. The mean does not change.
+  // With a rate of 0.3, 70 % of the elements are kept, and the mean does not change.
   graph g;
   auto x = g.placeholder("x", {batch, 1000});
   leaves values;
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
   const auto result = execute<float>(g, values, {}, {first, second}, false);
   for (const auto& y : result.fetches) {
     const auto kept = std::ranges::count_if(y, [](double v) { return v != 0; });
-    // The standard deviation of this binomial distribution is 145.
+    // Bound: 5 standard deviations of this binomial distribution, which are 145 each.
     BOOST_TEST(std::abs(kept - 70'000) < 5 * 145);
     BOOST_TEST(*std::ranges::max_element(y) == 1 / 0.7, boost::test_tools::tolerance(1e-6));
   }
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_some) {
     }(),
     true);
   BOOST_TEST(std::abs(both - 49'000) < 5 * 158); // both masks are independent of each other
-  // Neighbours in a row, and in a column, are also independent.
+  // Neighbors in a row or in a column are independent, too.
   for (std::size_t step : {1, 1000}) {
     std::ptrdiff_t pairs = 0;
     for (std::size_t i = 0; i + step < 100'000; ++i)

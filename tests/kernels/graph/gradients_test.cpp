@@ -13,8 +13,8 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Adds the gradient of `loss` with respect to w to the graph. Then checks the gradient of a
-/// weighted sum of this gradient.
+/// Checks second derivatives: adds the gradient of `loss` with respect to w to the graph, and then
+/// checks the gradient of the sum of its squares.
 void check_second(graph& g, expression loss, expression w) {
   const std::vector xs{w};
   const auto first = troupe::gradients(loss, xs)[0];
@@ -53,8 +53,8 @@ BOOST_AUTO_TEST_CASE(tied_weights_add_up) {
 }
 
 BOOST_AUTO_TEST_CASE(a_variable_that_is_a_gradient) {
-  // d/da sum(a * b) is b itself, and a and b share d/d(a + b). So both values must be copied to the
-  // places of the gradients.
+  // The gradient of sum(a * b) with respect to a is b itself. In sum(a + b), both variables have
+  // the same gradient. In both cases, values must be copied to the places of the gradients.
   graph g;
   auto a = g.variable("a", {3});
   auto b = g.variable("b", {3});

@@ -16,7 +16,8 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Images that depend on variables, so that they can be differentiated.
+/// A tensor of images that depends on variables, so that gradients with respect to them can be
+/// checked.
 struct pictures {
   graph g;
   std::int64_t channels;
@@ -133,8 +134,8 @@ BOOST_AUTO_TEST_CASE(pooling) {
   check_both(p.g, flatten(global_average_pool(p.x)));
 }
 
-// The sizes come from PyTorch. There, the last window must begin in the image or in the padding
-// before it.
+// The expected sizes are from PyTorch, where the last window must begin in the image or in the
+// padding before it.
 BOOST_AUTO_TEST_CASE(sizes_with_ceil_mode) {
   const auto rows = [](std::int64_t image, std::int64_t size, std::int64_t stride,
                        std::int64_t pad) {
@@ -169,12 +170,12 @@ BOOST_AUTO_TEST_CASE(channels) {
 
 BOOST_AUTO_TEST_CASE(reshaping) {
   pictures p(3, 2, 4);
-  // The value is read in several shapes. In one shape it is changed in place, and in another it is
-  // kept.
+  // A tensor is read in several shapes. In one shape it is overwritten in place, and in another it
+  // is still needed.
   auto flat = flatten(p.x);
   check_both(p.g, tanh(flat) + flat * flat);
   check_both(p.g, reshape(sigmoid(reshape(p.x, {batch, 4, 6})), {batch, 24}));
-  // One image is a view of a leaf, and the weights are a view of a parameter.
+  // An image can be a view of a feed, and weights can be a view of a parameter.
   auto x = p.g.placeholder("x", {batch, 12});
   auto image = reshape(x, {batch, 3, 2, 2});
   auto w = reshape(p.g.variable("v", {12}), {1, 3, 2, 2});

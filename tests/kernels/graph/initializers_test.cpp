@@ -91,7 +91,8 @@ BOOST_AUTO_TEST_CASE(bounds_and_moments) {
   check("uniform", 0.0625 / 3, 0.25);
 }
 
-// For sparse features, weights are stored as (inputs, units).
+// For sparse features, weights are stored as (inputs, units), transposed. Their variance must be
+// the same.
 BOOST_AUTO_TEST_CASE(the_fan_of_weights_with_inputs_first) {
   const auto variance = [](initializer how, bool inputs_first) {
     how.inputs_first = inputs_first;
@@ -110,8 +111,8 @@ BOOST_AUTO_TEST_CASE(the_fan_of_weights_with_inputs_first) {
              == variance(initializer::glorot_uniform(), false));
 }
 
-// The rows are orthogonal, and their length is the gain. If there are fewer columns than rows, this
-// holds for the columns.
+// The rows of the matrix are orthogonal, and their length is the gain. If there are fewer columns
+// than rows, this holds for the columns.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices) {
   for (const auto& dims :
        {shape{1, 1}, shape{40, 40}, shape{200, 50}, shape{16, 3, 5, 2}, shape{7}}) {
@@ -134,8 +135,8 @@ BOOST_AUTO_TEST_CASE(orthogonal_matrices) {
   }
 }
 
-// The QR decomposition with a positive diagonal determines the sign of each vector. So the first
-// vector is the normalized first draw.
+// A QR decomposition with a positive diagonal also determines the sign of each vector. So the first
+// vector is the first draw, normalized.
 BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
   std::vector<float> draws(64);
   initialize(initializer::normal(1), 4, "w", {8, 8}, {0, 64}, draws);
@@ -148,7 +149,7 @@ BOOST_AUTO_TEST_CASE(the_first_orthogonal_vector) {
     BOOST_TEST(std::abs(double{x[i]} - double{draws[i]} / std::sqrt(squares)) < 1e-6);
 }
 
-// The result is compared with Gram-Schmidt, which gives the same Q if R has a positive diagonal.
+// Compares with Gram-Schmidt, which gives the same Q if R has a positive diagonal.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
   for (const auto& [rows, columns] : {std::pair{1U, 1U},
                                       {1U, 9U},
@@ -188,7 +189,8 @@ BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_those_of_gram_schmidt) {
   }
 }
 
-// If all shards of a process initialize at the same time, each tensor needs only one decomposition.
+// If all shards of a process initialize their ranges at the same time, the decomposition of a
+// tensor is computed only once.
 BOOST_AUTO_TEST_CASE(orthogonal_matrices_are_computed_once) {
   troupe::layout x;
   x.add("a", {60, 60}, initializer::orthogonal());

@@ -21,8 +21,8 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// x (batch, n), and a function of it that depends on a variable (n, n), so that it can be
-/// differentiated.
+/// An input x (batch, n), and h = x w, which depends on a variable w (n, n). So gradients with
+/// respect to w can be checked.
 struct model {
   graph g;
   expression x = g.placeholder("x", {batch, 5});
@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(matmul_with_and_without_transposes) {
     check_both(g, matmul(x, v, false, true), 2e-6 * 10);
     auto y = g.placeholder("y", {batch, n});
     auto u = g.variable("u", {3, n});
-    // (7, n): sums over the batch
+    // A sum over the batch, of shape (7, n).
     check_both(g, matmul(x, matmul(y, u, false, true), true));
     check_both(g, matmul(u, v));
   }
@@ -115,12 +115,11 @@ BOOST_AUTO_TEST_CASE(comparisons) {
   check_both(m.g, greater(m.h, v) * m.h);
   check_both(m.g, above(m.h, 0.3) * m.h);
   check_both(m.g, select(m.h, v, m.h * v));
-  // The operations are in chains of fused operations, with operands that are computed in the same
-  // chain.
+  // These operations are fused into chains. Their operands are computed in the same chain.
   check_both(m.g, select(m.h - v, tanh(v), sigmoid(m.h)) + maximum(tanh(m.h), minimum(v, m.h)));
 }
 
-// Infinite bounds have no effect. NaN stays NaN.
+// An infinite bound has no effect, and NaN stays NaN.
 BOOST_AUTO_TEST_CASE(comparisons_of_extreme_numbers) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   constexpr float most = std::numeric_limits<float>::max();
@@ -154,8 +153,7 @@ BOOST_AUTO_TEST_CASE(comparisons_of_extreme_numbers) {
   BOOST_CHECK_THROW(at_least(x, NAN), input_error);
 }
 
-// The branch that is not taken contains NaN. It affects neither the value nor the gradient of the
-// result.
+// The branch that is not selected contains NaN, which must not reach the result or its gradient.
 BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
   graph g;
   const auto x = g.variable("x", {4});
@@ -168,7 +166,7 @@ BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
   check_close(std::span<const double>{found[0]},
               std::array{std::log(2.0), -1.0, std::log(4.0), 0.0}, 1e-14, 0, "values");
   check_close(std::span<const double>{found[1]}.first(2), std::array{0.5, 1.0}, 1e-14, 0, "slopes");
-  // If both values are equal, the whole gradient goes to the second operand.
+  // If both operands are equal, the whole gradient goes to the second one.
   const auto other = g.variable("other", {4});
   const auto ties = gradients(sum(maximum(x, other) + minimum(x, other)), std::array{x, other});
   std::ranges::copy(std::array{2.0, -1.0, 4.0, 0.0}, session.variable("other").begin());
@@ -180,8 +178,8 @@ BOOST_AUTO_TEST_CASE(select_keeps_nan_in_its_branch) {
 BOOST_AUTO_TEST_CASE(chains) {
   model m;
   auto v = matmul(m.x, m.g.variable("v", {5, 5}));
-  // Three difficult chains of fused operations: a value with two readers, an operation whose
-  // operands are both computed in the chain, and a chain that is longer than the limit of a step.
+  // Three difficult chains of fused operations: a value that is read twice, an operation whose
+  // operands are both computed in the chain, and a chain that is too long for one step.
   auto shared = tanh(m.h + v);
   check_both(m.g, shared * sigmoid(shared) + exp(scale(m.h - v, 0.1)) * tanh(v * m.h));
   auto y = m.h;
@@ -248,7 +246,7 @@ BOOST_AUTO_TEST_CASE(cross_entropy_with_smoothing_and_an_ignored_label) {
     check_gradient(g, loss);
     check_forward(g, softmax_cross_entropy_gradient(z, labels, how));
     check_forward(g, softmax_correct(z, labels, how));
-    // Several losses have the same operands. Each of them keeps its own results.
+    // Two losses read the same operands. Each of them must keep its own results.
     check_gradient(g, loss + softmax_cross_entropy(z, labels));
   }
 }

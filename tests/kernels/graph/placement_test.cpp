@@ -20,7 +20,8 @@ layout of(const std::vector<shape>& shapes) {
   return result;
 }
 
-/// Up to 12 tensors with up to 3 dimensions. Some tensors are scalars, and some have no elements.
+/// A layout with up to 12 tensors of up to 3 dimensions. Some tensors are scalars, and some have no
+/// elements.
 layout random_layout(std::mt19937& random) {
   std::vector<shape> shapes(random() % 13);
   for (auto& x : shapes) {
@@ -36,8 +37,8 @@ std::size_t largest(const std::vector<range>& parts) {
   return parts.empty() ? 0 : std::ranges::max(parts, {}, &range::size).size();
 }
 
-/// Tries all cuts of the tensors from number `from` on. Returns the smallest possible size of the
-/// largest part.
+/// The smallest possible size of the largest part. Tries all ways to cut between the tensors from
+/// number `from` on.
 std::size_t least_largest(const layout& x, std::size_t parts, std::size_t from = 0) {
   const auto& tensors = x.entries();
   const auto at = [&](std::size_t i) { return i < tensors.size() ? tensors[i].offset : x.size(); };
@@ -69,8 +70,8 @@ bool cuts_a_tensor(const layout& x, const std::vector<range>& parts) {
   });
 }
 
-/// Gives tensors to the parts in turn, as TensorFlow's replica_device_setter does. Returns the size
-/// of the largest part.
+/// The size of the largest part if the parts get tensors in turn, as with TensorFlow's
+/// replica_device_setter.
 std::size_t largest_in_turn(const layout& x, std::size_t parts) {
   std::vector<std::size_t> sizes(parts);
   for (std::size_t i = 0; i < x.entries().size(); ++i)
@@ -119,7 +120,7 @@ BOOST_AUTO_TEST_CASE(every_element_is_in_one_part) {
       BOOST_TEST_CONTEXT(to_string(x) << parts << " parts") {
         const auto rows = cut_at_rows(x, parts);
         check_covers(rows, parts, x.size());
-        // A cut may move by at most an eighth of an even part.
+        // A cut moves to the beginning of a row, by at most an eighth of an even part.
         BOOST_TEST(largest(rows) <= (x.size() + parts - 1) / parts + x.size() / parts / 4);
         const auto tensors = cut_at_tensors(x, parts);
         check_covers(tensors, parts, x.size());
@@ -138,8 +139,7 @@ BOOST_AUTO_TEST_CASE(the_largest_part_of_whole_tensors_is_as_small_as_can_be) {
   }
 }
 
-// The first parts could take all tensors, and the largest part would be no larger. Still, all parts
-// get tensors.
+// All parts get tensors, even if the largest part would not become larger without this.
 BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   const auto one_large = of({{100}, {10}, {1}, {1}});
   BOOST_TEST((cut_at_tensors(one_large, 4)
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   BOOST_TEST((cut_at_tensors(two, 4) == std::vector<range>{{0, 3}, {3, 7}, {7, 7}, {7, 7}}));
 }
 
-// The manual explains with these figures why there is no ROUND_ROBIN.
+// The manual says with these figures why there is no placement ROUND_ROBIN.
 BOOST_AUTO_TEST_CASE(tensors_in_turn_are_less_even) {
   struct figures {
     std::vector<shape> tensors;
@@ -177,11 +177,12 @@ BOOST_AUTO_TEST_CASE(tensors_in_turn_are_less_even) {
 }
 
 BOOST_AUTO_TEST_CASE(rows_stay_whole) {
-  // There are 106 elements. The even cut is at 53, inside the row from 48 to 56.
+  // An even cut of 106 elements would be at 53, inside the row from 48 to 56. It moves to 56.
   BOOST_TEST((cut_at_rows(of({{13, 8}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
-  // If a tensor has several dimensions, a row contains all elements with the same first index.
+  // A row of a tensor with several dimensions is all elements with the same first index.
   BOOST_TEST((cut_at_rows(of({{13, 2, 4}, {2}}), 2) == std::vector<range>{{0, 56}, {56, 106}}));
-  // The cut would have to move by 48 of 96 elements, which is too far.
+  // The only row has 96 elements, so the cut would have to move by 48. This is too far, so the row
+  // is cut.
   BOOST_TEST((cut_at_rows(of({{1, 96}, {96}}), 4)
               == std::vector<range>{{0, 48}, {48, 96}, {96, 144}, {144, 192}}));
 }

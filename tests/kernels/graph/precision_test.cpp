@@ -158,8 +158,7 @@ BOOST_AUTO_TEST_CASE(lowered_graphs) {
   BOOST_TEST((lowered.at(ids[loss.id()]).type == dtype::float32));
   BOOST_REQUIRE(lowered.state_updates().size() == 1U);
   BOOST_TEST(lowered.state_updates()[0].first == ids[mean.id()]);
-  // Parameters are cast before anything else is computed, so that a GPU needs only one launch for
-  // all casts.
+  // All parameters are cast first, so that a GPU needs only one launch for all casts.
   std::size_t casts = 0;
   for (const auto& n : lowered.nodes()) {
     if (n.inputs.empty())
@@ -169,7 +168,7 @@ BOOST_AUTO_TEST_CASE(lowered_graphs) {
     ++casts;
   }
   BOOST_TEST(casts == 2U);
-  // The original graph does not change.
+  // The graph for 16 bits is a copy. The original graph does not change.
   BOOST_TEST(count(g, operation::cast) == 0U);
 }
 

@@ -14,8 +14,8 @@ BOOST_AUTO_TEST_SUITE(random_graphs)
 
 namespace {
 
-/// Builds a graph of (batch, 4) tensors by random operations on earlier tensors. Operands are read
-/// twice, late or never, and by fused and in-place operations.
+/// Builds a graph of tensors (batch, 4) with random operations on earlier tensors. Some tensors are
+/// read twice, late or never, and by fused and in-place operations.
 struct random_graph {
   graph g;
   std::vector<expression> tensors;
@@ -32,7 +32,7 @@ struct random_graph {
   expression pick() { return tensors[stream.below(tensors.size())]; }
 
   expression weight() {
-    // Sometimes, the operand is one that was already used.
+    // Sometimes, this is a parameter that was used before.
     const auto i = stream.below(6);
     const auto name = std::string("w").append(std::to_string(i));
     if (g.parameters().find(name) != nullptr)

@@ -11,7 +11,7 @@ using namespace troupe;
 
 BOOST_AUTO_TEST_SUITE(random_streams)
 
-// The numbers are fixed. If they change, every training run changes.
+// These numbers must never change, because all training runs depend on them.
 BOOST_AUTO_TEST_CASE(streams_are_the_same_everywhere) {
   random_stream a(1);
   BOOST_TEST(a.next() == 0xcfc5d07f6f03c29bU);
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(uniform_and_normal_moments) {
     BOOST_REQUIRE((u >= 0 && u < 1));
     uniforms += u;
   }
-  // The tolerance is five standard errors.
+  // Tolerance: five standard errors.
   BOOST_TEST(std::fabs(sum / n) < 5 / std::sqrt(n));
   BOOST_TEST(std::fabs(squares / n - 1) < 5 * std::sqrt(2.0 / n));
   BOOST_TEST(std::fabs(uniforms / n - 0.5) < 5 * std::sqrt(1.0 / 12 / n));

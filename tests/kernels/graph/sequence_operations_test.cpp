@@ -27,7 +27,7 @@ namespace {
 
 constexpr auto batch = shape::batch;
 
-/// Tensors that depend on variables, so that they can be differentiated.
+/// Makes tensors that depend on variables, so that gradients with respect to these can be checked.
 struct tensors {
   graph g;
   expression features = g.placeholder("features", {batch, 3});
@@ -75,7 +75,8 @@ BOOST_AUTO_TEST_CASE(blends) {
   BOOST_TEST(back[1][1].weight == 2);
 }
 
-// An element is affected only by its own terms, in the forward and in the backward direction.
+// An infinite or NaN element affects only the elements that are computed from it, in values and in
+// gradients.
 BOOST_AUTO_TEST_CASE(a_blend_reads_no_other_elements) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   graph g;
@@ -103,7 +104,8 @@ BOOST_AUTO_TEST_CASE(stopped_gradients) {
   auto x = t.make({batch, 4});
   auto w = t.g.variable("w", {4});
   auto loss = sum(stop_gradient(add_bias(x, w)) * add_bias(x, w));
-  // One of the two factors counts as a constant, so this is half of the gradient of a square.
+  // Because of stop_gradient, one of the two equal factors counts as a constant. So the gradient is
+  // half of that of the square.
   const std::vector<expression> by{w};
   auto half = gradients(loss, by)[0];
   auto whole = gradients(sum(add_bias(x, w) * add_bias(x, w)), by)[0];
@@ -208,7 +210,7 @@ void check_attention(graph& g, expression y, std::size_t rows) {
   compare(execute<float>(g, values, to_scalar(y), {y}, true), 2e-5);
 }
 
-// Lengths close to the block sizes of the CPU's kernel: 32 queries, chunks of 32 keys, 256 keys.
+// Lengths close to the sizes of blocks on the CPU: 32 queries, chunks of 32 keys, 256 keys.
 BOOST_AUTO_TEST_CASE(attention_over_several_blocks) {
   for (const std::int64_t time : {1, 2, 31, 32, 33, 67, 255, 256, 289, 520})
     for (const bool causal : {false, true}) {
@@ -242,8 +244,8 @@ BOOST_AUTO_TEST_CASE(attention_and_its_gradients) {
   }
 }
 
-// Attention reads the whole tensor and not the parts that are cut out of it. The gradients with
-// respect to the parts must still be right.
+// Queries, keys and values are parts of one tensor, which attention reads as a whole. The gradients
+// with respect to the parts must still be right.
 BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
   for (const bool causal : {false, true}) {
     graph g;
@@ -255,7 +257,7 @@ BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
     const auto y = multi_head_attention(parts[0], parts[1], parts[2], 2, causal);
     BOOST_TEST_REQUIRE((y.node().op == operation::attention));
     BOOST_TEST(y.node().inputs.size() == 1U);
-    // One part has another reader besides attention.
+    // One part is also read by another operation.
     const auto loss = add(to_scalar(y), to_scalar(tanh(parts[1])));
     const std::vector<expression> by{parts[0], parts[1], parts[2], qkv};
     auto found = gradients(loss, by);
@@ -268,7 +270,7 @@ BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
       execute<double>(g, values, loss, {gathered, whole, concat(apart, 2)}, false);
     check_close(results.fetches[0], results.fetches[1], 1e-12, 1e-14, "parts and whole");
     check_close(results.fetches[2], results.fetches[1], 1e-12, 1e-14, "parts alone");
-    // The same for second derivatives: each part gets its share.
+    // The same holds for second derivatives.
     const auto sloped = to_scalar(whole);
     const auto again = gradients(sloped, by);
     const auto second = execute<double>(
@@ -277,7 +279,7 @@ BOOST_AUTO_TEST_CASE(gradients_by_parts_that_attention_reads_in_place) {
   }
 }
 
-// Keys of -infinity hide positions. All keys of the first block may be hidden, too.
+// Keys of -infinity hide positions, here even the whole first block.
 BOOST_AUTO_TEST_CASE(attention_with_hidden_keys) {
   constexpr std::int64_t time = 300;
   graph g;
@@ -306,8 +308,8 @@ BOOST_AUTO_TEST_CASE(second_derivatives_of_attention) {
   }
 }
 
-// One product gives queries, keys and values. Attention reads them without copying slices, and one
-// step computes the gradients of all three.
+// One matrix product gives queries, keys and values. Attention reads them in place, without copying
+// slices, and one step computes the gradients of all three.
 BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
   const auto planned = [](const std::function<expression(expression)>& build) {
     graph g;
@@ -327,7 +329,7 @@ BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
   BOOST_TEST(found[operation::attention] == 1);
   BOOST_TEST(found[operation::attention_gradient] == 1);
   BOOST_TEST(found[operation::slice] + found[operation::place] + found[operation::transpose] == 0);
-  // One part is missing, so the other parts are copied out of the tensor.
+  // One part is not used, so the other parts are copied out of the tensor.
   found = planned([&](expression x) {
     const auto keys = part(x, 1);
     return causal_attention(part(x, 0), keys, keys, 2);
@@ -335,7 +337,7 @@ BOOST_AUTO_TEST_CASE(attention_reads_parts_in_place) {
   BOOST_TEST(found[operation::attention] == 1);
   BOOST_TEST(found[operation::attention_gradient] == 1);
   BOOST_TEST(found[operation::slice] == 2);
-  // Heads that are too wide for a GPU are computed by simpler operations.
+  // For heads that are too wide for GPUs, attention consists of simpler operations.
   graph g;
   const auto wide = g.placeholder("wide", {batch, 3, 129});
   BOOST_TEST((causal_attention(wide, wide, wide, 1).node().op == operation::reshape));
@@ -350,7 +352,7 @@ BOOST_AUTO_TEST_CASE(recurrence) {
     }
 }
 
-// The formulas in plain loops. The reset gate multiplies the state before the product.
+// Compares a GRU with plain loops. Its reset gate multiplies the state before the matrix product.
 BOOST_AUTO_TEST_CASE(a_reset_before_the_product) {
   constexpr std::size_t hidden = 3;
   for (const std::size_t time : {1, 2, 5}) {

@@ -28,7 +28,7 @@ expression sparse_input(graph& g, std::int64_t width) {
 
 } // namespace
 
-// The batches of random_leaves have empty rows, and some columns do not occur.
+// random_leaves makes batches with empty rows, and with columns that do not occur.
 BOOST_AUTO_TEST_CASE(products_and_their_gradients) {
   for (std::int64_t width : {1, 7, 33})
     for (std::int64_t units : {1, 2, 5, 16}) {
@@ -112,7 +112,8 @@ BOOST_AUTO_TEST_CASE(row_sparse_gradients_are_named) {
   options.gradients = true;
   const plan p{g, options};
   BOOST_TEST(p.row_sparse_gradients().size() == 2u);
-  // Gradients are in the order of the layout. A penalty makes the last gradient dense.
+  // Only gradients with few rows are listed, in the order of the layout. That of `penalized` is
+  // missing: because of the penalty, it has all rows.
   BOOST_TEST(p.row_sparse_gradients()[0].parameter == 1u);
   BOOST_REQUIRE(p.row_sparse_gradients()[0].feed == 1u);
   BOOST_TEST(p.row_sparse_gradients()[1].parameter == 2u);

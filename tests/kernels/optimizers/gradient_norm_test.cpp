@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(sums_of_squares) {
       expected += value * value;
     BOOST_TEST(std::abs(sum_of_squares(std::span<const double>{x}) - expected) <= 1e-13 * expected);
   }
-  // The squares of these numbers would overflow and underflow in float.
+  // In float, the squares of these numbers would overflow or become 0.
   const std::vector<float> extreme{1e30F, 1e-30F};
   BOOST_TEST(sum_of_squares(std::span{extreme}.first(1)) > 0.99e60);
   BOOST_TEST(sum_of_squares(std::span{extreme}.last(1)) > 0.99e-60);

@@ -46,7 +46,8 @@ least_squares_solution solve(const samples& data, bool bias, double ridge,
   return sums.solve(ridge);
 }
 
-/// The largest element of the gradient of the minimized function. It is 0 at a minimum.
+/// The largest element of the gradient of the function to minimize, at a solution. It is 0 at a
+/// minimum.
 double largest_gradient(const samples& data, const least_squares_solution& x, double ridge) {
   double largest = 0;
   double error = 0;
@@ -90,7 +91,7 @@ BOOST_AUTO_TEST_CASE(the_gradient_is_zero) {
           }
 }
 
-// If a constant is added to all targets, only the bias changes, because it is not penalized.
+// The bias is not penalized. So if a constant is added to all targets, only the bias changes.
 BOOST_AUTO_TEST_CASE(a_bias_without_penalty) {
   auto data = random_samples(200, 3, 2);
   const auto solve_at = [&](double bias_ridge) {
@@ -104,7 +105,8 @@ BOOST_AUTO_TEST_CASE(a_bias_without_penalty) {
     y += 1000;
   const auto there = solve_at(0);
   for (std::size_t i = 0; i < here.weights.size(); ++i)
-    BOOST_TEST(std::abs(there.weights[i] - here.weights[i]) < 1e-4); // the floats are near 1000
+    BOOST_TEST(std::abs(there.weights[i] - here.weights[i])
+               < 1e-4); // targets near 1000 have this precision in float
   for (std::size_t i = 0; i < here.bias.size(); ++i) {
     BOOST_TEST(std::abs(there.bias[i] - here.bias[i] - 1000) < 1e-4);
     BOOST_TEST(std::abs(solve_at(20).bias[i] - 1000 - penalized.bias[i]) > 1);
@@ -120,8 +122,8 @@ BOOST_AUTO_TEST_CASE(blocks_make_no_difference) {
   }
 }
 
-// The features are years and heights above sea level. Their means are thousands of deviations away
-// from 0.
+// Like years or heights above sea level, these features have means that are thousands of deviations
+// away from 0.
 BOOST_AUTO_TEST_CASE(large_means_cost_no_digits) {
   auto data = random_samples(2000, 2, 1);
   for (std::size_t i = 0; i < data.count(); ++i) {
@@ -138,16 +140,16 @@ BOOST_AUTO_TEST_CASE(large_means_cost_no_digits) {
 BOOST_AUTO_TEST_CASE(features_that_depend_on_others_are_named) {
   auto data = random_samples(100, 5, 1);
   for (std::size_t i = 0; i < 100; ++i) {
-    data.x[5 * i + 1] = 4.25F; // a constant feature
-    // A sum of other features, rounded.
+    data.x[5 * i + 1] = 4.25F; // a constant feature depends on the bias
+    // A feature that is a sum of others, except for rounding.
     data.x[5 * i + 3] = 2 * data.x[5 * i] - data.x[5 * i + 2] / 2 + 0.1F;
   }
   const auto x = solve(data, true, 0);
   BOOST_TEST(x.dependent == (std::vector<std::size_t>{1, 3}), boost::test_tools::per_element());
   BOOST_TEST(x.weights.empty());
   BOOST_TEST(solve(data, true, 1).dependent.empty());
-  // Without a bias, the constant feature is useful like any other. With rounding, the other
-  // dependent feature is not exactly a sum of features.
+  // Without a bias, the constant feature is independent. Feature 3 is now exactly a multiple of
+  // another feature.
   for (std::size_t i = 0; i < 100; ++i)
     data.x[5 * i + 3] = 2 * data.x[5 * i];
   BOOST_TEST(solve(data, false, 0).dependent == std::vector<std::size_t>{3},

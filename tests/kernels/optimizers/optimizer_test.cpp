@@ -42,12 +42,14 @@ constexpr optimizer rules[] = {
   {.kind = optimizer_kind::adam, .weight_decay = 0.01F, .clip_value = 0.5, .l1 = 0.01},
 };
 
-/// PyTorch's definitions, written independently: one step of one parameter with its state.
+/// One parameter and its state. A step follows the definitions of PyTorch, without the code of this
+/// project.
 struct reference {
   double w = 0;
   double first = 0;
   double second = 0;
-  /// If true, a step uses the moment that one more update with the same gradient would give.
+  /// True: a step uses the moment that one more update with the same gradient would give
+  /// (Nesterov's look-ahead).
   bool look_ahead = false;
 
   void step(const optimizer& rule, double rate, double g, int t) {
@@ -102,12 +104,12 @@ std::vector<T> values(std::size_t n, const char* name) {
   return {x.begin(), x.end()};
 }
 
-/// Makes 100 steps with gradients that depend on the weights.
+/// Compares 100 steps with the reference. The gradients depend on the weights.
 template <class T>
 void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool look_ahead = false) {
   auto w = values<T>(n, "w");
   std::vector<T> next(n);
-  // With look_ahead, the moment is stored apart from the other state.
+  // With look_ahead, the moment is not stored with the other state.
   const bool apart = look_ahead && rule.moment_slot().has_value();
   std::vector<T> state((rule.slots() - (apart ? 1 : 0)) * n);
   std::vector<T> moment(apart ? n : 0);
@@ -136,14 +138,14 @@ void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool lo
   check_close(std::span<const T>(w), expected, tolerance, tolerance, "weights after 100 steps");
 }
 
-/// Makes two updates. The second update adds up its two gradients itself, keeps the old state, and
-/// checks for numbers that are not finite. It has the bits of a plain update.
+/// Compares two updates, bit for bit. The second one adds up two gradients itself, keeps the old
+/// state, and checks for numbers that are not finite.
 void check_terms(const optimizer& rule, std::size_t n, std::size_t bad) {
   auto w = values<float>(n, "w");
   auto a = values<float>(n, "a");
   auto b = values<float>(n, "b");
-  // Denormal numbers count as zero. The weights and the state are zero here, so any other treatment
-  // would be visible.
+  // Denormal numbers must count as zero. This element shows it, because its weight and its state
+  // are zero.
   const auto tiny = n / 3;
   w[tiny] = 0;
   a[tiny] = 9e-39F;
@@ -152,7 +154,7 @@ void check_terms(const optimizer& rule, std::size_t n, std::size_t bad) {
     b[bad] = std::numeric_limits<float>::infinity();
   std::vector<float> sum(n);
   add(a, b, sum);
-  // Slots lie further apart than the length of the range.
+  // In memory, the distance of two slots is larger than the length of the range.
   const auto stride = n + 5;
   const auto old = values<float>(rule.slots() == 0 ? 0 : (rule.slots() - 1) * stride + n, "state");
   auto positive = old;
@@ -232,7 +234,7 @@ BOOST_AUTO_TEST_CASE(terms_that_do_not_fit) {
 BOOST_AUTO_TEST_CASE(a_hundred_steps) {
   for (const auto& rule : rules)
     for (std::size_t n : {0, 1, 7, 8, 9, 1023, 1024, 1031}) {
-      // The scalars of a rule are floats. Rate and scale are exact only in double.
+      // The settings of a rule are floats, but the rate and the scale are doubles.
       check_steps<double>(rule, n, 1e-12);
       check_steps<float>(rule, n, 2e-6);
     }
@@ -241,15 +243,15 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps) {
 BOOST_AUTO_TEST_CASE(a_hundred_steps_that_look_ahead) {
   for (const auto& rule : rules)
     for (std::size_t n : {0, 1, 7, 1023, 1024, 1031}) {
-      // RMSProp without momentum has no moment, so it cannot look ahead.
+      // A rule without a moment, like RMSProp without momentum, cannot look ahead.
       const bool moment = rule.moment_slot().has_value() || rule.slots() == 0;
       check_steps<double>(rule, n, 1e-12, moment);
       check_steps<float>(rule, n, 2e-6, moment);
     }
 }
 
-// If all gradients are equal, the length of each step of adam is the learning rate. This remains
-// true if the state counts as the state after more or fewer updates.
+// If all gradients are equal, each step of Adam is as long as the learning rate. This must remain
+// true after recount(), which makes the state count as that of another number of updates.
 BOOST_AUTO_TEST_CASE(a_state_counts_as_that_of_another_number_of_updates) {
   const troupe::optimizer adam{.kind = optimizer_kind::adam, .epsilon = 0};
   constexpr double rate = 0.25;
@@ -282,7 +284,7 @@ BOOST_AUTO_TEST_CASE(a_state_counts_as_that_of_another_number_of_updates) {
 }
 
 BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
-  // The direction, and so also the trust ratio, comes from the next moment.
+  // With look_ahead, the direction of LAMB comes from the next moment. So does its trust ratio.
   const troupe::optimizer rule{.kind = optimizer_kind::lamb, .l1 = 0.1};
   std::vector<double> w{3, -4};
   const std::vector<double> g{1, 2};
@@ -303,7 +305,7 @@ BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
   BOOST_TEST(std::abs(w[1] - (-4 - 0.5 * trust * direction(p1))) < 1e-9);
 }
 
-// The script references/optimizers.py produced these values.
+// The expected values are from the script references/optimizers.py, which uses PyTorch.
 BOOST_AUTO_TEST_CASE(a_hundred_steps_of_pytorch) {
   const std::map<std::string, troupe::optimizer> named{
     {"sgd", {optimizer_kind::sgd, 0, 0.25F}},
@@ -369,7 +371,7 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
   const auto w = values<float>(n, "w");
   const auto g = values<float>(n, "g");
   for (const auto& rule : rules) {
-    // A sum of squares is never negative.
+    // These values must not be negative, because some of them are sums of squares.
     auto before = values<float>(rule.slots() * n, "state");
     for (auto& x : before)
       x = std::abs(x);
@@ -381,7 +383,7 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
       guarded<float> sliced(n, 5);
       for (auto part : split_evenly(n, parts)) {
         auto cut = [part](auto& x) { return std::span(x).subspan(part.begin, part.size()); };
-        // The slots of a slice follow each other in memory.
+        // The slots of a slice are stored one after the other.
         std::vector<float> own;
         const auto slot = [&](std::size_t i) {
           return std::span(sliced_state).subspan(i * n + part.begin, part.size());
@@ -400,7 +402,7 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
   }
 }
 
-// The state of a slice stays where it is in the state of the whole vector.
+// A slice is updated within the state of the whole vector, where its slots are n elements apart.
 BOOST_AUTO_TEST_CASE(state_with_a_stride) {
   const std::size_t n = 2000;
   const range part{300, 1400};
@@ -423,7 +425,7 @@ BOOST_AUTO_TEST_CASE(state_with_a_stride) {
   }
 }
 
-// If the weights are all 0, or the direction is, LAMB works without a trust ratio.
+// LAMB has no trust ratio if all weights are 0, or if the direction is 0.
 BOOST_AUTO_TEST_CASE(lamb_at_zero) {
   const troupe::optimizer rule{.kind = optimizer_kind::lamb};
   std::vector<double> w(5);
@@ -477,7 +479,7 @@ BOOST_AUTO_TEST_CASE(statistics_follow) {
 }
 
 BOOST_AUTO_TEST_CASE(in_place_and_streaming_give_the_same_bits) {
-  const std::size_t n = (1U << 20) + 13; // so large that results are written past the cache
+  const std::size_t n = (1U << 20) + 13; // large enough that results are written past the cache
   const auto w = values<float>(n, "w");
   const auto g = values<float>(n, "g");
   for (const auto& rule : rules) {
@@ -502,8 +504,8 @@ BOOST_AUTO_TEST_CASE(nan_and_infinity_propagate) {
     g[17] = std::numeric_limits<float>::infinity();
     update<float>(rule, {w, g, state, w, 0.1, 1});
     BOOST_TEST(std::isnan(w[3]));
-    // Rules that divide by the root of squares turn infinity into NaN. Other rules keep infinity
-    // with its sign.
+    // With infinite gradients, rules that divide by the root of squares give NaN. Other rules keep
+    // infinity with its sign.
     const bool divides = rule.kind >= optimizer_kind::adagrad;
     if (rule.clip_value > 0)
       BOOST_TEST(std::isfinite(w[17]));

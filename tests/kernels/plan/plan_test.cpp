@@ -40,8 +40,8 @@ BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
   auto options = m.options();
   options.correct = m.correct;
   const troupe::plan p(m.g, options);
-  // The forward pass has 3 dense layers, and the loss with its gradient. For each layer, the
-  // backward pass has the gradients of the weights and of the bias. For two layers, it also has the
+  // 4 + 6 + 2 steps: the forward pass has 3 dense layers, and the loss with its gradient. The
+  // backward pass has gradients of the weights and of the bias for 3 layers, and for 2 layers the
   // gradient of the input, fused with the derivative of relu.
   BOOST_TEST(p.instructions().size() == 4U + 6U + 2U);
   const auto& first = p.instructions()[0];
@@ -52,7 +52,8 @@ BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
   BOOST_TEST(loss.gradient.index == loss.inputs[0].index); // the gradient overwrites the logits
   const auto& last = p.instructions().back();
   BOOST_TEST((last.output.where == operand::place::gradient && last.output.index == 0));
-  // The memory holds the activations, the gradients of two activations, and some scalars.
+  // The arena (the memory of all results) has the activations, the gradients of two activations,
+  // and some scalars.
   BOOST_TEST(p.arena_elements() <= 64U * (256 + 128 + 16 + 256 + 128) + 64);
   BOOST_TEST(p.to_string().find("bucket 2 ready: elements 0 to 200960") != std::string::npos);
 }
@@ -68,14 +69,14 @@ BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {
   BOOST_TEST(p.instructions()[0].temporaries <= 2U);
   BOOST_TEST(p.to_string().find("elementwise[add subtract sigmoid multiply tanh](x (batch, 8), y")
              != std::string::npos);
-  // A value is kept if it is read twice, or if it is read after the run.
+  // A value is not fused away if it is read twice, or after the run.
   auto z = x + y;
   options.fetches = {z * tanh(z), exp(z)};
   BOOST_TEST(troupe::plan(g, options).instructions().size() == 3U);
 }
 
-// A chain of 16 operations joins the step of its reader, and a longer one does not. The reader
-// joins a chain for each of its operands.
+// A chain of up to 16 operations is fused into the step that reads it. A longer chain is not. A
+// step can have one such chain for each of its operands.
 BOOST_AUTO_TEST_CASE(element_wise_chains_end_at_a_length) {
   graph g;
   const auto chain = [&](const std::string& name, int length) {
@@ -128,8 +129,8 @@ BOOST_AUTO_TEST_CASE(buckets_are_whole_tensors_last_layers_first) {
 }
 
 BOOST_AUTO_TEST_CASE(a_bucket_waits_for_the_last_reader_of_its_weights) {
-  // The first layer also reads the weights of the last layer, so their bucket waits for this
-  // reader.
+  // The last layer has the same weights as the first one. So the gradient of these weights, and the
+  // weights themselves, are in use until the first layer has been differentiated.
   graph g;
   auto x = g.placeholder("x", {shape::batch, 4});
   auto shared = g.variable("shared", {4, 4});
@@ -155,7 +156,7 @@ BOOST_AUTO_TEST_CASE(forward_only) {
   BOOST_TEST(p.buckets().empty());
   BOOST_TEST(p.reads_feed(0));
   BOOST_TEST(!p.reads_feed(1));
-  // When the logits are computed, h1 is no longer needed.
+  // While the logits are computed, h1 is no longer needed, so only two activations need memory.
   BOOST_TEST(p.arena_elements() == 64U * (256 + 128));
 }
 
@@ -184,7 +185,7 @@ BOOST_AUTO_TEST_CASE(state_has_no_gradient) {
   BOOST_TEST((p.zero_gradients()[0] == range{0, 4}));
 }
 
-// Frozen weights have no gradient. Values that only these gradients would need have none either.
+// Frozen weights have no gradient. Values that only such gradients would need are not computed.
 BOOST_AUTO_TEST_CASE(frozen_parameters_have_no_gradient) {
   const auto plan_with = [](parameter_kind kind) {
     graph g;

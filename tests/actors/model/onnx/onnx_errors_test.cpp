@@ -1,4 +1,4 @@
-// ONNX models that are refused, with their errors.
+// ONNX models that are refused, and the errors for them.
 
 #include "tests/actors/model/onnx/small_model.hpp"
 
@@ -64,7 +64,8 @@ BOOST_AUTO_TEST_CASE(names) {
   BOOST_TEST(contains(nothing.error(), "no node computes the output \"y\""));
 }
 
-// Shapes of 10^18 elements, and constants whose size doubles with every node, must not take memory.
+// Hostile sizes must not take memory: shapes of 10^18 elements, and constants whose size doubles
+// with every node.
 BOOST_AUTO_TEST_CASE(sizes) {
   small_model longer;
   longer.weight("w", {2, 4}, 3);
@@ -94,7 +95,7 @@ BOOST_AUTO_TEST_CASE(sizes) {
   BOOST_TEST(contains(doubling.error(), "a constant of shape (131072) is too large"));
 }
 
-// A constant that repeats one number 2^48 times takes no memory until it becomes a tensor.
+// A constant of 2^48 equal numbers takes no memory until it becomes a tensor.
 BOOST_AUTO_TEST_CASE(constants_and_paddings) {
   small_model m;
   auto& extents = *m.proto.mutable_graph()->add_initializer();
@@ -147,7 +148,7 @@ BOOST_AUTO_TEST_CASE(what_a_file_may_hold) {
                       "a.onnx: not an ONNX model, or cut off"));
 }
 
-// These operators would mix the samples of a batch, so they are refused.
+// Operators that would mix the samples of a batch are refused.
 BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   small_model m;
   m.proto.mutable_opset_import(0)->set_version(11);
@@ -162,7 +163,7 @@ BOOST_AUTO_TEST_CASE(the_batch_stays_apart) {
   BOOST_TEST(contains(flat.error(), "the batch must stay a separate dimension"));
 }
 
-// These whole numbers depend on the number of samples, but are not a multiple of it.
+// Whole numbers that depend on the number of samples, but are not a multiple of it, are refused.
 BOOST_AUTO_TEST_CASE(numbers_from_the_size_of_the_batch) {
   const auto most = std::numeric_limits<std::int64_t>::max();
   const auto error = [](const std::string& op, const std::string& left, const std::string& right,
@@ -195,7 +196,7 @@ BOOST_AUTO_TEST_CASE(numbers_from_the_size_of_the_batch) {
   BOOST_TEST(contains(clipped.error(), unknown));
 }
 
-// Products of these extents exceed 64 bits.
+// Dimensions whose product exceeds 64 bits are refused.
 BOOST_AUTO_TEST_CASE(products_of_extents) {
   constexpr auto large = std::int64_t{1} << 40;
   small_model merged;
@@ -219,7 +220,7 @@ BOOST_AUTO_TEST_CASE(products_of_extents) {
   BOOST_TEST(contains(scattered.error(), "(ScatterND): the updates, of shape (1), do not fit"));
 }
 
-// If a mask has fewer columns than there are keys, ONNX hides the other keys.
+// In ONNX, a mask with fewer columns than there are keys hides the other keys.
 BOOST_AUTO_TEST_CASE(masks_with_fewer_columns_than_keys) {
   const auto error = [](std::int64_t columns) {
     small_model m;
@@ -236,8 +237,8 @@ BOOST_AUTO_TEST_CASE(masks_with_fewer_columns_than_keys) {
     contains(error(1), "(Attention): the mask has the shape (2, 1), and there are 2 keys"));
 }
 
-// ONNX adds a mask of numbers to the scores. With a mask of truth values, it hides the keys where
-// the mask is false.
+// ONNX adds a mask of numbers to the scores. A mask of truth values hides the keys where it is
+// false.
 BOOST_AUTO_TEST_CASE(masks_of_truth_values_that_depend_on_the_data) {
   const auto error = [](const std::string& mask) {
     small_model m;

@@ -1,5 +1,5 @@
-// Graphs are exported as ONNX models. ONNX's own checker accepts these models. After an import,
-// they compute the same values.
+// Exports graphs as ONNX models. ONNX's own checker must accept the models. If they are imported
+// again, they must compute the same values.
 
 #include "actors/model/onnx/export.hpp"
 
@@ -69,7 +69,8 @@ std::vector<float> compute(expression x, expression y, const std::vector<float>&
 }
 
 #ifdef TROUPE_ONNX_CHECKER
-/// The output shape that ONNX itself infers; -1 for an extent that depends on the batch.
+/// The output shape that ONNX's own shape inference gives. -1 for a dimension that depends on the
+/// batch.
 std::vector<std::int64_t> inferred(const std::string& bytes) {
   onnx::ModelProto model;
   BOOST_REQUIRE(model.ParseFromString(bytes));
@@ -83,7 +84,7 @@ std::vector<std::int64_t> inferred(const std::string& bytes) {
 }
 #endif
 
-/// Exports, checks, imports and compares.
+/// Exports a graph, checks the model, imports it, and compares the values.
 /// @param known true if ONNX infers the same shape as this project's operators
 void check(const exported& from, [[maybe_unused]] bool known = true) {
   const auto weights = weights_of(from.g);
@@ -125,7 +126,7 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
              return dense_layer(dense_layer(x, "a", 4, how), "b", 3, activation::none, false);
            }});
   check({sequences, dtype::float32, [](expression x) { return dense_layer(x, "a", 3); }});
-  // A node that two other nodes read is not fused into either of them.
+  // A dense product that is read by two nodes is not merged (fused) into either of them.
   check({rows, dtype::float32, [](expression x) {
            const auto z = dense(x, x.owner().variable("w", {5, 5}));
            return add_bias(z, x.owner().variable("b", {5})) + z;
@@ -135,7 +136,7 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
 BOOST_AUTO_TEST_CASE(element_by_element) {
   check({rows, dtype::float32,
          [](expression x) { return erfc(scale(x, 9)) + greater(x, scale(x, 2)) + above(x, 0.1); }});
-  // Small results do not lose their digits.
+  // Results near 0 stay exact: they are not computed as a difference of larger numbers.
   check({rows, dtype::float32, [](expression x) { return log(erfc(scale(x, 6))); }});
   check({rows, dtype::float32, [](expression x) {
            const auto p = offset(x * x, 0.5);
@@ -155,7 +156,8 @@ BOOST_AUTO_TEST_CASE(element_by_element) {
          }});
 }
 
-// Weights keep their names, so the input and the output of the model must get other names.
+// Weights have the usual names of the model's input and output. The weights keep their names, and
+// the input and output get others.
 BOOST_AUTO_TEST_CASE(weights_with_the_names_of_ports) {
   check({rows, dtype::float32, [](expression x) {
            auto& g = x.owner();
@@ -205,13 +207,14 @@ BOOST_AUTO_TEST_CASE(windows_of_all_forms) {
                       .pad_y = padding,
                       .pad_x = padding,
                       .ceil_mode = true};
-    // With padding, the last column of windows would begin behind the image. Before version 22,
-    // ONNX's shape inference counts this column. PyTorch and onnxruntime never count it.
+    // With padding, the last column of windows would begin behind the image, so it does not count.
+    // ONNX's shape inference before version 22 counts it nevertheless. PyTorch and onnxruntime do
+    // not.
     const bool known = padding == 0;
     check({pictures, dtype::float32, [&](expression x) { return max_pool(x, pool); }}, known);
     check({pictures, dtype::float32, [&](expression x) { return average_pool(x, pool); }}, known);
   }
-  // Here, ceil_mode has no effect in either direction.
+  // With this size, ceil_mode has no effect.
   const window even{.height = 2,
                     .width = 2,
                     .stride_y = 2,
@@ -225,8 +228,8 @@ BOOST_AUTO_TEST_CASE(windows_of_all_forms) {
     check({pictures, dtype::float32, [&](expression x) { return reverse(x, axis); }});
 }
 
-// Batch normalization is exported in the form that testing uses. After an import, the statistics
-// are constants.
+// Batch normalization is exported in the form that is used in testing. After an import, its
+// statistics are constants.
 BOOST_AUTO_TEST_CASE(batch_normalization) {
   exported from{pictures, dtype::float32, [](expression x) {
                   auto& g = x.owner();
@@ -307,7 +310,7 @@ BOOST_AUTO_TEST_CASE(interpolation) {
       {sequences, dtype::float32, [&](expression x) { return scale(blend(x, axis, table), 0.5); }});
 }
 
-// After a convolution, the subtraction of the mean becomes a bias of the convolution. The exported
+// Batch normalization after a convolution is computed as a bias of the convolution. The exported
 // file still has two layers.
 BOOST_AUTO_TEST_CASE(batch_normalization_of_a_convolution) {
   const exported from{pictures, dtype::float32, [](expression x) {
@@ -327,8 +330,8 @@ BOOST_AUTO_TEST_CASE(batch_normalization_of_a_convolution) {
   BOOST_TEST(model.proto().graph().node(1).op_type() == "BatchNormalization");
 }
 
-// Every new operation needs a row in the table of the exporter: an ONNX operator, a function, or a
-// reason for refusal.
+// Every operation needs a row in the table of the exporter: an ONNX operator, a function, or a
+// reason why it cannot be exported.
 BOOST_AUTO_TEST_CASE(every_operation_has_a_row) {
   for (std::size_t i = 0; i < operation_count; ++i) {
     const auto op = static_cast<operation>(i);
@@ -337,7 +340,7 @@ BOOST_AUTO_TEST_CASE(every_operation_has_a_row) {
     const int ways =
       (row.same.empty() ? 0 : 1) + (row.write != nullptr ? 1 : 0) + (row.refusal.empty() ? 0 : 1);
     BOOST_TEST(ways == 1, to_string(op));
-    // Models contain only forward operations.
+    // Operations of gradients cannot be exported, because models contain only forward operations.
     const bool is_derivative = to_string(op).ends_with("_gradient")
       && op != operation::conv2d_input_gradient && op != operation::stop_gradient;
     if (is_derivative)
@@ -378,8 +381,8 @@ BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
   BOOST_TEST(model.graph().output(0).name() == "output");
 }
 
-// The exported model takes unscaled features and returns targets in their own units, because it
-// includes the scaling.
+// The exported model includes the scaling of the data. It takes unscaled features and returns
+// targets in their own units.
 BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {
   const auto with = [](const shape& dims, const feature_scaling& how) {
     const exported from{dims, dtype::float32, [](expression x) { return scale(x, 2); }};

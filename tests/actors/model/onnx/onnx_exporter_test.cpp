@@ -1,5 +1,5 @@
-// Things that PyTorch's default exporter writes besides a computation: weights in other files,
-// marks on nodes, and shapes that merge the batch with other dimensions.
+// What PyTorch's default exporter writes besides a computation: weights in other files, marks on
+// nodes, and shapes that merge the batch with other dimensions.
 
 #include "actors/model/model_source.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
@@ -20,7 +20,7 @@ void write(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream{path, std::ios::binary} << bytes;
 }
 
-/// A model whose weights w (4, 2) are in another file.
+/// A model whose weights w (4, 2) are in another file beside it.
 struct apart {
   temporary_directory folder;
   small_model m;
@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(weights_beside_the_model) {
   BOOST_TEST_REQUIRE(values.size() == 8u);
   BOOST_TEST(values[0] == 2.0F);
   BOOST_TEST(values[1] == 0.0F);
-  // Without the model's folder, the other file cannot be found.
+  // If the folder of the model is unknown, the file with the weights cannot be found.
   BOOST_TEST(contains(x.m.error(), "tensor \"w\" is stored in another file"));
   x.say("length", "32");
   BOOST_TEST(x.error() == "(no error)");
@@ -152,8 +152,9 @@ BOOST_AUTO_TEST_CASE(merged_parameters) {
   }
 }
 
-// PyTorch's exporter writes a group normalization as InstanceNormalization with a scale of 1 and a
-// shift of 0. All group normalizations with the same number of groups share these two tensors.
+// PyTorch writes group normalization as InstanceNormalization with a scale of 1 and a shift of 0.
+// Two normalizations with the same number of groups share these two tensors, which must not be
+// trained.
 BOOST_AUTO_TEST_CASE(two_group_normalizations) {
   small_model m;
   m.weight("one", {2}, 2);
@@ -197,8 +198,8 @@ BOOST_AUTO_TEST_CASE(folded_batch_normalization) {
   BOOST_TEST(model("aten._native_batch_norm_legit_no_training.default").error() == "(no error)");
 }
 
-// Merged dimensions are allowed only if they are divided again so that each sample gets its own
-// elements back.
+// A reshape may merge the batch with another dimension. A later reshape must divide them again, so
+// that each sample gets its own elements back.
 BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   const auto model = [](const std::vector<std::vector<std::int64_t>>& shapes) {
     small_model m;
@@ -218,7 +219,7 @@ BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   };
   BOOST_TEST(model({{-1, 2}, {-1, 4}}).error() == "(no error)");
   BOOST_TEST(model({{-1, 2}, {-1, 2, 2}}).error() == "(no error)");
-  // The output is (batch * 2, 2), and the batch is never separated again.
+  // The output has the shape (2 batch, 2): the merged dimension is never divided again.
   BOOST_TEST(contains(model({{-1, 2}}).error(), "output \"y\" merges the batch with another"));
   BOOST_TEST(contains(model({{-1, 8}}).error(), "cannot get the shape (-1, 8)"));
   BOOST_TEST(contains(model({{2, -1}}).error(), "cannot get the shape (2, -1)"));
@@ -233,7 +234,7 @@ BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   BOOST_TEST(contains(softmax.error(), "node \"the y\" (Flatten): input 0 merges the batch"));
 }
 
-// (batch, 2) and (2, batch) both become (2 batch), with the samples in different orders.
+// (batch, 2) and (2, batch) are both merged to (2 batch), but with the samples in different orders.
 BOOST_AUTO_TEST_CASE(merges_that_differ) {
   const auto error = [](const std::string& second, const std::vector<std::int64_t>& dims) {
     small_model m;
@@ -255,8 +256,8 @@ BOOST_AUTO_TEST_CASE(merges_that_differ) {
                       "dimensions in different ways"));
 }
 
-// In ONNX, (batch, 1, 1, 2) + (2 batch, 1, 2) has batch * 2 batch rows. Each sample gets its own
-// rows only if the batch is 1.
+// In ONNX, (batch, 1, 1, 2) + (2 batch, 1, 2) is broadcast to batch x 2 batch rows. Each sample
+// gets its own rows only if the batch is 1.
 BOOST_AUTO_TEST_CASE(a_batch_beside_a_merged_one) {
   const auto model = [](std::int64_t batch) {
     small_model m;

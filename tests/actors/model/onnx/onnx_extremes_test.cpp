@@ -1,6 +1,6 @@
-// ONNX's operators on the largest and the smallest numbers and on NaN. Results are compared with
-// plain formulas in double, and gradients with central differences. Images that are resized or
-// pooled are compared at their edges with onnxruntime 1.32.
+// Tests ONNX's operators with very large and very small numbers, infinity and NaN. Results are
+// compared with plain formulas in double, and gradients with central differences. For resized or
+// pooled images, the values at the edges are from onnxruntime 1.32.
 
 #include "tests/actors/model/onnx/single_node.hpp"
 
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(clip) {
       return single_node{"Clip", 6}.feed("x", dims).real("min", 0).real("max", 6);
     },
     [](double x) { return clipped(x, 0, 6); });
-  // A limit equal to the largest float means that there is no limit, so infinity is not clipped.
+  // The largest float as a limit means "no limit", so infinity is not clipped.
   const double largest = std::numeric_limits<float>::max();
   for (const auto& [low, high] : {std::pair{-largest, largest}, {-largest, 2.0}, {-2.0, largest}})
     check_unary(
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
     for (std::size_t i = 0; i < a.size(); ++i)
       expected.push_back(f(a[i], b[i]));
     compare(op, a, single_node{op}.feed("x", {n}).feed("y", {n}).run<float>({a, b})[0], expected);
-    // With three operands, one is a number and one is a row.
+    // The operands may have different shapes: here a matrix, a number and a row.
     const auto found = single_node{op}
                          .feed("x", {shape::batch, 2})
                          .constant({0.5}, {})
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(minimum_and_maximum) {
   }
 }
 
-// An element that a mask excludes has no effect, even if it is infinite or NaN.
+// An element that the mask does not select has no effect, even if it is infinite or NaN.
 BOOST_AUTO_TEST_CASE(where) {
   const auto x = extremes();
   const auto n = static_cast<std::int64_t>(x.size());
@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(where) {
     expected.push_back(i % 2 == 0 ? x[i] : others[i]);
     slopes.push_back(i % 2 == 0 ? 1 : 0);
   }
-  // The condition is the first input and must be known.
+  // The condition is the first input. It must be a constant.
   const auto make = [&](const extents& dims) {
     return single_node{"Where"}.constant(mask, dims, onnx::TensorProto::BOOL);
   };
@@ -106,14 +106,15 @@ BOOST_AUTO_TEST_CASE(where) {
   const auto constant = make({n}).feed("x", {n}).constant(others, {n}).run<float>({x});
   compare("Where of a constant", x, constant[0], expected);
   compare("Where of a constant, slopes", x, constant[1], slopes);
-  // A row of truth values for all samples, and one number: the usual mask of attention.
+  // A row of truth values that is the same for all samples, and one number: the usual mask of
+  // attention.
   const auto masked = single_node{"Where"}
                         .constant({1, 0, 1}, {3}, onnx::TensorProto::BOOL)
                         .feed("x", {shape::batch, 3})
                         .constant({-infinity}, {})
                         .run<float>({{1, not_a_number, 3, infinity, infinity, -infinity}});
   compare("Where of a row", {}, masked[0], {1, -infinity, 3, infinity, -infinity, -infinity});
-  // A matrix of truth values: the other operands are broadcast to its shape.
+  // The other operands are broadcast to the shape of the condition, a matrix.
   const auto wide = single_node{"Where"}
                       .constant({1, 0, 0, 1}, {2, 2}, onnx::TensorProto::BOOL)
                       .feed("x", {2})
@@ -126,14 +127,14 @@ BOOST_AUTO_TEST_CASE(where) {
 BOOST_AUTO_TEST_CASE(activations) {
   check_unary("HardSigmoid", plain("HardSigmoid"),
               [](double x) { return clipped(double{0.2F} * x + 0.5, 0, 1); });
-  // Small numbers are not lost in a sum with 1.
+  // Near 0, results stay exact: x is not lost in a sum with 1.
   check_unary(
     "HardSigmoid near 0",
     [](const extents& dims) { return single_node{"HardSigmoid"}.feed("x", dims).real("beta", 0); },
     [](double x) { return clipped(double{0.2F} * x, 0, 1); });
   check_unary("HardSwish", plain("HardSwish"),
               [](double x) { return x * clipped(x / 6 + 0.5, 0, 1); });
-  // Small results do not lose their digits.
+  // Results near 0 stay exact: they are not computed as 1 - erf(x).
   check_unary(
     "Erfc", plain("Erfc"), [](double x) { return std::erfc(x); },
     {-infinity, -5.9, -1, -0.5, -1e-30, 0, 0.02, 0.5, 1, 2.5, 3, 4, 5.9, 7, 9, 100, not_a_number},
@@ -177,7 +178,7 @@ BOOST_AUTO_TEST_CASE(powers_and_quotients) {
       [&](double x) { return x / double{static_cast<float>(divisor)}; });
 }
 
-// A summand with factor 0 is not read.
+// A summand with factor 0 has no effect, even if it is infinite or NaN.
 BOOST_AUTO_TEST_CASE(products_with_a_factor_of_zero) {
   const auto found = single_node{"Gemm"}
                        .feed("x", {shape::batch, 2})
@@ -211,7 +212,7 @@ BOOST_AUTO_TEST_CASE(sums_of_exponentials) {
   const auto n = static_cast<std::int64_t>(rows.size() / 3);
   compare("ReduceLogSumExp", {}, reduce("ReduceLogSumExp", {shape::batch, 3}, rows)[0], expected);
   compare("ReduceLogSumExp, no batch", {}, reduce("ReduceLogSumExp", {n, 3}, rows)[0], expected);
-  // The logarithm of a probability that is too small for a float.
+  // Logarithms of probabilities that are too small for a float must still be right.
   for (const auto& dims : {extents{2, 3}, extents{shape::batch, 3}}) {
     const auto found =
       single_node{"LogSoftmax"}.feed("x", dims).run<float>({{0, -200, -1e30, -infinity, 5, 5}})[0];
@@ -238,7 +239,7 @@ BOOST_AUTO_TEST_CASE(resizing_to_a_length_that_is_rounded) {
   check(resized("nearest", 1.3), {1, 4, 9, 9, 16, 25});
   check(resized("cubic", 0.7), {2.2157445, 9, 20.513123});
   check(resized("cubic", 1.3), {1.1652207, 3.1929891, 6.5853405, 11.528444, 17.760128, 24.471546});
-  // Before operator set 11, positions are rounded up if the image is made smaller.
+  // In operator sets before 11, positions are rounded up if the image becomes smaller.
   check(resized("nearest", 0.6, 10), {1, 9, 25});
   check(resized("nearest", 0.4, 10), {1, 16});
   check(resized("nearest", 1.5, 10), {1, 1, 4, 9, 9, 16, 25});
@@ -259,7 +260,7 @@ BOOST_AUTO_TEST_CASE(modes_of_resizing_that_are_unknown) {
   }
 }
 
-// A last window that would begin behind the image is left out.
+// Windows that would begin behind the image are left out.
 BOOST_AUTO_TEST_CASE(windows_beyond_the_image) {
   struct pooling {
     std::int64_t kernel;

@@ -1,5 +1,5 @@
-// An element that is not read has no effect, even if it is infinite or NaN. Differences do not lose
-// their digits.
+// An element that is not selected has no effect, even if it is infinite or NaN. Differences of
+// large numbers stay exact.
 
 #include "tests/actors/model/onnx/single_node.hpp"
 
@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// All pairs of two extreme numbers.
+/// All pairs of extreme numbers.
 std::array<numbers, 2> pairs() {
   std::array<numbers, 2> result;
   for (const double x : extremes())
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(truth_of_numbers) {
   compare("Cast", x, found[0], expected);
 }
 
-// A branch that the comparison does not select contains NaN.
+// The branch that is not selected contains NaN, which must not reach the result.
 BOOST_AUTO_TEST_CASE(where_of_a_comparison) {
   graph g;
   const auto x = g.placeholder("x", {4});
@@ -97,7 +97,8 @@ BOOST_AUTO_TEST_CASE(where_of_a_comparison) {
 }
 
 BOOST_AUTO_TEST_CASE(resized_images) {
-  // The image has two rows. A bad pixel affects only the output pixels that are computed from it.
+  // The image has two rows. An infinite or NaN pixel changes only the output pixels that are
+  // computed from it.
   const auto resized = [](const std::string& mode, const std::string& place, const numbers& scales,
                           const numbers& x) {
     return single_node{"Resize", 19}
@@ -182,8 +183,8 @@ BOOST_AUTO_TEST_CASE(negative_powers) {
   }
 }
 
-// A mean that is much larger than the deviation. onnxruntime 1.23 computes x * factor + (bias -
-// mean * factor), which loses the digits of the difference.
+// Normalizes numbers whose mean is much larger than their deviation. onnxruntime 1.23 computes x *
+// factor + (bias - mean * factor), which loses digits of x - mean.
 BOOST_AUTO_TEST_CASE(normalization_of_large_means) {
   const numbers x{1e6 + 0.5, -3e5, 1e6 - 2.25, -3e5 + 1.5, 1e6, -3e5 - 0.75};
   const auto gain = double{0.3F};

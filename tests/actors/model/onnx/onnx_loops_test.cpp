@@ -1,5 +1,5 @@
-// Loops and branches of ONNX models. When a model is read, loops are unrolled, and one branch is
-// chosen.
+// Loops and branches in ONNX models. When a model is read, its loops are unrolled, and one branch
+// of each condition is chosen.
 
 #include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/gradients.hpp"
@@ -27,8 +27,8 @@ void add_node(onnx::GraphProto& to, const std::string& op, const std::vector<std
   node.add_output(output);
 }
 
-/// A loop with state = 2 * state + x, which starts from x. Its second output contains the state
-/// before each step.
+/// A model with a loop that computes state = 2 * state + x and starts from x. Its second output is
+/// the state before each step.
 struct doubling : small_model {
   onnx::NodeProto* loop;
   onnx::GraphProto* body;
@@ -58,7 +58,7 @@ struct doubling : small_model {
     return import_onnx(parsed(), g, {g.placeholder("x", {shape::batch, 4})}).at(0);
   }
 
-  /// The output for the rows (1, 2, 3, 4) and (5, 6, 7, 8).
+  /// The output for the samples (1, 2, 3, 4) and (5, 6, 7, 8).
   std::vector<double> values() const {
     graph g;
     const auto y = imported(g).x;
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(names_in_bodies) {
   m.body->mutable_node(0)->set_input(1, "two");
   m.body->mutable_input(2)->set_name("x");
   BOOST_TEST(contains(m.error(), "two tensors are called \"x\", one of them an input of a body"));
-  // Names that the body defines are unknown outside the body.
+  // Nodes outside a loop cannot read names that its body defines.
   doubling outside{2};
   outside.output("y");
   outside.node("Relu", {"after"}, "y");
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(weights_of_loops) {
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(structure.weights().size() == 1u);
-  // The weight is a tensor that the loop passes from step to step.
+  // The loop passes the weight from step to step, as part of its state.
   m.loop->add_input("w");
   m.loop->clear_output();
   m.loop->add_output("state");
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(weights_of_loops) {
   BOOST_TEST(contains(m.error(), "the weight \"inside\" is inside the body of a loop or branch"));
 }
 
-// h = tanh(x W + (h R + rb)) from h0 on.
+// Unrolled loops share their weights: h = tanh(x W + (h R + rb)) in each step, starting from h0.
 BOOST_AUTO_TEST_CASE(weights_of_later_steps) {
   small_model m;
   m.whole("steps", {}, {3});
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(weights_of_later_steps) {
 
 namespace {
 
-/// A branch whose body computes y = f(x).
+/// A model with a branch whose body computes y = f(x).
 template <class F>
 small_model branched(F f) {
   small_model m;
@@ -225,7 +225,7 @@ small_model branched(F f) {
   return m;
 }
 
-/// The ids of the masks of all dropouts of the graph.
+/// The ids of the masks of all dropouts in a graph.
 std::set<std::uint64_t> masks_of(const graph& g) {
   std::set<std::uint64_t> result;
   for (const auto& node : g.nodes())
@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(branches_by_the_size_of_the_batch) {
   }
 }
 
-// Each computed constant is small, but all of them together are not.
+// Each constant that is computed in a loop is small, but all of them together are limited.
 BOOST_AUTO_TEST_CASE(constants_of_loops_are_bounded) {
   constexpr std::int64_t width = 60'000;
   const auto error = [](std::int64_t steps, const std::string& output, const std::string& op,
@@ -395,7 +395,7 @@ BOOST_AUTO_TEST_CASE(constants_of_loops_are_bounded) {
   BOOST_TEST(contains(error(1100, "last", "Range", 200000), "node \"the y\" (Resize): " + limit));
 }
 
-// A constant exists once in the graph, however many nodes read it.
+// A constant that many nodes read exists only once in the graph.
 BOOST_AUTO_TEST_CASE(constants_with_many_readers) {
   doubling m{50};
   m.output("state");
@@ -434,7 +434,7 @@ BOOST_AUTO_TEST_CASE(branches_are_decided) {
   }
 }
 
-// tf2onnx writes Einstein sums with a multiplication of the extents of the batch dimensions.
+// tf2onnx computes the merged batch dimension of an Einstein sum as a product of extents.
 BOOST_AUTO_TEST_CASE(products_of_extents) {
   small_model m;
   m.reshape("x", {0, 2, 2}, "apart");
@@ -502,7 +502,8 @@ BOOST_AUTO_TEST_CASE(reversed_sequences) {
     contains(model({5}).error(), "the first 5 of 4 elements of axis 1 cannot be reversed"));
 }
 
-// Keras combines its causal mask with a mask of ones that has a row for each sample.
+// Keras computes its causal mask for each sample, but all samples get the same mask. So the mask is
+// a constant.
 BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
   small_model m;
   m.whole("row", {1, 4}, {1, 0, 0, 1});
@@ -524,8 +525,8 @@ BOOST_AUTO_TEST_CASE(constants_that_are_the_same_for_each_sample) {
 
 namespace {
 
-/// An LSTM as tf2onnx writes it. Nodes compute its initial state, which is zero for each sample.
-/// All elements in the second half of the bias are `second`.
+/// A model with an LSTM in the form of tf2onnx. Nodes compute its initial state, which is zero for
+/// each sample. All elements in the second half of the bias are `second`.
 small_model recurrent(float second, const std::string& producer) {
   small_model m;
   m.proto.set_producer_name(producer);
@@ -595,7 +596,8 @@ BOOST_AUTO_TEST_CASE(second_biases_of_keras_stay_zero) {
   BOOST_TEST_REQUIRE(in_a_branch.size() == 16u);
   BOOST_TEST(
     std::all_of(in_a_branch.begin() + 8, in_a_branch.end(), [](double x) { return x == 0; }));
-  // All nodes agree, even if a node has only the structure of the model and not its weights.
+  // A node may have only the structure of the model, without weights. It must build the same graph
+  // as the node with the weights.
   const auto whole = recurrent(0, "tf2onnx").parsed();
   const auto bytes = whole.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");

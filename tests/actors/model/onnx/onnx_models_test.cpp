@@ -1,5 +1,5 @@
-// Models that PyTorch and Keras exported (by the scripts export.py). Their outputs and their
-// training are compared with recorded numbers.
+// Imports models that PyTorch and Keras exported (with the scripts export.py). Compares their
+// outputs and their training with recorded numbers.
 
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
@@ -57,7 +57,7 @@ numbers expected(const std::filesystem::path& from) {
   return result;
 }
 
-/// A model with its loss, and with the batch of export.py.
+/// A model with its loss and the batch of export.py.
 struct training {
   onnx_model model;
   graph g;
@@ -107,7 +107,8 @@ void check_training(const std::string& file, const std::vector<double>& wanted,
   std::ranges::copy(weights, s.variables().begin());
   const auto outputs = s.run(t.feeds(), std::array{t.output})[0];
   BOOST_TEST_REQUIRE(outputs.size() == wanted.size());
-  // The constants of the models, such as the square root of 2, have the precision of float32.
+  // Tolerance: constants of the models, such as the square root of 2, have the precision of
+  // float32.
   for (std::size_t i = 0; i < outputs.size(); ++i)
     BOOST_TEST(std::abs(outputs[i] - wanted[i]) < 1e-6);
   BOOST_TEST(losses.size() == 10u);
@@ -132,8 +133,8 @@ BOOST_AUTO_TEST_CASE(they_compute_and_train_as_in_pytorch) {
   check_training(name, references.at(name), references.at(name + "_losses"));
 }
 
-// The models come from the default exporter, with an open and with a fixed batch, and from the
-// older exporter.
+// The models were written by PyTorch's default exporter, with an open and with a fixed batch, and
+// by its older exporter.
 BOOST_AUTO_TEST_CASE(exporters_of_pytorch_2) {
   const auto references = expected("pytorch/expected.txt");
   BOOST_TEST_REQUIRE(references.size() == 18u);
@@ -176,7 +177,8 @@ BOOST_AUTO_TEST_CASE(names_are_kept) {
   std::string names;
   for (const auto& entry : t.g.parameters().entries())
     names += entry.name + to_string(entry.shape) + " ";
-  // The mask is not trained, because nothing is added to it or multiplied by it.
+  // The mask of the model is not in this list, because it is not trained (see
+  // onnx_weights_test.cpp).
   BOOST_TEST(names
              == "table.weight(7, 8) place.weight(5, 8) mix.weight(24, 8) mix.bias(24) "
                 "head.weight(3, 8) head.bias(3) ");

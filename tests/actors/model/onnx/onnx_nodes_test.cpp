@@ -1,6 +1,6 @@
-// ONNX's own tests of its operators (Debian's libonnx-testdata). A test has a model of one or a few
-// nodes, inputs, and expected outputs. If troupe imports the operators of a test, it must give
-// these outputs or refuse the model with an error that names the node.
+// Runs ONNX's own tests of its operators (Debian's libonnx-testdata). A test has a model of one or
+// a few nodes, inputs, and expected outputs. If troupe has the operators of a test, it must give
+// these outputs, or refuse the model with an error that names the node.
 
 #include "actors/model/onnx/constant.hpp"
 #include "actors/model/onnx/importer.hpp"
@@ -63,7 +63,8 @@ std::vector<onnx::TensorProto> tensors(const fs::path& folder, const std::string
   }
 }
 
-/// How the inputs are given: with a batch dimension, or as constants of the model.
+/// How the inputs of a test are passed: with or without a batch dimension, and which of them as
+/// constants of the model.
 struct way {
   enum class batch { none, first, all } has_batch = batch::none;
   enum class known { nothing, integers, others, all } are_known = known::nothing;
@@ -76,7 +77,7 @@ bool is_real(const onnx::TensorProto& x) {
     || type == TensorProto::BFLOAT16;
 }
 
-/// The elements after dimension `axis` is moved to the front.
+/// The elements of a tensor after dimension `axis` is moved to the front.
 std::vector<double> moved(const onnx_constant& c, std::size_t axis) {
   std::size_t before = 1;
   std::size_t behind = 1;
@@ -91,8 +92,8 @@ std::vector<double> moved(const onnx_constant& c, std::size_t axis) {
   return result;
 }
 
-/// Which dimension of the first input is the batch. Recurrent operators have time as their first
-/// dimension.
+/// The batch dimension of the first input. It is not the first one in recurrent operators, where
+/// time comes first.
 std::size_t batch_axis(const example& x) {
   const auto& node = x.model.graph().node(0);
   if (node.op_type() != "RNN" && node.op_type() != "LSTM" && node.op_type() != "GRU")
@@ -104,7 +105,7 @@ std::size_t batch_axis(const example& x) {
     : 1;
 }
 
-/// For each output, the computed and the expected values.
+/// The computed and the expected values of each output.
 using computed = std::vector<std::pair<std::vector<double>, std::vector<double>>>;
 
 void prepend(onnx::ModelProto& model, const onnx::NodeProto& first) {
@@ -125,7 +126,8 @@ void prepend_constant(onnx::ModelProto& model, const std::string& name,
   prepend(model, first);
 }
 
-/// Inputs must be numbers, so the model converts this input to truth values itself.
+/// Changes an input of truth values to an input of numbers, which the model converts itself,
+/// because troupe's inputs are numbers.
 void make_truth(onnx::ModelProto& model, onnx::ValueInfoProto& port) {
   onnx::NodeProto first;
   first.set_op_type("Cast");
@@ -139,7 +141,8 @@ void make_truth(onnx::ModelProto& model, onnx::ValueInfoProto& port) {
   prepend(model, first);
 }
 
-/// Throws input_error if the model is refused.
+/// Computes the outputs of a test.
+/// @throws input_error if the model is refused
 template <class T>
 computed compute(const example& x, const way& how) {
   auto proto = x.model;
@@ -153,7 +156,7 @@ computed compute(const example& x, const way& how) {
       || (how.are_known == way::known::others && i > 0);
     if (how.are_known == way::known::all) {
       prepend_constant(proto, port.name(), tensor);
-      // Float is a type that inputs can have.
+      // An unused input becomes a float, which troupe accepts as an input.
       port.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
       port.set_name("unused " + std::to_string(i));
       inputs.push_back(g.placeholder(port.name(), {}));
@@ -234,12 +237,12 @@ computed compute(const example& x, const way& how) {
   return result;
 }
 
-/// How a test is run. The folder of a test may have a file "settings". Without it, values are
+/// How a test is run, read from the file "settings" in its folder. Without this file, values are
 /// compared as ONNX's own runner does: to 1e-3 of the value, with a small tolerance near 0.
 struct settings {
   double relative = 1e-3;
   double absolute = 1e-6;
-  /// If false, the inputs are never constants of the model.
+  /// False: inputs are never passed as constants of the model.
   bool folds = true;
 };
 
@@ -279,8 +282,8 @@ bool has_doubles(const example& x) {
 
 struct outcome {
   int computed = 0; ///< number of ways in which the model could be computed
-  /// True if the model could be computed from inputs that are given when it runs. These are the
-  /// first input, all inputs of real numbers, and all inputs that are not settings.
+  /// True if the model could be computed from inputs that are passed when it runs. Inputs that are
+  /// settings may be constants.
   bool fed = false;
   std::string wrong;
   std::string refused;
@@ -312,8 +315,8 @@ outcome run(const fs::path& folder) {
           result.fed = result.fed || known == way::known::nothing || known == way::known::others
             || (known == way::known::integers && std::ranges::any_of(x.inputs, is_real));
         } catch (const input_error& error) {
-          // A model may be refused for several reasons. This keeps the reason from the latest
-          // stage.
+          // A model may be refused for several reasons. Keeps the reason that comes last in the
+          // import.
           const std::string text = error.what();
           if (result.refused.empty() || known == way::known::integers)
             result.refused = text;
@@ -357,9 +360,9 @@ std::string reason_of(const std::string& error) {
 }
 
 struct totals {
-  int fed = 0;     ///< tests that pass with inputs that are given when the model runs
-  int folded = 0;  ///< tests that pass only with inputs that are constants of the model
-  int refused = 0; ///< tests of operators that troupe has
+  int fed = 0;     ///< tests that pass with inputs that are passed when the model runs
+  int folded = 0;  ///< tests that pass only if inputs are constants of the model
+  int refused = 0; ///< tests that are refused although troupe has the operators
   int others = 0;  ///< tests of operators that troupe does not have
   int wrong = 0;   ///< tests with another result than the expected one
   int random = 0;  ///< tests whose outputs depend on a random generator
@@ -370,7 +373,7 @@ struct totals {
   int all() const { return fed + folded + refused + others + random; }
 };
 
-/// Runs a test, and counts it.
+/// Runs a test and adds it to the totals.
 void count(const fs::path& folder, const std::set<std::string>& known, totals& all) {
   const auto model = load<onnx::ModelProto>(folder / "model.onnx");
   const auto name = folder.filename().string();
@@ -379,7 +382,7 @@ void count(const fs::path& folder, const std::set<std::string>& known, totals& a
     all.missing[lacks].insert(name);
     return;
   }
-  // The expected outputs of these tests come from a different random generator.
+  // These tests depend on ONNX's random generator, which troupe does not have.
   if (name.starts_with("test_training_dropout") && name.find("zero") == std::string::npos) {
     ++all.random;
     return;
@@ -398,7 +401,7 @@ void count(const fs::path& folder, const std::set<std::string>& known, totals& a
   }
 }
 
-/// Runs all tests in these folders of test_data(). None may give a wrong result.
+/// Runs all tests in these folders of test_data(). A wrong result is an error.
 totals run_groups(const std::vector<std::string>& groups) {
   std::set<std::string> known;
   for (const auto& row : onnx_operator_table())
@@ -413,7 +416,7 @@ totals run_groups(const std::vector<std::string>& groups) {
   return all;
 }
 
-/// A list with an entry for each reason, and the names of the tests below it.
+/// A Markdown list with an entry for each reason, and the names of its tests.
 std::string listed(const std::map<std::string, std::set<std::string>>& tests) {
   constexpr std::size_t width = 118;
   std::string result;
@@ -436,7 +439,7 @@ std::string listed(const std::map<std::string, std::set<std::string>>& tests) {
   return result;
 }
 
-/// The page of the manual.
+/// The text of the manual's page onnx_tests.md.
 std::string page_of(const totals& x) {
   std::ostringstream page;
   page
@@ -479,7 +482,8 @@ BOOST_AUTO_TEST_CASE(all_of_the_operators) {
              "onnx_test --run_test=onnx_nodes");
 }
 
-// For onnxruntime_test.py, which computes these tests and passes their folder.
+// onnxruntime_test.py runs this case. It computes the expected outputs with onnxruntime, and passes
+// their folder in TROUPE_ONNX_TESTS.
 BOOST_AUTO_TEST_CASE(all_of_a_folder, *boost::unit_test::disabled()) {
   if (std::getenv("TROUPE_ONNX_TESTS") == nullptr)
     return;

@@ -1,4 +1,4 @@
-// An ONNX model may compute with tokens before it looks up rows of a table.
+// ONNX models that compute with tokens before they look up rows of an embedding table.
 
 #include "kernels/devices/graph_session.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
@@ -14,7 +14,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A model with tokens x (batch, 4), and a table of 3 rows of 2 elements: 0 to 5.
+/// A model with tokens x (batch, 4), and a table of 3 rows of 2 elements, whose values are 0 to 5.
 struct token_model : small_model {
   token_model() {
     proto.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(

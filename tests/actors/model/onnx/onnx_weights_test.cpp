@@ -1,4 +1,4 @@
-// Decides which tensors of an ONNX model are trained.
+// Tests which tensors of an ONNX model are trained.
 
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
@@ -34,8 +34,8 @@ std::string frozen(const onnx_model& model) {
   return result;
 }
 
-/// Adds the mark that PyTorch's exporter puts on a tensor. It is in field 4 of a value_info, which
-/// older schemas of ONNX do not have.
+/// Adds the mark with which PyTorch's exporter says what a tensor is. It is in field 4 of a
+/// value_info, which older schemas of ONNX do not have.
 void say(small_model& m, const std::string& name, const std::string& kind) {
   onnx::StringStringEntryProto entry;
   entry.set_key("pkg.torch.export.graph_signature.InputSpec.kind");
@@ -49,8 +49,8 @@ void say(small_model& m, const std::string& name, const std::string& kind) {
   BOOST_TEST_REQUIRE(info.ParseFromString(bytes));
 }
 
-/// A network with a position table, a scale and a mask, which are buffers (untrained tensors) in
-/// PyTorch. PyTorch's older exporter writes them without marks.
+/// A network in the form of PyTorch's older exporter. In PyTorch, its position table, scale and
+/// mask are buffers (untrained tensors), but this exporter does not mark them.
 small_model positions() {
   small_model m;
   m.weight("mean", {4}, 4);
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(weights_of_half_precision) {
     w.set_data_type(brain ? onnx::TensorProto::BFLOAT16 : onnx::TensorProto::FLOAT16);
     w.add_dims(4);
     w.add_dims(1);
-    // The values are 1, -2.5, the smallest number, and 0.
+    // The bits of 1, -2.5, the smallest positive number, and 0.
     const auto bits =
       brain ? std::array{0x3f80, 0xc020, 0x0001, 0} : std::array{0x3c00, 0xc100, 0x0001, 0};
     for (const int x : bits)
@@ -182,9 +182,9 @@ BOOST_AUTO_TEST_CASE(names_of_weights) {
   }
 }
 
-// A vector that is added to a product with a weight is a bias. A matrix, such as a mask for the
-// scores of attention, is no bias. A vector that is added to a product of two data tensors is no
-// bias either.
+// Finds biases. A vector that is added to a product with a weight is a bias. A matrix is not, for
+// example a mask for the scores of attention. A vector that is added to a product of two data
+// tensors is not, either.
 BOOST_AUTO_TEST_CASE(biases) {
   small_model m;
   m.weight("w", {4, 4}, 16);
@@ -197,8 +197,8 @@ BOOST_AUTO_TEST_CASE(biases) {
   BOOST_TEST(trained(m.parsed()) == "w ");
 }
 
-// Weights that are transposed, sliced or concatenated with each other are still weights. A tensor
-// that is concatenated with data is no weight.
+// A weight may be transposed, sliced, or concatenated with other weights. A tensor that is
+// concatenated with data is not a weight.
 BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   small_model m;
   m.weight("left", {4, 2}, 8);
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   BOOST_TEST(frozen(m.parsed()) == "token ");
 }
 
-// An omitted input has the same empty name as an omitted output. They are not connected.
+// Omitted inputs and outputs both have an empty name. They are not connected by it.
 BOOST_AUTO_TEST_CASE(inputs_that_are_left_out) {
   small_model m;
   m.weight("w", {6, 4}, 24);
@@ -227,8 +227,8 @@ BOOST_AUTO_TEST_CASE(inputs_that_are_left_out) {
   BOOST_TEST(trained(m.parsed()) == "w ");
 }
 
-// A table is an embedding if the data selects its rows. For a table that is read at fixed
-// positions, only its name decides.
+// A table is trained as an embedding if the data selects its rows. If its rows are read at fixed
+// positions, its name decides.
 BOOST_AUTO_TEST_CASE(tables) {
   for (const bool by_data : {true, false}) {
     small_model m;
@@ -257,13 +257,13 @@ BOOST_AUTO_TEST_CASE(the_word_of_the_exporter_counts) {
   for (const auto& x : model.weights())
     if (x.name == "final_offset")
       BOOST_TEST(x.stays == "a CONSTANT_TENSOR in the ONNX file");
-  // The other nodes have only the structure of the model.
+  // Nodes that have only the structure of the model decide the same.
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(trained(structure) == trained(model));
   BOOST_TEST(structure.structure() == bytes);
-  // A mark that does not change a decision is not part of the structure, so it does not change the
-  // hash of the job.
+  // A mark that changes no decision is not part of the structure. So the hash of the job stays the
+  // same.
   auto same = positions();
   say(same, "keep", "BUFFER");
   BOOST_TEST(same.parsed().structure() == positions().parsed().structure());
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
       result += to_string(entry.kind).substr(0, 1);
     return result;
   };
-  // One letter for each of: mean, pe, keep, first.weight, first.bias, onnx::MatMul_12,
+  // Each letter stands for a tensor: mean, pe, keep, first.weight, first.bias, onnx::MatMul_12,
   // final_offset. f: frozen, t: trained.
   BOOST_TEST(kinds("") == "ffftttt");
   BOOST_TEST(kinds("train: 'pe'") == "ftftttt");
@@ -294,7 +294,8 @@ BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
   BOOST_TEST(kinds("freeze: '*' train: 'onnx::*'") == "ffffftf");
 }
 
-// A table is recognized, so a token beyond its rows is refused, and the error names the record.
+// The model reads tokens from a table. A token beyond the rows of the table is refused, with an
+// error that names the record.
 BOOST_AUTO_TEST_CASE(tokens_of_a_table) {
   const auto tokens = [](const std::vector<std::string>& moves, std::int64_t axis = 0) {
     small_model m;

@@ -18,7 +18,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-// Models of one node, whose results are compared with plain formulas.
+// ONNX models of one node, whose results are compared with plain formulas.
 
 namespace troupe::test {
 
@@ -27,7 +27,7 @@ inline const double not_a_number = std::nan("");
 
 using numbers = std::vector<double>;
 
-/// A model with one node. Its inputs are added in order.
+/// A model with one node. The member functions add its inputs in order.
 class single_node {
 public:
   explicit single_node(const std::string& op, std::int64_t version = 17) {
@@ -146,7 +146,8 @@ private:
   std::vector<std::vector<std::int64_t>> shapes_;
 };
 
-/// Numbers of all magnitudes that a float can represent without being denormal.
+/// Numbers of all magnitudes that a normal (not denormal) float can have, with both signs, infinity
+/// and NaN.
 inline numbers extremes() {
   numbers result{0, 1e-30, 1e-9, 1e-3, 0.3, 1, 2.5, 5.9, 7, 100, 65504, 1e6, 1e18, 1e30, 3e38};
   for (std::size_t i = 1, n = result.size(); i < n; ++i)
@@ -158,7 +159,7 @@ inline numbers extremes() {
 }
 
 inline bool close(double found, double expected, double tolerance) {
-  // A result beyond the range of floats becomes infinite or 0.
+  // In float, a result beyond the range becomes infinite or 0.
   if (std::abs(expected) > double{std::numeric_limits<float>::max()})
     expected = std::copysign(infinity, expected);
   if (std::isnan(expected) || std::isinf(expected))
@@ -179,8 +180,9 @@ using formula = std::function<double(double)>;
 using extents = std::vector<std::int64_t>;
 using maker = std::function<single_node(const extents&)>;
 
-/// A node with one fed input, which is given as one vector and as samples with one feature. For
-/// numbers of ordinary size, the gradient must equal central differences.
+/// Checks a node with one input against a formula. The input is passed as one vector, and as
+/// samples with one feature. For numbers of usual size, the gradient must equal central
+/// differences.
 inline void check_unary(const std::string& what, const maker& make, const formula& f,
                         const numbers& x = extremes(), double tolerance = 1e-6) {
   numbers expected;

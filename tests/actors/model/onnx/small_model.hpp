@@ -15,7 +15,7 @@
 
 namespace troupe::test {
 
-/// A model with input x (batch, 4) and output y.
+/// An ONNX model with input x (batch, 4) and output y. Tests add nodes and weights.
 struct small_model {
   onnx::ModelProto proto;
 
@@ -71,7 +71,7 @@ struct small_model {
     }
   }
 
-  /// A tensor of whole numbers.
+  /// Adds a constant tensor of whole numbers.
   void whole(const std::string& name, const std::vector<std::int64_t>& dims,
              const std::vector<std::int64_t>& values) {
     auto& tensor = *proto.mutable_graph()->add_initializer();
@@ -81,7 +81,7 @@ struct small_model {
     tensor.mutable_int64_data()->Add(values.begin(), values.end());
   }
 
-  /// Adds a Reshape to these extents.
+  /// Adds a Reshape node to these dimensions.
   void reshape(const std::string& input, const std::vector<std::int64_t>& dims,
                const std::string& output) {
     whole("shape of " + output, {static_cast<std::int64_t>(dims.size())}, dims);
@@ -105,7 +105,7 @@ struct small_model {
 inline constexpr std::array real_types{onnx::TensorProto::FLOAT, onnx::TensorProto::DOUBLE,
                                        onnx::TensorProto::FLOAT16, onnx::TensorProto::BFLOAT16};
 
-/// Adds a graph as an attribute.
+/// Adds a body (a graph) to a node, as an attribute with this name.
 inline onnx::GraphProto& add_body(onnx::NodeProto& node, const std::string& name) {
   auto& attribute = *node.add_attribute();
   attribute.set_name(name);
@@ -113,7 +113,7 @@ inline onnx::GraphProto& add_body(onnx::NodeProto& node, const std::string& name
   return *attribute.mutable_g();
 }
 
-/// Adds a mark to a node, in field 9, which older schemas of ONNX do not have.
+/// Adds metadata to a node. It is in field 9, which older schemas of ONNX do not have.
 inline void mark(onnx::NodeProto& node, const std::string& key, const std::string& value) {
   onnx::StringStringEntryProto entry;
   entry.set_key(key);
@@ -125,7 +125,7 @@ inline void mark(onnx::NodeProto& node, const std::string& key, const std::strin
     node.ParseFromString(node.SerializeAsString() + tag + static_cast<char>(bytes.size()) + bytes));
 }
 
-/// Adds an attribute.
+/// Adds an attribute with a whole number.
 inline void integer(onnx::NodeProto& node, const std::string& name, std::int64_t value) {
   auto& attribute = *node.add_attribute();
   attribute.set_name(name);

@@ -200,7 +200,7 @@ def train(name, model, rate, dims, classes, tokens=False, pooled=False, smoothin
     for key, short in names.items():
         w = model.state_dict()[key].reshape(-1)
         print(short, (w * w).sum().item().hex(), (w * numbers("check " + short, w.numel())).sum().item().hex())
-    # The output in testing mode of the trained model, for the last batch.
+    # The loss of the trained model on the last batch, in testing mode.
     model.eval()
     with torch.no_grad():
         logits = model(x.reshape(ROWS, *dims))

@@ -85,7 +85,7 @@ def show(make, x):
     keras.config.set_dtype_policy("float32")
     model = make()
     model(x[:2])
-    # The biases get values, because the exporter leaves out biases of 0.
+    # Gives the biases values, because the exporter leaves out biases of 0.
     random = numpy.random.default_rng(1)
     for w in model.weights:
         w.assign(w.numpy() + 0.1 * random.standard_normal(w.shape, numpy.float32))

@@ -218,7 +218,7 @@ def export(name, model, x, **options):
 def show(name, model, x):
     example = x[:2].float() if x.is_floating_point() else x[:2]
     model.train()
-    # The values change as in training, because the exporter would merge parameters with equal values.
+    # Changes all values, because the exporter would merge parameters with equal values.
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))
@@ -227,11 +227,11 @@ def show(name, model, x):
     state = {k: v.clone() for k, v in model.state_dict().items()}
     export(name, model, example, dynamic_shapes=({0: torch.export.Dim("batch")},), optimize=False)
     model.load_state_dict(state)
-    # With a fixed batch, the exporter computes the class token of each sample in advance.
+    # With a fixed batch, the exporter would turn the class tokens of all samples into a constant.
     if not has_state and not isinstance(model, Patches):
         export(name + "_fixed", model, example)
-    # The older exporter does not support RMS normalization and does not mark added parameters. It also changes the
-    # running statistics before it writes them.
+    # The older exporter does not support RMS normalization, does not mark parameters that are added, and changes
+    # running statistics before it writes them. So models with these are left out.
     if not has_state and not isinstance(model, (Groups, Pair, Patches, Rotary)):
         export(name + "_script", model, example, dynamo=False, training=torch.onnx.TrainingMode.TRAINING,
                do_constant_folding=False, dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}})
