@@ -191,6 +191,12 @@ void cluster_node::on_link_up(const link_up& x) {
   // coordinator then refuses.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation) {
     x.session->park();
+    // A process that has ended cannot restore its connection, so there is no need to wait for it.
+    if (i->second.session->broken()) {
+      const std::string reason = "its process has ended, and was started again";
+      anon_send(i->second.handle, end_link{reason});
+      drop_link(x.peer, make_error(errc::link_lost, reason));
+    }
     return;
   }
   const auto address = addresses_.find(x.peer);

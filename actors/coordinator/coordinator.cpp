@@ -61,6 +61,7 @@ coordinator::behavior_type coordinator::make_behavior() {
       stopped_ = true;
       send(run_, end_run{x.reason, true});
     },
+    [this](const answer_second_start& x) { on_answer_second_start(x); },
     [this](tick) { report_waiting(); },
   };
 }
@@ -133,6 +134,8 @@ void coordinator::on_exit() {
   options_.weights = nullptr;
   handles_.reset();
   nodes_.clear();
+  for (auto& [number, x] : std::exchange(second_starts_, {}))
+    too_early_.push_back(std::move(x.answer));
   for (auto& x : std::exchange(too_early_, {}))
     x.deliver(make_error(errc::link_lost, "the coordinator begins the next view"));
 }

@@ -31,11 +31,18 @@ struct stop_run {
   std::string reason;
 };
 
+/// The coordinator sends this to itself when it must answer a request that it holds
+/// (coordinator::second_start).
+struct answer_second_start {
+  std::uint64_t number = 0;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::resolve)
 TROUPE_LOCAL_MESSAGE(troupe::resolved)
 TROUPE_LOCAL_MESSAGE(troupe::stop_run)
+TROUPE_LOCAL_MESSAGE(troupe::answer_second_start)
 
 namespace troupe {
 
@@ -96,8 +103,9 @@ struct coordinator_options {
   coordinator_host host;
 };
 
-using coordinator_shell = coordinator_actor::extend<rpc<void, run_over>, rpc<void, end_run>,
-                                                    rpc<void, stop_run>, rpc<void, tick>>;
+using coordinator_shell =
+  coordinator_actor::extend<rpc<void, run_over>, rpc<void, end_run>, rpc<void, stop_run>,
+                            rpc<void, answer_second_start>, rpc<void, tick>>;
 
 /// Runs a job in one view: a numbered list of members. This actor handles membership, and receives
 /// all messages that other nodes send to the coordinator. Tasks join. Then this actor opens the
@@ -129,7 +137,22 @@ private:
   void start_parts();
 
   // -- gathering --
+  /// A request to join whose answer waits, because the task was started a second time:
+  /// - The task is already a member. Perhaps its first process has ended, and this actor will hear
+  ///   of it soon. The second process may then join. Otherwise, it gets the refusal.
+  /// - The task was lost in this view (`refusal` is empty), and the loss will end the view.
+  struct second_start {
+    task_name task;
+    std::string address;
+    std::string refusal = {};
+    caf::typed_response_promise<proto::Joined> answer = {};
+  };
+
   caf::result<proto::Joined> on_join(const proto::Join& x);
+  caf::result<proto::Joined> hold(second_start x, std::chrono::milliseconds patience);
+  caf::error refuse(const task_name& task, const std::string& address, const std::string& reason);
+  void on_answer_second_start(const answer_second_start& x);
+  void leave_members(const task_name& task);
   void watch_node(const task_name& task);
   void report_waiting();
   bool enough_joined() const;
@@ -205,6 +228,10 @@ private:
   /// Answers to nodes that ask to join while the view ends. These nodes ask again when this node
   /// has begun again.
   std::vector<caf::typed_response_promise<proto::Joined>> too_early_;
+  std::map<std::uint64_t, second_start> second_starts_;
+  std::uint64_t second_starts_held_ = 0;
+  /// The tasks whose loss ends this view.
+  std::set<task_name> lost_;
 
   run_summary summary_;
   std::size_t nodes_running_ = 0;

@@ -18,6 +18,14 @@ namespace {
 
 constexpr std::chrono::milliseconds join_tick_interval{250};
 
+/// How long the answer to a task that is already a member waits. This node hears of the end of a
+/// process on another host after about a second (channel_host_options::refused_for).
+constexpr std::chrono::milliseconds second_start_patience{2'000};
+
+/// How long the answer waits to a task that was lost in this view. Normally, the loss ends the view
+/// in this time. If the view still goes on, the task may join it.
+constexpr std::chrono::milliseconds loss_patience{500};
+
 std::string plural(std::size_t n, const std::string& what) {
   return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s");
 }
@@ -38,13 +46,13 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
     too_early_.push_back(make_response_promise<proto::Joined>());
     return too_early_.back();
   }
-  if (auto reason = members_.refusal(x, task)) {
-    // A node that has left a view may ask many times, but the same notice is given only once.
-    const auto text = "refused " + to_string(task) + " at " + x.address() + ": " + *reason;
-    if (refusals_.insert(text).second)
-      notice(text, notice_level::warning);
-    return make_error(errc::join_refused, *reason);
+  if (const auto reason = members_.refusal(x, task)) {
+    if (!members_.has_other_start(task, x.incarnation()))
+      return refuse(task, x.address(), *reason);
+    return hold({task, x.address(), *reason}, second_start_patience);
   }
+  if (phase_ == phase::running && lost_.contains(task))
+    return hold({task, x.address()}, loss_patience);
   proto::Joined answer;
   answer.set_job(job().SerializeAsString());
   answer.set_job_hash(options_.context->hash);
@@ -66,6 +74,50 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   else if (phase_ == phase::opening && elastic() && trains(task))
     joins_early_ = to_string(task) + " joins";
   return answer;
+}
+
+caf::error coordinator::refuse(const task_name& task, const std::string& address,
+                               const std::string& reason) {
+  // A node that has left a view may ask many times, but the same notice is given only once.
+  const auto text = "refused " + to_string(task) + " at " + address + ": " + reason;
+  if (refusals_.insert(text).second)
+    notice(text, notice_level::warning);
+  return make_error(errc::join_refused, reason);
+}
+
+caf::result<proto::Joined> coordinator::hold(second_start x, std::chrono::milliseconds patience) {
+  const auto number = ++second_starts_held_;
+  x.answer = make_response_promise<proto::Joined>();
+  delayed_send(this, patience, answer_second_start{number});
+  return second_starts_.emplace(number, std::move(x)).first->second.answer;
+}
+
+void coordinator::on_answer_second_start(const answer_second_start& x) {
+  auto held = second_starts_.extract(x.number);
+  if (!held)
+    return;
+  auto& [task, address, refusal, answer] = held.mapped();
+  lost_.erase(task);
+  if (refusal.empty())
+    answer.deliver(make_error(errc::link_lost, "the run continues, so the task may join it"));
+  else
+    answer.deliver(refuse(task, address, refusal));
+}
+
+/// Removes a lost task from the members. If it has already been started again, the new process may
+/// now ask to join again.
+void coordinator::leave_members(const task_name& task) {
+  members_.leave(task);
+  const bool needed = task.job == job_kind::ps || options_.context->protocol.needs_all;
+  if (phase_ == phase::running && trains(task) && needed)
+    lost_.insert(task);
+  for (auto i = second_starts_.begin(); i != second_starts_.end();)
+    if (i->second.task == task) {
+      i->second.answer.deliver(make_error(errc::link_lost, "its earlier process has ended"));
+      i = second_starts_.erase(i);
+    } else {
+      ++i;
+    }
 }
 
 /// True if this task takes part in training. False for evaluators, and for parameter servers if the
@@ -106,11 +158,11 @@ void coordinator::on_node_down(const task_name& task, const std::string& reason)
   nodes_.erase(task);
   // An evaluator that leaves may join again. In an elastic run, every task may join again.
   if (task.job == job_kind::evaluator || elastic())
-    members_.leave(task);
+    leave_members(task);
   if (task.job == job_kind::evaluator && (phase_ != phase::gathering || !members_.expects(task)))
     return;
   if (phase_ == phase::gathering) {
-    members_.leave(task);
+    leave_members(task);
     notice(reason + "; waiting for it to join again", notice_level::warning);
   } else if (phase_ == phase::opening) {
     fail_without_task(reason);

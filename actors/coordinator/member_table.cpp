@@ -34,8 +34,8 @@ std::optional<std::string> member_table::refusal(const proto::Join& x,
   if (x.version() != version_)
     return name + " runs troupe " + x.version() + ", the coordinator " + version_
       + ": install the same version on all nodes";
-  if (auto i = joined_.find(task); i != joined_.end() && i->second.incarnation != x.incarnation())
-    return name + " has joined already, from " + i->second.address
+  if (has_other_start(task, x.incarnation()))
+    return name + " has joined already, from " + joined_.at(task).address
       + ": was it started twice, or is its --task wrong?";
   if (x.job_hash().empty() || x.job_hash() == context_->hash)
     return std::nullopt;
@@ -48,6 +48,11 @@ std::optional<std::string> member_table::refusal(const proto::Join& x,
   return name + " was given another job (hash " + x.job_hash().substr(0, 12)
     + ", the coordinator's " + context_->hash.substr(0, 12) + "): " + difference
     + ". Leave out --job on nodes: the coordinator sends its own";
+}
+
+bool member_table::has_other_start(const task_name& task, std::uint64_t incarnation) const {
+  const auto i = joined_.find(task);
+  return i != joined_.end() && i->second.incarnation != incarnation;
 }
 
 bool member_table::join(const task_name& task, std::uint64_t incarnation,

@@ -39,6 +39,9 @@ public:
   /// evaluator may join even if the cluster file does not name it, because no node has to find it.
   std::optional<std::string> refusal(const proto::Join& x, const task_name& task) const;
 
+  /// True if another start of this task (another incarnation) has joined.
+  bool has_other_start(const task_name& task, std::uint64_t incarnation) const;
+
   /// Adds a task. Returns false if this task has already joined with the same incarnation.
   bool join(const task_name& task, std::uint64_t incarnation, const std::string& address);
   void leave(const task_name& task) { joined_.erase(task); }

@@ -30,6 +30,11 @@ bool link_session::has_channel() const {
   return channel_ != nullptr;
 }
 
+bool link_session::broken() const {
+  const std::lock_guard guard{mutex_};
+  return channel_ && !channel_->resumed();
+}
+
 bool link_session::on_this_host() const {
   const std::lock_guard guard{mutex_};
   return channel_ && channel_->on_this_host();

@@ -48,6 +48,8 @@ public:
   /// From now on, messages use this channel. Returns false if close() was called before.
   bool use(std::shared_ptr<stream_channel> channel);
   bool has_channel() const;
+  /// True if the connection of the channel broke, and is not restored yet.
+  bool broken() const;
 
   /// True if the peer is known to run on this host.
   bool on_this_host() const;

@@ -50,6 +50,13 @@ bool version_pool::begin() noexcept {
   return false;
 }
 
+void version_pool::begin_always() {
+  if (begin())
+    return;
+  next_ = current_.load(std::memory_order_relaxed) == 0 ? 1 : 0;
+  slots_[next_].data = payload::floats(elements_);
+}
+
 void version_pool::publish(std::uint64_t version) noexcept {
   slots_[next_].version = version;
   version_.store(version, std::memory_order_release);

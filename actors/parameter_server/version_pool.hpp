@@ -18,6 +18,8 @@ constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0)
 
 /// Number of slots in the pool of a ring's bucket (a part of the weights that is reduced at once):
 /// the newest version, the next version, one that the trainer still reads, and one in a snapshot.
+/// In averages of local SGD, other workers on the host may also read versions, in shared memory.
+/// Their number is not known, so such a pool gets more memory if it needs it (begin_always).
 inline constexpr std::size_t replica_slots = 4;
 
 /// Stores the versions of a range of weights that are in use. One writer makes new versions in new
@@ -64,6 +66,10 @@ public:
   /// Finds a slot for the next version. Returns false if readers hold all slots. Then try again
   /// later.
   bool begin() noexcept;
+
+  /// Like begin(), but if readers hold all slots, one slot gets new memory. Its readers keep the
+  /// old memory. Only for a pool whose readers all run on the writer's thread.
+  void begin_always();
 
   /// The slot found by `begin()`.
   std::span<float> next() noexcept { return slots_[next_].data.as_mutable_floats(); }

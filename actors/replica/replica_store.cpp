@@ -1,7 +1,6 @@
 #include "actors/replica/replica_store.hpp"
 
 #include "actors/model/moving_average.hpp"
-#include "kernels/devices/device_error.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -50,9 +49,7 @@ std::optional<std::size_t> replica_store::find(range where) const {
 
 std::span<const float> replica_store::newest_of(bucket& x) const {
   if (!x.here) {
-    // There are fewer readers than versions, so only a bug leads here.
-    if (!x.versions.begin())
-      throw device_error("readers hold all copies of the weights in the host's memory");
+    x.versions.begin_always();
     x.updater.read_weights(x.versions.next());
     x.versions.publish(version_);
     x.here = true;
@@ -122,23 +119,21 @@ std::vector<payload> replica_store::capture(range share, bool with_state) const 
   return result;
 }
 
-bool replica_store::stage(std::size_t bucket, std::span<const float> gradient,
+void replica_store::stage(std::size_t bucket, std::span<const float> gradient,
                           std::uint64_t samples, const range_updater::terms& how) {
   auto& x = *buckets_.at(bucket);
   if (on_gpu()) {
     x.updater.stage({}, gradient, samples, {}, how);
     x.staged = true;
-    return true;
+    return;
   }
-  if (!x.versions.begin())
-    return false;
+  x.versions.begin_always();
   const auto published = x.versions.published();
   const auto next = x.versions.next();
   if (samples == 0)
     std::ranges::copy(published, next.begin());
   x.updater.stage(cut(published, x.inner()), gradient, samples, cut(next, x.inner()), how);
   x.staged = samples == 0 || x.own == x.where;
-  return true;
 }
 
 bool replica_store::sums_are_finite() {
@@ -196,15 +191,14 @@ void replica_store::discard() noexcept {
   }
 }
 
-bool replica_store::replace(range where, std::span<const float> weights) {
+void replica_store::replace(range where, std::span<const float> weights) {
   for (auto& x : buckets_) {
     const auto common = intersect(where, x->where);
     if (common.empty())
       continue;
     assert(!x->staged);
     const auto published = newest_of(*x);
-    if (!x->versions.begin())
-      return false;
+    x->versions.begin_always();
     const auto next = x->versions.next();
     if (common != x->where)
       std::ranges::copy(published, next.begin());
@@ -221,7 +215,6 @@ bool replica_store::replace(range where, std::span<const float> weights) {
     if (on_gpu())
       x->updater.write_weights(x->versions.published());
   }
-  return true;
 }
 
 void replica_store::skip(std::uint64_t samples) noexcept {
@@ -243,8 +236,8 @@ bool replica_store::restore(const proto::Restore& x, const payload& values) {
       bucket->average.assign(mine.begin(), mine.end());
     else if (slot > 0)
       bucket->updater.restore(slot - 1, cut(values.as_floats(), bucket->own));
-    // There is a free slot, because no reader holds a version yet.
-    else if (bucket->versions.begin()) {
+    else {
+      bucket->versions.begin_always();
       std::ranges::copy(mine, bucket->versions.next().begin());
       bucket->versions.publish(x.version());
       if (on_gpu())

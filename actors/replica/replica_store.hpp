@@ -70,7 +70,7 @@ public:
 
   /// The newest weights as parts in ascending order, which together cover all parameters. The
   /// weights are not copied, and do not change while a reader holds them. A bucket has memory for
-  /// `replica_slots` versions. If readers hold all of them, the next version cannot be staged.
+  /// `replica_slots` versions. If readers hold all of them, the next version gets new memory.
   std::vector<part> newest();
 
   /// Like newest(), for a worker that trains with these weights. Empty if the worker's GPU holds
@@ -102,13 +102,12 @@ public:
   /// version.
   /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)
   /// @param how must not have a `moment`
-  /// @return false if readers hold all versions of the bucket; nothing is staged then
-  bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
+  void stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              const range_updater::terms& how);
   /// @param factor factor on the gradient of trainable parameters, such as clip_factor()
-  bool stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
+  void stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              double factor = 1) {
-    return stage(bucket, gradient, samples, range_updater::terms{.factor = factor});
+    stage(bucket, gradient, samples, range_updater::terms{.factor = factor});
   }
 
   // -- with replica_home::in_ring: the sum of all ranks' gradients (device_updater) ---------------
@@ -145,9 +144,7 @@ public:
 
   /// Replaces the newest weights of this range immediately, without an update. Frozen weights, the
   /// version and the optimizer's state stay the same. Nothing may be staged.
-  /// @return false if readers hold all versions of a bucket; the buckets before it are then already
-  /// replaced
-  bool replace(range where, std::span<const float> weights);
+  void replace(range where, std::span<const float> weights);
 
   /// Advances the learning-rate schedule by samples that other workers trained.
   void skip(std::uint64_t samples) noexcept;

@@ -60,43 +60,45 @@ void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
     buckets_[*bucket].own = std::move(gradient);
     buckets_[*bucket].reduced = true;
     samples_ = samples;
-    replica_.stage(*bucket, {}, samples); // cannot fail on a GPU
+    replica_.stage(*bucket, {}, samples);
     return;
   }
   buckets_[*bucket].own = gradient;
   start.push_back({{step_, 0, static_cast<std::uint32_t>(*bucket)}, samples, std::move(gradient)});
 }
 
-bool ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
+void ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
   if (committed_)
-    return true;
+    return;
   committed_ = true;
   own_finite_ = finite;
   if (gradients_on_gpu() && !in_ring() && !finite) {
     finite_ = false;
     all_samples_ = samples_;
-    return decide();
+    decide();
+    return;
   }
-  return advance(start);
+  advance(start);
 }
 
-bool ring_step::reduced(const reduction& x, std::vector<ring_contribution>& start) {
+void ring_step::reduced(const reduction& x, std::vector<ring_contribution>& start) {
   if (x.id.step != step_ || x.id.attempt != attempt_ || outcome_ || difference_)
-    return true;
+    return;
+  if (place_.in_halves && x.id.bucket < buckets_.size()) {
+    take_part(x, start);
+    return;
+  }
   if (x.id.bucket == left_out_number() + 1) {
     comparing_ = false;
     difference_ = compare_hashes(x.sum.as_floats(), place_.ranks);
-    return advance(start);
-  }
-  if (place_.in_halves && x.id.bucket < buckets_.size())
-    return take_part(x, start);
-  if (x.id.bucket == left_out_number())
+  } else if (x.id.bucket == left_out_number()) {
     left_out_ = x;
-  else if (in_ring())
+  } else if (in_ring()) {
     take_turn(x, start);
-  else if (!take(x))
-    return false;
-  return advance(start);
+  } else {
+    take(x);
+  }
+  advance(start);
 }
 
 std::uint32_t ring_step::left_out_number() const {
@@ -105,8 +107,7 @@ std::uint32_t ring_step::left_out_number() const {
 
 // Handles the end of a collective without elements, for gradients on GPUs. The first collective of
 // a bucket lets this rank add up its segment, and the second one lets it copy the other segments.
-// Then the update is staged. This cannot fail, because readers never hold the GPU's memory. If a
-// sum is not finite, retry() discards the update.
+// Then the update is staged. If a sum is not finite, retry() discards the update.
 void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& start) {
   const auto i = x.id.bucket % buckets_.size();
   if (x.id.bucket < buckets_.size()) {
@@ -120,22 +121,20 @@ void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& st
   buckets_[i].reduced = true;
 }
 
-bool ring_step::take_part(const reduction& x, std::vector<ring_contribution>& start) {
+void ring_step::take_part(const reduction& x, std::vector<ring_contribution>& start) {
   const auto sum = x.sum.as_floats();
-  if (!replica_.stage(x.id.bucket, sum, x.samples))
-    return false;
+  replica_.stage(x.id.bucket, sum, x.samples);
   auto part = replica_.staged_part(x.id.bucket);
   if (!all_finite(sum))
     std::ranges::fill(part.as_mutable_floats(), std::numeric_limits<float>::quiet_NaN());
   const auto gather = static_cast<std::uint32_t>(buckets_.size() + x.id.bucket);
   start.push_back({{step_, attempt_, gather}, x.samples, std::move(part)});
-  return true;
 }
 
 // Takes the sum of a bucket and stages the bucket's update. If the job clips by norm, it only keeps
 // the sum, until the norm is known. If the collectives run in halves, `x` is not a sum but the
 // bucket's next weights, gathered from all ranks.
-bool ring_step::take(const reduction& x) {
+void ring_step::take(const reduction& x) {
   const auto i = x.id.bucket % buckets_.size();
   auto& bucket = buckets_[i];
   bucket.reduced = true;
@@ -143,34 +142,35 @@ bool ring_step::take(const reduction& x) {
   const auto sum = x.sum.as_floats();
   // The update adds `sum` and the addend, and checks whether the result is finite. This saves a
   // pass over the memory. If the result is not finite, the update is discarded later.
-  if (finite_ && !place_.in_halves && context_->rule.clip_norm == 0 && x.samples > 0)
-    return replica_.stage(x.id.bucket, sum, x.samples,
-                          {.addend = x.addend.as_floats(), .finite = &finite_});
+  if (finite_ && !place_.in_halves && context_->rule.clip_norm == 0 && x.samples > 0) {
+    replica_.stage(x.id.bucket, sum, x.samples,
+                   {.addend = x.addend.as_floats(), .finite = &finite_});
+    return;
+  }
   finite_ = finite_ && all_finite(sum) && all_finite(x.addend.as_floats());
   if (!finite_)
-    return true;
+    return;
   if (place_.in_halves) {
     replica_.complete(i, sum);
-    return true;
+  } else if (context_->rule.clip_norm == 0) {
+    replica_.stage(x.id.bucket, sum, x.samples);
+  } else {
+    bucket.sum = x.sum;
+    bucket.squares =
+      squared_norm(context_->parameters(), replica_.where(x.id.bucket), x.sum.as_floats());
   }
-  if (context_->rule.clip_norm == 0)
-    return replica_.stage(x.id.bucket, sum, x.samples);
-  bucket.sum = x.sum;
-  bucket.squares =
-    squared_norm(context_->parameters(), replica_.where(x.id.bucket), x.sum.as_floats());
-  return true;
 }
 
-bool ring_step::advance(std::vector<ring_contribution>& start) {
+void ring_step::advance(std::vector<ring_contribution>& start) {
   if (!committed_ || comparing_ || difference_
       || !std::ranges::all_of(buckets_, &bucket_state::reduced) || (attempt_ == 1 && !left_out_))
-    return true;
+    return;
   if (in_ring())
     finite_ = replica_.sums_are_finite();
   if (finite_ || attempt_ == 1)
-    return decide();
-  retry(start);
-  return true;
+    decide();
+  else
+    retry(start);
 }
 
 // Starts the second attempt of the step. This rank's gradient is left out if it is not finite. The
@@ -199,7 +199,7 @@ void ring_step::retry(std::vector<ring_contribution>& start) {
   start.push_back({{step_, 1, left_out_number()}, own_finite_ ? 0 : own_samples_, std::move(out)});
 }
 
-bool ring_step::decide() {
+void ring_step::decide() {
   ring_outcome result;
   result.samples = samples_;
   result.quarantined.assign(place_.ranks, false);
@@ -208,42 +208,34 @@ bool ring_step::decide() {
     for (std::size_t i = 0; i < place_.ranks; ++i)
       result.quarantined[i] = left_out_->sum.as_floats()[i] != 0;
   }
-  bool staged = true;
   if (!finite_) {
     result.samples = 0;
     result.left_out = all_samples_;
     result.quarantined.assign(place_.ranks, true);
-    staged = stage_nothing();
+    stage_nothing();
   } else if (context_->rule.clip_norm > 0) {
     double squares = 0;
     for (auto& x : buckets_)
       squares += x.squares;
     result.gradient_norm =
       std::sqrt(squares) / static_cast<double>(std::max<std::uint64_t>(samples_, 1));
-    staged = stage_clipped(*result.gradient_norm);
+    stage_clipped(*result.gradient_norm);
   }
-  if (!staged)
-    return false;
   outcome_ = std::move(result);
   for (auto& x : buckets_)
     x.own.reset();
-  return true;
 }
 
-bool ring_step::stage_clipped(double norm) {
+void ring_step::stage_clipped(double norm) {
   const auto factor = clip_factor(context_->rule.clip_norm, norm);
   for (std::size_t i = 0; i < buckets_.size(); ++i)
-    if (!replica_.stage(i, std::exchange(buckets_[i].sum, {}).as_floats(), samples_, factor))
-      return false;
-  return true;
+    replica_.stage(i, std::exchange(buckets_[i].sum, {}).as_floats(), samples_, factor);
 }
 
-bool ring_step::stage_nothing() {
+void ring_step::stage_nothing() {
   replica_.discard();
   for (std::size_t i = 0; i < buckets_.size(); ++i)
-    if (!replica_.stage(i, {}, 0))
-      return false;
-  return true;
+    replica_.stage(i, {}, 0);
 }
 
 } // namespace troupe

@@ -76,12 +76,10 @@ public:
   /// Records that the worker has computed its gradient.
   /// @param finite false if the loss or the gradient is not finite. One of the worker's buckets
   /// must then also be not finite, because other ranks see only the sums
-  /// @return false if readers hold all versions of a bucket
-  [[nodiscard]] bool commit(bool finite, std::vector<ring_contribution>& start);
+  void commit(bool finite, std::vector<ring_contribution>& start);
 
   /// Takes the result of a collective. Ignores results of earlier attempts.
-  /// @return like commit()
-  [[nodiscard]] bool reduced(const reduction& x, std::vector<ring_contribution>& start);
+  void reduced(const reduction& x, std::vector<ring_contribution>& start);
 
   /// The outcome, once all buckets are reduced and the worker has committed. The whole update is
   /// then staged in the replica.
@@ -103,13 +101,13 @@ private:
   bool gradients_on_gpu() const { return replica_.home().where == residence::gradients_on_gpu; }
   bool in_ring() const { return replica_.home().in_ring; }
   void take_turn(const reduction& x, std::vector<ring_contribution>& start);
-  bool take(const reduction& x);
-  bool take_part(const reduction& x, std::vector<ring_contribution>& start);
-  bool advance(std::vector<ring_contribution>& start);
+  void take(const reduction& x);
+  void take_part(const reduction& x, std::vector<ring_contribution>& start);
+  void advance(std::vector<ring_contribution>& start);
   void retry(std::vector<ring_contribution>& start);
-  bool decide();
-  bool stage_clipped(double norm);
-  bool stage_nothing();
+  void decide();
+  void stage_clipped(double norm);
+  void stage_nothing();
 
   std::shared_ptr<const job_context> context_;
   replica_store& replica_;

@@ -78,7 +78,7 @@ void ring_synchronizer::on_acquire(const acquire& x) {
   send(worker_, acquired_from(replica_, {step_}));
   std::vector<ring_contribution> start;
   round_.compare(start);
-  proceed(true, std::move(start));
+  proceed(std::move(start));
 }
 
 void ring_synchronizer::on_contribute(const contribute& x) {
@@ -86,7 +86,7 @@ void ring_synchronizer::on_contribute(const contribute& x) {
     return;
   std::vector<ring_contribution> start;
   round_.contribute({x.begin, x.end}, x.samples, gradient_of(x), start);
-  proceed(true, std::move(start));
+  proceed(std::move(start));
 }
 
 void ring_synchronizer::on_commit(const commit& x) {
@@ -96,14 +96,14 @@ void ring_synchronizer::on_commit(const commit& x) {
   if (x.loss_scale)
     loss_scale_ = to_proto(*x.loss_scale);
   std::vector<ring_contribution> start;
-  const bool staged = round_.commit(x.finite(), start);
-  proceed(staged, std::move(start));
+  round_.commit(x.finite(), start);
+  proceed(std::move(start));
 }
 
 void ring_synchronizer::on_reduced(const reduction& x) {
   std::vector<ring_contribution> start;
-  const bool staged = round_.reduced(x, start);
-  proceed(staged, std::move(start));
+  round_.reduced(x, start);
+  proceed(std::move(start));
 }
 
 void ring_synchronizer::on_abandon(const abandon& x) {
@@ -113,16 +113,13 @@ void ring_synchronizer::on_abandon(const abandon& x) {
   send(worker_, result);
 }
 
-void ring_synchronizer::proceed(bool staged, std::vector<ring_contribution> start) {
+void ring_synchronizer::proceed(std::vector<ring_contribution> start) {
   for (auto& x : start)
     send(options_.ring, reduce_bucket{std::move(x), caf::actor_cast<reduction_listener>(this)});
-  if (round_.difference()) {
-    if (std::exchange(under_way_, false))
-      send(worker_, broken{text_of(*round_.difference())});
-  } else if (staged)
+  if (!round_.difference())
     finish_if_decided();
-  else // There are fewer readers (the trainer, a snapshot) than versions, so only a bug leads here.
-    send(worker_, broken{"all versions of a bucket are held by readers"});
+  else if (std::exchange(under_way_, false))
+    send(worker_, broken{text_of(*round_.difference())});
 }
 
 // The text of the error: which workers differ, and in which tensors.

@@ -87,7 +87,7 @@ private:
   caf::result<proto::Weights, payload> on_pull(const proto::Pull& x);
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
-  void proceed(bool staged, std::vector<ring_contribution> start);
+  void proceed(std::vector<ring_contribution> start);
   void finish_if_decided();
   std::string text_of(const replica_difference& x) const;
   void record(const ring_outcome& x);

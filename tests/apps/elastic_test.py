@@ -94,6 +94,26 @@ class Elastic(TestCase):
         self.assertEqual((end["workers"], end["views"]), (2, 2))
         processes[0].wait_for("2; the following describes the last one")
 
+    def test_tasks_are_started_again_at_once(self):
+        """Over TCP, the coordinator hears of the end of a process later than a supervisor."""
+        more = ("--transport=tcp",)
+        file, _ = self.cluster(ps=1, workers=2)
+        arguments = (f"--job={self.job}", f"--out={self.out}", "--set", "protocol=SYNC_PS")
+        coordinator = self.start_task("coordinator", 0, file, *arguments, *more)
+        tasks = [("worker", 0), ("worker", 1), ("ps", 0)]
+        processes = {x: self.start_task(*x, file, *more) for x in tasks}
+        for view, lost in enumerate(tasks, 1):
+            self.wait_for_progress()
+            processes[lost].send(signal.SIGKILL)
+            self.assert_exit(processes[lost], -signal.SIGKILL)
+            processes[lost] = self.start_task(*lost, file, *more)
+            coordinator.wait_for(f"view {view} is over")
+        self.wait_for_progress()
+        self.assertNotIn("has joined already", coordinator.output)
+        coordinator.send(signal.SIGTERM)
+        for process in coordinator, *processes.values():
+            self.assert_exit(process, 1)
+
     def test_train_restarts_children(self):
         run = self.start("train", f"--job={self.job}", "--processes", "--protocol=ring", "--workers=2",
                          f"--out={self.out}")

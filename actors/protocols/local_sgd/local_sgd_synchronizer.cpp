@@ -78,16 +78,15 @@ void local_sgd_synchronizer::on_contribute(const contribute& x) {
   auto gradient = gradient_of(x);
   if (context_->rule.clip_norm > 0)
     unclipped_[*bucket] = std::move(gradient);
-  else if (!replica_.stage(*bucket, gradient.as_floats(), x.samples))
-    fail_held();
+  else
+    replica_.stage(*bucket, gradient.as_floats(), x.samples);
 }
 
 // Stages the step's gradient, clipped by this worker's own norm.
 void local_sgd_synchronizer::stage_clipped(const commit& x, double norm) {
   const auto factor = clip_factor(context_->rule.clip_norm, norm);
   for (auto& [bucket, gradient] : std::exchange(unclipped_, {}))
-    if (!replica_.stage(bucket, gradient.as_floats(), x.samples, factor))
-      fail_held();
+    replica_.stage(bucket, gradient.as_floats(), x.samples, factor);
 }
 
 void local_sgd_synchronizer::on_commit(const commit& x) {
@@ -127,14 +126,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
 void local_sgd_synchronizer::leave_out() {
   replica_.discard();
   for (std::size_t i = 0; i < replica_.buckets(); ++i)
-    if (!replica_.stage(i, {}, 0))
-      fail_held();
-}
-
-// Called if readers hold all versions of a bucket. There are fewer readers (the trainer, a
-// snapshot) than versions, so only a bug leads here.
-void local_sgd_synchronizer::fail_held() {
-  send(worker_, broken{"all versions of a bucket are held by readers"});
+    replica_.stage(i, {}, 0);
 }
 
 void local_sgd_synchronizer::on_abandon(const abandon& x) {
@@ -278,8 +270,7 @@ void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const p
           mean_[k] += now.as_floats()[k] - captured.as_floats()[k];
     }
   }
-  if (!replica_.replace(where, mean_))
-    fail_held();
+  replica_.replace(where, mean_);
 }
 
 // Ends the current average: puts its pieces into the replica and takes the exchanged counts. The

@@ -160,7 +160,6 @@ private:
   /// True if the last epoch may have ended.
   bool may_be_over() const;
   proto::Report report() const;
-  void fail_held();
   void answer_pull(caf::typed_response_promise<proto::Weights, payload> answer);
 
   std::shared_ptr<const job_context> context_;

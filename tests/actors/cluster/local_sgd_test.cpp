@@ -138,6 +138,20 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
   }
 }
 
+// On one host, other workers read a replica in shared memory, and release it late. With short
+// steps, they hold many versions at the same time.
+BOOST_AUTO_TEST_CASE(other_workers_hold_many_versions) {
+  const auto job =
+    example_job("digits_mlp",
+                {"data.digits={train: 640 test: 20}", "data.batch=4", "epochs=4",
+                 "protocol=LOCAL_SGD", "local_sgd.every=1", "optimizer={kind: SGD}"});
+  const auto expected = train(way::simulated, job, 3, 0);
+  BOOST_TEST(expected.failure == "");
+  const auto found = train_in_processes(job, 3, 0);
+  BOOST_TEST(found.failure == "");
+  BOOST_TEST(found.weights_sha256 == expected.weights_sha256);
+}
+
 BOOST_AUTO_TEST_CASE(fewer_averages_send_fewer_pieces) {
   const auto each = pieces(local(1));
   BOOST_TEST(each > 0U);

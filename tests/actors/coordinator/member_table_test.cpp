@@ -69,6 +69,9 @@ BOOST_AUTO_TEST_CASE(who_may_join) {
   BOOST_TEST(contains(refusal(old, worker), "install the same version"));
   members->join(worker, 1, "a:1");
   BOOST_TEST(refusal(join(1), worker) == "");
+  BOOST_TEST(!members->has_other_start(worker, 1));
+  BOOST_TEST(members->has_other_start(worker, 2));
+  BOOST_TEST(!members->has_other_start(ps, 2));
   BOOST_TEST(contains(refusal(join(2), worker), "has joined already, from a:1"));
 }
 
