@@ -206,7 +206,8 @@ void training_run::fail(const std::string& reason, bool interrupted) {
   if (phase_ == phase::done)
     return;
   summary_.failure = reason;
-  // An elastic run continues after the loss of a task. It then reports the checkpoint itself.
+  // An elastic run continues after the loss of a task. The next view then reports the checkpoint
+  // from which it continues, so the failure need not name it.
   const bool goes_on = summary_.lost_task && job().has_elastic();
   if (!goes_on && !last_checkpoint_.empty() && reason.find(last_checkpoint_) == std::string::npos)
     summary_.failure += "; the newest checkpoint is " + last_checkpoint_;

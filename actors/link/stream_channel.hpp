@@ -152,8 +152,8 @@ public:
   file_descriptor release_socket();
 
   /// Continues over a new socket.
-  /// @param greeting the peer's greeting on this socket; null if this side has connected, because
-  /// its own greeting then comes first
+  /// @param greeting the peer's greeting on this socket; null if this side opened the connection.
+  /// This side then sends its greeting first, so the peer's greeting has not arrived yet.
   void resume(file_descriptor socket, const proto::Greeting* greeting, const std::string& token);
 
   /// False from the moment when the socket breaks until both sides have agreed, over a new socket,

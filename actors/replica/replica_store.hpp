@@ -96,8 +96,9 @@ public:
 
   // -- the next version ---------------------------------------------------------------------------
 
-  /// Stages an update of the bucket's own part, from the gradient of this part, summed over the
-  /// samples. If the own part is not the whole bucket, `complete` stages the rest. With 0 samples,
+  /// Stages an update of this worker's own part of a bucket (see own()), from the gradient of this
+  /// part, summed over the samples. If the own part is not the whole bucket, `complete` stages the
+  /// rest. With 0 samples,
   /// the weights and the state stay the same. Staging a bucket again replaces the previous staged
   /// version.
   /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)

@@ -64,7 +64,7 @@ struct attention_operands {
     return query + rows <= queries() && key + columns <= keys()
       && (!size.causal || key + columns <= query + 1);
   }
-  /// One past the last key that any of the `rows` queries from number `row` on sees.
+  /// The end of the keys that these queries see: number `row` and the next ones, `rows` in all.
   template <unsigned rows>
   TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
     return size.causal ? std::min(row + rows, keys()) : keys();

@@ -46,8 +46,9 @@ expression repeat(expression x, std::vector<std::int64_t> extents, std::size_t a
   return reshape(y, shape{extents});
 }
 
-/// Makes v a tensor of this rank, with the batch at this position among ONNX's dimensions. v may
-/// have a lower rank.
+/// Adds dimensions of 1 to v, so that its rank becomes `rank`, as ONNX does before an operation
+/// with operands of different ranks. `batch_at` is the position of the batch among the new
+/// dimensions.
 expression align(const onnx_value& v, std::size_t rank, std::size_t batch_at, bool batch,
                  graph& g) {
   onnx_value once = v;

@@ -57,7 +57,8 @@ public:
   /// The reason why an initializer is not trained, for people; empty if it is trained.
   std::string why_it_stays(const std::string& name) const;
 
-  /// True if rule 1 gives another result for this tensor than rules 2 to 4.
+  /// True if the mark of PyTorch's exporter decides whether this tensor is trained, against the
+  /// other rules (see the comment of this class).
   bool decided_by_exporter(const std::string& name) const;
 
 private:

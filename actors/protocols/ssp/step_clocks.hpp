@@ -61,8 +61,7 @@ public:
 
 private:
   struct entry {
-    /// Number of committed steps. While the worker counts (see above), this is also its current
-    /// step.
+    /// Number of committed steps. If `counts` is true, this is also the worker's current step.
     std::uint64_t clock = 0;
     bool counts = false;
     /// The step at which the worker paused last; nothing if it has not paused.
