@@ -16,14 +16,8 @@ namespace troupe {
 
 namespace {
 
-[[gnu::noinline]] void add_all(std::size_t n, const float* x, const float* y, float* z) {
-  TROUPE_INDEPENDENT
-  for (std::size_t i = 0; i < n; ++i)
-    z[i] = x[i] + y[i];
-}
-
-// Not a template, because g++ 12 ignores the pragma of the loop in a template.
-[[gnu::noinline]] void add_all(std::size_t n, const double* x, const double* y, double* z) {
+template <class T>
+[[gnu::noinline]] void add_all(std::size_t n, const T* x, const T* y, T* z) {
   TROUPE_INDEPENDENT
   for (std::size_t i = 0; i < n; ++i)
     z[i] = x[i] + y[i];
