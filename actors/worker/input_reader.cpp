@@ -13,6 +13,7 @@
 #include <exception>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -86,7 +87,12 @@ void input_reader::prepare() {
   if (context_->data.features == feature_kind::sparse)
     return;
   if (const auto threads = context_->job.data().read_threads(); threads > 1) {
-    team_.emplace(threads);
+    try {
+      team_.emplace(threads);
+    } catch (const std::system_error& error) {
+      throw input_error("data.read_threads: " + std::to_string(threads)
+                        + " threads cannot be started: " + error.what());
+    }
     failures_.resize(threads);
   }
   const auto bytes = pinned_batch_bytes(*context_);

@@ -208,10 +208,8 @@ void print_data(const job_context& context, const job_data& data) {
     line("warning", text);
   if (const auto text = weight_decay_text(context); !text.empty())
     line("penalty", text);
-  if (context.job.has_evaluate())
-    line("",
-         fmt::format("evaluated every {} and after each epoch",
-                     count(context.job.evaluate().every_steps(), "step")));
+  if (const auto every = context.job.evaluate().every_steps(); every > 0)
+    line("", fmt::format("evaluated every {} and after each epoch", count(every, "step")));
 }
 
 // -- the cluster --------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
           warnings.push_back(std::move(text));
           avoidable = avoidable || total >= parts.size();
         }
-    if (total == 0 && parts.size() == 1)
+    if (total == 0)
       warnings.push_back(fmt::format("class {} has no record", name_of(data, c)));
   }
   result.lines = table.lines();

@@ -341,6 +341,15 @@ class Check(Command):
         output, _ = self.check("--set", "data.digits.test=5", "--set", "data.batch=1")
         self.assertRegex(output, r"warning +class . has no record in test\n")
         self.assertNotIn("data.split", output)
+        # At least five classes have no record in any part.
+        output, _ = self.check("--set", "data.digits={ train: 3 test: 2 }", "--set", "data.batch=1")
+        self.assertRegex(output, r"warning +class . has no record\n")
+
+    def test_evaluations(self):
+        output, _ = self.check("--set", "evaluate={ every_steps: 7 }")
+        self.assertIn("evaluated every 7 steps and after each epoch", output)
+        output, _ = self.check("--set", "evaluate={ measure: CONFUSION }")
+        self.assertNotIn("evaluated every", output)
 
     def test_batches(self):
         output, _ = self.check("--workers=4", "--protocol=ring")
