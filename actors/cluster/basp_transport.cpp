@@ -105,9 +105,9 @@ private:
 
 basp_transport::basp_transport(caf::actor_system& sys, std::chrono::milliseconds timeout)
   : sys_(sys), timeout_(timeout) {
-  // Another process can send to an actor of this process by the actor's name in the registry, or if
-  // it has received a handle to the actor. No code sends handles of these two actors. So without
-  // their names in the registry, no other process can reach them.
+  // CAF's actors SpawnServ and ConfigServ must not be reachable for other processes. Another
+  // process reaches an actor by a name in the registry, or by a handle that it has received. No
+  // code sends handles of these two actors, so it is enough to remove their names.
   sys.registry().erase(caf::atom("SpawnServ"));
   sys.registry().erase(caf::atom("ConfigServ"));
 }

@@ -31,10 +31,10 @@ struct cluster_choice {
   std::string secret_file;
 };
 
-/// Finds the cluster and the task of this process. Each is found separately: the command line takes
-/// precedence over the file, and the file over TF_CONFIG. If the other sources name the cluster and
-/// the task, TF_CONFIG is not read. A task index in a file is used only if the role comes from the
-/// same file. So --role without --task means task 0.
+/// Finds the cluster, and the task of this process. The two may come from different sources. For
+/// each, the command line takes precedence over the file, and the file over TF_CONFIG. TF_CONFIG is
+/// read only if the other sources do not name both. A task index in a file is used only if the role
+/// comes from the same file. So --role without --task means task 0.
 /// @throws input_error like parse_cluster_config and find_process; also if there is no cluster.
 cluster_choice choose_cluster(const cluster_sources& sources);
 

@@ -15,11 +15,12 @@ namespace troupe {
 
 namespace {
 
-/// Smallest value of link_options::window, in bytes. It applies if the job is small.
+/// Smallest value of link_options::window, the limit for the bytes that wait for a peer. It applies
+/// if the model is small.
 constexpr std::uint64_t least_window = std::uint64_t{1} << 30;
 
-/// The largest payload in bytes that a peer may send if the job is small or not yet known. Nodes
-/// exchange no payloads before they know the job.
+/// The largest payload in bytes that a peer may send, if the model is small or the job is not yet
+/// known. (A correct peer sends no payload before the job is known.)
 constexpr std::size_t least_payload = std::size_t{64} << 20;
 
 /// How long to wait for the answer to Join. If the link's connection breaks, the answer comes late:
@@ -32,7 +33,8 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
   : super(cfg), options_(std::move(options)), most_payload_(options_.links.transfer.max_bytes),
     jitter_(options_.incarnation | 1) {
   options_.links.transfer.max_bytes = std::min(most_payload_, least_payload);
-  // Move the highest task to the front: other nodes know this node by it.
+  // Move the highest task (in the order evaluator, worker, ps, coordinator) to the front: it is the
+  // name by which other nodes know this node.
   std::ranges::iter_swap(options_.tasks.begin(), std::ranges::max_element(options_.tasks));
 }
 
@@ -270,9 +272,9 @@ void cluster_node::on_joined(const proto::Joined& x) {
   }
 }
 
-// Sets the limits of all links from the size of the model. The limits leave room for a few copies
-// of all weights and optimizer states in transit to a peer. These are weights, gradients, and the
-// state for a checkpoint. No message of the built-in protocols has a payload larger than all
+// Sets the limits of all links from the size of the model. A few copies of all weights and
+// optimizer states may be in transit to a peer at once, because weights, gradients and the state
+// for a checkpoint are sent. No message of the built-in protocols has a payload larger than all
 // weights.
 void cluster_node::limit_links(const job_context& context) {
   const auto bytes = context.parameters().size() * sizeof(float);

@@ -107,8 +107,9 @@ using node_shell = node_actor::extend<
 ///
 /// Any program that connects to the node's port can send messages to this actor, over the
 /// framework's own protocol. This actor accepts Hello and Probe from every program, within limits.
-/// It accepts all other messages only from actors of its own process, such as the ports of its
-/// links. It ignores exit messages. An actor of this process can end it with crash_node.
+/// It accepts all other messages only from actors of its own process. These include the proxies
+/// (`port`) through which its links deliver messages of other nodes. It ignores exit messages. An
+/// actor of this process can end it with crash_node.
 class cluster_node : public guarded<node_shell::base>, private protocol_host {
 public:
   using super = guarded<node_shell::base>;
@@ -261,8 +262,8 @@ private:
   /// twice.
   std::set<std::string> told_;
   bool begun_ = false;
-  /// The limit for payloads in the caller's options, in bytes. The job can lower it: see
-  /// limit_links.
+  /// Largest payload in bytes that a peer may ever send, from `options_.links` as the caller set
+  /// it. limit_links() lowers the limit in `options_` if the model is small.
   std::size_t most_payload_;
   std::uint64_t jitter_;
 

@@ -60,9 +60,9 @@ void cluster_node::end_links() {
       anon_send(x.link, end_link{"this node has left the view"});
 }
 
-/// True if this node joins again when it loses the coordinator. This is so in an elastic run, and
-/// before the node has joined. A node that has left a view tries to join again until `join_timeout`
-/// has passed.
+/// True if this node tries to join when it loses the coordinator, instead of ending. A node that
+/// has left a view tries until `join_timeout` has passed. All other nodes try if the run is
+/// elastic, or if they do not have the job yet.
 bool cluster_node::returns() const {
   return left_at_ ? clock().now() - *left_at_ < options_.join_timeout
                   : !context_ || context_->job.has_elastic();
@@ -92,7 +92,7 @@ void cluster_node::on_begin_again() {
   try {
     if (options_.coordinator) {
       open_output_again(*options_.coordinator);
-      // Each view writes its own file for TensorBoard. The file's name contains this time in
+      // Each view writes its own file for TensorBoard. The file's name contains `started` in
       // seconds. So add at least one second, to get another name.
       options_.coordinator->origin.started += std::max<std::chrono::steady_clock::duration>(
         clock().now() - begun_at_, std::chrono::seconds{1});
@@ -187,8 +187,9 @@ void cluster_node::end(const run_summary& summary) {
   quit();
 }
 
-// Describes the loss of a ring's rank, as seen from this node's own rank. The result does not
-// depend on whether this node, a neighbour, or the coordinator noticed the loss first.
+// Describes the loss of a worker of the ring: which worker, and which step this node's own rank was
+// in. The result is the same whether this node, a neighbour, or the coordinator noticed the loss
+// first. Nothing if this node has no rank in the ring, or runs `lost` itself.
 std::optional<ring_failure> cluster_node::ring_without(const task_name& lost) {
   const auto workers = view_.of(job_kind::worker);
   const auto at = std::ranges::find(workers, lost, &member::task);

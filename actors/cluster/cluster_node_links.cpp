@@ -26,8 +26,8 @@ constexpr std::chrono::minutes probe_limit{2};
 
 } // namespace
 
-// Returns the highest task of the node that runs `task`; other nodes know the node by it. If a node
-// has several tasks, the highest one is the coordinator, to which every node has a link.
+// Returns the task by which other nodes know the node that runs `task`. If the node has several
+// tasks, it is the coordinator, to which every node has a link. Otherwise, it is `task`.
 task_name cluster_node::front_of(const task_name& task) const {
   const auto member = std::ranges::find(view_.members, task, &member::task);
   const auto coordinator = links_.find(coordinator_task);
@@ -66,7 +66,7 @@ void cluster_node::reach(const endpoint& name, on_reached then) {
 }
 
 void cluster_node::flush_waiting() {
-  // Empty the list first, because handlers may add new entries.
+  // Empty `waiting_` before the loop, because `then` may add entries to it.
   for (auto& [name, then] : std::exchange(waiting_, {}))
     if (auto actor = lookup(name))
       then(std::move(actor));
@@ -74,8 +74,9 @@ void cluster_node::flush_waiting() {
       waiting_.emplace_back(name, std::move(then));
 }
 
-// Connects to a task's node, if this node must do so. Of two nodes, the node with the lower task
-// (job, then index) connects, and the other node waits.
+// Connects to a task's node, if this node is the one that must connect. Of two nodes, the node with
+// the lower task connects, and the other node waits. Tasks are compared by job (evaluator, worker,
+// ps, coordinator), then by index.
 void cluster_node::dial_if_ours(const task_name& task) {
   if (ended_ || !options_.net || !(options_.tasks.front() < task) || dialling_.contains(task))
     return;
@@ -158,13 +159,13 @@ void cluster_node::forget_newcomer(const caf::actor& link) {
   std::erase_if(newcomers_, [&](auto& x) { return x.link == link; });
 }
 
-// Refuses a request that only the coordinator may make, if it does not come over a link or from
-// this process. Returns nothing if the request is allowed.
+// Checks the sender of a request that only the coordinator may make. Returns nothing if the request
+// comes over a link or from this process, and an error otherwise.
 std::optional<caf::error> cluster_node::refuse_stranger(const char* message) {
   const auto& sender = current_sender();
-  // In the framework's protocol, a program can claim any sender of a message, even a registered
-  // actor of this process. The coordinator's actors are not registered, so no program can claim to
-  // be one of them.
+  // With the framework's protocol, a foreign program can send a message in the name of any actor in
+  // the registry of this process. The coordinator's actors are not in the registry, so no program
+  // can send in their names.
   if (sender && sender->node() == system().node()
       && (is_port(sender) || system().registry().get(sender->id()) != sender))
     return std::nullopt;
@@ -246,7 +247,8 @@ task_name cluster_node::worker_beside(const peer_link& x) const {
   return result;
 }
 
-// Kills the ports to the peer's actors. This notifies the actors that monitor them.
+// Removes the link to a peer, and kills its proxies (`port`) for the peer's actors. Local actors
+// that monitor these proxies are notified.
 void cluster_node::drop_link(const task_name& peer, const caf::error& reason) {
   auto lost = links_.extract(peer);
   if (!lost)

@@ -246,7 +246,7 @@ std::string no_cluster(std::string_view name) {
     "[...], \"worker\": [...]}}";
 }
 
-/// True if a process belongs to the job with this name in the text.
+/// True if a process has a task of this type (such as "ps") in the cluster file.
 bool same_job(const cluster_process& x, const std::string& type) {
   if (type == "coordinator")
     return x.tasks.front() == coordinator_task;

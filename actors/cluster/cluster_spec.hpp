@@ -26,7 +26,7 @@ struct cluster_process {
   task_choice name;
   /// Its address, "host:port"; empty for an evaluator that the cluster does not name.
   std::string address;
-  /// Its tasks, highest first.
+  /// Its tasks. If it runs the coordinator and a worker, the coordinator is first.
   std::vector<task_name> tasks;
 };
 
@@ -62,12 +62,12 @@ struct cluster_config {
 /// parts are optional, but devices need a cluster. Other keys are ignored, because launchers for
 /// TensorFlow write them. A key that looks like a misspelling is an error.
 ///
-/// The jobs of a cluster are `coordinator`, `ps`, `worker` (or `ring`, which means the same in
-/// clusters without parameter servers), and at most one `evaluator`. Names as in TensorFlow are
+/// A cluster has tasks of the types `coordinator`, `ps`, `worker` (or `ring`, which means the same
+/// in clusters without parameter servers), and at most one `evaluator`. Names as in TensorFlow are
 /// also possible:
 /// - `chief` or `master` in a cluster with `ps` is the coordinator (as in ParameterServerStrategy);
 /// - `chief` or `master` in a cluster without `ps` is the coordinator and worker 0 (as in
-///   MultiWorkerMirroredStrategy). Worker i of the text is then worker i + 1 here;
+///   MultiWorkerMirroredStrategy). The text's worker i then becomes worker i + 1;
 /// - if there is no coordinator, chief or master, worker 0 also runs the coordinator.
 /// @param name the name of the text in errors, usually its path.
 /// @throws input_error with line and column, or with the field's path. Reasons: wrong syntax, a
@@ -81,14 +81,14 @@ cluster_spec parse_cluster(std::string_view text, std::string_view name);
 /// Like `parse_cluster`, for a file.
 cluster_spec load_cluster(const std::filesystem::path& path);
 
-/// Like `parse_cluster_config`, for a file that must contain a cluster. A relative path of the
-/// secret file counts from the folder of this file.
+/// Like `parse_cluster_config`, for a file that must contain a cluster. If the path of the secret
+/// file is relative, it begins at the folder of the cluster file.
 cluster_config load_cluster_config(const std::filesystem::path& path);
 
-/// Finds the process that runs a task of the cluster file. As a type, `coordinator` means the
-/// process that runs the coordinator, and `ring` means `worker`. Evaluator 0 is found even if the
-/// cluster does not name it.
-/// @param who the choice's name in errors: "--role=ps --task=3".
+/// Finds the process that runs the task `choice` of the cluster file. If `choice.type` is
+/// "coordinator", this is the process that runs the coordinator, whatever its name in the file. The
+/// type "ring" means "worker". Evaluator 0 is found even if the cluster does not name it.
+/// @param who the text that names the choice in errors, such as "--role=ps --task=3".
 /// @param name the cluster's name in errors.
 /// @throws input_error if there is no such job or no such index; the text says how many there are
 cluster_process find_process(const cluster_spec& cluster, const task_choice& choice,

@@ -23,8 +23,8 @@ struct coordinator_setup {
   run_origin origin = here_and_now();
   /// The checkpoint to continue from. Null to start from the beginning.
   std::shared_ptr<const checkpoint> resume;
-  /// The directory of `resume`. An elastic run needs it again if it has not yet written its own
-  /// checkpoint.
+  /// The directory of `resume`. An elastic run reads `resume` from it again for a later view, if
+  /// the run has not yet written its own checkpoint.
   std::string resumed_from;
   /// Initial weights of a run without a checkpoint. If empty, the initializers of the layers are
   /// used.

@@ -80,7 +80,8 @@ private:
     }
   }
 
-  /// The problem with the port for second connections; empty if there is no problem.
+  /// The problem with the process's port for channels (the faster, second connections); empty if
+  /// there is no problem.
   static std::string lack_of(const Reach& r) {
     if (r.channel_port() == 0 || r.channel_problem() == Reach::REACHED)
       return "";

@@ -12,7 +12,7 @@ namespace troupe {
 
 /// Observations of which process can reach which other process.
 struct observations {
-  /// For each process of the cluster: the result of an attempt to connect to it from this process.
+  /// The results of this process's attempts to connect, one for each process of the cluster.
   std::vector<proto::Reach> here;
   /// Answers of other nodes, by the index of their process in the cluster.
   std::map<std::size_t, proto::Probed> said;
@@ -22,8 +22,8 @@ struct observations {
   std::optional<std::size_t> self;
 };
 
-/// Tells whether one process can reach another. Of two processes, the process with the lower task
-/// connects to the process with the higher task.
+/// Tells whether process `from` can reach process `to`. Of two processes, only the one with the
+/// lower task connects; from lowest to highest: evaluator, worker, ps, coordinator.
 struct pair_finding {
   enum class state { reached, failed, unknown };
 
@@ -34,8 +34,8 @@ struct pair_finding {
   bool needed = false;
   /// The IP address and port that were tried, such as "10.0.0.7:7000"; empty if none was tried.
   std::string resolved;
-  /// The problem with the connection, or the reason why the result is unknown. Also set if the
-  /// process can be reached, but its port for second connections cannot.
+  /// The problem with the connection, or the reason why the result is unknown. Also set if process
+  /// `to` can be reached, but its port for channels (the faster, second connections) cannot.
   std::string problem;
 };
 

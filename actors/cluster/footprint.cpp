@@ -25,9 +25,9 @@ std::size_t bytes_of(std::size_t parameters) {
   return parameters * sizeof(float);
 }
 
-/// Bytes that a tensor needs while it is in transit in one direction of a link. These are the
-/// chunks that may be sent before an acknowledgement. Each chunk exists twice: as a message and in
-/// the socket's buffer.
+/// Bytes of memory for a tensor while a link sends it in one direction. A link sends only a limited
+/// number of chunks before it waits for an acknowledgement, and only these chunks need memory. Each
+/// chunk exists twice: as a message and in the socket's buffer.
 std::size_t in_flight(std::size_t parameters) {
   constexpr std::size_t copies = 2;
   const transfer_limits limits;

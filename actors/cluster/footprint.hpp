@@ -66,9 +66,9 @@ std::vector<task_memory> memory_of(const std::vector<task_name>& tasks, const jo
 std::size_t total_of(const std::vector<task_memory>& x) noexcept;
 
 /// The tasks of a cluster that run on the host of `task`, in order, including `task` itself. Two
-/// tasks run on one host if their addresses ("host:port") name the same host, or if both addresses
-/// are loopback addresses. 0.0.0.0 names no host. If the coordinator's address is not a loopback
-/// address, a loopback address names no host either.
+/// tasks run on one host if their addresses ("host:port") name the same host. All loopback
+/// addresses name one host, if the coordinator's address is also a loopback address. Otherwise, a
+/// loopback address says nothing about the host. Nor does 0.0.0.0.
 std::vector<task_name> tasks_beside(const std::map<task_name, std::string>& cluster,
                                     const task_name& task);
 

@@ -10,8 +10,8 @@
 namespace troupe {
 
 struct peer_host_options {
-  /// The constructor sets `net`, `links.channels` and `incarnation`. If `spawn_resident` is set, it
-  /// also sets `resident`.
+  /// Options of the peer_node. The constructor of peer_host sets `net`, `links.channels` and
+  /// `incarnation`. If `spawn_resident` is set, the constructor also sets `resident`.
   peer_node_options node;
   /// Spawns the resident: the actor of this process that peers can reach. The argument lets the
   /// resident's thread read the sockets while it waits for messages (see spawner::spawn_computing).

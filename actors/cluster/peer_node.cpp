@@ -121,8 +121,9 @@ std::string peer_node::refusal(const proto::Hello& x) const {
   return {};
 }
 
-// Makes room for a new process if the limit for strangers is reached. It ends the link of a process
-// that has sent Hello but has not introduced itself in time.
+// Makes room for a new process if `options_.strangers` processes that are not peers are connected.
+// It ends the link of such a process if the process has sent Hello but its link has not come up in
+// time.
 void peer_node::free_place() {
   const auto limit = clock().now() - time_to_become_peer;
   const auto idle =

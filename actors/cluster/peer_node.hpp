@@ -118,8 +118,8 @@ private:
   peer_node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
-  /// The links of processes that are not in the list of peers. A time is set until the process has
-  /// introduced itself; it is the time at which the process connected.
+  /// The links of processes that are not in the list of peers. Each has the time at which its
+  /// process connected. The time is removed when the link is up.
   std::map<caf::actor_addr, std::optional<std::chrono::steady_clock::time_point>> strangers_;
   /// By peer: the reason why it has not been reached yet.
   std::map<std::size_t, std::string> problems_;

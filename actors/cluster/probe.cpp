@@ -29,9 +29,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// The handshake of the framework's protocol (BASP) starts with a header of 32 bytes. The first
-/// byte of the header is 0. Its second word is the length of the rest, which lists the identifiers
-/// of the applications that may communicate.
+/// Size of the header with which a handshake of the framework's protocol (BASP) starts. Byte 0 of
+/// the header is 0. Bytes 4 to 7 are the length of the text after the header. This text lists the
+/// identifiers of the applications that may communicate.
 constexpr std::size_t basp_header_bytes = 32;
 constexpr std::size_t longest_handshake = 4096;
 constexpr std::string_view framework_name = "generic-caf-app";
@@ -188,8 +188,9 @@ proto::Reach::Problem problem_of(int error) {
   }
 }
 
-/// Tries the port for second connections of a node. The node has just answered at its first port,
-/// so a short time limit is enough. The probe of many nodes then does not take long.
+/// Tries a node's port for channels (the faster, second connections). The time limit is short, so
+/// that probing many nodes does not take long. It is enough, because the node has just answered at
+/// its first port.
 void probe_channel(addrinfo to, proto::Reach& x) {
   sockaddr_storage address{};
   std::memcpy(&address, to.ai_addr, to.ai_addrlen);

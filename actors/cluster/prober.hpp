@@ -4,7 +4,8 @@
 
 namespace troupe {
 
-/// An order to try addresses. The unfinished answer contains the addresses.
+/// A message that orders a prober to try addresses. `answer` contains the addresses; the prober
+/// adds the results.
 struct probe_order {
   proto::Probed answer;
 };

@@ -13,7 +13,8 @@ namespace {
 /// and need them.
 constexpr std::size_t epochs_remembered = 3;
 
-/// Number of trained batches of a lease, according to the mark of the lease's worker.
+/// Number of batches of a lease that count as trained: all batches up to `mark`, the last batch of
+/// the lease's worker whose gradient was applied.
 std::uint64_t batches_trained(const proto::Lease& lease, const lease_mark& mark,
                               std::optional<std::uint64_t> settled) {
   const auto most = settled.value_or(batches_of(lease));
@@ -69,7 +70,7 @@ void lease_book::resume_epoch(const lease_cut& from) {
   epoch_committed_ = 0;
   given_to_.assign(how_.workers, 0);
   sizes_.clear();
-  // A worker's speed may change, so halve its counts of earlier epochs.
+  // A worker's speed may change, so samples of earlier epochs count less: halve their numbers.
   for (auto& x : trained_by_)
     x /= 2;
   for (auto& queue : free_)
@@ -181,8 +182,9 @@ std::vector<proto::Lease> lease_book::held_by(std::size_t rank) const {
   return result;
 }
 
-// The ranges that are trained according to the marks. In a synchronous protocol, a step counts only
-// when all ranks have trained their batches.
+// The ranges of an epoch that count as trained. A worker's batches count up to its mark: its last
+// batch whose gradient was applied. In a synchronous protocol, the range of a step counts only if
+// the batches of all ranks in this step do.
 std::vector<range> lease_book::trained(const epoch_record& x,
                                        std::span<const lease_mark> marks) const {
   struct step_lease {

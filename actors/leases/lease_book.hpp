@@ -75,7 +75,7 @@ public:
   /// already has.
   void stop() noexcept { stopping_ = true; }
 
-  /// True after stop() if all leases are settled and no other lease will follow.
+  /// True after stop() if all leases have ended (see settle) and no other lease will follow.
   bool stopped() const noexcept;
 
   /// Ends a lease: its worker has trained the first `batches` batches, with `samples` samples. The
@@ -95,9 +95,9 @@ public:
   /// remembers the epoch: it remembers the current epoch and the two epochs before.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
-  /// True if all samples of the epoch are committed or dropped, and no worker holds a lease. A
-  /// lease without samples also counts, because its worker must still report that its gradients are
-  /// decided.
+  /// True if all samples of the epoch are committed or dropped, and no worker holds a lease. The
+  /// epoch also waits for leases without samples, because their workers must still report that
+  /// there is a decision about all their gradients.
   bool epoch_done() const noexcept { return epoch_committed_ == epoch_size_ && held_.empty(); }
 
   /// Numbers of samples in all epochs: leased (a sample counts again each time that it is leased),
@@ -114,8 +114,8 @@ private:
     proto::Lease lease;
   };
 
-  /// A lease, and how many of its batches are trained; the number is empty until the lease is
-  /// settled.
+  /// A lease, and how many of its batches are trained. The number is empty until the lease ends
+  /// (see settle).
   struct given {
     holding who;
     std::optional<std::uint64_t> settled;

@@ -31,9 +31,9 @@ constexpr std::size_t max_strangers = 64;
 /// Smaller payloads are sent, because lending would not cost less.
 constexpr std::size_t share_from = std::size_t{64} << 10;
 
-/// Acknowledgements and returned loans wait for a message that can carry them. If no message
-/// follows within `tick`, they are sent alone. If only a few returned loans wait, this time is
-/// `long_tick`.
+/// Acknowledgements, and reports that lent memory is released, are sent with the next message. They
+/// wait for this message for at most `tick`, and are then sent alone. If only a few reports of
+/// released memory wait, they wait for at most `long_tick`.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 constexpr std::chrono::nanoseconds long_tick{5'000'000};
 
@@ -67,8 +67,8 @@ void guarded(const Task& task) {
   }
 }
 
-/// A timer that wakes the reading thread after the time for which it is set. If it is already set,
-/// only an earlier time has an effect. It may outlive the host, because channels use it.
+/// A timer that wakes the reading thread. If it is set while it is already running, only an earlier
+/// time has an effect. It may outlive the channel_host, because channels use it.
 class channel_host::timer {
 public:
   timer() : file_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -102,8 +102,8 @@ private:
   std::atomic<std::chrono::steady_clock::time_point> due_ = never;
 };
 
-/// The sockets and other files on whose events the reading thread waits. This object may outlive
-/// the host, because channels use it.
+/// The sockets and other files for whose events the reading thread waits. This object may outlive
+/// the channel_host, because channels use it.
 class channel_host::watched_sockets {
 public:
   watched_sockets() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
@@ -115,9 +115,9 @@ public:
 
   bool add(int file, std::uint32_t events) { return control(EPOLL_CTL_ADD, file, events); }
 
-  /// Begins to watch the socket of a channel. The reading thread then wakes when the socket takes
-  /// data, because records may already wait to be written. It also wakes when data arrives, except
-  /// if another thread reads the socket (`beside`).
+  /// Begins to watch the socket of a channel. The reading thread then wakes when the socket can be
+  /// written, because records may already wait to be written. If `beside` is false, the reading
+  /// thread also wakes when data arrives. If `beside` is true, another thread reads the socket.
   bool add_channel(int socket, bool beside) {
     if (beside) {
       const std::lock_guard guard{mutex_};
@@ -132,9 +132,9 @@ public:
     control(EPOLL_CTL_DEL, file, 0);
   }
 
-  /// Sets whether the reading thread wakes when the socket takes data. Pass true if records wait
-  /// for this, and false if no record waits any more. With true, a Unix socket wakes this process
-  /// whenever the peer has read something. Does nothing before add_channel().
+  /// Sets whether the reading thread wakes when the socket can be written. Pass true only while
+  /// records wait to be written: with true, a Unix socket wakes this process whenever the peer has
+  /// read something. Does nothing before add_channel().
   void await_room(int socket, bool waits) {
     control(EPOLL_CTL_MOD, socket, events_of(socket, waits));
   }
@@ -200,8 +200,8 @@ void channel_host::stop() {
     stopping_ = true;
     ring(bell_.get());
   }
-  // While the thread writes the last messages, it may restore broken connections in background
-  // threads. So the background threads end after this thread.
+  // While `thread_` writes the last messages, it may start background threads that restore broken
+  // connections. So end `thread_` first, and then the background threads.
   if (thread_.joinable())
     thread_.join();
   {
@@ -237,8 +237,8 @@ void channel_host::end_readers() {
     readers.swap(readers_);
     ended.swap(ended_readers_);
   }
-  // The destructors of the readers run here, without the mutex, because they wait for threads that
-  // may need the mutex.
+  // Here, the destructors of the readers run and wait for the readers' threads. These threads may
+  // need the mutex, so it is not locked here.
 }
 
 // -- the thread ---------------------------------------------------------------------------------
@@ -305,7 +305,8 @@ void channel_host::interrupt() {
   ring(bell_.get());
 }
 
-// Looks in channels_ and in routes_, because a channel whose socket broke is only in routes_.
+// True if no channel has work left. A channel whose socket broke is only in routes_, so routes_ is
+// also searched.
 bool channel_host::all_idle() {
   const std::lock_guard guard{handling_};
   const auto idle = [this](auto& x) { return x->idle(options_.outlived); };
@@ -460,9 +461,9 @@ void channel_host::on_greeting(const channel_ptr& stranger, const std::string& a
   });
   if (then) {
     if (!where.empty()) {
-      // The peer's first connection may have broken before this side read its greeting. Then this
-      // is the second connection, and the peer waits for an answer to its greeting. This side
-      // cannot know which connection it is, so it always answers.
+      // Always answer the greeting. This may be the second connection of the peer: the first one
+      // may have broken before its greeting was read here. The peer waits for an answer only on a
+      // second connection, but this side cannot tell the two apart.
       channel->greet(greeting.token(), 0);
       ask_whether_it_is_reachable(
         channel, {greeting.token(), where, static_cast<std::uint16_t>(greeting.port())});

@@ -32,9 +32,8 @@ void channel_host::in_background(std::function<void()> task) {
   ++background_;
 }
 
-// Waits for this time while the channel's connection stays broken; `cuts` is the number of this
-// break. Returns false early if the connection works again, if it has broken another time, or if
-// the host has stopped.
+// Waits for `time`, and then returns true. Returns false early if the channel's connection works
+// again, if it has broken again since break number `cuts`, or if the channel_host has stopped.
 bool channel_host::pause(std::chrono::milliseconds time, const channel_ptr& channel,
                          std::uint64_t cuts) {
   std::unique_lock guard{mutex_};
@@ -46,8 +45,8 @@ void channel_host::on_cut(const channel_ptr& channel) {
   const auto keep = channel; // A copy, because the handler that holds this reference is removed.
   drop(keep);
   auto& where = routes_[keep];
-  // A restored connection may break again before both sides have agreed where to continue. The time
-  // then still counts from the first break.
+  // If `give_up` is already set, leave it: the connection was restored, but broke again before both
+  // sides had agreed where to continue. The time limit then still begins at the first break.
   if (where.give_up == time_point{})
     where.give_up = std::chrono::steady_clock::now() + keep->grace();
   spdlog::debug("the connection to {} broke", where.address);

@@ -19,12 +19,12 @@ struct sweep {};
 /// the peer.
 struct sign_of_life {};
 
-/// A link sends this to itself at the start. It arrives when both ends must have introduced
-/// themselves.
+/// A link sends this to itself with a delay. It arrives when the time in which both ends may
+/// introduce themselves is over.
 struct introduction_limit {};
 
-/// A link that has offered the peer a channel sends this to itself. It arrives when the peer must
-/// have connected.
+/// A link that has offered the peer a channel sends this to itself with a delay. It arrives when
+/// the time in which the peer may connect is over.
 struct offer_limit {};
 
 constexpr std::chrono::seconds introduction_time{10};
@@ -82,7 +82,8 @@ link::link(caf::actor_config& cfg, caf::actor owner, std::shared_ptr<directory> 
 
 link::~link() = default;
 
-// True if the peer has sent the current message. Any other actor could have sent it, too.
+// True if the peer has sent the current message. Handlers must check this, because any actor can
+// send messages to a link.
 bool link::from_peer() const {
   // The framework's getter is not const.
   return peer_ && const_cast<link*>(this)->current_sender() == peer_;

@@ -26,8 +26,8 @@ struct outbound {
   caf::message content;
 };
 
-/// Tells a link that its peer has sent a message that it may not send (permissions.hpp). Only the
-/// first such message is reported.
+/// Tells a link that its peer has sent a message without permission (permissions.hpp). A session
+/// sends this only for the first of these messages.
 struct message_refused {
   std::string text;
 };

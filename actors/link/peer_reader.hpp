@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-/// Returns the one processor on which the process at the other end of a Unix socket may run.
-/// Returns nothing if that process may run on several processors, or if the system does not name it
-/// (it is in another process namespace). Also returns nothing if this process may not run on that
-/// processor, or may run only on that one.
+/// If the process at the other end of a Unix socket is bound to one processor, returns this
+/// processor. Returns nothing if the calling process may not run on this processor, or may run only
+/// on this one. Also returns nothing if the system does not name the process at the other end,
+/// because that process is in another process namespace.
 std::optional<unsigned> processor_of_peer(int socket);
 
 /// A thread that runs on one processor and waits for data of one socket.

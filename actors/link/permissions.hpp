@@ -19,10 +19,9 @@ struct link_peer {
   friend bool operator==(const link_peer&, const link_peer&) = default;
 };
 
-/// True if the node `peer` may send messages as `task`. This is so if the node introduced itself as
-/// this task, or as the coordinator, because the coordinator's node may host other tasks. The
-/// incarnations (the numbers of the node's start) must also be equal, because all tasks of a node
-/// share one incarnation.
+/// True if the node `peer` may send messages as `task`. The node must have introduced itself as
+/// this task, or as the coordinator, because the coordinator's node may host other tasks. The two
+/// incarnations must be equal, because all tasks of a node share one incarnation.
 bool speaks_for(const link_peer& peer, const link_peer& task) noexcept;
 
 /// A row of the table of permissions: messages of this type may go to this service (an actor of a
@@ -30,18 +29,18 @@ bool speaks_for(const link_peer& peer, const link_peer& task) noexcept;
 struct permission {
   proto::Service to;
   const std::type_info* message;
-  /// The jobs whose tasks may send it, as text for errors: "coordinator", "worker".
+  /// The kinds of tasks that may send the message, as a text for errors, such as "worker".
   const char* senders;
-  /// The same jobs as bits: 1 << job_kind.
+  /// The kinds of tasks that may send the message, as bits: 1 << job_kind.
   std::uint8_t jobs;
   /// Checks that a message names the peer as its sender. Null if messages of this type do not name
   /// their sender.
   bool (*as_itself)(const caf::message& content, const link_peer& peer);
 };
 
-/// All rows. Messages without a row are refused. Message types that an embedding program defines
-/// need no row, because they belong to the program's own protocol. They may go to any service
-/// except a node or the coordinator.
+/// All rows of the table of permissions. Messages of troupe without a row are refused. Messages of
+/// a type that an embedding program defines need no row, because they belong to the program's own
+/// protocol. They may go to any service except a node or the coordinator.
 std::span<const permission> permissions() noexcept;
 
 /// The reason why a peer may not send this message to this service; empty if the peer may send it.

@@ -39,9 +39,9 @@ std::size_t record_reader::take(std::span<std::byte> body) noexcept {
   return n;
 }
 
-// Moves the remaining bytes to the beginning of the buffer. If the buffer is full, it grows, so
-// that the next record can fit. It grows to at most twice its size, because the rest of an
-// announced head may never arrive.
+// Moves the remaining bytes to the beginning of the buffer. If they fill the buffer, and the next
+// record needs `wanted` bytes, the buffer grows, but to at most twice its size: the peer may have
+// announced many bytes that it never sends.
 void record_reader::make_room(std::size_t wanted) {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;

@@ -26,9 +26,10 @@ struct record_limits {
 /// a socket: the owner reads bytes into room(), and takes records with next(). The result does not
 /// depend on how many bytes arrive at once.
 ///
-/// The buffer grows only if it is full and the head of the next record does not fit. It then grows
-/// to at most twice its size, and never beyond the size of this head and its header. So a peer that
-/// announces a large head, but does not send it, cannot make the buffer large.
+/// A record is a header, a head (an encoded message) and sometimes a body (a payload). The buffer
+/// grows only if it is full and the head of the next record does not fit. It then grows to at most
+/// twice its size, and never beyond the size of this header and head. So a peer that announces a
+/// large head, but does not send it, cannot make the buffer large.
 class record_reader {
 public:
   static constexpr std::size_t max_greeting_bytes = 256;
@@ -58,8 +59,8 @@ public:
   /// Reports that this number of bytes was written to room().
   void add(std::size_t bytes) noexcept { end_ += bytes; }
 
-  /// Takes the header and the head of the next record. If the record has a body, the caller must
-  /// then call take().
+  /// Takes the next record from the buffer, without its body (payload). If the record has a body,
+  /// the caller must then call take().
   result next(const record_limits& limits, record& x);
 
   /// Copies the bytes of the record's body that have already arrived to the beginning of `body`.

@@ -25,11 +25,12 @@ constexpr std::size_t staging_bytes = std::size_t{64} << 10;
 /// Largest number of records that one system call writes.
 constexpr std::size_t records_at_once = 8;
 
-/// The channels whose records wait until a group of messages of this thread ends (sent_together).
+/// The state of this thread's sent_together objects, and the channels whose records wait for the
+/// destructor of such an object.
 struct waiting_channels {
   bool open = false;
   sent_together::kind what = sent_together::kind::all;
-  /// The group of kind `all` inside a group of kind `small`; null if there is no such group.
+  /// The object of kind `all` inside an object of kind `small`; null if there is none.
   const sent_together* inner = nullptr;
   std::vector<std::shared_ptr<stream_channel>> channels;
 };
@@ -125,8 +126,8 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
   return caf::none;
 }
 
-// Notes that too many bytes wait. The thread that watches the socket then ends the channel
-// (end_overflow).
+// Tests whether too many bytes would wait for the peer with this message. If so, returns true, and
+// makes the thread that watches the socket end the channel (end_overflow).
 bool stream_channel::overflows(const payload& body, std::size_t head) {
   if (waiting_ == 0 || waiting_ + body.size() + head <= limits_.window)
     return false;

@@ -50,9 +50,9 @@ struct stream_options {
   std::function<void()> wake;
   /// Like `wake`, but on_tick() may be called a little later. If null, `wake` is used.
   std::function<void()> wake_later;
-  /// Called when the socket takes no more data. The callee must then call on_writable() when the
-  /// socket takes data again. Null if the owner calls on_writable() in any case. The channel calls
-  /// `full` and `empty` with its mutex locked, so they must not call the channel.
+  /// Called when the socket is full. The callee must arrange that on_writable() is called when the
+  /// socket has room again. Null if the owner calls on_writable() without being asked. The channel
+  /// calls `full` and `empty` with its mutex locked, so they must not call the channel.
   std::function<void(int socket)> full;
   /// Called by on_writable() when no record waits any more. The owner need not call on_writable()
   /// again until `full` is called. May be null.
@@ -60,9 +60,10 @@ struct stream_options {
 };
 
 /// Exchanges messages between two processes over a socket. The payload of a message goes from the
-/// sender's buffer to the receiver's buffer without a copy in between (sendmsg, recvmsg). Between
-/// processes on one host, a payload is not sent at all: the receiver reads it in the sender's
-/// memory. The sender does not reuse this memory until the receiver has released it or has ended.
+/// sender's buffer to the receiver's buffer without a copy in between (sendmsg, recvmsg). If the
+/// processes share memory (stream_options::lends), a large payload is not sent at all: the receiver
+/// reads it in the sender's memory. The sender does not reuse this memory until the receiver has
+/// released it or has ended.
 ///
 /// A socket over which memory was lent stays open until both sides have released all lent memory,
 /// even if the link has already ended. So if the peer's side of the socket closes, the peer no
@@ -120,9 +121,10 @@ public:
   /// The number of bytes that wait for the peer (channel_limits::window). Thread-safe.
   std::uint64_t waiting() const;
 
-  /// Sends the greeting: the first record of the side that connected. It names the connection.
-  /// @param port where this process listens; by connecting to it, the peer can find out whether the
-  /// process still runs
+  /// Sends the greeting: the first record over a connection, from the side that connected. It names
+  /// the channel. Between hosts, the other side answers with a greeting.
+  /// @param port where this process listens, so that the peer can connect to it to find out whether
+  /// the process still runs; 0 in an answer
   void greet(const std::string& token, std::uint16_t port);
 
   /// Tells the peer that this side's link has ended. Thread-safe.
@@ -165,8 +167,8 @@ public:
 
   /// True if no record waits to be written. If `settled` is true, the peer must also have
   /// acknowledged every message and released all memory lent to it. While the socket is broken
-  /// (cut), the result is over(), because a peer that has ended needs no more records. After
-  /// give_up(), the result is always true.
+  /// (cut), true only if the peer will send nothing more (over()): it then needs no more records.
+  /// After give_up(), always true.
   bool idle(bool settled) const;
 
   /// From now on, this process never uses the lent memory again. A peer that is stopped may
@@ -204,7 +206,8 @@ private:
     int descriptor = -1;
     /// Keeps the descriptor open until it is written.
     payload lent = {};
-    /// True if Greeting::received counts the record: a MESSAGE, RETURN or END.
+    /// True for a record that must arrive even if the socket breaks: a MESSAGE, RETURN or END. Only
+    /// these records are numbered and acknowledged.
     bool numbered = true;
     /// Number of the loan; 0 if the record lends nothing.
     std::uint64_t loan = 0;
@@ -222,12 +225,12 @@ private:
   /// Adds a record to the queue. write() must follow.
   void push(outgoing x);
   void push_news();
-  /// Call this after push(). Writes the new records. If earlier records still wait, or a group
-  /// collects records (sent_together), the new records wait, too.
+  /// Call this after push(). Writes the new records at once, unless earlier records still wait, or
+  /// a sent_together object of this thread makes them wait.
   /// @param before number of records in the queue before push()
   /// @param large true if a new record has a large payload
   void write(std::size_t before, bool large = false);
-  /// Writes records that have waited for the end of a group (sent_together).
+  /// Writes records that have waited for the destructor of a sent_together object.
   void release();
   void flush();
   bool overflows(const payload& body, std::size_t head);
@@ -259,14 +262,15 @@ private:
   caf::actor_system& sys_;
   file_descriptor socket_;
   stream_options options_;
-  /// Set for the first socket, and kept if another socket replaces it, so that both ends agree.
+  /// True if the peer runs on this host. Found out with the first socket, and not again with a
+  /// later socket, so that both ends agree.
   bool same_host_;
   events events_;
 
   mutable std::mutex mutex_;
   std::deque<outgoing> queue_;
-  /// True if the records in the queue wait for the end of a group (sent_together), not for the
-  /// socket.
+  /// True if the records in the queue wait for the destructor of a sent_together object, and not
+  /// until the socket has room.
   bool held_ = false;
   /// How many bytes of the first record in the queue are already written.
   std::size_t written_ = 0;
@@ -288,8 +292,8 @@ private:
   /// True after a reconnection until the peer has reported which records it has received.
   bool holding_ = false;
   clock::time_point said_ = now();
-  /// The last argument of keep_alive(), the time of its first use, and the largest value that the
-  /// peer may still use.
+  /// The last argument of keep_alive(); the time since which this argument has not changed; and the
+  /// largest value that the peer may still pass to its own keep_alive().
   std::chrono::nanoseconds suspicion_ = first_suspicion;
   clock::time_point suspicion_since_ = now();
   std::chrono::nanoseconds longest_suspicion_ = first_suspicion;

@@ -44,8 +44,9 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   return options_.resumes;
 }
 
-// This is a little more than the suspicion time, because a link calls keep_alive() only eight times
-// per suspicion time.
+// The peer notices a break in keep_alive(), when it has heard nothing for the time
+// `longest_suspicion_`. Its link calls keep_alive() only eight times within this time, so add a
+// quarter of it.
 std::chrono::nanoseconds stream_channel::unnoticed_for() const {
   const std::lock_guard guard{mutex_};
   return longest_suspicion_ * 5 / 4;
@@ -135,7 +136,7 @@ void stream_channel::give_up(const std::string& reason) {
   fail(reason);
 }
 
-// Ends the channel if too many bytes wait for its peer. Drops all records that are not yet partly
+// Ends the channel if too many bytes wait for its peer. Drops all records of which no byte is
 // written, and the loans in these records. If the peer may still read memory of other loans, the
 // socket stays open until the peer has returned this memory or has ended. Returns true if this call
 // ended the channel.

@@ -10,13 +10,15 @@ namespace troupe {
 
 namespace {
 
-/// If at least this many released loans wait to be returned, they are returned soon, because the
-/// peer may be short of memory. Fewer wait for a message that can carry them.
+/// If at least this many loans are released and not yet returned to the peer, they are returned
+/// soon, because the peer may be short of memory. If there are fewer, their return waits for a
+/// message that can carry it.
 constexpr std::size_t many_returns = 4;
 
 } // namespace
 
-/// A buffer in the peer's memory. When its last reference is gone, it returns the loan to the peer.
+/// A buffer in memory that the peer has lent. When the last reference to the buffer is gone, the
+/// peer is told that it may use this memory again.
 class stream_channel::borrowed final : public buffer {
 public:
   borrowed(std::shared_ptr<stream_channel> from, std::shared_ptr<const shared_memory> memory,
@@ -66,9 +68,9 @@ void stream_channel::lend(proto::Frame& frame, const payload& x, outgoing& out) 
   out.loan = loan.number();
 }
 
-// Notes that a loan of the peer must be returned. Called on any thread, when the last reference to
-// the loan is gone. If only a few loans wait to be returned, this wakes no thread at once. A
-// message usually follows soon and can carry the return.
+// Adds a loan of the peer to the list of loans to return. Called on any thread, when the last
+// reference to the loan is gone. If only a few loans are in the list, no thread is woken at once,
+// because a message usually follows soon and can carry the return.
 void stream_channel::give_back(std::uint64_t loan) noexcept {
   bool few = false;
   {

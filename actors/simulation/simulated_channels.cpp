@@ -98,8 +98,8 @@ void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
     if (side.channel)
       side.channel->on_writable();
   }
-  // The channel may have shut its socket down without closing it. It must then still read the end
-  // of the connection.
+  // The channel may have shut down its socket without closing it. So let the channel read the end
+  // of the connection from this socket.
   auto& home = *nodes_[side.node];
   home.post(sys_.clock().now(), [&home, channel = side.channel] {
     if (channel)
@@ -159,8 +159,9 @@ void simulated_channels::send(const connection_ptr& x, std::size_t end,
     break_now(x, end, *due);
 }
 
-/// Finds the records in the bytes that a side sends, and asks the judge about each record. Returns
-/// how many of these bytes arrive. Sets `due` if the connection breaks after them.
+/// Finds the records in the bytes that a side sends. For each record, asks the test (`judge_`)
+/// whether the connection breaks. Returns how many of these bytes arrive. Sets `due` if the
+/// connection breaks after them.
 std::size_t simulated_channels::count(connection& x, std::size_t end, std::span<const char> bytes,
                                       std::optional<breakage>& due) {
   auto& side = x.sides[end];

@@ -64,7 +64,8 @@ public:
   /// Breaks all connections of this node. From now on, no node can connect to it.
   void crash(sim_node node);
 
-  /// Number of records sent so far, and number of connections that the judge has broken.
+  /// Number of records sent so far, and number of connections that the function given to
+  /// judge_with() has broken.
   std::uint64_t records() const noexcept { return records_; }
   std::uint64_t broken() const noexcept { return broken_; }
 

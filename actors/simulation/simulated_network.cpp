@@ -17,7 +17,7 @@ namespace troupe {
 
 namespace {
 
-/// An order to end a proxy, because its connection broke or its actor ended.
+/// A message that orders to end a proxy, because its connection broke or its actor ended.
 struct kill_order {
   caf::strong_actor_ptr victim;
   caf::error reason;
@@ -74,8 +74,8 @@ private:
   sim_node node_;
 };
 
-/// Ends proxies in the order in which it receives the orders. A proxy ends only after all earlier
-/// messages.
+/// Ends each proxy when a kill_order arrives. The kill_order takes as long as any other message, so
+/// a proxy ends only after all earlier messages between the same nodes have arrived.
 class simulated_network::reaper final : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;

@@ -309,7 +309,7 @@ simulation_result simulation::run() {
   simulation_result result;
   result.nodes = ended_;
   result.ended_at = ended_at_;
-  // If the coordinator was started several times, its newest node counts.
+  // If the coordinator was started several times, use the summary of its newest node.
   const auto is_coordinator = [](auto& tasks) { return tasks.front() == coordinator_task; };
   const auto last = std::find_if(tasks_.rbegin(), tasks_.rend(), is_coordinator);
   if (const auto& ended = ended_[static_cast<std::size_t>(tasks_.rend() - last) - 1])

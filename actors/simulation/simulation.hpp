@@ -174,8 +174,8 @@ private:
   std::vector<std::chrono::nanoseconds> ended_at_;
   std::shared_ptr<simulation_view> seen_ = std::make_shared<simulation_view>();
   caf::actor observer_;
-  /// The node of each actor. An element holds for all actor IDs from its key up to the next key; it
-  /// is empty if no node spawned these actors.
+  /// The node of each actor, by ranges of actor IDs. A range goes from the key of an element up to
+  /// the next key. The element is the node that spawned these actors, or empty if no node did.
   std::map<caf::actor_id, std::optional<sim_node>> homes_;
   /// Frozen actors, by name; an empty name means all actors of the node.
   std::set<std::pair<sim_node, std::string>> frozen_;

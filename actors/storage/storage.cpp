@@ -30,7 +30,7 @@ std::filesystem::path parent_of(const std::filesystem::path& x) {
   return x.has_parent_path() ? x.parent_path() : ".";
 }
 
-/// A path in the same directory as `x`, with the prefix added to its name.
+/// The path in the same directory as `x` whose name is `prefix` followed by the name of `x`.
 std::filesystem::path beside(const std::filesystem::path& x, std::string_view prefix) {
   return parent_of(x) / (std::string{prefix} + x.filename().string());
 }
