@@ -47,8 +47,8 @@ std::vector<state_tensor> state_tensors(const job_context& context,
   return result;
 }
 
-/// Number of workers that have their own optimizer state in a checkpoint of `slots` vectors (the
-/// weights and all optimizer state). 1 if no worker has its own state.
+/// Returns how many workers have their own optimizer state in a checkpoint, or 1 if none has.
+/// @param slots number of vectors in the checkpoint: the weights and all optimizer state
 std::size_t crew_of(const job_context& context, std::size_t slots) {
   const auto own = slots - 1 - state_names(context, 1).size();
   return own == 0 ? 1 : own / context.rule.slots();
@@ -88,9 +88,9 @@ checkpoint_file to_string(const named_contents& file) {
   return {file.name, size, hex(XXH3_128bits_digest(&state))};
 }
 
-/// The names of the vectors of optimizer state that the job needs, then the names of other vectors
-/// in the file. A tensor is named "VECTOR/PARAMETER", so the tensors of the model's first parameter
-/// show which vectors the file contains.
+/// Returns the names of all vectors of optimizer state: first those that the job needs, then the
+/// others in the file. A tensor is named "VECTOR/PARAMETER", so the tensors of the first parameter
+/// show which vectors the file has.
 std::vector<std::string> names_in(const safetensors_file& file, const job_context& context) {
   const auto slots = context.rule.slot_names();
   std::vector<std::string> result{slots.begin(), slots.end()};
@@ -103,9 +103,9 @@ std::vector<std::string> names_in(const safetensors_file& file, const job_contex
   return result;
 }
 
-/// Appends the optimizers' state in the file to `slots`. State that the job does not use is checked
-/// but not loaded. A missing momentum of an outer optimizer becomes 0. A missing moving average
-/// becomes equal to the weights.
+/// Reads the optimizers' state from a file, and appends it to `slots`. State that the job does not
+/// use is checked but not loaded. If the file has no momentum of an outer optimizer, the momentum
+/// is 0. If it has no moving average, the average is equal to the weights.
 void read_state(const checkpoint_files& files, const job_context& context,
                 std::vector<payload>& slots) {
   const auto name = (files.directory / optimizer_file).string();

@@ -14,8 +14,8 @@
 //   checkpoint.json         the position in training; size and hash of the other files
 //   weights.safetensors     the weights, in the format of the file at the end of a run
 //   optimizer.safetensors   the state of optimizers: one tensor for each parameter and each slot
-//                           (kind of state), such as "exp_avg/dense_1.weight"; without tensors
-//                           if the optimizers have no state
+//                           (kind of state), such as "exp_avg/dense_1.weight". The file has no
+//                           tensors if the optimizers have no state
 
 namespace troupe {
 

@@ -12,7 +12,8 @@ namespace {
 /// Largest number of versions in `left_out_`.
 constexpr std::size_t most_remembered = 64;
 
-/// Largest number of small versions that are copied while they wait (see checkpoint_assembly).
+/// Largest number of small versions that are copied while they wait to be written or evaluated (see
+/// checkpoint_assembly).
 constexpr std::size_t most_copied = 8;
 
 payload copy_of(const payload& x) {

@@ -26,14 +26,14 @@ struct assembled_checkpoint {
   /// gradients up to this version (applied, rejected or lost).
   std::vector<std::vector<proto::Decided>> marks;
   std::optional<proto::PacingState> pacing = {};
-  /// True if a holder has a mark only for its own worker, as the ranks of a ring do. Otherwise,
-  /// each holder has marks for all workers.
+  /// The last gradient of this worker that all holders have applied. A resumed run continues after
+  /// this gradient. It therefore repeats later gradients that only some holders have applied. All
+  /// fields are 0 if a holder has applied no gradient of the worker. With `one_worker_each`, only
+  /// the holder that has a mark for this worker counts.
   bool one_worker_each = false;
 
-  /// The last gradient of a worker that every holder has applied. A resumed run continues after
-  /// this gradient, so it trains gradients again that only some holders have applied. All fields
-  /// are 0 if a holder has applied no gradient of the worker. With `one_worker_each`, only the
-  /// holder that has a mark for this worker counts.
+  /// The largest lease number in all marks; 0 if there is no mark. (A lease is a range of samples
+  /// that a worker trains.)
   proto::Decided least(std::uint32_t worker, std::uint64_t incarnation) const;
 
   /// The number of the newest lease (a range of samples that a worker trains) in any mark. 0 if
@@ -73,10 +73,12 @@ public:
     bool one_worker_each = false;
     /// The version at which training begins.
     std::uint64_t first = 0;
-    /// Versions up to this size in bytes are copied while they wait.
+    /// Complete versions up to this size in bytes are copied while they wait to be written or
+    /// evaluated.
     std::size_t small = 0;
-    /// The last `whole` slots are not divided into parts. Each of them is optimizer state of a
-    /// single holder, which sends it in one message. This message may name any part of that holder.
+    /// The last `whole` slots are not divided into parts. Each of these slots is optimizer state of
+    /// one holder, which sends the slot in one message. The header of this message may have the
+    /// number of any part of that holder.
     std::size_t whole = 0;
     /// The last version that the run can make.
     std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
@@ -86,9 +88,10 @@ public:
 
   enum class outcome { taken, repeated, complete, settled, refused };
 
-  /// Describes what is wrong with a part, as text for its sender. Empty if nothing is wrong.
-  /// @param bytes size of the payload. A message without payload for a part that is not empty only
-  /// asks whether wants() is true.
+  /// Describes what is wrong with a message that brings a part, as text for its sender. Empty if
+  /// nothing is wrong.
+  /// @param bytes size of the payload. 0 is allowed: a sender that only asks whether wants() is
+  /// true sends no payload.
   std::string problem(const proto::CheckpointPart& header, std::size_t bytes) const;
 
   /// True if this part is missing and would be accepted.
@@ -100,8 +103,8 @@ public:
   /// `refused` if there is no room for this version or it was given up.
   outcome add(const proto::CheckpointPart& header, const payload& data, time_point now);
 
-  /// Returns the oldest complete version, to be written or evaluated. It is out until done() is
-  /// called. The result is empty if another version is out, or if no version is complete.
+  /// Returns the oldest complete version, to be written or evaluated. This version is *out* until
+  /// done() is called. The result is empty if another version is out, or if no version is complete.
   std::optional<assembled_checkpoint> next();
   void done();
 
@@ -116,21 +119,21 @@ public:
   void drop_late(time_point now, std::chrono::nanoseconds limit);
 
   /// Call this at the end of a run. From then on, the assembly waits for `version`, the last
-  /// version that all holders send. It drops newer incomplete versions. If the holders have no last
-  /// version in common, `version` is 0. Arriving versions that are multiples of `every` are then
-  /// kept until they are complete.
+  /// version that all holders send, and drops newer incomplete versions.
+  /// @param version 0 if there is no version that all holders send as their last. The assembly then
+  /// keeps incomplete versions that are multiples of `every`, until they are complete.
   void finish(std::uint64_t version, time_point now);
 
   /// True if nothing is arriving, waiting or out.
   bool idle() const noexcept { return versions_.empty() && out_ == 0; }
   bool out() const noexcept { return out_ > 0; }
 
-  /// Number of versions so far that were due but never completed, or were replaced. Versions after
-  /// the newest complete one are not counted yet.
+  /// Number of versions that are lost so far: they were due but never became complete, or a newer
+  /// version replaced them. Versions after the newest complete one are not counted yet.
   std::uint64_t missed() const noexcept { return missed_; }
 
-  /// Number of open versions, including the version that is out. Each of them keeps memory of its
-  /// holders in use.
+  /// Number of open versions, including the version that is out. Each open version occupies memory
+  /// of its holders.
   std::size_t open() const noexcept;
 
 private:
@@ -172,7 +175,7 @@ private:
   /// entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
-  /// True if holders will send the version at which the run ends.
+  /// True after expect_end(): holders will send the last version of the run.
   bool at_end_ = false;
 };
 

@@ -38,7 +38,8 @@ public:
     return x.get<Unsigned>();
   }
 
-  /// A count in a run, such as a number of steps: at most `most_counted`.
+  /// Reads a whole number that counts something in a run, such as its steps. It must be at most
+  /// `most_counted`.
   std::uint64_t count(const char* key) const {
     const auto result = number<std::uint64_t>(key);
     if (result > most_counted)
@@ -258,7 +259,7 @@ std::string to_json(const checkpoint_manifest& x) {
     result["fingerprint"] = to_text(*x.fingerprint);
   if (x.pacing) {
     std::string text;
-    // The conversion fails only for values that no message can have.
+    // The result is ignored, because the conversion of this message to JSON cannot fail.
     (void)google::protobuf::util::MessageToJsonString(*x.pacing, &text);
     result["pacing"] = object::parse(text);
   }

@@ -87,8 +87,9 @@ std::string to_json(const checkpoint_manifest& x);
 
 /// Reads a manifest.
 /// @param name the name of the file in errors.
-/// @throws input_error that names the file and the field: not JSON, another format version, a field
-/// that is missing or of another type, ranges that overlap or lie outside the data.
+/// @throws input_error that names the file and the field, if the bytes are not JSON or have another
+/// format version, if a field is missing or has another type, or if ranges overlap or lie outside
+/// the data.
 checkpoint_manifest parse_manifest(std::span<const std::byte> bytes, std::string_view name);
 
 } // namespace troupe

@@ -31,7 +31,8 @@ public:
     return checkpoint_schedule{job.evaluate().every_steps()};
   }
 
-  /// The largest number of open captures of a job, of both kinds together.
+  /// The largest number of open captures of a job: those for checkpoints and for evaluations
+  /// together.
   static std::size_t most_open_of(const proto::Job& job) {
     return (job.has_checkpoint() ? most_open : 0) + (job.has_evaluate() ? most_open : 0);
   }
@@ -41,8 +42,8 @@ public:
     return every_ > 0 && version % every_ == 0 && open_ < most_open;
   }
 
-  /// Call this when the run asks for its last version. True if this version must still be captured,
-  /// even if too many captures are open.
+  /// Call this when the coordinator asks for the last version of the run. Returns true if this
+  /// version must still be captured, however many captures are open.
   bool due_at_end(std::uint64_t version) noexcept {
     at_end_ = true;
     return every_ > 0 && (version != newest_ || refused_);
@@ -55,10 +56,10 @@ public:
     refused_ = false;
   }
 
-  /// Records that the capture of this version has ended. `kept` is true if the coordinator has
-  /// taken all of it. Returns true if this version must be captured again. This happens if the
-  /// coordinator refused the last version of the run before it knew that it is the last. Returns
-  /// true at most once.
+  /// Records that the capture of this version has ended.
+  /// @param kept true if the coordinator has taken all payloads of the capture
+  /// @returns true, at most once, if this version must be captured again: the coordinator refused
+  /// it before the coordinator knew that it is the last version of the run
   bool ended(std::uint64_t version, bool kept) noexcept {
     --open_;
     if (kept || version != newest_)

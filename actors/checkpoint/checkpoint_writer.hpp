@@ -49,8 +49,8 @@ public:
 
 protected:
   behavior_type make_behavior() override;
-  /// Drops `listener_`. Otherwise, the two actors would keep each other alive, because the listener
-  /// holds a handle to this writer.
+  /// Drops `listener_`. Otherwise, this writer and its listener would keep each other alive,
+  /// because the listener holds a handle to this writer.
   void on_exit() override;
 
 private:

@@ -35,9 +35,9 @@ resume_choice choose_checkpoint(storage& from, const std::filesystem::path& outp
                                 const std::optional<std::string>& wanted,
                                 const job_context& context);
 
-/// The text of metrics.jsonl when a run continues. It keeps the lines of the old text about
-/// complete epochs, and about evaluations and resumptions up to the checkpoint's step. A line about
-/// this resumption follows.
+/// Returns the new text of metrics.jsonl for a run that continues from a checkpoint. Of the old
+/// text, it keeps the lines for complete epochs, and the lines for evaluations and resumptions up
+/// to the checkpoint's step. A line for this resumption follows.
 std::string resumed_metrics(std::string_view old, const checkpoint& from);
 
 } // namespace troupe

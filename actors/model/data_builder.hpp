@@ -19,8 +19,8 @@ namespace troupe {
 struct job_data {
   /// The training records; at least one.
   std::shared_ptr<const dataset> train;
-  /// The test records, with the same widths as `train`. They may be the training records themselves
-  /// (see Data.split).
+  /// For tables with a target (a number to predict): the scaling of all columns. With it,
+  /// linear_coefficients() converts coefficients to the units of the file.
   std::shared_ptr<const dataset> test = nullptr;
   /// For targets: how the columns were scaled. linear_coefficients() uses it to convert
   /// coefficients to the units of the file.
@@ -68,8 +68,8 @@ job_data build_data(const proto::Job& job);
 /// training data.
 job_data build_training_data(const proto::Job& job);
 
-/// Checks the data that an embedding program supplies for a job, and returns it. If `test` is null,
-/// the training records are used for testing.
+/// Checks the data that a program which embeds troupe supplies for a job, and returns them. If
+/// `test` is null, the training records are used for testing.
 /// @throws input_error if there are no records, if a batch is larger than the training data, or if
 /// training, validation and test records differ in width or kind.
 job_data given_data(const proto::Job& job, job_data data);

@@ -29,8 +29,8 @@ std::string difference(const proto::DataFingerprint& here, const proto::DataFing
 /// the workers that need the data then report the error.
 std::optional<proto::DataFingerprint> fingerprint_if_readable(const job_data& data);
 
-/// Checks that these data are the coordinator's. Does nothing if the coordinator's fingerprint is
-/// not known.
+/// Checks that these data are equal to the coordinator's data. Does nothing if the coordinator's
+/// fingerprint is not known.
 /// @throws input_error that describes the difference
 void require_same_data(const job_data& here,
                        const std::optional<proto::DataFingerprint>& coordinators);

@@ -20,9 +20,10 @@ constexpr std::size_t longest_names = 300;
 
 using metadata = std::map<std::string, std::string>;
 
-/// The means and deviations in the metadata. If the metadata have none, the result is `now`, the
-/// scaling of the new data. Throws input_error if `now` has another number of means. If `now` has a
-/// single mean for all features, any number is allowed.
+/// Returns the means and deviations in the metadata, or `now` if the metadata have none. Throws
+/// input_error if the metadata are damaged, or if they have another number of means than `now`. Any
+/// number of means is allowed if `now` has a single mean for all features.
+/// @param now the scaling of the new data
 feature_scaling scaling_in(const metadata& x, const std::string& what, const feature_scaling& now,
                            const std::string& name) {
   if (!x.contains(what + "_mean") || !x.contains(what + "_deviation"))

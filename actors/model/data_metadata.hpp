@@ -20,8 +20,8 @@ namespace troupe {
 ///   categories, replacements          see job_data
 ///   data                              data_shape
 ///
-/// An entry is left out if the data has no such scaling or no such names. Pixels of type uint8 are
-/// divided by 255 before the mean is subtracted.
+/// Scalings and names that the data does not have get no entry. Pixels of type uint8 are divided by
+/// 255 before the mean is subtracted.
 std::map<std::string, std::string> metadata_of(const job_data& data);
 
 /// The information that metadata_of() stores about the training data.
@@ -41,8 +41,8 @@ struct data_facts {
 data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name);
 
 /// Adapts new data to a trained model: the test records of `data` are scaled with the statistics of
-/// the training data. With other statistics, the model would see different numbers for the same
-/// features.
+/// the training data. With their own statistics, equal features would get other numbers than in
+/// training.
 /// @param trained metadata_of() the training data. If it is empty, `data` does not change.
 /// @param name the model's name in errors, usually its path
 /// @throws input_error if the features or classes have other names, or the metadata are damaged.

@@ -38,7 +38,7 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   const auto& split = data.split();
   const auto all = static_cast<double>(count);
   const auto asked = [&](double x) { return x < 1 ? x * all : x; };
-  // The sum is checked before the conversion to integers, because larger numbers would overflow.
+  // The sum is checked before the sizes become integers, because a huge size would overflow.
   if (asked(split.train()) + asked(split.validation()) + asked(split.test()) > all + 0.5)
     throw input_error(
       "data.split: train " + share_text(split.train())
@@ -76,8 +76,8 @@ bool is_shuffled(const proto::Data& data) {
 
 namespace {
 
-/// The number of an epoch, for drawing the split. No epoch has this number, so the split differs
-/// from the order of samples in each epoch.
+/// Stands in for the number of an epoch when the split is drawn. No real epoch has this number, so
+/// the split differs from the order of samples in each epoch.
 constexpr std::uint64_t no_epoch = ~std::uint64_t{0};
 
 /// Removes `count` records from a list at even distances and returns them. The remaining records

@@ -43,7 +43,8 @@ split_lists draw_split(const proto::Split& split, split_sizes sizes, std::uint64
 split_lists draw_stratified(const proto::Split& split, split_sizes sizes,
                             std::span<const std::int32_t> classes);
 
-/// The lists for a job's split, drawn at random or in order.
+/// Returns which records a job's split puts into each part. The parts are drawn at random, or taken
+/// in the order of the file.
 /// @param classes returns the classes of all records; called only if Split.stratify needs them
 /// @throws input_error like split_of
 split_lists lists_of(const proto::Data& data, std::uint64_t count,

@@ -18,8 +18,8 @@ constexpr std::uint32_t max_sparse = 1U << 31;
 constexpr std::uint32_t max_prefetch = 64;
 constexpr std::uint32_t most_read_threads = 1024;
 
-/// Refuses data.split.test if the job names test files. All records of the other files are then for
-/// training or validation.
+/// Reports an error if the job names test files and also sets data.split.test. With test files, all
+/// records of the other files are for training or validation.
 void check_test_files(const proto::Data& data, bool test_files, const std::string& field,
                       problem_list& problems) {
   problems.require(!test_files || !data.split().has_test(), "data.split.test",

@@ -15,7 +15,7 @@ struct record_labels {
 
 /// Reads the labels of a data set. If the data set cannot read labels alone (dataset::read_labels),
 /// this function also reads the features.
-/// @param most largest number of records to read, evenly spaced; 0 means all.
+/// @param most if not 0, at most this number of records is read, evenly spaced; 0 means all.
 record_labels read_labels(const dataset& data, std::uint64_t most = 0);
 
 /// The number of records in each class.

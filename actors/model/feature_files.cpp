@@ -235,8 +235,8 @@ private:
   }
 
   /// Replaces a missing value as in training: a number by the mean or median of the training data.
-  /// If a category is missing, all features of its column stay 0, as they are in `out`. Throws if
-  /// the job or the trained weights do not allow missing values.
+  /// For a missing category, `out` does not change: all features of the column are 0 already.
+  /// Throws if the job or the trained weights do not allow missing values.
   void replace(std::uint64_t record, std::size_t column, std::span<float> out) const {
     const bool refused = csv_.missing() == proto::REFUSE;
     const auto known = facts_.replacements.find(columns_[column].name);

@@ -120,8 +120,8 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
   const auto& access = *message.GetReflection();
   const bool set = access.HasField(message, &field);
   if (field.message_type() != nullptr) {
-    // A member of a oneof is listed as soon as it is set, even if it is empty, because setting it
-    // is a choice. Any other message is listed only through its fields.
+    // A message in a oneof is listed as soon as it is set, even if it is empty, because setting it
+    // is a choice. Of any other message, only the fields are listed.
     if (field.containing_oneof() != nullptr && !set)
       return;
     if (field.containing_oneof() != nullptr)

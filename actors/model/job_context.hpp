@@ -63,12 +63,13 @@ struct job_context {
 
   const layout& parameters() const noexcept { return training->parameters(); }
 
-  /// Writes the parameters' initial values within `part`. Orthogonal matrices are computed once for
-  /// all parts.
+  /// Writes the initial values of the parameters in the range `part`. Orthogonal matrices are
+  /// computed once for all parts.
   void initialize(range part, std::span<float> out) const;
 
-  /// Divides the parameters among `count` shards, in order, by the job's placement. If the
-  /// optimizer needs whole tensors, no tensor is divided. Some shards may be empty.
+  /// Divides the parameters, in order, into `count` ranges, one for each shard. With `placement:
+  /// BY_TENSOR`, or if the optimizer needs whole tensors, no tensor is divided. Some ranges may be
+  /// empty.
   std::vector<range> shards(std::size_t count) const;
   range shard(std::size_t index, std::size_t count) const { return shards(count)[index]; }
 
@@ -93,9 +94,9 @@ make_job_context(const proto::Job& job, const data_shape& data,
                  std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
 /// Applies gradients to a range of parameters. It holds the rules of the optimizer, their state,
-/// and the position in the learning-rate schedule. A step uses the learning rate at the middle of
-/// its samples. The rate is therefore not 0 in the first step of a warm-up or in the last step of a
-/// decay to 0.
+/// and the position in the learning-rate schedule. A step uses the learning rate of the schedule at
+/// the middle between its first and its last sample. The rate is therefore not 0 in the first step
+/// of a warm-up or in the last step of a decay to 0.
 ///
 /// State tensors, such as running means, are not optimized. They follow the statistics of the
 /// batches. Frozen tensors do not change (parameter_kind). All other tensors are updated by the
@@ -199,8 +200,8 @@ public:
   bool sum_is_finite() { return device_->sum_is_finite(); }
   void clear_gradient() { device_->clear_gradient(); }
 
-  /// These functions restore the state of an earlier run. The first function sets its numbers of
-  /// samples and updates. The second function sets one slot of its optimizer state, for all
+  /// Both functions restore the state of an earlier run. The first function sets the numbers of
+  /// samples and updates. The second function sets one slot of the optimizer's state, for all
   /// elements.
   void restore(std::uint64_t samples, std::uint64_t updates) noexcept {
     samples_ = samples;

@@ -47,7 +47,7 @@ void apply_override(proto::Job& job, std::string_view assignment);
 /// @throws input_error if a variable is not set, or if a "${" is not closed.
 std::string expand_environment(std::string_view text, std::string_view field);
 
-/// The origin of a job's data: the source in the job, or an embedding program.
+/// The origin of a job's data: the source in the job, or the program that embeds troupe.
 enum class data_from { job, program };
 
 /// Checks everything that can be checked without reading data. Call it after the overrides.
@@ -59,11 +59,10 @@ void validate(const proto::Job& job, data_from data = data_from::job,
               std::span<const protocol_traits> own = {});
 
 /// The fields of a job that must agree between nodes, and between a job and its weights, as text.
-/// These are model, data, optimizer, learning rate, protocol, epochs, seed, bounds, and sizes on
-/// the wire. The name, the output and the time limits are not included. A value equal to its
-/// default is left out. Therefore, a job that states a default has the same text as a job that
-/// omits it. Variables in paths are not replaced, because nodes may keep the data in different
-/// places.
+/// They include model, data, optimizer, learning rate, protocol, epochs and seed. Others, such as
+/// the name, the output and the time limits, are not included. A value equal to its default is left
+/// out. Therefore, a job that states a default has the same text as a job that omits it. Variables
+/// in paths are not replaced, because nodes may keep the data in different places.
 std::string canonical_text(const proto::Job& job);
 
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.

@@ -50,7 +50,8 @@ path_step parse_step(std::string_view text, const override_error& fail) {
   return step;
 }
 
-/// Finds the field of a message that a step of a path names. `where` is the path before this step.
+/// Finds a field by one step of a path, such as "layer[1]". The field is in `message`. `where` is
+/// the path before this step.
 const FieldDescriptor& find_field(const Message& message, const path_step& step,
                                   const std::string& where, const override_error& fail) {
   const auto& type = *message.GetDescriptor();
@@ -72,7 +73,8 @@ const FieldDescriptor& find_field(const Message& message, const path_step& step,
   return *field;
 }
 
-/// Returns the message inside `message` to which a step of a path leads.
+/// Follows one step of a path: returns the message in `field` of `message`. An index equal to the
+/// size of a list appends a message.
 Message& enter(Message& message, const FieldDescriptor& field, const path_step& step,
                const override_error& fail) {
   if (field.message_type() == nullptr)

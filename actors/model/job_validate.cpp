@@ -222,8 +222,8 @@ void check_runtime(const proto::Runtime& runtime, problem_list& problems) {
   problems.require(runtime.suspect_after_ms() >= 100, "runtime.suspect_after_ms",
                    std::to_string(runtime.suspect_after_ms())
                      + "; expected at least 100: processes pause, and nodes are then lost");
-  // A request is tried three times (patience). Without an answer, the run fails. So the time that a
-  // broken connection has for its repair must be shorter.
+  // A request is tried three times (patience). Without an answer, the run fails. A broken
+  // connection must therefore be repaired in less time than three tries.
   const auto answered_within = 3 * std::uint64_t{runtime.request_timeout_ms()};
   problems.require(!runtime.has_link_grace_ms() || runtime.link_grace_ms() < answered_within,
                    "runtime.link_grace_ms",

@@ -163,9 +163,9 @@ private:
     return features;
   }
 
-  /// Reports layers that no other layer reads. Does nothing if an input was not found or if the
-  /// list was cut short. Otherwise, a layer whose name is misspelt in an input would also be
-  /// reported as unread.
+  /// Reports layers that no other layer reads. Reports nothing if the list was cut short, or if an
+  /// input was not found: if the name of an input is misspelt, the intended layer only seems to be
+  /// unread.
   void check_readers() {
     if (lost_ || stopped_)
       return;

@@ -72,7 +72,8 @@ private:
   std::size_t in_top_5_ = 0;
   std::size_t classes_ = 0;
   std::vector<std::uint64_t> confusion_;
-  /// For AUC: the output for class 1 relative to class 0, and whether the label is class 1.
+  /// For AUC: the output for class 1 minus the output for class 0, and whether the label is class
+  /// 1.
   std::vector<std::pair<float, bool>> scores_;
 };
 

@@ -89,7 +89,8 @@ private:
     result.correct = softmax_correct(output.testing, result.labels, how);
   }
 
-  /// Builds a loss for two classes. They become the targets 0 and 1 of a single output.
+  /// Builds a loss for two classes. The two classes become the targets 0 and 1 of a single output
+  /// (-1 and 1 for HINGE).
   void add_two_classes(built_model& result, const layer_output& output) const {
     const auto dims = output.testing.shape();
     if (dims != shape{shape::batch, 1})

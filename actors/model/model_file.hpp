@@ -36,8 +36,8 @@ struct tensor_choice {
   std::vector<std::string> only;
   /// Patterns for names in the model that are excluded.
   std::vector<std::string> except;
-  /// Each pair has the beginning of names in the model, and the beginning that replaces it in the
-  /// file. The first pair that fits a name applies.
+  /// Each pair has two beginnings of names: one of names in the model, and the one that replaces it
+  /// in the file. For a name, the first pair that fits applies.
   std::vector<std::pair<std::string, std::string>> renames;
 };
 
@@ -54,8 +54,8 @@ struct tensors_left {
   std::size_t counters = 0;
 };
 
-/// Lays out the flat parameter vector as a safetensors file: one tensor per layout entry, with the
-/// name of the entry, including state. The pieces refer to `weights`. The metadata are
+/// Lays out the flat parameter vector as a safetensors file. Each layout entry, also one that is
+/// state, becomes one tensor with the entry's name. The pieces refer to `weights`. The metadata are
 /// model_version, job_hash and format = "pt", so that `safetensors.torch.load_file` reads the file.
 /// @throws input_error if the length of `weights` is not that of the layout.
 safetensors_pieces lay_out_model(const layout& parameters, std::span<const float> weights,

@@ -46,8 +46,8 @@ onnx_port only_input(const onnx_model& model) {
   return ports[0];
 }
 
-/// The shape in which the features go into the model. Open dimensions of the input get the extents
-/// of the features.
+/// The shape in which the features go into the model. If the input leaves the extent of a dimension
+/// open (-1), the features determine this extent.
 shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& features) {
   const auto refuse = [&](const std::string& what) {
     auto text = std::string{"("};
@@ -177,7 +177,7 @@ tensor_choice choice_of(const proto::PartialWeights& how) {
   return result;
 }
 
-/// "w.safetensors: it lacks 2 tensors, which keep their initial values: a, b".
+/// Makes a text from a beginning and at most 20 names: "BEFORE: a, b, ...".
 std::string listed(const std::string& before, const std::vector<std::string>& names) {
   constexpr std::size_t most_named = 20;
   auto text = before + ": ";

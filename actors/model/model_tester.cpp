@@ -50,10 +50,10 @@ model_tester::model_tester(const job_context& context, std::unique_ptr<device_ex
     record_(context.data), records_(record_, executor_->what().max_rows()), measurer_(context.job) {
 }
 
-// Chooses the largest number of rows for which a test on the CPU needs no more memory than a
-// training step, or `small_bytes` if that is more. The number does not depend on the machine or
-// device. Otherwise, losses would differ in their last bits, because other groups of records would
-// be added up.
+// Chooses the number of rows so that a test on the CPU needs at most the memory of a training step
+// (or `small_bytes`, if that is more). The number is the same on all machines and devices. With
+// another number, other groups of records would be added up, and losses would differ in their last
+// bits.
 std::shared_ptr<const plan> model_tester::plan_of(const job_context& context,
                                                   const fusion_table& fusion) {
   const auto& model = context.model;

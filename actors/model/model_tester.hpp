@@ -60,8 +60,8 @@ public:
   test_result run(std::span<const float> weights, const dataset& set,
                   function_ref<void(const tested_records&)> listener = {});
 
-  /// Number of records that are tested together: 256, or fewer for large models. A test needs at
-  /// most as much memory as a training step, or 64 MiB if that is more.
+  /// Number of records that are tested together: 256, or fewer for large models. The limit is the
+  /// memory of a training step, but at least 64 MiB.
   std::size_t rows() const noexcept { return records_.most(); }
 
   /// Bytes of the host's memory that a tester of this model allocates, not counting sparse records.

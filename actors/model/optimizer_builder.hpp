@@ -33,9 +33,9 @@ struct parameter_groups {
 };
 
 /// A trainable tensor belongs to the first group that matches it.
-/// @throws input_error with a line for each group that gets no tensor, because it matches no
-/// parameter (similar names are suggested), only parameters that are not trained, or only
-/// parameters of earlier groups
+/// @throws input_error with a line for each group that gets no tensor. The group matches no
+/// parameter (the error suggests similar names), or only parameters that are not trained, or only
+/// parameters that belong to earlier groups
 parameter_groups build_groups(const proto::Optimizer& options, const layout& parameters);
 
 /// Builds the learning-rate schedule of a job. A cosine schedule needs the number of epochs.

@@ -161,7 +161,7 @@ void adapt_sync_ps(const proto::Job& job, protocol_traits& row) {
 
 // The number of additional vectors on a shard:
 // - with a buffer: the sum of the buffered gradients;
-// - with AUTO: one moment per worker (and per step ahead), instead of a single moment;
+// - with AUTO: a moment for each worker (several with Job.pull_ahead), instead of one for all;
 // - with GAP_AWARE: the versions of the weights that the workers have read;
 // - with DC: these versions, the squares of the gradients, and the corrected gradient.
 std::size_t async_shard_state(const proto::Job& job, std::size_t workers) {
@@ -201,8 +201,8 @@ std::string text_of_local_sgd(const proto::Job& job) {
     + ", rate " + number_text(x.rate()) + momentum;
 }
 
-// With CONTRIBUTE, fast workers make more steps than slow workers. The run needs all workers,
-// because they hold replicas.
+// With `behind: CONTRIBUTE`, fast workers make more steps than slow workers. With any setting, the
+// run needs all workers, because they hold replicas.
 void adapt_local_sgd(const proto::Job& job, protocol_traits& row) {
   row.in_step = job.local_sgd().behind() != proto::LocalSgd::CONTRIBUTE;
   row.needs_all = true;
@@ -283,7 +283,7 @@ void check_pull_ahead(const proto::Job& job, const protocol_traits& row, problem
 /// Checks layers that normalize over all workers. They need all workers in the same step.
 void check_synchronized_layers(const proto::Job& job, const protocol_traits& row,
                                problem_list& problems) {
-  // These problems are ignored here, because the check of the model reports them.
+  // Problems of the list of layers are ignored here, because the check of the model reports them.
   problem_list of_layers;
   const auto layers = list_layers(job.model(), of_layers);
   if (row.sums_over_workers || !of_layers.empty())

@@ -50,8 +50,8 @@ struct protocol_traits {
   bool sums_over_workers = false;
   /// True if a worker on a GPU may keep its replica there (worker_site::replica).
   bool replica_on_gpu = false;
-  /// True if workers of one process may add up their gradients on their GPUs: with
-  /// replica_home::in_ring, the synchronizer calls replica_store::add_up and gather.
+  /// True if workers of one process may add up their gradients on their GPUs. If
+  /// replica_home::in_ring is set, the synchronizer then calls replica_store::add_up and gather.
   bool adds_on_gpus = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;
@@ -64,12 +64,10 @@ struct protocol_traits {
   /// True if a worker computes its next gradient before other tasks have accepted or rejected its
   /// previous gradient.
   bool overlaps = false;
-  /// True if workers and shards exchange gradients and weights in pieces, when they send them over
-  /// connections.
+  /// True if a worker and a shard on different hosts exchange gradients and weights in pieces.
   bool in_pieces = false;
-  /// True if the first rank of the workers may still change the counts of other ranks before it
-  /// sends its final report. Therefore, the other ranks are asked for their final reports only
-  /// after that.
+  /// True if the first rank must send its final report before the other ranks are asked for theirs.
+  /// Until this report, the first rank may still change the other ranks' numbers of gradients.
   bool first_reports_alone = false;
   /// Largest value of Job.pull_ahead. 0 if workers do not pull weights while they compute.
   std::uint32_t most_ahead = 0;

@@ -47,9 +47,8 @@ std::size_t outer_vectors(const proto::Job& job);
 /// own_state() of each worker.
 std::vector<std::string> state_names(const job_context& context, std::size_t workers);
 
-/// The number of names at the end of state_names() that belong to one worker each. 0 if there is
-/// only one worker: the optimizer's state, which comes first in state_names(), is then that
-/// worker's.
+/// The number of names at the end of state_names() that belong to single workers (own_state). 0 if
+/// there is only one worker: the state of its optimizer then comes first in state_names().
 std::size_t own_states(const job_context& context, std::size_t workers);
 
 /// The name of a slot of a worker's own optimizer: "worker_1/exp_avg".

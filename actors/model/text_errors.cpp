@@ -17,11 +17,11 @@ using google::protobuf::EnumDescriptor;
 
 constexpr std::size_t max_text = 16'384;
 
-/// Longer sequences of digits are shortened in errors. No field can hold so many digits.
+/// A number with more digits than this is shortened in errors. No field can hold so many digits.
 constexpr std::size_t most_digits = 40;
 
-/// Limits for fields elsewhere in the job that an error suggests: their largest number, and their
-/// largest depth.
+/// Limits for the advice in an error that a field of this name is elsewhere in the job: the largest
+/// number of such fields, and their largest depth in the job.
 constexpr std::size_t most_paths = 3;
 constexpr std::ptrdiff_t most_depth = 2;
 

@@ -31,8 +31,9 @@ private:
 /// The names of a message's fields.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
-/// Advice about a name that is not a field of the message `type`. It has the path of a field with
-/// this name elsewhere in the job (`did you mean "data.batch" of the job? `), and the valid names.
+/// Advice for an error about a name that is not a field of the message `type`. If fields elsewhere
+/// in the job have this name, the advice begins with their paths: `did you mean "data.batch" of the
+/// job? `. The valid names follow.
 std::string field_advice(const std::string& name, const google::protobuf::Descriptor& type);
 
 /// The text with long sequences of digits shortened.

@@ -35,8 +35,8 @@ std::size_t raw_size(int type) {
   }
 }
 
-/// The number of elements in the field for the tensor's type (such as float_data). A tensor without
-/// raw bytes stores its elements there.
+/// The number of elements in the typed field of the tensor (such as float_data). A tensor stores
+/// its elements in this field if it has no raw bytes.
 int typed_count(const TensorProto& x) {
   switch (x.data_type()) {
   case TensorProto::FLOAT:

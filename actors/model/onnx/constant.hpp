@@ -61,8 +61,8 @@ std::int64_t onnx_product(const std::vector<std::int64_t>& dims, std::size_t beg
 /// The extents, with 1 in place of the batch.
 std::vector<std::int64_t> onnx_dims_of_a_sample(std::vector<std::int64_t> dims);
 
-/// Checks that the data of a tensor match its shape, have a supported type, and are inside the
-/// message. With `may_be_empty`, missing data is accepted.
+/// Checks that the data of a tensor match its shape, have a supported type, and are not stored in
+/// another file. With `may_be_empty`, missing data is accepted.
 /// @throws input_error "NAME: tensor ..."
 void check_onnx_tensor(const onnx::TensorProto& x, std::string_view name, bool may_be_empty);
 

@@ -97,8 +97,8 @@ void clip(onnx_node& node) {
   unary(
     node, [&](expression x) { return clipped(x, low, high); },
     [&](double x) {
-      // A whole number may be a multiple of the number of samples, which is at least 1. If the
-      // limits could change this number, the result is unknown (NaN).
+      // x may be a multiple of the number of samples, which is unknown but at least 1. If one of
+      // the limits could apply to x, the result is unknown (NaN).
       const auto times = whole ? onnx_constant::batches(x) : 0;
       if (times != 0 && (times < 0 || low > 1 || high != infinity))
         return std::numeric_limits<double>::quiet_NaN();
@@ -187,8 +187,8 @@ void prelu(onnx_node& node) {
 }
 
 /// The second operand, in a shape that broadcasts with the first operand. Before version 7, the
-/// attribute "axis" says which dimension of the first operand the second operand begins at. Newer
-/// versions align the last dimensions.
+/// second operand may begin at any dimension of the first operand: the attribute "axis" is the
+/// number of this dimension. Newer versions align the last dimensions.
 onnx_value second_operand(onnx_node& node) {
   const auto& b = node.input(1);
   if (node.version() >= 7)

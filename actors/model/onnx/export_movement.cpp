@@ -52,9 +52,10 @@ std::string onnx_exporter::placed(const node& n) {
   return add("Pad", {value(n.inputs[0]), whole_numbers(pads)});
 }
 
-// Writes the sum over all terms of Gather * weight. All entries need the same number of terms, so
-// an entry with fewer terms repeats its last term and divides the weight of this term. (Additional
-// terms with weight 0 would give NaN for infinite elements.)
+// Each element of the result is a sum of terms. Term k of all elements is written as one product
+// Gather * weight. All elements therefore need the same number of terms: an element with fewer
+// terms repeats its last term, and divides the weight of this term. (Additional terms with weight 0
+// would give NaN for infinite elements.)
 std::string onnx_exporter::blended(const node& n) {
   const auto axis = n.axes[0];
   const auto table = blend_table_of({graph_, n.inputs[1]});

@@ -39,8 +39,8 @@ struct onnx_export_rows {
     return {.op = op, .write = [](to& x, const node& n) { return (x.*f)(n); }};
   }
 
-  /// The functions up to at_most() write an ONNX operator for the first operand of n and the number
-  /// n.factor, which becomes an attribute or the second operand.
+  /// Each function from here to at_most() writes an ONNX operator that combines the first operand
+  /// of n with the number n.factor. This number becomes an attribute or the second operand.
   static std::string scale(to& x, const node& n) {
     return x.add("Mul", {x.value(n.inputs[0]), x.number(n.factor)});
   }

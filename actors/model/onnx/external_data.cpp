@@ -47,8 +47,8 @@ public:
              "ends at byte " + std::to_string(offset) + " + " + std::to_string(length) + " of "
                + location + ", which has " + std::to_string(from.size)
                + " bytes: the file is cut off, or belongs to another model");
-    // The tensors in a file may have at most as many bytes as the file. Without this limit, many
-    // tensors could name the same bytes of a large file, and fill the memory.
+    // All tensors in a file together may have at most as many bytes as the file. Without this
+    // limit, many tensors could name the same bytes of a large file, and fill the memory.
     if (length > from.unread)
       refuse(x, "shares bytes of " + location + " with other tensors");
     from.unread -= length;

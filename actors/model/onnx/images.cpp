@@ -196,8 +196,8 @@ window pool_of(onnx_node& node, const sliding_window& how) {
 }
 
 /// The number of elements between the end of the image and the end of the last window along
-/// dimension i, if the number of windows is rounded up. A window that would begin beyond the image
-/// is left out.
+/// dimension i. It is for ceil_mode: the number of windows is rounded up, but a window that would
+/// begin beyond the image is left out.
 std::int64_t behind_last(std::int64_t extent, const sliding_window& how, std::size_t i) {
   const auto stride = how.strides[i];
   const auto room = extent + how.before[i] + how.behind[i] - how.kernel[i];

@@ -72,8 +72,8 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   return result;
 }
 
-/// Largest number of elements of all computed constants together (512 MiB). A large model may have
-/// as many as it has bytes.
+/// Largest number of elements of all computed constants together (512 MiB). For a model of more
+/// bytes than this number, the limit is the number of its bytes.
 constexpr std::size_t most_computed = std::size_t{1} << 26;
 
 /// The variable with the name of the weight. Creates it if the graph does not have it.

@@ -23,7 +23,7 @@ struct onnx_port {
 /// An output of an imported model.
 struct onnx_output {
   expression x; ///< if it has a batch, the batch is the first dimension
-  /// The position of the batch among the dimensions of the model's own output.
+  /// The position of the batch among the dimensions that the output has in the ONNX file.
   std::size_t batch_at = 0;
 };
 
@@ -32,11 +32,10 @@ struct onnx_output {
 std::vector<onnx_port> onnx_inputs(const onnx_model& model);
 std::vector<std::string> onnx_outputs(const onnx_model& model);
 
-/// The number of rows of the table (rows, n) from which an input of the model selects rows
-/// (Gather). The input may be reshaped or otherwise changed before. If there are several tables,
-/// the result is the smallest number of rows. Tables from which only a part of the input selects
-/// count only if there are no others; the result is then the largest number. 0 if there is no
-/// table.
+/// The number of rows of the table (rows, n) from which the tokens in `input` select rows (Gather).
+/// The tokens may be reshaped or otherwise changed before Gather. If all tokens select from several
+/// tables, the result is the smallest number of rows. If no table is used by all tokens, but some
+/// by a part of them, the result is the largest number of rows of these. 0 if there is no table.
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input);
 
 /// Returns the role of a weight in training.
@@ -44,8 +43,8 @@ using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
 
 /// Builds the model's computation in a graph. The model's weights become variables with the same
 /// names (see onnx_model::weight). Its other tensors become constants.
-/// @param inputs one expression for each of onnx_inputs(), with its rank and type, and the batch in
-/// front if there is one
+/// @param inputs one expression for each port in onnx_inputs(), with the rank and type of the port.
+/// If the port has a batch, the batch is the first dimension of the expression
 /// @return one entry for each of onnx_outputs()
 /// @throws input_error that names the node: an operator that troupe does not support (with a list
 /// of the supported operators), an attribute that is not supported, shapes that do not fit, or a

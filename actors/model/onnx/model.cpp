@@ -130,7 +130,7 @@ public:
 private:
   struct use {
     const onnx::NodeProto* first = nullptr;
-    /// The parameters that all nodes that read the tensor so far have in common.
+    /// The parameters that are common to all nodes found so far that read the tensor.
     std::set<std::string> common = {};
   };
 
@@ -138,12 +138,12 @@ private:
   std::unordered_map<std::string_view, use> uses_;
 };
 
-/// Marks tensors that PyTorch's exporter has computed and has not marked itself (see onnx_roles):
-/// - A tensor is a constant if the model has, as other tensors, all parameters of the operations
-///   that read it.
-/// - For a group normalization, the exporter writes an InstanceNormalization with the scale 1 and
-///   the shift 0, which are constants (is_neutral). The reshaped scale and shift follow it. They
-///   are parameters.
+/// Marks the tensors that PyTorch's exporter computed but left without a mark (see onnx_roles):
+/// - A tensor is marked as a constant if all parameters of the operations that read it are also in
+///   the model as other tensors.
+/// - For a group normalization, the exporter writes an InstanceNormalization with scale 1 and shift
+///   0, then a product and a sum with the real scale and shift. Scale 1 and shift 0 are marked as
+///   constants (is_neutral), the real scale and shift as parameters.
 class computed_tensors {
 public:
   explicit computed_tensors(const onnx::GraphProto& graph) {
@@ -419,7 +419,7 @@ std::string onnx_model::structure() const {
     *tensor.mutable_dims() = x.dims();
     tensor.set_data_type(x.data_type());
   }
-  // Keeps the exporter's mark on a tensor only if it changes whether the tensor is trained.
+  // Keeps the exporter's mark on a tensor only if the mark decides whether the tensor is trained.
   const onnx_roles roles{outline_of(from)};
   for (const auto& x : from.value_info())
     if (is_weight(x.name()) && roles.decided_by_exporter(x.name()))

@@ -42,7 +42,8 @@ bool merged_alike(const onnx_value& a, const onnx_value& b) {
   return true;
 }
 
-/// True if an operator computes each element, or each row of unmerged dimensions, separately.
+/// True if the operator computes each element separately, or each row along dimensions that are not
+/// merged. take_apart() may then separate the merged dimensions of its inputs.
 bool works_within(const std::string& op) {
   static const std::set<std::string, std::less<>> all{"Abs",
                                                       "Add",
@@ -122,14 +123,14 @@ void onnx_node::take_apart() {
     if (!v.merged.empty())
       refuse("inputs " + std::to_string(folded[0]) + " and " + std::to_string(i)
              + " merge the batch with other dimensions in different ways");
-    // If the model was exported with a batch of 1, the batch is repeated like any other extent of
-    // 1.
+    // An input with its own batch is accepted only if the model was exported with a batch of 1. The
+    // batch is then repeated like any other extent of 1.
     if (v.has_batch() && example() != 1)
       refuse("input " + std::to_string(folded[0])
              + " merges the batch with another dimension, and input " + std::to_string(i)
              + " does not");
-    // An input without a batch is repeated along the merged dimension. So its extents there must be
-    // 1.
+    // An input without a batch is repeated along the merged dimension. So only its last `behind`
+    // extents may differ from 1.
     auto dims = v.dims();
     std::ranges::replace(dims, onnx_constant::batch, std::int64_t{1});
     dims.resize(dims.size() - std::min(dims.size(), behind));

@@ -49,7 +49,7 @@ public:
     graph& target;
     purpose why = purpose::testing;
     /// The size of the batch in the example with which the model was exported. Shapes in the file
-    /// may contain this number. 0 if the size of the batch is open.
+    /// may contain this number. 0 if the file leaves the size of the batch open.
     std::int64_t example = 0;
     /// Largest number of elements of all computed constants together.
     std::size_t most_computed = 0;
@@ -68,11 +68,11 @@ public:
 
   onnx_node(const onnx::NodeProto& proto, surroundings& in) : proto_(proto), in_(in) {}
 
-  /// Separates the dimensions of inputs that merge the batch with other dimensions
-  /// (onnx_value::merged). This is done for operators that compute each element, or each row of
-  /// unmerged dimensions, separately. The converter then gets these inputs with separate
-  /// dimensions. Its axes still count merged dimensions as one, and the outputs are merged like the
-  /// inputs. Refuses products over the batch, and inputs that are merged in different ways.
+  /// Undoes a merge: if inputs merge the batch with other dimensions (onnx_value::merged), the
+  /// converter gets these inputs with separate dimensions. This is done only for operators that
+  /// compute each element, or each row of elements, separately. The converter's axes still count
+  /// merged dimensions as one, and the outputs are merged like the inputs. Refuses products that
+  /// sum over the batch, and inputs that are merged in different ways.
   void take_apart();
   bool is_apart() const noexcept { return !merged_.empty(); }
 
@@ -135,7 +135,7 @@ public:
 
   // -- outputs
   std::size_t outputs() const;
-  /// True if a node reads output i, or if it is an output of the model.
+  /// True if output i is used: a node reads it, or it is an output of the model.
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
@@ -159,8 +159,8 @@ public:
 
 private:
   const onnx_value& named(std::size_t i) const;
-  /// True if this constant object is itself an input of the node, so that it was counted before
-  /// (charge). Another object with equal values is not an input.
+  /// True if an input of the node is this constant (the same object, not only an equal one). The
+  /// elements of the constant were then counted before (charge).
   bool is_input(const onnx_value& constant) const;
   const onnx::AttributeProto* find(std::string_view name) const;
   const onnx::AttributeProto* typed(std::string_view name, int type);
@@ -201,8 +201,9 @@ void add_shape_operators(onnx_operators& all);
 /// Builds the computation of a node by the converter of its operator. Throws onnx_node_error.
 void convert(onnx_node& node);
 
-/// Computes a node whose inputs are functions of the model's tokens, or single numbers, if its
-/// operator works element by element. Returns false, and does nothing, for any other node.
+/// Computes a node that works element by element on the model's tokens (the node's inputs are
+/// functions of the tokens, or single numbers). Returns false, and does nothing, for any other
+/// node.
 bool compute_of_tokens(onnx_node& node);
 
 // -- functions that several converters use
@@ -213,12 +214,13 @@ onnx_value reshaped_or_merged(const onnx_node& node, const onnx_value& v,
                               const std::vector<double>& dims);
 
 /// v in another shape. The batch stays a separate dimension; the node is refused if that is
-/// impossible.
+/// impossible. The product of the extents before the batch must stay the same, and so must the
+/// product of the extents after it.
 /// @param dims the extents in ONNX's order. onnx_constant::batch_size stands for the batch. NaN or
-/// -1 is an open extent, which is computed; one extent besides the batch may be open. The number of
-/// elements before the batch must stay the same, and so must the number behind the batch. If no
-/// extent is batch_size, the batch goes to the first dimension for which this is true. Its extent
-/// in `dims` must be open, 0, 1, or the batch size of the exporter's example.
+/// -1 means an unknown extent, which is computed; besides the batch, one extent may be unknown. If
+/// no extent is batch_size, the batch goes to the first dimension at which the products stay the
+/// same. There, `dims` must have an unknown extent, 0, 1, or the batch size of the exporter's
+/// example.
 onnx_value reshaped(const onnx_node& node, const onnx_value& v, const std::vector<double>& dims);
 /// Like reshaped(), with known extents. onnx_constant::batch stands for the batch.
 onnx_value with_dims(const onnx_node& node, const onnx_value& v,

@@ -133,8 +133,9 @@ void slice(onnx_node& node) {
   node.set(v);
 }
 
-/// Reverses the order of the first elements along an axis; the other elements stay in place.
-/// tf2onnx writes TensorFlow's ReverseV2 as this operator, with equal lengths.
+/// ReverseSequence: reverses the first elements along an axis; the other elements stay in place.
+/// Input 1 has the number of reversed elements for each sample. All these numbers must be equal, as
+/// in the models of tf2onnx, which writes TensorFlow's ReverseV2 as this operator.
 void reverse_sequence(onnx_node& node) {
   const auto& v = node.input(0);
   const auto axis = node.axis(node.integer("time_axis", 0), v.rank());
@@ -181,7 +182,8 @@ std::vector<onnx_value> parts_of(const onnx_node& node, std::size_t axis,
   return result;
 }
 
-/// Sizes of parts with `each` elements. The last part may be smaller.
+/// Divides `extent` into parts of `each` elements, and returns their sizes. The last part may be
+/// smaller.
 std::vector<std::int64_t> equal_sizes(std::int64_t extent, std::int64_t each) {
   std::vector<std::int64_t> result;
   for (auto left = extent; left > 0 && each > 0; left -= each)

@@ -15,8 +15,8 @@ namespace {
 
 constexpr double open = -1;
 
-/// Computes the open extent of `wanted`, so that the number of elements is `elements`. The
-/// dimension `batch` counts as 1. Nothing if this is impossible.
+/// Returns the shape `wanted` with its unknown extent (-1 or NaN) computed, so that the shape has
+/// `elements` elements. The dimension `batch` counts as 1. Returns nothing if this is impossible.
 std::optional<std::vector<std::int64_t>>
 filled(const std::vector<double>& wanted, std::optional<std::size_t> batch, std::int64_t elements) {
   std::vector<std::int64_t> result;
@@ -91,9 +91,9 @@ struct merging {
   std::vector<std::size_t> merged;
 };
 
-/// Divides dimension `at` of the wanted shape into (outer, batch, inner), with as many elements
-/// before and after the batch as in v. The order of elements then stays the same, and samples are
-/// not mixed.
+/// Divides dimension `at` of the wanted shape into (outer, batch, inner). The products of the
+/// extents before and after the batch are then the same as in v. Therefore, the order of elements
+/// stays the same, and samples are not mixed.
 std::optional<merging> merged_at(const onnx_value& v, const std::vector<double>& wanted,
                                  std::size_t at, std::int64_t example) {
   const auto from = v.dims();

@@ -282,8 +282,8 @@ void resize(onnx_node& node) {
       continue;
     }
     const auto to = std::floor(by_size ? wanted[i] : from * wanted[i]);
-    // With align_corners, a length that must be rounded is refused, because ONNX's tests divide by
-    // the length before rounding, and other programs by the rounded length.
+    // With align_corners, a length that is not a whole number is refused. ONNX's tests divide by
+    // the length before it is rounded, other programs by the rounded length.
     if (how.place == "align_corners" && !by_size && to != from * wanted[i])
       node.refuse("dimension " + std::to_string(i) + " with aligned corners would get "
                   + std::to_string(from * wanted[i]) + " elements; expected a whole number");

@@ -122,8 +122,9 @@ bool read_operands(const onnx_node& node, std::vector<token_operand>& operands) 
   return first != nullptr;
 }
 
-/// Converts a function of the tokens to another type. Returns false for any other input. For
-/// example, the cast of the tokens themselves is a tensor, which the usual converter makes.
+/// Converts a function of the tokens to another type. Returns false, and does nothing, if a tensor
+/// holds the values of input 0 (for example the tokens themselves). The usual converter then makes
+/// the cast.
 bool cast_of_tokens(onnx_node& node) {
   const auto& v = node.token_input(0);
   if (!is_only_of_tokens(v))
@@ -166,7 +167,7 @@ bool compute_of_tokens(onnx_node& node) {
     return false;
   const auto& first =
     *std::ranges::find_if(operands, [](const token_operand& x) { return !x.value->known; })->value;
-  // If the result is real, the usual converter computes it, on the tensor of the tokens.
+  // A real result is computed by the usual converter, from the tokens as a tensor.
   const auto type = found->second.says_truth ? kind::boolean : operands.back().type;
   if (type == kind::real)
     return false;

@@ -80,8 +80,8 @@ bool only_extent(const shape& x, std::size_t axis) {
   return !x.has_batch();
 }
 
-/// a + b, a - b or a * b if b is a row or has one value per channel, because the graph has
-/// operations for these cases. Otherwise, the result is not valid().
+/// Computes a + b, a - b or a * b with a special operation of the graph, if b is a row or has one
+/// value per channel. Otherwise, the result is not valid().
 expression with_vector(arithmetic how, expression a, expression b) {
   const auto dims = a.shape(); // a copy: adding nodes invalidates references
   const bool sum = how == arithmetic::add || how == arithmetic::subtract;

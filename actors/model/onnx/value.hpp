@@ -60,7 +60,8 @@ struct onnx_of_tokens {
   expression tokens;
   std::function<double(double)> of;
   onnx_constant::kind type = onnx_constant::kind::integer;
-  /// True if the value is a tensor of the graph as well: the tokens as real numbers.
+  /// True if the value is also a tensor of the graph: the tokens themselves, converted to real
+  /// numbers.
   bool is_tensor = false;
 };
 
@@ -85,7 +86,7 @@ expression to_tensor(const onnx_value& v, graph& g);
 /// Throws input_error if the result does not have the shape `dims`.
 expression expand(expression x, const shape& dims);
 
-/// The shape that two shapes of the same rank broadcast to. Throws input_error.
+/// The shape to which two shapes of the same rank broadcast. Throws input_error if they do not fit.
 shape common_shape(const shape& a, const shape& b);
 
 /// Two operands of the same rank, with the batch at the same position.

@@ -95,9 +95,10 @@ bool named_as_weight(const std::string& name) {
     || last == "gamma" || last == "beta" || name.find("ReadVariableOp") != std::string::npos;
 }
 
-/// Finds the values that operators use as weights: initializers, and the results of moving their
-/// elements. A pass takes time in proportion to the size of the graph. Only loops need more than
-/// two passes, because their steps read the results of earlier steps.
+/// Finds the values that operators use as weights: initializers, and the results of moving the
+/// elements of initializers. The constructor visits all nodes in rounds, until it finds nothing
+/// new. A round takes time in proportion to the size of the graph. Only loops need more than two
+/// rounds, because their steps read the results of earlier steps.
 class weight_finder {
 public:
   explicit weight_finder(const onnx::GraphProto& graph) {
@@ -218,8 +219,9 @@ private:
   std::unordered_set<std::string> products_;
   /// Square roots of values that depend on the model's input.
   std::unordered_set<std::string> roots_;
-  /// Reciprocals of these roots, and products with these reciprocals. The mapped value is the
-  /// tensor that scales the product, or null if none has scaled it yet.
+  /// Reciprocals of these roots, and the products that contain such a reciprocal. Each is mapped to
+  /// the tensor by which it was multiplied (the scale of a normalization). Null if there is no such
+  /// tensor yet.
   std::unordered_map<std::string, const onnx::TensorProto*> normal_;
 };
 
