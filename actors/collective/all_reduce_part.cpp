@@ -37,7 +37,8 @@ piece_fate all_reduce_part::receive(std::size_t from, ring_piece piece,
     return direct->receive(from, std::move(piece), send);
   if (ring_receiver(from, 1, place_.ranks) != place_.rank)
     return piece_fate::not_due;
-  // A ring_collective checks the number of samples in a sum. Here, each rank counts as one sample.
+  // A ring_collective also checks the number of samples in each sum. An all-reduce has no samples,
+  // so each rank that is in the sum counts as one sample.
   piece.samples = piece.hop < place_.ranks ? piece.hop : place_.ranks;
   std::vector<ring_piece> pieces;
   const auto fate = std::get<ring_collective>(state_).receive(std::move(piece), pieces);

@@ -88,8 +88,8 @@ collective_error::collective_error(collective_failure failure)
 
 collective_error::~collective_error() = default;
 
-/// The destructor first ends the member, which tells the other ranks that it leaves. Then the host
-/// closes the links.
+/// The state of a `collective`. Its destructor first ends the actor `member_`, and this actor then
+/// tells the other ranks that it leaves. Afterwards, `host_` closes the links.
 class collective::state {
 public:
   state(caf::actor_system& sys, std::size_t rank, std::size_t ranks, collective_member_actor member)

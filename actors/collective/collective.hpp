@@ -27,8 +27,8 @@ struct collective_options {
   bool share_memory = true;
   /// The schedule of all vectors. If absent, schedule_for() chooses one for each vector. The choice
   /// depends on the length, the number of ranks, and whether all ranks read each other's memory.
-  /// They do so if they are threads, or if `share_memory` is true and all addresses have the same
-  /// host. All ranks make the same choice.
+  /// Ranks read each other's memory if they are threads, or if `share_memory` is true and all
+  /// addresses have the same host. All ranks make the same choice.
   std::optional<all_reduce_schedule> schedule;
   /// See member_options.
   std::size_t chunk_bytes = std::size_t{256} << 10;
@@ -53,8 +53,9 @@ private:
 ///
 /// Only one thread at a time may use this object, but any thread may use the actor `member()`. The
 /// destructor ends the actor and waits for its end, so destroy this object before the actor system.
-/// After that, an all-reduce of the other ranks fails if it needs this rank. An object that was
-/// moved from can only be assigned to and destroyed. Its other functions throw std::logic_error.
+/// Once this object is destroyed, an all-reduce of the other ranks fails if it needs this rank. An
+/// object that was moved from can only be assigned to and destroyed. Its other functions throw
+/// std::logic_error.
 class collective {
 public:
   /// Makes all ranks of a group in one actor system. Element r is for the thread with rank r. The
@@ -83,15 +84,15 @@ public:
   /// Returns the sum of the vectors of all ranks. Blocks until the sum is available. If the ranks
   /// are processes and this host has a processor for each of its ranks, the thread polls for
   /// messages, and sleeps only after 100 microseconds without a message. Other ranks read `values`
-  /// without a copy, so nobody may write to it until they have finished (see the struct
+  /// without a copy, so nobody may write to `values` until these ranks have read it (see the struct
   /// all_reduce).
   /// @throws collective_error if the all-reduce fails
   /// @throws std::invalid_argument if the size is not a multiple of the element size, or if
   /// `values` is not aligned or longer than max_bytes
   payload all_reduce(payload values, element_kind kind);
 
-  /// Replace x with the sum of the vectors of all ranks. They block. They copy x into a buffer, and
-  /// the sum back. After a collective_error, x is unchanged.
+  /// Replaces x with the sum of the vectors of all ranks. Blocks until the sum is available. Copies
+  /// x into a buffer, and the sum back into x. After a collective_error, x is unchanged.
   void all_reduce(std::span<float> x);
   void all_reduce(std::span<double> x);
 

@@ -14,8 +14,8 @@
 
 namespace troupe {
 
-/// A piece of at most this number of bytes may be added up on the thread that sends it. Larger
-/// pieces are added up on another thread.
+/// The largest piece, in bytes, that the receiver may add up on the sender's thread (if both ranks
+/// are in one process). Larger pieces are added up on another thread.
 inline constexpr std::size_t small_piece = std::size_t{64} << 10;
 
 /// Asks a member to add up a vector with those of all other ranks. All vectors must have the same
@@ -47,9 +47,9 @@ struct collective_failure {
   /// next all-reduce, and step 0.
   std::uint64_t number = 0;
   std::uint32_t step = 0;
-  /// How long the rank that gave up first had received no message.
+  /// The rank that gave up first had received no message for this long.
   std::chrono::milliseconds waited{0};
-  /// All of this as a text for people. The text also names the rank that found the failure.
+  /// The fields above as a text for people. The text also names the rank that found the failure.
   std::string text;
 };
 
@@ -59,8 +59,8 @@ struct meet_members {
   std::vector<collective_peer> peers;
 };
 
-/// The failure that an error of an all_reduce contains. Nothing if the error has another cause: the
-/// request had invalid input. An invalid request does not affect other ranks.
+/// The failure that the error of an all_reduce contains. Nothing if only the request was invalid.
+/// An invalid request does not affect other ranks.
 std::optional<collective_failure> failure_of(const caf::error& x);
 
 } // namespace troupe
@@ -73,8 +73,8 @@ TROUPE_LOCAL_MESSAGE(troupe::meet_members)
 namespace troupe {
 
 /// The messages that a program sends to a member. A member runs one all-reduce after the other, in
-/// the order of its requests. Every rank must make the requests in the same order. Each request is
-/// answered at the latest about two deadlines after its all-reduce has begun.
+/// the order of its requests. Every rank must make the requests in the same order. The answer comes
+/// at the latest about two deadlines after the all-reduce has begun.
 using collective_actor = caf::typed_actor<rpc<all_reduced, all_reduce>>;
 
 using collective_member_actor =
@@ -83,11 +83,12 @@ using collective_member_actor =
 /// The actor of one rank of a collective: a group of actors that add up vectors. They may be in
 /// different actor systems. all_reduce_part decides which pieces are sent and added.
 ///
-/// The first failure ends the group: the member that finds it tells all others, and all of them
-/// then answer every request with this error. If nothing arrives within the deadline, a member asks
-/// all others how far they are. A rank is at fault if it does not answer, or if its program has not
-/// begun this all-reduce. If no rank is at fault in this way, the member blames a rank whose pieces
-/// are missing.
+/// The first failure ends the group: the member that finds it tells all other members. From then
+/// on, all members answer every request with this error.
+///
+/// If a member receives nothing within the deadline, it asks all other members how far they are. A
+/// rank is at fault if it does not answer, or if its program has not begun the current all-reduce.
+/// If every rank answers and has begun, the member blames a rank whose pieces are missing.
 class collective_member : public collective_member_actor::base {
 public:
   using super = collective_member_actor::base;
@@ -110,7 +111,8 @@ private:
     caf::typed_response_promise<all_reduced> answer;
   };
 
-  /// A question to all other ranks how far they are (after the deadline), and their answers so far.
+  /// A question that is asked after the deadline: how far is each of the other ranks? Also contains
+  /// their answers so far.
   struct inquiry {
     time_point since;
     std::size_t open = 0;

@@ -15,8 +15,8 @@ struct addressed_piece {
 
 /// One rank's part in one all-reduce with the schedule `direct` or `one_shot`
 /// (all_reduce_schedule). This is a plain object, not an actor: the owner passes in pieces from the
-/// other ranks, and sends the pieces that this class returns. A piece with a rank's own elements
-/// has step 1, a piece with a sum has step 2.
+/// other ranks, and sends the pieces that this class returns. A piece with elements of a single
+/// rank has step 1. A piece with a sum has step 2.
 ///
 /// The rank that owns a segment adds it up. With `direct`, each rank owns one segment. With
 /// `one_shot`, the whole vector is one segment, and every rank owns it. Segments are sent in
@@ -24,8 +24,8 @@ struct addressed_piece {
 /// ranks. It adds in the order of ranks, so all ranks get the same bits in every run. It reads each
 /// rank's elements once.
 ///
-/// References to the vectors of this rank and of other ranks are dropped as soon as these are added
-/// up or copied.
+/// When elements are added up or copied, this class drops its references to them, so that their
+/// memory can be reused.
 class direct_collective {
 public:
   /// @param how `direct` or `one_shot`
@@ -53,8 +53,8 @@ private:
   /// they are added up.
   struct gathering {
     std::vector<payload> parts;
-    /// By rank: true once its part has arrived. (A part may have no elements, so `parts` does not
-    /// show this.)
+    /// For each rank: true once its elements have arrived. They may be an empty vector, so `parts`
+    /// does not show this.
     std::vector<bool> came;
     std::size_t missing = 0;
   };

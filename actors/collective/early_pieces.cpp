@@ -17,7 +17,7 @@ std::string vector_of(const proto::CollectivePiece& x) {
 }
 
 // True if this piece can arrive before this rank has sent anything. A sum that contains this rank's
-// own elements cannot.
+// own elements cannot arrive so early.
 bool is_possible(const proto::CollectivePiece& x, const member_options& own) {
   const auto how = static_cast<all_reduce_schedule>(x.schedule());
   if (how != all_reduce_schedule::ring)

@@ -23,8 +23,9 @@ struct member_options {
   bool in_shared_memory = true;
   /// Size of a chunk in bytes; at least 8.
   std::size_t chunk_bytes = std::size_t{256} << 10;
-  /// The largest length of a vector in bytes. It also limits the pieces that a rank keeps before
-  /// its own program has passed a vector (early_pieces).
+  /// The largest length of a vector in bytes. A rank refuses pieces of longer vectors. So this also
+  /// limits the memory for pieces that arrive before the rank's program has passed its own vector
+  /// (early_pieces).
   std::size_t max_bytes = std::size_t{16} << 30;
   /// How long a rank waits for a piece. All ranks must therefore begin an all-reduce within this
   /// time. If a rank dies or stops, all others get an error within twice this time.
@@ -46,10 +47,10 @@ std::string misfit(const proto::CollectivePiece& theirs, const proto::Collective
 std::string misfit(const proto::CollectivePiece& x, const std::string& why);
 
 /// Keeps pieces of the next all-reduce, from ranks that have begun it before this rank. This is a
-/// plain object, not an actor. It refuses a piece that the schedule cannot send so early, or that
-/// belongs to a vector of another length or kind than the pieces before. So all pieces together are
-/// at most as long as the vector or, with the schedule `one_shot`, as the vectors of all other
-/// ranks.
+/// plain object, not an actor. It refuses pieces that the schedule cannot send so early. All kept
+/// pieces must belong to vectors of the same length and kind. So they are together at most as long
+/// as one vector. With the schedule `one_shot`, they are at most as long as the vectors of all
+/// other ranks together.
 class early_pieces {
 public:
   struct early_piece {

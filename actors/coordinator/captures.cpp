@@ -11,8 +11,8 @@
 #include <cmath>
 #include <utility>
 
-// This file: snapshots and their evaluation. captures_parts.cpp handles the parts of versions that
-// shards and ranks send.
+// This file: snapshots and their evaluation. captures_parts.cpp handles captures (the copies of a
+// version that shards and ranks send by themselves).
 
 namespace troupe {
 
@@ -280,7 +280,7 @@ std::size_t captures::snapshots_evaluating() const {
 }
 
 // Returns the time of the longest evaluation so far. Before the first evaluation has finished, this
-// is an estimate: the time in which one worker trains as many samples as are evaluated. An
+// is an estimate: the time that one worker would need to train the samples that are evaluated. An
 // evaluation takes less time than that. A run that resumes near the end of an epoch has trained
 // very little. Therefore its estimate has a minimum.
 std::chrono::nanoseconds captures::evaluation_time() const {

@@ -27,8 +27,9 @@ struct captures_options {
   /// Version of the weights at the start of this run. 0 if the run does not continue from a
   /// checkpoint.
   std::uint64_t first_version = 0;
-  /// The marks of the checkpoint from which the run continues: the last gradient of each worker.
-  /// Until a worker's first gradient in this run, its loss scale is the one in its mark.
+  /// A mark for each worker: its last gradient in the checkpoint from which the run continues. The
+  /// mark also has the worker's loss scale, which is used until the worker's first gradient in this
+  /// run.
   std::vector<checkpoint_mark> resumed_marks;
   /// The best evaluation before this run, if this run continues an earlier run.
   best_evaluation best;
@@ -132,13 +133,13 @@ private:
   std::uint64_t evaluations_begun_ = 0;
   /// The evaluations in progress, by number, and the reports that need their results.
   std::map<std::uint64_t, epoch_report> evaluating_;
-  /// When the evaluator began its current work, if it has any; and the time of the longest
+  /// First: when the current evaluation began, if there is one. Second: the duration of the longest
   /// evaluation so far.
   time_point evaluation_began_;
   std::chrono::nanoseconds longest_evaluation_{0};
 
-  /// Collect the parts of versions to evaluate within an epoch, and the parts of versions for
-  /// checkpoints.
+  /// Two collectors that join captures into complete versions: the first for evaluations within an
+  /// epoch, the second for checkpoints.
   std::optional<checkpoint_assembly> to_evaluate_;
   std::optional<checkpoint_assembly> checkpoints_;
   std::uint64_t missed_evaluations_reported_ = 0;
@@ -147,7 +148,7 @@ private:
   /// the number of the last evaluation that it waits for.
   std::optional<write_checkpoint> held_;
   std::uint64_t held_for_ = 0;
-  /// When the run ends: the time at which `held_` is written without further evaluations.
+  /// Set when the run ends: at this time, `held_` is written even if evaluations are still missing.
   std::optional<time_point> hold_limit_;
   /// If the run ends early, within an epoch: the number of its last snapshot. Otherwise 0.
   std::uint64_t early_end_ = 0;
@@ -161,8 +162,8 @@ private:
   std::optional<finish_captures> finish_;
   /// Number of actors that this actor started and that have not ended.
   std::size_t children_ = 1;
-  /// When the view is over: the answer to end_captures. It is sent when all actors that this actor
-  /// started have ended.
+  /// The answer to end_captures, which arrives when the view is over. The answer is sent when all
+  /// actors that this actor started have ended.
   std::optional<caf::typed_response_promise<proto::Ack>> ended_;
   /// The last wait that was reported to `progress`.
   coordinator_wait wait_;

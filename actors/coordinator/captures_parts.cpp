@@ -10,16 +10,16 @@
 
 // This file: captures. Shards and ranks send their parts of a version of the weights. During an
 // epoch, they send the parts by themselves; at the end of a run, they are asked for the last
-// version. A complete version is evaluated, or it is written as a checkpoint. For this, the
-// coordinator adds the state of the run (`capture_context`). For an evaluation, these are the
-// epoch's totals; for a checkpoint, the samples that remain to be trained.
+// version. A complete version is evaluated, or it is written as a checkpoint. The coordinator adds
+// the state of the run (`capture_context`): for an evaluation, the epoch's totals; for a
+// checkpoint, the samples that remain to be trained.
 
 namespace troupe {
 
 namespace {
 
-/// While a version of at most this many bytes waits, it is copied (checkpoint_assembly), because
-/// the copy takes little time.
+/// Versions of at most this many bytes are copied if they must wait (checkpoint_assembly), because
+/// copying them takes little time.
 constexpr std::size_t small = std::size_t{8} << 20;
 
 } // namespace
@@ -33,7 +33,7 @@ void captures::on_begin(const begin_run& x) {
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();
   how.first = options_.first_version;
-  // Each update uses at least one sample, which limits the number of the last version.
+  // The largest possible number of the last version: each update uses at least one sample.
   how.last = how.first + job().epochs() * options_.context->data.train_records;
   how.small = small;
   if (job().evaluate().every_steps() > 0) {
@@ -61,7 +61,7 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
     problem = of->problem(x, data.size());
   if (!problem.empty())
     return make_error(errc::malformed, "a part of " + what + " does not fit: " + problem);
-  // A part without data asks whether this actor wants the part.
+  // A message without data is a question: does this actor want this part?
   if (data.empty() && !handles_->parts[x.part()].empty()) {
     if (of->wants(x))
       return proto::Ack{};
@@ -79,8 +79,8 @@ caf::result<proto::Ack> captures::on_part(const proto::CheckpointPart& x, const 
   return proto::Ack{};
 }
 
-// Warns the operator when the first version is left out. The total number is reported at the end of
-// the run.
+// Warns the operator when the first version is skipped. The number of skipped versions is reported
+// at the end of the run.
 void captures::report_missed(checkpoint_assembly& of, std::uint64_t& told, bool to_evaluate) {
   if (told > 0 || of.missed() == 0)
     return;

@@ -73,8 +73,8 @@ void coordinator::start_parts() {
   how.files = options_.files;
   how.origin = options_.origin;
   how.resume = options_.resume;
-  // The best weights are in the output directory of the checkpoint. So the best evaluation counts
-  // only if this run writes to the same directory.
+  // If this run continues in the checkpoint's output directory, the best weights so far are there
+  // too. In another directory they are missing, so the best evaluation so far does not count.
   std::optional<best_evaluation> best;
   if (options_.resume && is_own_checkpoint(*options_.resume, options_.output))
     best = options_.resume->manifest.best;
@@ -166,8 +166,8 @@ void coordinator::fail_without_task(const std::string& reason) {
   send(run_, std::move(order));
 }
 
-// Number of views that have ended by the loss of a task since the newest checkpoint. It counts this
-// view, which must have ended in this way.
+// Number of views since the newest checkpoint that ended because a task was lost, including this
+// view. Call it only if this view ends because a task was lost.
 std::uint32_t coordinator::losses_after(const run_summary& x) const {
   return (x.checkpoint == options_.after.checkpoint ? options_.after.losses : 0) + 1;
 }
@@ -213,7 +213,8 @@ void coordinator::on_over(const run_over& x) {
   std::set<caf::actor_addr> told{own};
   // Start with 1 for this node itself, so that this node ends after all others.
   nodes_running_ = 1;
-  // The next view reads the folder of checkpoints. So the writer of this view must end first.
+  // The next view reads the folder of checkpoints. So the checkpoint writer of this view must end
+  // first.
   if (next_) {
     ++nodes_running_;
     request(captures_, join_timeout(), end_captures{})

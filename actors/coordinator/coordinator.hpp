@@ -31,8 +31,8 @@ struct stop_run {
   std::string reason;
 };
 
-/// The coordinator sends this to itself when it must answer a request that it holds
-/// (coordinator::second_start).
+/// A message of the coordinator to itself: it is time to answer a request to join that it has kept
+/// waiting (coordinator::second_start).
 struct answer_second_start {
   std::uint64_t number = 0;
 };
@@ -137,10 +137,10 @@ private:
   void start_parts();
 
   // -- gathering --
-  /// A request to join whose answer waits, because the task was started a second time:
-  /// - The task is already a member. Perhaps its first process has ended, and this actor will hear
-  ///   of it soon. The second process may then join. Otherwise, it gets the refusal.
-  /// - The task was lost in this view (`refusal` is empty), and the loss will end the view.
+  /// A request to join that is not answered yet, because the task was started a second time:
+  /// - Either the task is already a member. If this actor soon learns that the first process has
+  ///   ended, the second process may join. Otherwise, the answer is `refusal`.
+  /// - Or the task was lost in this view (`refusal` is empty), and the loss will end the view.
   struct second_start {
     task_name task;
     std::string address;
@@ -210,14 +210,15 @@ private:
   std::vector<checkpoint_mark> resumed_marks_;
   std::shared_ptr<cluster_handles> handles_;
   std::size_t unreached_ = 0;
-  /// The tasks of the monitored actors: workers and shards; and the nodes of all tasks.
+  /// The monitored actors, with their tasks: workers and shards in the first map, the nodes of all
+  /// tasks in the second.
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
 
   /// The reason why the view ends although no task was lost. Empty if there is no such reason.
   std::string view_ends_;
-  /// Set if a task has joined while the view opened: the text for view_ends_. The view then ends as
-  /// soon as it is open.
+  /// Set if a task joins while the view is being opened: the reason to put into view_ends_. As soon
+  /// as the view is open, it ends for this reason.
   std::string joins_early_;
   /// The notices so far about tasks that may not join. The same notice is not given twice.
   std::set<std::string> refusals_;
@@ -225,8 +226,8 @@ private:
   bool stopped_ = false;
   /// Set at the end of a view if the run continues in another view.
   std::optional<next_view> next_;
-  /// Answers to nodes that ask to join while the view ends. These nodes ask again when this node
-  /// has begun again.
+  /// Unanswered requests of nodes that want to join while the view ends. They are answered with an
+  /// error at the end of the view. Then these nodes ask again.
   std::vector<caf::typed_response_promise<proto::Joined>> too_early_;
   std::map<std::uint64_t, second_start> second_starts_;
   std::uint64_t second_starts_held_ = 0;

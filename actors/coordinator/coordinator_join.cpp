@@ -18,12 +18,13 @@ namespace {
 
 constexpr std::chrono::milliseconds join_tick_interval{250};
 
-/// How long the answer to a task that is already a member waits. This node hears of the end of a
-/// process on another host after about a second (channel_host_options::refused_for).
+/// If a task that is already a member asks to join again, the answer is delayed by this time.
+/// Perhaps its earlier process has ended. This node learns about the end of a process on another
+/// host after about a second (channel_host_options::refused_for).
 constexpr std::chrono::milliseconds second_start_patience{2'000};
 
-/// How long the answer waits to a task that was lost in this view. Normally, the loss ends the view
-/// in this time. If the view still goes on, the task may join it.
+/// If a task that was lost in this view asks to join again, the answer is delayed by this time.
+/// Normally, the loss ends the view before that. If the view still goes on, the task may join it.
 constexpr std::chrono::milliseconds loss_patience{500};
 
 std::string plural(std::size_t n, const std::string& what) {
@@ -104,8 +105,8 @@ void coordinator::on_answer_second_start(const answer_second_start& x) {
     answer.deliver(refuse(task, address, refusal));
 }
 
-/// Removes a lost task from the members. If it has already been started again, the new process may
-/// now ask to join again.
+/// Removes a lost task from the members. If a new process of this task already waits to join, it is
+/// told to ask again.
 void coordinator::leave_members(const task_name& task) {
   members_.leave(task);
   const bool needed = task.job == job_kind::ps || options_.context->protocol.needs_all;
@@ -152,8 +153,9 @@ void coordinator::watch_node(const task_name& task) {
   });
 }
 
-// Handles the loss of a node. Before training, this is the loss of its task. During training, this
-// actor also monitors the workers and shards themselves (on_down).
+// Handles the loss of a node. Before training, this means that the node's task is lost. During
+// training, this actor also monitors the actors of workers and shards, and on_down() handles their
+// loss.
 void coordinator::on_node_down(const task_name& task, const std::string& reason) {
   nodes_.erase(task);
   // An evaluator that leaves may join again. In an elastic run, every task may join again.
@@ -218,7 +220,8 @@ void coordinator::reach(const endpoint& name, std::function<void(Handle)> then) 
   request(options_.host, join_timeout(), resolve{name})
     .then([then](const resolved& x) { then(caf::actor_cast<Handle>(x.actor)); },
           [this, name](const caf::error& error) {
-            // A run can continue without the evaluator, so only another task is a failure.
+            // If the evaluator cannot be reached, the run continues without it. If another task
+            // cannot be reached, the run fails.
             if (name.task.job != job_kind::evaluator)
               fail_without_task(to_string(name) + " cannot be reached: " + explain(error));
           });
@@ -243,8 +246,8 @@ void coordinator::open_view() {
 
 void coordinator::open_at(const task_name& task) {
   reach<node_actor>({task, proto::NODE}, [this, task](node_actor node) {
-    // This time limit is longer than the node's own limit. So the node can first report which peer
-    // is missing.
+    // This limit is longer than the time for which the node waits for its peers. So the node can
+    // report which peer is missing, before this request fails.
     const auto limit = join_timeout() + std::min<std::chrono::milliseconds>(join_timeout(), 3s);
     auto order = to_proto(view_, task);
     if (const auto scale = resumed_scale(resumed_marks_, task.index);
@@ -315,8 +318,8 @@ void coordinator::reach_tasks() {
                       : replica_parts(*options_.context, workers.size());
   for (std::size_t i = 0; i < x.reporters.size(); ++i)
     x.restored.push_back(by_shards ? x.parts[i] : range{0, parameters});
-  // Count one more until all requests are sent. Otherwise, early answers could start training
-  // before the last request is sent.
+  // Count one task too many until all requests are sent. Otherwise, early answers could start
+  // training before the last request is sent.
   ++unreached_;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     reach_for_training({workers[i].task, proto::WORKER}, x.workers[i], true);

@@ -39,13 +39,14 @@ struct cluster_handles {
   std::vector<worker_actor> workers;
   /// Empty if the protocol has no shards. The workers' ranks then decide about gradients.
   std::vector<shard_actor> shards;
-  /// The actors from which the coordinator reads the weights: they provide all weights together, in
-  /// order. Then their tasks, and the range of weights that each of them provides.
+  /// Three lists of equal length. First the actors from which the coordinator reads the weights:
+  /// they provide all weights together, in order. Then the task of each actor, and its range of
+  /// weights.
   std::vector<reader_actor> readers;
   std::vector<task_name> reader_tasks;
   std::vector<range> reader_parts;
-  /// All shards or ranks. Then, for each of them: the part of a version that it sends for a
-  /// checkpoint, and the range of weights that it receives from a checkpoint.
+  /// Three lists of equal length. First all shards or ranks. Then the range of weights that each of
+  /// them sends for a checkpoint, and the range that it receives from a checkpoint.
   std::vector<reporter_actor> reporters;
   std::vector<range> parts;
   std::vector<range> restored;
@@ -74,7 +75,8 @@ struct task_lost {
 struct end_run {
   std::string reason;
   bool interrupted = false;
-  /// If the weights or the loss are not finite: the epoch, counted from 0.
+  /// The epoch (counted from 0) in which the weights or the loss were not finite. Empty if they are
+  /// finite.
   std::optional<std::uint32_t> not_finite_in = std::nullopt;
   /// True if a task failed, left, or was lost.
   bool lost_task = false;
@@ -118,7 +120,8 @@ struct capture_question {
 struct capture_context {
   /// The run's state within an epoch.
   epoch_report report;
-  /// The samples that remain to be trained after the marks. Empty if this is no longer known.
+  /// The samples that remain to be trained after the gradients in capture_question::marks. Empty if
+  /// this is no longer known.
   std::optional<lease_cut> cut;
 };
 
@@ -139,8 +142,8 @@ struct checkpoint_kept {
 /// ended.
 struct end_captures {};
 
-/// No new versions follow. Parts of earlier versions may still be in transit: up to `captured` for
-/// checkpoints, and up to `captured_to_evaluate` for evaluations.
+/// No new versions follow. Parts of earlier versions may still be in transit: up to version
+/// `captured` for checkpoints, and up to version `captured_to_evaluate` for evaluations.
 struct finish_captures {
   std::uint64_t captured = 0;
   std::uint64_t captured_to_evaluate = 0;
@@ -273,8 +276,8 @@ using captures_actor =
 /// means that the output has failed.
 using conclusion_listener = caf::typed_actor<rpc<void, run_over>, rpc<void, end_run>>;
 
-/// Makes the message of a task that its operator has stopped while the run needs the task for a
-/// checkpoint. The task continues to work until the coordinator ends the run.
+/// The message that a task sends if its operator stops it, but the run still needs the task to
+/// write a checkpoint. The task works on until the coordinator ends the run.
 proto::Failure stopped_task(const task_name& task, const std::string& reason);
 
 /// A run that was stopped ends after this time, even if its checkpoint is not written. The limit is

@@ -40,9 +40,9 @@ struct evaluations_options {
   troupe::spawner spawner;
 };
 
-/// Has snapshots evaluated by the cluster's evaluator task, or, if there is none, by an actor of
-/// this node. If the evaluator task is lost, this node evaluates the snapshots that the task has
-/// not finished.
+/// Passes snapshots to the cluster's evaluator task. If there is no such task, passes them to an
+/// evaluator on this node. If the evaluator task is lost, this node evaluates the snapshots that
+/// the task has not finished.
 class evaluations : public evaluations_shell::base {
 public:
   using super = evaluations_shell::base;

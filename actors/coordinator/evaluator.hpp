@@ -28,13 +28,13 @@ struct evaluate {
   bool midst = false;
 };
 
-/// The result of the evaluation of a snapshot, on the data that training evaluates
-/// (job_data::evaluated).
+/// The result of the evaluation of a snapshot. It uses the validation records, or the test records
+/// if there are none (job_data::evaluated).
 struct evaluated {
   std::uint64_t number = 0;
   std::uint64_t version = 0;
-  /// A copy of the snapshot as one flat vector. With the copy, the shards can reuse the memory of
-  /// the version.
+  /// All weights of the snapshot, copied into one flat vector. The shards can then reuse the memory
+  /// of the snapshot.
   payload weights;
   /// True if the records were validation records, false if they were test records.
   bool validation = false;
@@ -42,8 +42,7 @@ struct evaluated {
   double loss = 0;
   std::optional<double> accuracy;
   measured measures;
-  /// The result on the test data. Set only for the last snapshot of a run, if the run evaluates on
-  /// other data.
+  /// The result on the test data, if `validation` is true. Set only for the last snapshot of a run.
   std::optional<test_result> test;
   std::string weights_sha256;
   /// The coefficients of a linear model, in the units of the data. Empty for other models.
@@ -59,8 +58,8 @@ namespace troupe {
 
 using evaluator_actor = caf::typed_actor<rpc<void, evaluate>>;
 using evaluation_listener = caf::typed_actor<rpc<void, evaluated>>;
-/// The owner of an evaluator. It also receives one report: the evaluator is ready, or it cannot
-/// load its data or use its device. In the second case, the evaluator evaluates nothing.
+/// The owner of an evaluator. It also receives one report: either the evaluator is ready, or it
+/// cannot load its data or use its device, and evaluates nothing.
 using evaluator_owner = evaluation_listener::extend<rpc<void, input_ready>>;
 
 /// Copies the ranges of a snapshot into one vector of `size` floats.

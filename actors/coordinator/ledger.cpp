@@ -19,8 +19,8 @@ struct decisions {
   std::uint64_t applied = 0;
   std::uint64_t lost = 0;
   std::uint64_t quarantined = 0;
-  /// Number of rejected gradients. The first shard decides for all parts of a gradient, so each
-  /// gradient is counted once.
+  /// Number of rejected gradients. The first shard decides whether a gradient is rejected, for all
+  /// its parts. So each rejected gradient is counted once.
   std::uint64_t rejected = 0;
   /// Number of gradients with at least one part that reached its shard.
   std::uint64_t seen = 0;

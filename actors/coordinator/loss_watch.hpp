@@ -8,10 +8,10 @@
 
 namespace troupe {
 
-/// Detects that a run does not learn. It looks at the training loss at the end of each epoch. A run
-/// does not learn if the loss is not below the loss of a constant guess. It does not learn either
-/// if the loss has grown since the previous epoch, by more than a twentieth of the first epoch's
-/// loss. This is a plain object, not an actor.
+/// Detects that a run does not learn, from the training loss at the end of each epoch. There are
+/// two cases. Either the loss is not below the loss of a constant guess. Or it has grown since the
+/// previous epoch, by more than a twentieth of the first epoch's loss. This is a plain object, not
+/// an actor.
 class loss_watch {
 public:
   /// @param workers number of training workers

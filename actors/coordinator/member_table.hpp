@@ -16,8 +16,8 @@ namespace troupe {
 /// A task that the cluster file names.
 struct expected_task {
   task_name task;
-  /// The address of its node in the cluster file, for messages to an operator who waits for the
-  /// node.
+  /// The address of the task's node in the cluster file. It is shown to the operator while this
+  /// node is missing.
   std::string address;
 };
 

@@ -205,7 +205,8 @@ void progress::await_disk() {
       });
 }
 
-// Ends the output. It writes the queued records first. If this fails, the last line can report it.
+// Ends the output: writes the queued records, then the summary. So the summary can report a record
+// that could not be written.
 void progress::on_conclude(const conclude_run& x) {
   if (summary_)
     return;

@@ -80,7 +80,7 @@ private:
   bool recording_ = false;
   /// The files that could not be written; empty if all were written.
   std::string problem_;
-  /// The newest version of the weights that was sent to the recorder. Then the newest version on
+  /// The newest version of the weights that was sent to the recorder; and the newest version on
   /// disk, with its epoch.
   std::optional<std::uint64_t> newest_weights_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 using status = proto::TaskStatus;
 using kind = stall_root::kind;
 
-/// The shortest pause that counts as a stall, because any machine may pause briefly.
+/// Shorter pauses do not count as a stall, because any machine may pause briefly.
 constexpr std::chrono::nanoseconds least_quiet = 1s;
 
 /// If nothing is heard from a task for this long, it counts as silent. Tasks report four times a
@@ -135,8 +135,9 @@ stall_judge::duration stall_judge::longest_round() const {
   return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
 }
 
-// Returns how long nothing may move before a run with these causes counts as stalled. A computation
-// gets more time than a message. For a silent task, it does not matter if step times are unknown.
+// Returns a time limit: if nothing moves for longer, a run with these causes counts as stalled. A
+// computation gets more time than a message. If step times are still unknown, a long one is
+// assumed, but not for a silent task.
 stall_judge::duration stall_judge::patience(const found& roots) const {
   const auto round = longest_round();
   const bool known = std::ranges::none_of(tasks_, [](auto& x) {
@@ -153,9 +154,9 @@ stall_judge::duration stall_judge::patience(const found& roots) const {
   return result;
 }
 
-// True if the cause of the stall is not a busy task. The step in progress then takes unusually
-// long, so it does not change the estimates of step times. The steps of a task that is only slow do
-// change the estimates.
+// True if a stall has a cause other than busy tasks. For example, a task is paused, or a message is
+// lost. The step in progress then takes unusually long, so it is not used for the estimates of step
+// times. But if all causes are busy tasks, their steps are used.
 bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }

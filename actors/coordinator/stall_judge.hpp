@@ -91,7 +91,7 @@ private:
   struct task_state {
     proto::TaskStatus status;
     time_point heard;
-    /// When the task last finished a step; before its first step, when it started.
+    /// When the task finished its newest step. If it has not finished a step: when training began.
     time_point moved;
     /// Estimated duration of a step. It is close to the longest recent step; zero before the first
     /// step.
@@ -115,7 +115,7 @@ private:
   void follow_coordinator(std::set<task_name>& seen, found& roots) const;
   bool link_is_dead(const task_state& who, const task_name& self, const task_name& other) const;
   found find_roots() const;
-  /// The step time of the slowest task. This task may be the only busy one.
+  /// The step time of the slowest task. All other tasks may be waiting for this task.
   duration longest_step() const;
   /// The time from one wait for other tasks to the next.
   duration longest_round() const;

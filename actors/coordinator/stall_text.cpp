@@ -100,8 +100,8 @@ std::string stall_judge::chain() const {
   for (auto& [text, g] : groups)
     result += (result.empty() ? "" : ", ") + enumerate(g.tasks) + ' '
       + (g.tasks.size() > 1 ? plural(text) : text) + " (" + in_seconds(g.seconds) + ')';
-  // If the coordinator only waits until leases are trained, mention this only if a task waits for a
-  // new lease.
+  // If the coordinator waits until leases are trained, the text mentions this wait only if a task
+  // waits for a new lease. It mentions all other waits of the coordinator.
   const bool waited_for = own_.what != coordinator_wait::reason::leases || leases;
   if (const auto own = waiting_of_coordinator(own_); !own.empty() && waited_for)
     result += (result.empty() ? "" : ", ") + own;

@@ -13,8 +13,8 @@ namespace {
 /// The length of a window in which rates are measured. A rate covers one to two windows.
 constexpr std::chrono::seconds rate_window_length{2};
 
-/// A shard is hot if its bytes exceed this multiple of the mean of the other shards, and if it has
-/// carried at least `hot_bytes`.
+/// A shard is hot if it has sent and received at least `hot_bytes`, and more than `hot_multiple`
+/// times the mean of the other shards.
 constexpr double hot_multiple = 2;
 constexpr std::uint64_t hot_bytes = std::uint64_t{16} << 20;
 

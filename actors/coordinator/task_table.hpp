@@ -62,8 +62,8 @@ public:
   /// the other shards, or too few bytes to matter.
   std::optional<hot_shard> hottest_shard(time_point now) const;
 
-  /// The statistics over all gradients that shard 0 of an asynchronous protocol reports. Empty if
-  /// it reports none.
+  /// Shard 0's statistics over all gradients, with an asynchronous protocol. Empty if shard 0
+  /// reports none.
   std::optional<pacing_status> pacing() const;
 
 private:

@@ -358,8 +358,8 @@ void training_run::on_failure(const proto::Failure& x) {
     notice(x.reason(), x.goes_on() ? notice_level::warning : notice_level::info);
     return;
   }
-  // A worker that counts as lost fails when its gradients are refused. The run continues without
-  // it.
+  // A lost worker that is still alive reports a failure, because its gradients are refused. Ignore
+  // this failure: the run continues without this worker.
   if (known && task.job == job_kind::worker && book_ && !book_->find(task.index))
     return;
   if (x.not_finite())

@@ -150,8 +150,8 @@ private:
   std::optional<run_book> book_;
   std::optional<loss_watch> loss_watch_;
   std::optional<time_point> began_;
-  /// The idle workers in the newest message of report_idle() to the shards, and the number of these
-  /// messages.
+  /// The idle workers in the newest message of report_idle() to the shards; and the number of such
+  /// messages so far.
   std::vector<std::uint32_t> idle_;
   std::uint64_t idle_reports_ = 0;
   /// The solver while it runs; otherwise null.

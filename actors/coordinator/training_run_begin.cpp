@@ -65,7 +65,7 @@ void training_run::restore() {
 }
 
 // Returns the state that each shard or rank receives. If the checkpoint has a separate optimizer
-// state for each worker, each worker receives its own state in the usual slots.
+// state for each worker, each worker receives its own state instead of the shared one.
 std::vector<training_run::initial_state> training_run::states_of(const checkpoint& from) {
   const auto& context = *options_.context;
   const auto workers = view_.of(job_kind::worker).size();

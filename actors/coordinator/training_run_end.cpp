@@ -207,7 +207,7 @@ void training_run::fail(const std::string& reason, bool interrupted) {
     return;
   summary_.failure = reason;
   // An elastic run continues after the loss of a task. The next view then reports the checkpoint
-  // from which it continues, so the failure need not name it.
+  // from which it continues, so the text of this failure need not name the checkpoint.
   const bool goes_on = summary_.lost_task && job().has_elastic();
   if (!goes_on && !last_checkpoint_.empty() && reason.find(last_checkpoint_) == std::string::npos)
     summary_.failure += "; the newest checkpoint is " + last_checkpoint_;

@@ -24,9 +24,9 @@ struct pacing_status {
   double gradient_norm = 0;
   /// Factor on the learning rate.
   double rate_damping = 1;
-  /// Number of gradients that lowered this factor because updates overshot.
+  /// Number of gradients that lowered rate_damping, because updates overshot a minimum.
   std::uint64_t overshoots = 0;
-  /// How often this factor was halved because the loss grew.
+  /// How often rate_damping was halved, because the loss grew.
   std::uint64_t rate_halvings = 0;
   /// Applied gradients that were scaled down because they were much larger than the others.
   std::uint64_t limited = 0;
@@ -43,7 +43,7 @@ struct task_status {
   /// For workers, the number of gradients trained. For shards and ring ranks, the number of updates
   /// made.
   std::uint64_t steps = 0;
-  /// Over the last few seconds; at the end of a run, over the whole run.
+  /// Steps per second over the last few seconds. At the end of a run: over the whole run.
   double steps_per_second = 0;
   /// Bytes of gradients and weights to and from other tasks, over the last few seconds. At the end
   /// of a run, over the whole run.
@@ -51,11 +51,11 @@ struct task_status {
   double bytes_received_per_second = 0;
   /// Number of samples trained. This field and all fields below are for workers only.
   std::uint64_t samples = 0;
-  /// Over the last few seconds; at the end of a run, over the whole run.
+  /// Samples per second over the last few seconds. At the end of a run: over the whole run.
   double samples_per_second = 0;
   /// Mean number of updates between reading the weights for a gradient and applying it.
   double staleness_mean = 0;
-  /// Seconds spent in each activity since training began.
+  /// Time spent computing since training began. This field and the fields below are in seconds.
   double computing = 0;
   /// The part of `computing` during which gradients or weights of this worker were in transit.
   double exchanging_while_computing = 0;
@@ -74,14 +74,14 @@ std::optional<double> hidden_share(const std::vector<task_status>& tasks);
 /// workers.
 double data_share(const std::vector<task_status>& tasks);
 
-/// A histogram of the staleness of applied gradients. `counts[i]` counts staleness from
-/// staleness_bounds[i] up to, but not including, the next bound; the last bucket has no upper
-/// bound.
+/// The buckets of a histogram of staleness (staleness_counts). Element i is the number of applied
+/// gradients with a staleness from staleness_bounds[i] to staleness_bounds[i + 1] - 1. The last
+/// bucket has no upper bound.
 inline constexpr std::array<std::uint64_t, 16> staleness_bounds{0,  1,  2,  3,  4,  6,  8,   12,
                                                                 16, 24, 32, 48, 64, 96, 128, 256};
 using staleness_counts = std::array<std::uint64_t, staleness_bounds.size()>;
 
-/// The index of the bucket for this staleness.
+/// The index of the histogram's bucket for this staleness.
 std::size_t staleness_bucket(std::uint64_t staleness) noexcept;
 
 /// The progress of a run, reported a few times a second.

@@ -101,8 +101,8 @@ std::vector<double> axis_ticks(double low, double high, std::size_t count) {
   const auto digit = raw / power;
   const auto step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
   std::vector<double> result;
-  // The tolerance absorbs rounding errors. Without it, a bound that is itself a tick could get
-  // another tick beyond it.
+  // Without the tolerance of 1e-9, rounding errors could add a tick beyond `low` or `high` when
+  // `low` or `high` is itself a tick.
   const auto first = std::floor(low / step + 1e-9);
   const auto last = std::ceil(high / step - 1e-9);
   for (auto i = first; i <= last; ++i)

@@ -40,8 +40,8 @@ void add_scalar(Event& event, std::string tag, double value) {
   x.set_simple_value(static_cast<float>(value));
 }
 
-/// The edges of a bucket lie halfway between whole numbers: 0 is in (-0.5, 0.5], 4 and 5 are in
-/// (3.5, 5.5].
+/// The edges of a histogram bucket lie halfway between whole numbers: 0 is in (-0.5, 0.5], 4 and 5
+/// are in (3.5, 5.5].
 double lower_edge(std::size_t bucket) {
   return static_cast<double>(staleness_bounds[bucket]) - 0.5;
 }

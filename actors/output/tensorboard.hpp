@@ -24,8 +24,9 @@ public:
   /// Call this if the run continues from a checkpoint. `step` is the step of that checkpoint.
   void begin_at(std::int64_t step) noexcept { first_ = step_ = step; }
 
-  /// The first bytes of a file. They make readers discard the values from `step` on that earlier
-  /// runs in the same directory wrote. `time` is in seconds since 1970.
+  /// Returns the first bytes of a file. If earlier runs in the same directory wrote values for
+  /// `step` or later steps, these bytes tell readers to discard those values. `time` is in seconds
+  /// since 1970.
   static std::string header(double time, std::int64_t step = 0);
 
   /// Returns the bytes for loss, rates and staleness. For each worker, they contain its rate and

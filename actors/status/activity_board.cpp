@@ -34,8 +34,8 @@ void activity_board::exchange(bool under_way, time_point now) {
   exchanging_ = under_way;
 }
 
-// `now` may be a little earlier than the last time, because several actors call this object, and
-// each has read the clock itself. The result is then 0.
+// Several actors call this object, and each reads the clock itself. So `now` may be a little
+// earlier than `hidden_until_`. The result is then 0.
 std::chrono::nanoseconds activity_board::hidden_since(time_point now) const {
   return exchanging_ && doing_ == proto::TaskStatus::COMPUTING && now > hidden_until_
     ? now - hidden_until_

@@ -56,7 +56,8 @@ public:
   /// Sets the statistics of an asynchronous shard over all gradients.
   void set_pacing(const proto::Pacing& x);
 
-  /// Seconds spent on an activity so far, including the current one.
+  /// Seconds spent on the activity `what` so far. If the task does this now, the time until `now`
+  /// is included.
   double seconds_in(doing what, time_point now) const;
 
   /// Seconds of computing so far during which gradients or weights were in transit.
@@ -66,8 +67,9 @@ public:
   proto::TaskStatus status(time_point now) const;
 
 private:
-  /// The time from `hidden_until_` to `now` if this task computes while gradients or weights are in
-  /// transit. Otherwise 0.
+  /// The time since `hidden_until_`, if the task computes while gradients or weights are in
+  /// transit. Otherwise 0. `hidden_until_` is the last time at which one of these two conditions
+  /// changed.
   std::chrono::nanoseconds hidden_since(time_point now) const;
   void count_hidden(time_point now);
 
@@ -76,8 +78,8 @@ private:
   time_point since_;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
   bool exchanging_ = false;
-  /// Time until `hidden_until_` in which this task computed while gradients or weights were in
-  /// transit.
+  /// Total time, up to `hidden_until_`, during which this task computed while gradients or weights
+  /// were in transit.
   std::chrono::nanoseconds hidden_{0};
   time_point hidden_until_;
   std::vector<task_name> awaited_;

@@ -58,7 +58,7 @@ public:
   std::size_t servers() const noexcept { return servers_.size(); }
 
 private:
-  /// A part of an operation, which its server has not answered yet.
+  /// A part of an operation whose server has not answered yet.
   struct sent {
     std::uint64_t ticket = 0;
     store_part part;

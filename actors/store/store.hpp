@@ -76,7 +76,7 @@ struct store_failure {
   /// The time of the server's last answer. If it has not answered: the time when the client
   /// connected to it.
   std::chrono::steady_clock::time_point last_heard;
-  /// All of this as text for people.
+  /// The fields above as a text for people.
   std::string text;
 };
 
@@ -127,16 +127,17 @@ struct store_ticket {
 struct store_result {
   /// For a pull: the values of all ranges, one after another.
   payload values;
-  /// For each server: the number of pushes and assignments of all clients that it had applied when
-  /// it answered. 0 for a server that holds none of the operation's elements.
+  /// For each server: the version of its values when it answered. This is the number of pushes and
+  /// assignments, of all clients, that the server had applied. 0 for a server that holds none of
+  /// the operation's elements.
   std::vector<std::uint64_t> versions;
 };
 
 /// A client of a store. The comment at the top of this file explains its guarantees.
 ///
-/// An operation returns a ticket for wait(). It returns at once, unless a server has too much
-/// unanswered work of this client. The limits (store_window) are 64 operations, and for their
-/// values twice the bytes that the server holds plus 1 MiB.
+/// An operation returns a ticket for wait(). It returns at once, unless too much work of this
+/// client waits for a server's answer. The limits (store_window) are 64 operations and, for the
+/// bytes of their values, twice the bytes that the server holds plus 1 MiB.
 ///
 /// Ranges must ascend and must not overlap, and `values` must hold one float32 per element.
 /// Otherwise, an operation throws std::invalid_argument and sends nothing. The functions of a

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// Sends requests for a thread that is not an actor, and keeps the answers for this thread. The
-/// thread that delivers an answer stores it here directly, so an answer passes through no mailbox
-/// and no scheduler. Only one thread at a time may ask and wait.
+/// Lets a thread that is not an actor send requests and wait for the answers. Whichever thread
+/// delivers an answer stores it here directly, so an answer passes through no mailbox and no
+/// scheduler. Only one thread at a time may ask and wait.
 class store_inbox : public caf::actor_proxy {
 public:
   using clock = std::chrono::steady_clock;

@@ -11,8 +11,8 @@ std::string to_string(const range& x) {
   return '[' + std::to_string(x.begin) + ", " + std::to_string(x.end) + ')';
 }
 
-// Returns the reason why range `x` is invalid after a range that ends at `last`. Empty if it is
-// valid.
+// Returns the reason why range `x` is invalid; empty if it is valid. `last` is the end of the range
+// before `x`.
 std::string problem_of(const range& x, std::size_t last, const range& within) {
   if (x.end < x.begin || !within.contains(x))
     return "elements " + to_string(x) + " are not in " + to_string(within);

@@ -15,9 +15,9 @@ namespace troupe {
 ///
 /// A pull of one range with more than half of the values returns the server's own memory without a
 /// copy. While a reader holds this memory, an update writes to new memory, and copies the values
-/// that it does not change. So no reader sees a part of an update, and at most twice as many values
-/// are copied as were pulled. All other pulls make a copy, and an update can then change the values
-/// in place.
+/// that it does not change. So no reader sees a part of an update, and the copy has less than twice
+/// the length of the pulled range. All other pulls make a copy, and an update can then change the
+/// values in place.
 class store_values {
 public:
   /// Starts with values of 0. `where`: the server's part of all elements.

@@ -31,7 +31,8 @@ std::span<std::int32_t> integers_of(payload& x) {
   return {reinterpret_cast<std::int32_t*>(x.mutable_data()), x.size() / sizeof(std::int32_t)};
 }
 
-/// The rows `where` of a destination with this number of elements per row.
+/// The rows `where` of the matrix `all`, which has `width` elements per row. Empty if `all` is
+/// empty.
 template <class T>
 std::span<T> rows_of(std::span<T> all, range where, std::size_t width) {
   return all.empty() ? all : all.subspan(where.begin * width, where.size() * width);
@@ -105,8 +106,8 @@ void input_reader::prepare() {
 }
 
 // The rows of large weight tables that the batches read. The token ids, or the columns of sparse
-// features, are the numbers of these rows. A table with few rows compared with the batch is left
-// out, so it is exchanged as a whole.
+// features, are the numbers of these rows. If a table has few rows compared with the batch, its
+// rows are not listed, and the table is exchanged as a whole.
 batch_rows input_reader::touched_by(const batch_read& x) const {
   const auto& plan = *context_->training;
   if (plan.row_sparse_gradients().empty() || x.rows == 0)

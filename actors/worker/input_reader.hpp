@@ -56,7 +56,7 @@ struct batch_read {
   std::uint64_t ticket = 0;
   /// Number of rows of all batches together.
   std::size_t rows = 0;
-  /// At least one batch. It may be empty.
+  /// The batches, at least one. A batch may have no samples.
   std::vector<sample_batch> batches;
   /// The weights that the batches read. Null if they read all weights.
   batch_rows touched;

@@ -57,11 +57,11 @@ private:
 };
 
 /// True if all gradients of trainable parameters are finite.
-/// @param gradient of all parameters
+/// @param gradient a flat vector: the gradients of all parameters
 bool is_finite(const layout& parameters, std::span<const float> gradient);
 
 /// Divides the gradients of trainable parameters by a scale.
-/// @param gradient of all parameters
+/// @param gradient a flat vector: the gradients of all parameters
 void remove_scale(const layout& parameters, float scale, std::span<float> gradient);
 
 } // namespace troupe

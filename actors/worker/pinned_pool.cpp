@@ -28,7 +28,7 @@ public:
       memory_(std::move(memory)) {}
   ~pooled() override { memory_->release(data()); }
 
-  /// Puts the buffer to use: it has one reference, and keeps its pool alive.
+  /// Marks the buffer as used, with one reference. While it is used, it keeps its pool alive.
   void begin(std::shared_ptr<pinned_pool> pool) {
     pool_ = std::move(pool);
     revive();
@@ -36,7 +36,8 @@ public:
 
 protected:
   void retire() noexcept override {
-    // The pool may end with `pool`, and it then destroys this buffer.
+    // The local `pool` may be the last reference to the pool. If it is, the pool ends with this
+    // function, and destroys this buffer.
     const auto pool = std::move(pool_);
     pool->give_back(this);
   }

@@ -11,8 +11,9 @@
 
 namespace troupe {
 
-/// Bytes of the features of a full batch, if a worker on a GPU reads them into pinned memory. 0 if
-/// they are sparse, or fewer than direct_feed_bytes.
+/// Bytes that a worker on a GPU needs in pinned memory for the features of a full batch. 0 if
+/// batches are not read into pinned memory: if the features are sparse, or shorter than
+/// direct_feed_bytes.
 std::size_t pinned_batch_bytes(const job_context& context);
 
 /// The number of batches that are in pinned memory at the same time: those of the gradient in
@@ -20,8 +21,8 @@ std::size_t pinned_batch_bytes(const job_context& context);
 std::size_t pinned_batches(const job_context& context);
 
 /// Payloads in pinned memory, for the features of a worker's batches: a GPU then copies a batch
-/// without the help of a processor. Released buffers are used again. Thread-safe. Payloads keep
-/// what they need of the pool alive, so they may outlive it.
+/// without the help of a processor. Released buffers are used again. Thread-safe. Each payload
+/// keeps the pool alive.
 class pinned_pool : public std::enable_shared_from_this<pinned_pool> {
 public:
   /// @param capacity bytes of each buffer

@@ -10,8 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// The training plan for a device that computes these fusions. Its buckets are the same as those of
-/// job_context::training.
+/// The training plan for a device. `fusion`: the fused operations that the device can compute. The
+/// plan's buckets are the same as those of job_context::training.
 std::shared_ptr<const plan> training_plan(const job_context& context, const fusion_table& fusion) {
   if (&fusion == &cpu_fusion())
     return context.training;

@@ -48,11 +48,12 @@ void check_devices(const job_context& context, std::size_t workers, std::size_t 
 struct ring_choice {
   /// Lets the GPUs read each other's memory. Null if the workers do not add up on their GPUs.
   std::shared_ptr<device_ring> ring;
-  /// If the job allows it but the GPUs cannot do it: the reason. Otherwise empty.
+  /// If the job allows the workers to add up on their GPUs, but the GPUs cannot do so: the reason.
+  /// Otherwise empty.
   std::string notice;
 };
 
-/// Decides for workers that are all in this process.
+/// Makes the ring_choice for a job whose workers are all in this process.
 /// @param devices the workers' devices, by rank
 ring_choice choose_ring(const job_context& context, const std::vector<device_name>& devices,
                         const gpu_set* gpus);
@@ -82,8 +83,8 @@ std::unique_ptr<model_tester> make_tester(const job_context& context, const devi
 text_generator make_generator(const job_context& context, const device_name& device,
                               const gpu_set* gpus);
 
-/// The memory that a task allocates on its GPU and for it, not counting sparse records. 0 if the
-/// task runs on the CPU, or if the program has no code for GPUs.
+/// The memory that a task needs to work on a GPU: in the GPU, and in the host for copies. Sparse
+/// records are not included. 0 if the task runs on the CPU, or if the program has no code for GPUs.
 /// @param workers, ps numbers of tasks of the cluster
 /// @param in_ring see residence_of
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,

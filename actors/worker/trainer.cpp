@@ -248,8 +248,8 @@ void trainer::request_sums(std::span<const double> own) {
 }
 
 void trainer::proceed() {
-  // If every tensor has arrived but the last message has not, only shards without parameters have
-  // not answered. The step begins when they have.
+  // If all tensors are complete but messages are missing, these messages come from shards that hold
+  // no parameters. Begin the step when the last message has arrived.
   if (!weights_complete_
       && std::ranges::find(binding_->pointers(), nullptr) == binding_->pointers().end())
     return;
@@ -319,7 +319,8 @@ bool trainer::overflows(const run_result& result) {
   if (is_finite(parameters, gradient)) {
     scale_->succeeded();
   } else if (std::isfinite(result.loss) && scale_->overflowed()) {
-    // If the loss itself is not finite, a smaller scale does not help.
+    // This branch is only for a finite loss: if the loss is not finite, a smaller scale does not
+    // help.
     spdlog::debug("{}: the gradient overflowed in float16; the loss scale is {} now", device_.name,
                   scale_->value());
     return true;
@@ -348,8 +349,8 @@ void trainer::add_bucket(std::size_t bucket) {
     return;
   }
   done_.squared_norm += squared_norm(context_->parameters(), where, part);
-  // finish() contributes the last bucket: check_gradient() may still change it, when the loss is
-  // known.
+  // The last bucket is handed over by finish(). At that time, the loss is known, and
+  // check_gradient() may have changed this bucket.
   if (bucket + 1 < buckets.size())
     hand_over(bucket);
 }

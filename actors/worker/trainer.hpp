@@ -80,11 +80,11 @@ using trainer_actor = caf::typed_actor<rpc<void, train_batch>, rpc<void, more_we
 using trainer_listener =
   caf::typed_actor<rpc<void, batch_trained>, rpc<void, batch_waits>, rpc<void, broken>>;
 
-/// Provides pointers to the tensors of a layout, while the weights arrive in ranges, perhaps from
-/// several shards. If one range holds a whole tensor, the tensor's pointer points into this range.
-/// If a tensor is divided among ranges at boundaries of rows, there can be a pointer into each
-/// range (parts()), but only if each range has more than one row. Otherwise, the tensor is copied
-/// into one buffer.
+/// Provides a pointer to each tensor of a layout, while the weights arrive in ranges, perhaps from
+/// several shards. If a range contains the whole tensor, the pointer points into this range. If the
+/// rows of a tensor are divided among several ranges, parts() has a pointer into each range. For
+/// this, the executor must accept such parts (`takes_rows`), and each range must contain whole
+/// rows, more than one. Otherwise, the tensor is copied into one buffer.
 class weight_binding {
 public:
   /// @param takes_rows for each layout entry: true if the executor can read its rows from several
@@ -188,8 +188,8 @@ private:
   void end_batch(const run_result& result);
   void finish();
   bool last_batch() const noexcept { return at_ + 1 == batch_.batches.size(); }
-  /// The inputs (feeds) of a batch: features and labels. The loss scale is missing, because it is
-  /// known only when the batch begins.
+  /// The inputs (feeds) of a batch: features and labels. The loss scale, which is also an input, is
+  /// not included, because it is known only when the batch begins.
   std::vector<feed<float>> feeds_of(const sample_batch& batch) const;
   void announce();
   run_arguments<float> arguments();
@@ -221,7 +221,8 @@ private:
   std::vector<feed<float>> next_feeds_;
   announced_feeds<float> announced_;
   residence where_ = residence::host;
-  /// False until the executor has taken this step's weights, if they stay on the device.
+  /// True if the weights stay on the device and the executor has taken the weights of this step.
+  /// Also true if the weights are in the host's memory.
   bool taken_ = true;
   /// The gradient; empty if it stays on the device.
   payload gradient_;
@@ -236,8 +237,8 @@ private:
   std::vector<float> sum_;
   batch_trained done_;
 
-  /// The batch that was announced in the step before. A GPU may be copying it from its memory until
-  /// the current step has ended.
+  /// The batch that was announced in the previous step. Until the current step has ended, a GPU may
+  /// still be copying this batch, so its memory must not change.
   std::optional<next_batch> uploading_;
   /// Null if the device has failed. The last member, because its destructor waits for the GPU,
   /// which may be copying batches from the members above.

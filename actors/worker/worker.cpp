@@ -438,7 +438,8 @@ void worker::on_leave(const leave_run& x) {
     return;
   leaving_ = true;
   leave_reason_ = x.reason;
-  // In this phase, the synchronizer does not know the step yet, so the worker can drop the step.
+  // While the worker still reads the batch, the synchronizer does not know the step. So the worker
+  // can drop the step.
   if (phase_ == phase::reading) {
     ++requeued_;
     enter(phase::idle);
