@@ -20,8 +20,8 @@ struct patience {
     return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
   }
 
-  /// For a request with a large payload: makes one attempt, so that the payload is never sent
-  /// twice. Its timeout is that of all attempts together, plus one second per MiB.
+  /// For a request with a large payload: makes only one attempt, so that the payload is never sent
+  /// twice. This attempt gets the time of all attempts together, plus one second per MiB.
   patience once(std::size_t bytes) const noexcept {
     return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
   }

@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// An actor with its own thread. If it sends a message to an idle actor without its own thread, the
-/// idle actor also runs on this thread (receivers_run_here).
+/// An actor with its own thread. When it sends a message to an idle actor that has no thread of its
+/// own, that actor runs on this thread too (receivers_run_here).
 template <class Actor>
 class on_own_thread final : public Actor {
 public:
@@ -60,8 +60,8 @@ public:
     return result;
   }
 
-  // A message that arrives just before run_until() is not overlooked. If run_until() does not find
-  // it in the mailbox, `waits_` is already true, and this function interrupts run_until().
+  // A message that arrives just before run_until() is not overlooked. Either run_until() finds it
+  // in the mailbox, or `waits_` is already true, and this function interrupts run_until().
   void enqueue(caf::mailbox_element_ptr what, caf::execution_unit* unit) override {
     Actor::enqueue(std::move(what), unit);
     if (waits_ && own_.load() != std::this_thread::get_id())

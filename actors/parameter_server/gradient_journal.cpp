@@ -38,8 +38,8 @@ std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id)
   ++duplicates_;
   const auto& [sequence, answer] = i->second.answers[id.sequence() % window];
   proto::Pushed result;
-  // An answer that is no longer stored has reached the worker, because the worker has sent newer
-  // gradients since then.
+  // If the answer is no longer stored, the worker has sent newer gradients since then. So it
+  // already got the answer, and the outcome of this repetition does not matter.
   if (sequence == id.sequence())
     result = answer;
   else

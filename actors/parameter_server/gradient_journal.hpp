@@ -28,9 +28,8 @@ public:
   std::optional<proto::Pushed> find(const proto::GradientId& id);
 
   /// Records a decision (APPLIED, REJECTED_STALE, LATE_DROPPED, LATE_REQUEUED, QUARANTINED or LOST)
-  /// and the batch of the gradient. `lease` is the range of samples that the worker was given to
-  /// train.
-  /// @param scale the worker's loss scale after the gradient; null if it has none
+  /// about a gradient that was computed from this batch of this lease.
+  /// @param scale the worker's loss scale after the gradient; null if the worker has no loss scale
   void record(const proto::GradientId& id, const proto::Pushed& answer, std::uint64_t lease,
               std::uint64_t batch, const proto::LossScaleState* scale = nullptr);
 
@@ -54,8 +53,8 @@ public:
 private:
   /// Number of answers to remember per incarnation.
   static constexpr std::size_t window = 8;
-  /// A gradient also counts as decided if its sequence number is this much smaller than that of the
-  /// newest decided gradient.
+  /// A gradient that is this number of gradients older than the newest decided one also counts as
+  /// decided.
   static constexpr std::uint64_t reach = 64;
 
   struct incarnation_state {

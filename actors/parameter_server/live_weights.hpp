@@ -18,7 +18,8 @@ class live_weights {
 public:
   live_weights(const job_context& context, range where);
 
-  /// Before training: continues from these weights, after this number of samples and updates.
+  /// Before training: starts from these weights, which `samples` samples and `updates` updates have
+  /// produced in earlier runs.
   void restore(std::span<const float> weights, std::uint64_t samples, std::uint64_t updates);
 
   range where() const noexcept { return where_; }

@@ -115,7 +115,7 @@ void parameter_shard::on_exit() {
 
 // -- decisions ----------------------------------------------------------------------------------
 
-// Refuses gradients of workers that are not in the view. Otherwise they would wait here forever.
+// Refuses a gradient if its worker is not in the view. The gradient would wait here forever.
 std::optional<caf::error> parameter_shard::refusal(const proto::GradientId& id,
                                                    std::string problem) const {
   if (problem.empty())
@@ -221,8 +221,8 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
   }
-  // In synchronous protocols, the commit is answered at once. The update also needs the gradients
-  // of the other workers, and has its own message (proto::Advanced).
+  // In synchronous protocols, a commit is answered as soon as its gradient is here. The update
+  // needs the gradients of all workers, and another message (proto::Advanced) announces it.
   const bool now = policy_->in_step() && here;
   decision promise;
   if (!now) {
@@ -254,7 +254,7 @@ caf::result<proto::Pushed> parameter_shard::on_push_and_commit(const proto::Comm
   return result;
 }
 
-// Passes a gradient that has arrived and is committed to the policy.
+// Passes a gradient to the policy. The gradient has arrived, and the worker has committed it.
 void parameter_shard::take(const proto::Commit& x) {
   for (auto& c : open_)
     c.staged = c.staged || same_gradient(c.header.id(), x.id());
@@ -264,8 +264,8 @@ void parameter_shard::take(const proto::Commit& x) {
   if (options_.in_pieces)
     pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(), gradient);
   policy_->take({x, std::move(gradient)});
-  // Keeps the worker's last gradient for fenced(). In synchronous protocols, only shard 0 keeps it,
-  // and only if it chooses the gradients of a step for all shards.
+  // Stores the worker's newest commit, because fenced() needs it. In synchronous protocols, only
+  // shard 0 stores it, if it chooses the gradients of a step for all shards.
   if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
     last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
   if (!policy_->in_step())
@@ -277,7 +277,7 @@ void parameter_shard::take(const proto::Commit& x) {
   deliver(x.id(), accepted);
 }
 
-// Drops a gradient that is not finite, as the worker has found. No shard has applied a part of the
+// Drops a gradient that the worker has found to be not finite. No shard has applied a part of this
 // gradient; the parts were only staged.
 proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   staged_.take(x.id());
@@ -358,7 +358,8 @@ caf::result<proto::Pushed> parameter_shard::on_admit(const proto::Admit& x) {
     answer.set_duplicate(true);
     return answer;
   }
-  // An admitted gradient will be applied, so the staleness counts it even before it arrives.
+  // The staleness is the number of updates since the version of the weights that the worker read.
+  // Admitted gradients that are still in transit count as updates, because they will be applied.
   const auto& bounds = context_->job.async_ps();
   const auto updates = admitted_ / bounds.buffer();
   answer.set_staleness(updates - std::min(updates, x.base_version()));
@@ -412,8 +413,8 @@ caf::result<proto::Ack> parameter_shard::on_idle_workers(const proto::IdleWorker
     policy_->set_idle({x.worker().begin(), x.worker().end()});
     make_updates();
   }
-  // An update may be due but not made yet, because readers hold all versions. The answer then waits
-  // for the update.
+  // An update may be due but impossible now, because readers use all slots for versions. The
+  // request is then answered after the update.
   if (policy_->in_step() || !policy_->ready())
     return proto::Ack{};
   idle_answers_.push_back(make_response_promise<proto::Ack>());

@@ -28,14 +28,15 @@
 
 namespace troupe {
 
-/// The message by which a shard notifies a worker's synchronizer (ps_synchronizer). In synchronous
-/// protocols, it announces an update. If workers wait for slower workers, it says that this worker
-/// may continue. The shard may also send new weights to this synchronizer (new_weights_taker).
+/// A worker's synchronizer (ps_synchronizer), as the receiver of notices from shards. In
+/// synchronous protocols, a notice announces an update. If workers wait for slower workers (SSP), a
+/// notice says that this worker may continue. Shards may also send new weights to this synchronizer
+/// (new_weights_taker).
 using step_listener = caf::typed_actor<rpc<void, proto::Advanced>>;
 
-/// Tells a shard the synchronizers of all workers, in order of rank. `shards` has all shards in
-/// order of index, or is empty if shards exchange no messages. The shard gets this message before
-/// the first step, once all these actors have started.
+/// Gives a shard the handles of the synchronizers of all workers, in order of rank. `shards` has
+/// all shards in order of index, or is empty if shards exchange no messages. The shard gets this
+/// message before the first step, once all these actors have started.
 struct step_listeners {
   std::vector<step_listener> actors;
   std::vector<shard_actor> shards;
@@ -56,8 +57,8 @@ struct shard_options {
   /// Receives this shard's failures, and its captures: copies of weights and state for checkpoints
   /// and evaluations.
   coordinator_actor coordinator;
-  /// The shard's reader (reader_front), which then learns when a gradient is decided. Null if
-  /// workers wait for each other, or for slower workers.
+  /// The shard's reader (reader_front). The shard tells the reader when a gradient is decided. Null
+  /// if workers wait for each other, or for slower workers.
   decision_listener reader;
   /// Records the versions that the shard sends to workers without a pull. May be null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
@@ -83,7 +84,7 @@ using shard_shell = shard_actor::extend<rpc<void, proto::PushPiece, payload>,
 
 /// Makes a version pool for a shard from which this number of workers pull. Version 0 has the
 /// initial weights.
-/// @param held how many more versions the protocol itself keeps in use
+/// @param held number of further versions that the protocol's own objects hold
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held = 0);
 
@@ -104,15 +105,16 @@ std::shared_ptr<version_pool> make_averages(const job_context& context, range wh
 /// If gradients arrive in pieces, the shard computes a piece of the next version as soon as it has
 /// this piece of all gradients. It sends the new piece to the workers at once, so that they get new
 /// weights while they still send gradients. When all gradients are committed, the version is
-/// published and the optimizer's state changes. A commit may differ from the pieces that were sent,
-/// because the gradient is not finite. The shard then drops the computed pieces and makes the
-/// update from the committed gradients.
+/// published and the optimizer's state changes. A commit may not match the pieces that were sent,
+/// for example if the gradient is not finite. The shard then drops the computed pieces and makes
+/// the update from the committed gradients.
 ///
 /// Workers that share memory with this process (shares_memory) need not pull: the shard sends them
-/// the weights of their next step. These weights arrive before the announcement of the update or
-/// the answer to the commit. The shard does not send them in five cases: shard 0 chooses among
-/// gradients, workers wait for slower workers, `pull_ahead` is set, the worker exchanges only rows
-/// of large tables, or the worker pauses.
+/// the weights of their next step. In synchronous protocols, these weights arrive before the
+/// announcement of the update; in asynchronous protocols, before the answer to the commit. The
+/// shard does not send them in five cases: shard 0 chooses among gradients, workers wait for slower
+/// workers, `pull_ahead` is set, the worker exchanges only rows of large tables, or the worker
+/// pauses.
 ///
 /// When a checkpoint is due, the shard sends the coordinator a capture: the newest version and a
 /// copy of the optimizer's state. Then it continues. At most two captures are in transit.
@@ -130,7 +132,7 @@ public:
 protected:
   behavior_type make_behavior() override;
   /// Answers waiting requests with an error. Drops handles to actors that hold a handle to this
-  /// one, so that they do not keep each other alive.
+  /// one. Otherwise, these actors would keep each other alive.
   void on_exit() override;
 
 private:
@@ -170,8 +172,8 @@ private:
   /// further gradients may take effect.)
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
   std::size_t rank_of(std::uint32_t worker) const;
-  /// Stages a whole gradient. Returns an answer if its commit has already arrived and the update of
-  /// its step was made without it.
+  /// Stages a whole gradient. Returns an answer if the gradient is late: its commit arrived
+  /// earlier, and the update of its step was made without the gradient.
   std::optional<proto::Pushed> stage(const proto::GradientId& id, payload gradient);
   payload spread(const proto::Selection& rows, const payload& values) const;
   proto::Pushed quarantine(const proto::Commit& x);
@@ -202,7 +204,8 @@ private:
   void drop_pieces();
   void send_piece(std::size_t piece, std::uint64_t version);
   /// Sends the newest weights to a worker that can read them in this process's memory. Does nothing
-  /// if the worker needs only rows or is fenced off, or if shard 0 chooses the gradients of a step.
+  /// if the worker needs only rows of large tables, if the worker is fenced off, or if shard 0
+  /// chooses the gradients of a step.
   void send_whole(std::size_t rank);
   /// In asynchronous protocols: sends the newest weights to the worker of this commit, for its next
   /// step. Called before the commit is answered.
@@ -241,8 +244,8 @@ private:
   step_pieces pieces_;
   /// True if a slot of `versions_` is reserved for pieces of the next version.
   bool slot_reserved_ = false;
-  /// The piece that was computed last. If it completes the next version, it is sent only when this
-  /// version is published.
+  /// The piece that was computed last. A piece is sent at once, except the last missing piece of a
+  /// version: this piece is sent when the version is published.
   std::size_t last_piece_ = 0;
   gradient_journal journal_;
   staged_gradients staged_;
@@ -256,8 +259,8 @@ private:
   bool norm_shared_ = false;
   /// On shard 0: true if it has told the other shards which gradients make the next update.
   bool parts_sent_ = false;
-  /// The number of the newest proto::IdleWorkers message, and the unanswered ones. In asynchronous
-  /// protocols, such a message is answered after the update that it causes.
+  /// The number of the newest proto::IdleWorkers message, and the answers that are still due. In
+  /// asynchronous protocols, such a message is answered after the update that it causes.
   std::uint64_t newest_idle_ = 0;
   std::vector<caf::typed_response_promise<proto::Ack>> idle_answers_;
   /// Requests to fence off a worker that are not answered yet, because the worker has a gradient in

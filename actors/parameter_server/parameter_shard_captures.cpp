@@ -10,8 +10,9 @@
 
 namespace troupe {
 
-// A capture holds the weights and their average without a copy, because versions do not change. The
-// optimizer's state is changed in place, so it must be copied.
+// A capture shares the memory of the weights and of their average, because a version does not
+// change. The optimizer's state, and weights that workers change directly, change in place. So they
+// are copied.
 void parameter_shard::capture_if_due() {
   if (!options_.coordinator)
     return;
@@ -22,8 +23,8 @@ void parameter_shard::capture_if_due() {
     capture_state();
 }
 
-// Captures the final state if the last capture is older. Called when the coordinator asks for a
-// report: all gradients are then decided.
+// Captures the state of the last version, unless it is already captured. Called when the
+// coordinator asks for a report: all gradients are then decided.
 void parameter_shard::capture_end() {
   const auto version = versions_->version();
   if (options_.coordinator && version > first_version_ && checkpoints_.due_at_end(version))

@@ -86,8 +86,8 @@ void parameter_shard::share_norm() {
   if (!clips_in_step() || norm_shared_ || !policy_->ready())
     return;
   const auto update = policy_->plan(versions_->published(), versions_->version());
-  // If no shard has samples, no norm is needed. With backup workers, another shard may still have
-  // samples, from a worker that was lost.
+  // If no shard has samples, no norm is needed. With backup workers, this shard alone may have no
+  // samples: other shards may have the gradient of a worker that was lost.
   if (update.samples == 0 && !policy_->chooses())
     return;
   proto::PartialNorm part;

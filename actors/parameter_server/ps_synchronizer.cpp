@@ -13,8 +13,8 @@ namespace troupe {
 
 namespace {
 
-/// Only with `bounded`: if a worker has no batch for this time, the other workers stop waiting for
-/// it. Normally, a worker gets new data to train in less time.
+/// Only with `bounded`: a worker that gets no batch within this time counts as idle, and the other
+/// workers stop waiting for it. Normally, a worker gets new data to train in less time.
 constexpr std::chrono::milliseconds idle_patience{10};
 
 } // namespace
@@ -446,7 +446,7 @@ void ps_synchronizer::answer(proto::Outcome outcome) {
   begin_later();
 }
 
-// Pulls for the current step do not count, because the worker waits for these weights and computes
+// Ignores pulls for the current step, because the worker waits for these weights and computes
 // nothing meanwhile.
 bool ps_synchronizer::exchanging() const {
   for (std::size_t i = 0; i < parts_.size(); ++i) {

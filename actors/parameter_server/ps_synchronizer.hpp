@@ -25,8 +25,8 @@ struct shared_weights {
   std::shared_ptr<live_weights> weights;
 };
 
-/// A delayed message from the synchronizer to itself. If the worker has begun no other gradient by
-/// then, it counts as idle.
+/// A message that the synchronizer sends to itself after a delay. If the worker has not begun a
+/// gradient after gradient `after` by then, the worker counts as idle.
 struct idle_check {
   gradient_sequence after;
 };
@@ -51,12 +51,13 @@ struct ps_synchronizer_options {
   /// True if each update takes a gradient from every worker. The shards announce the update with
   /// `Advanced`.
   bool in_step = false;
-  /// Decides how shards scale this worker's gradients, from what shard 0 reports about the
-  /// gradients of all workers. If null, gradients are not scaled.
+  /// Chooses the factors by which shards scale this worker's gradients. It uses what shard 0
+  /// reports about the gradients of all workers. If null, gradients are not scaled.
   std::shared_ptr<worker_policy> policy;
   /// True if the shards keep this worker from getting too far ahead of slower workers. If a pull
   /// comes too early, the shard sends no weights. The worker pulls again when the shard sends
-  /// `Advanced`. Each step pulls from shard 0 before the other shards.
+  /// `Advanced`. In each step, the worker pulls from shard 0 first, and from the other shards once
+  /// shard 0 has sent weights.
   bool bounded = false;
   /// A worker asks for its weights this number of steps early. Cannot be combined with `in_step` or
   /// `writes`.
@@ -67,8 +68,8 @@ struct ps_synchronizer_options {
   /// True if shard 0 admits or rejects each gradient, because the job limits staleness.
   bool admission = false;
   /// Only with `in_step`: shard 0 decides whether a gradient is in time, and the other shards get
-  /// the commit after this decision. All weights of a step have the same version, and no two steps
-  /// use the same version.
+  /// the commit after this decision. All weights of a step have the same version, which is newer
+  /// than that of the step before.
   bool first_decides = false;
   /// Only with `in_step` and without `first_decides`: shards on other hosts get the gradient in
   /// pieces, and send new weights in pieces.
@@ -97,11 +98,11 @@ struct ps_synchronizer_options {
 ///
 /// In asynchronous protocols without `pull_ahead`, the worker pulls the weights of its next step
 /// together with the commit of this step. The reader answers once the gradient is decided. This
-/// saves a round trip, and a run with a single worker computes the same weights. The worker does
-/// not do so if it pulls only rows, writes the weights itself, or has no next batch. Shards that
-/// share memory with this process (shares_memory) send the weights of the next step themselves,
-/// before they answer the commit. If such a shard has not sent them, the worker pulls when it has
-/// the answer to the commit.
+/// saves a round trip. It does not change the result of a run with a single worker. The worker does
+/// not pull with its commit if it pulls only rows, writes the weights itself, or has no next batch.
+/// Shards that share memory with this process (shares_memory) send the weights of the next step
+/// themselves, before they answer the commit. If such a shard has not sent them, the worker pulls
+/// when it has the answer to the commit.
 ///
 /// With `pull_ahead`, a worker may also acquire the next step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it pulled early. The synchronizer keeps
@@ -146,8 +147,8 @@ private:
     /// The worker's copy of the shard's weights. Used if only rows are pulled, or if the worker
     /// writes the weights itself.
     payload kept = {};
-    /// The shard's newest version that this worker knows of. Announcements of updates and decisions
-    /// about gradients contain it.
+    /// The newest version of the shard that this worker knows of. The shard names its version when
+    /// it announces an update, and when it decides about a gradient.
     std::uint64_t told = 0;
     std::uint64_t base_version = 0;
     /// True if a pull has no answer yet.
@@ -163,9 +164,9 @@ private:
     bool decided = false;
     /// True if the pull came too early, because this worker is too far ahead. It is repeated later.
     bool waits = false;
-    /// The slower workers that this worker waits for, and how many steps the slowest of them is
-    /// behind the step of the pull. Also set if an early pull (pull_ahead) must wait. Otherwise
-    /// empty.
+    /// If this pull, or an early pull (pull_ahead), must wait: the slower workers that this worker
+    /// waits for. `behind` is the number of steps from the step of the slowest worker to the step
+    /// of the pull. Otherwise empty.
     std::vector<std::uint32_t> slow = {};
     std::uint64_t behind = 0;
     /// The step of the slowest worker, as the shard reported it last.
@@ -176,7 +177,7 @@ private:
     int attempts = 0;
     /// Writes to the shard's weights. Null if workers do not write them directly.
     std::shared_ptr<live_writer> live = nullptr;
-    /// The version of `kept`, if it has the live weights after this worker's last update.
+    /// If `kept` contains the live weights after this worker's last update: their version.
     std::optional<std::uint64_t> kept_version = std::nullopt;
     /// True if the weights of the next step were pulled together with the commit of this step.
     bool pulled_next = false;
@@ -184,8 +185,8 @@ private:
     std::optional<weight_range> next = std::nullopt;
   };
 
-  /// The state of the exchange with a shard in pieces (in_pieces). Weights that the shard sends
-  /// without a pull are also collected here.
+  /// The state of an exchange in pieces (in_pieces) with one shard. It also collects weights that
+  /// the shard sends without a pull.
   struct piecewise_part {
     range_pieces pieces;
     /// True if the gradient of this step is pushed in pieces.
@@ -354,15 +355,15 @@ private:
   /// used when shard 0 has decided that this gradient is part of the update.
   std::optional<proto::Advanced> early_;
   bool reminded_ = false;
-  /// Only with `pull_ahead`: the weights that are pulled early, in order of steps. The first entry
-  /// belongs to this step until the worker has its weights.
+  /// Only with `pull_ahead`: the weights that are pulled early, in order of steps. Until the worker
+  /// has the weights of the current step, the first entry is for this step.
   std::deque<early_weights> ahead_;
   std::optional<later_step> later_;
   std::uint64_t tickets_ = 0;
   /// Only with `bounded`: this worker's step.
   std::uint64_t clock_ = 0;
-  /// Only with `bounded`: true if other workers may not wait for this worker, because it was idle
-  /// or has not begun.
+  /// Only with `bounded`: true if the worker has not begun yet, or was idle. The other workers then
+  /// possibly do not wait for this worker.
   bool paused_ = true;
   /// Only with `bounded`: an idle worker reports to all shards that it pauses. This is the number
   /// of shards that have not answered this report. The worker pulls no weights until all have

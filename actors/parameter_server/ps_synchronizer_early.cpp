@@ -12,7 +12,8 @@ bool ps_synchronizer::awaited(const early_weights& x) const {
 }
 
 void ps_synchronizer::take_early() {
-  // A copy, because the entry of `ahead_` is removed when the last of its weights are used.
+  // Copies the parts, because the entry of `ahead_` is removed as soon as its last weights are
+  // used.
   const auto parts = ahead_.front().parts;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const auto& x = parts[i];

@@ -6,8 +6,8 @@
 
 #include <utility>
 
-// How gradients and weights are sent in pieces (in_pieces), and how weights are used that a shard
-// sends without a pull.
+// How gradients and weights are sent in pieces (in_pieces), and how the synchronizer uses weights
+// that a shard sends without a pull.
 
 namespace troupe {
 

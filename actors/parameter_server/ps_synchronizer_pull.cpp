@@ -214,8 +214,8 @@ void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
     part.rows = cut(*rows, begin, end);
 }
 
-// Completes pulled rows to the weights of the shard's whole range, with the rows of earlier pulls.
-// If the trainer still reads `kept`, it is copied first.
+// If the worker pulled only rows: puts them into `kept`, which then has the weights of the shard's
+// whole range. If the trainer still reads `kept`, a copy replaces it first.
 payload ps_synchronizer::complete_weights(part& x, const payload& data) {
   if (!pulls_rows(x))
     return data;
@@ -297,10 +297,10 @@ void ps_synchronizer::hand_on(std::size_t shard) {
   ranges_.clear();
 }
 
-// Passes the weights to the worker once all shards have sent the same version. Their versions may
-// differ for two reasons: other workers may finish a step while this worker pulls, and a shard may
-// not yet have made the update that a late gradient missed. In both cases, the shard announces its
-// newer version, and the worker pulls again.
+// Passes the weights to the worker once all shards have sent the same version. The versions of the
+// shards may differ for two reasons. Other workers may finish a step while this worker pulls. Or
+// this worker's last gradient was late, and some shards have not yet made the update without it. In
+// both cases, the shard announces its newer version, and the worker pulls again.
 void ps_synchronizer::hand_on_if_of_one_version(bool ask_again) {
   auto newest = next_version_;
   for (auto& part : parts_)

@@ -12,13 +12,14 @@
 
 namespace troupe {
 
-/// Stores the versions that each worker last read from a shard. Corrections for staleness need
-/// them, because a gradient was computed from one of them. The shard's reader records each version
-/// that a worker pulls. The shard records each version that it sends without a pull. Thread-safe.
+/// Stores the versions of the weights that each worker last read from a shard. Some corrections for
+/// staleness compare the newest weights with those from which a gradient was computed. The shard's
+/// reader records each version that a worker pulls. The shard records each version that it sends
+/// without a pull. Thread-safe.
 class pulled_versions {
 public:
   /// @param workers the workers that read from this shard; other workers are ignored
-  /// @param kept versions per worker, at least 1
+  /// @param kept number of versions to store per worker, at least 1
   explicit pulled_versions(std::set<std::uint32_t> workers, std::size_t kept = 1)
     : workers_(std::move(workers)), kept_(kept) {}
 

@@ -21,8 +21,8 @@ public:
     std::uint64_t clock = 0;
     /// Absent if the worker must wait. The shard notifies the worker when it may pull again.
     std::optional<version_pool::snapshot> weights;
-    /// If the worker must wait: the slower workers that it waits for, and how many steps the
-    /// slowest of them is behind.
+    /// If the worker must wait: the slower workers that it waits for. `behind` is the number of
+    /// steps from the step of the slowest worker to `clock`.
     std::vector<std::uint32_t> slow;
     std::uint64_t behind = 0;
   };

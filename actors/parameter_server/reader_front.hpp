@@ -16,8 +16,8 @@
 
 namespace troupe {
 
-/// A message from a shard to its reader. The shard has decided about this gradient, and has
-/// published the version that contains it if it was applied.
+/// A message from a shard to its reader: the shard has decided about this gradient. If the gradient
+/// was applied, the version that contains it is already published.
 struct gradient_decided {
   std::uint32_t worker = 0;
   std::uint64_t sequence = 0;

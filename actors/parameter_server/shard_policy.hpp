@@ -68,19 +68,20 @@ public:
   /// On shards other than 0: takes shard 0's choice. Exactly these gradients make the update of
   /// this step.
   virtual void choose(std::uint64_t /*step*/, std::vector<proto::GradientId> /*parts*/) {}
-  /// A worker is lost. Called on shard 0. Takes the worker's gradient out of the next update. The
-  /// gradient stays if other shards may already know that it counts. Returns true if a gradient was
-  /// taken out.
+  /// A worker is lost. Called on shard 0. Removes the worker's gradient from the next update,
+  /// unless other shards may already know that this gradient is part of the update. Returns true if
+  /// a gradient was removed.
   virtual bool withdraw(std::uint32_t /*worker*/) { return false; }
   /// A worker is lost. Called on shards other than 0. The worker's gradients up to this sequence
-  /// number count, if they have arrived.
+  /// number become part of updates, if they have arrived. Newer ones are dropped.
   virtual void settle(std::uint32_t /*worker*/, std::uint64_t /*sequence*/) {}
   /// These workers have no data now, so updates need not wait for their gradients. Called on shard
-  /// 0. If gradients are held back (protocol_traits::holds_back), called on all shards.
+  /// 0. If the protocol collects gradients in a buffer (protocol_traits::holds_back), called on all
+  /// shards.
   virtual void set_idle(std::vector<std::uint32_t> /*workers*/) {}
 
   /// The gradients of the next update. Before the update is ready: the gradients that have arrived.
-  /// Empty if the update has only gradients that were held back earlier.
+  /// Empty if the update has only gradients that were put into a buffer earlier.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
   /// The next update, once it is ready. `weights` are the weights before the update, `version` is
@@ -89,16 +90,18 @@ public:
 
   /// Records that the update was made. From now on, `parts()` returns the gradients of the next
   /// update.
-  /// @param decided outcome of the first gradient of the update, if it has any
+  /// @param decided the decision about the update's first gradient; unset if the update has no
+  /// gradient
   virtual void made(std::span<const float> before, std::span<const float> after,
                     const proto::Pushed& decided) = 0;
 
   /// True if the policy, and not the shard's updater, keeps the optimizer's first moment.
   virtual bool keeps_moments() const noexcept { return false; }
-  /// The first moment for a checkpoint: one for all workers. Empty if the policy keeps no moments.
+  /// For a checkpoint: the mean of all workers' first moments. Empty if the policy keeps no
+  /// moments.
   virtual payload moment() const { return {}; }
-  /// Before training: all workers continue from this first moment, which has had this number of
-  /// updates.
+  /// Before training: all workers continue from this first moment, to which `updates` updates have
+  /// contributed.
   virtual void restore_moment(std::span<const float> /*values*/, std::uint64_t /*updates*/) {}
 
   /// False if workers commit gradients without sending them.
@@ -106,14 +109,15 @@ public:
   /// The weights, if workers change them directly; otherwise null. The shard then makes no updates
   /// and only counts versions. A reader gets the weights as they are when it reads.
   virtual std::shared_ptr<live_weights> live() const { return nullptr; }
-  /// Before training: continues from these weights, after this number of samples and updates.
+  /// Before training: starts from these weights, which `samples` samples and `updates` updates have
+  /// produced in earlier runs.
   virtual void restored(std::span<const float> /*weights*/, std::uint64_t /*samples*/,
                         std::uint64_t /*updates*/) {}
 
   /// In asynchronous protocols: a gradient was left out because it is not finite.
   virtual void left_out(const proto::Commit& /*x*/) {}
 
-  /// The worker of this gradient, its last one so far, has no other batch to train.
+  /// This gradient is the newest one of its worker, and the worker has no other batch to train.
   virtual void paused(const proto::Commit& /*x*/) {}
 
   struct admitted_readers {
@@ -121,8 +125,8 @@ public:
     std::uint64_t step = 0;
     std::vector<std::uint32_t> workers = {};
   };
-  /// The workers that had to wait with a pull and need not wait any more, since the last call. The
-  /// shard notifies them.
+  /// The workers whose pulls had to wait, and that need not wait any more. Each call returns only
+  /// the workers that have become free since the call before. The shard notifies them.
   virtual admitted_readers admitted() { return {}; }
 
   /// No more gradients will come from this incarnation (one start of a worker).

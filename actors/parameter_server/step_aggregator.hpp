@@ -35,9 +35,9 @@ public:
     std::span<const float> last;
   };
 
-  /// The sum without its last addition: first + last gives the same bits as sum(). So the caller
-  /// can make the last addition in its own pass over the memory. With two ranks, this call does not
-  /// read or write the gradients. Valid as long as sum().
+  /// The sum as two terms: first + last gives the same bits as sum(). The caller can add the terms
+  /// while it reads them, which saves a pass over the memory. With two ranks, the terms are the two
+  /// gradients. Valid until the next `clear()`.
   two_terms terms();
 
   /// Drops all gradients, for the next step.

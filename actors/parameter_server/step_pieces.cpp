@@ -17,7 +17,8 @@ void step_pieces::clear() {
   contradicted_ = false;
 }
 
-/// The state of a rank for this gradient. Drops pieces of another gradient of this rank.
+/// The state of a rank, for this gradient. If the rank has sent pieces of another gradient, drops
+/// those pieces first.
 step_pieces::rank_state& step_pieces::of(std::size_t rank, const proto::GradientId& id,
                                          std::uint64_t samples) {
   auto& x = ranks_[rank];

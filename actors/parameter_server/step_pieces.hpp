@@ -11,8 +11,8 @@
 namespace troupe {
 
 /// Adds up the gradients of one synchronous step at a shard, one per rank, while they arrive in
-/// pieces. A piece can be added up as soon as all ranks have sent it. Their gradients are not
-/// committed then, so the sum is provisional: it is valid only if the commits match the pieces that
+/// pieces. A piece can be added up as soon as all ranks have sent it. The gradients need not be
+/// committed yet. The sum is provisional: it becomes valid if all commits match the pieces that
 /// were sent.
 ///
 /// Pieces are added in order of rank, so the sum has the same bits as that of step_aggregator.

@@ -18,15 +18,15 @@ constexpr std::size_t shard_slots(std::size_t workers, std::size_t captures = 0)
 
 /// Number of slots in the pool of a ring's bucket (a part of the weights that is reduced at once):
 /// the newest version, the next version, one that the trainer still reads, and one in a snapshot.
-/// In averages of local SGD, other workers on the host may also read versions, in shared memory.
-/// Their number is not known, so such a pool gets more memory if it needs it (begin_always).
+/// With local SGD, other workers on the host may also read a version, in shared memory. Their
+/// number is not known, so a pool that has no free slot gets more memory (begin_always).
 inline constexpr std::size_t replica_slots = 4;
 
 /// Stores the versions of a range of weights that are in use. One writer makes new versions in new
 /// memory. Any number of readers take the newest version, without waiting and without locks. A
-/// version does not change while a reader holds it. Each version needs a slot. There are two slots
-/// more than versions that readers are expected to hold. If readers hold more, the writer must
-/// wait.
+/// version does not change while a reader holds it. Each version needs one of the pool's `slots`
+/// slots. Readers are expected to hold at most `slots - 2` versions at a time. If they hold more,
+/// the writer must wait.
 ///
 /// Publishing is a single atomic store. A reader takes a reference to the slot that seems to be the
 /// newest, and then checks again. If the slot is still the newest, the writer cannot have begun to
@@ -54,7 +54,7 @@ public:
 
   std::size_t elements() const noexcept { return elements_; }
 
-  // -- the writer's -----------------------------------------------------------------------------
+  // -- for the writer ---------------------------------------------------------------------------
 
   /// Weights of version 0, before the pool is shared.
   std::span<float> initial() noexcept { return slots_[0].data.as_mutable_floats(); }
@@ -68,7 +68,8 @@ public:
   bool begin() noexcept;
 
   /// Like begin(), but if readers hold all slots, one slot gets new memory. Its readers keep the
-  /// old memory. Only for a pool whose readers all run on the writer's thread.
+  /// old memory. Only for a pool whose newest() is called only on the writer's thread; the versions
+  /// may be read on other threads.
   void begin_always();
 
   /// The slot found by `begin()`.

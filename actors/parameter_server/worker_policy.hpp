@@ -18,8 +18,10 @@ public:
   virtual void read(std::span<const weight_range> weights) = 0;
 
   /// Completes the header of a commit with the scaling that the shards apply to this gradient.
-  /// @param header has samples and gradient_norm; only its base_version differs between shards
-  /// @param gradient the whole gradient, finite, summed over header.samples(); empty if that is 0
+  /// @param header has samples and gradient_norm already. All shards get this header, each with its
+  /// own base_version
+  /// @param gradient the whole gradient, finite, summed over header.samples(); empty if
+  /// header.samples() is 0
   /// @param known the newest statistics from shard 0
   virtual void complete(proto::Commit& header, std::span<const float> gradient,
                         const proto::Pacing& known) = 0;

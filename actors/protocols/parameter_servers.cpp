@@ -103,8 +103,8 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   return shard;
 }
 
-// Stores each actor at its index once it can be reached. After the last one, the shard gets the
-// list and is ready.
+// Stores each actor at its index, as soon as the actor can be reached. When all actors are stored,
+// the shard gets the list and is ready.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards) {
   if (workers.empty() && shards.empty()) {

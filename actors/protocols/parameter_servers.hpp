@@ -37,8 +37,8 @@ struct shard_reading {
 shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> policy,
                         const shard_reading& how = {});
 
-/// Passes the synchronizers of these workers, and these shards, to the shard once all of them can
-/// be reached. Then reports that the shard is ready. Both lists may be empty.
+/// When all these shards and the synchronizers of all these workers can be reached, passes them to
+/// the shard. Then reports that the shard is ready. Both lists may be empty.
 void give_listeners(const shard_site& site, const shard_shell& shard,
                     const std::vector<member>& workers, const std::vector<member>& shards);
 

@@ -32,7 +32,8 @@ struct protocol {
 /// The protocols that are part of troupe, in the order of builtin_traits().
 const std::vector<protocol>& builtin_protocols();
 
-/// The protocol of a job. `own`: the program's own protocols, with which the context was also made.
+/// The protocol of a job. `own`: the program's own protocols, which must be those that the context
+/// was made with.
 const protocol& protocol_of(const job_context& context, std::span<const protocol> own);
 
 /// The traits of a program's own protocols.

@@ -32,8 +32,8 @@ public:
   /// actor may be on this node or on another node.
   virtual void reach(const endpoint& name, on_reached then) = 0;
 
-  /// Makes this actor reachable by that name.
-  /// @param only if set, only the node of this task may send to it
+  /// Makes an actor reachable by a name.
+  /// @param only if set, only the node of this task may send to the actor
   virtual void host(const endpoint& name, caf::strong_actor_ptr actor,
                     const std::optional<link_peer>& only) = 0;
 
@@ -132,8 +132,8 @@ struct worker_site : task_site {
   replica_home replica = {};
 
   /// Passes the synchronizer to the worker. Call this once, now or later.
-  /// @param sums some layers need sums over the batches of all workers. A ring computes these sums,
-  /// and this is the actor of the worker's rank in that ring. Null if no layer needs them
+  /// @param sums the actor of this worker's rank in a ring that computes sums over the batches of
+  /// all workers. Null if no layer of the model needs such sums
   void give(const synchronizer_actor& synchronizer, const ring_node_actor& sums = {}) const {
     node->give_parts(*this, synchronizer, sums);
   }

@@ -44,8 +44,8 @@ public:
   static std::size_t elements(std::size_t workers) noexcept { return fields * workers; }
   std::size_t elements() const noexcept { return elements(workers_.size()); }
 
-  /// Checks the sums of an exchange: they must be whole numbers, and this rank's numbers must not
-  /// be larger than its own counts.
+  /// Checks the sums of an exchange: they must be whole numbers, and the numbers for this rank must
+  /// not be larger than what this rank itself has counted.
   /// @param samples the sum of own_samples() over all ranks
   /// @param own this rank's part of `samples`
   bool fits(std::span<const float> counts, std::uint64_t samples, std::uint64_t own) const noexcept;
@@ -57,8 +57,8 @@ public:
     return tally_of(counts, rank_).steps;
   }
 
-  /// Takes the result of an exchange, for which fits() must be true. What this rank has counted
-  /// since it contributed remains for the next exchange.
+  /// Takes the result of an exchange, for which fits() must be true. Steps and samples that this
+  /// rank has counted since it contributed are kept for the next exchange.
   void exchanged(std::span<const float> counts, std::uint64_t samples, std::uint64_t own);
 
   /// The final counts of all workers. All counts must have been exchanged.

@@ -98,9 +98,8 @@ public:
 
   /// Stages an update of this worker's own part of a bucket (see own()), from the gradient of this
   /// part, summed over the samples. If the own part is not the whole bucket, `complete` stages the
-  /// rest. With 0 samples,
-  /// the weights and the state stay the same. Staging a bucket again replaces the previous staged
-  /// version.
+  /// rest. With 0 samples, the weights and the state stay the same. Staging a bucket again replaces
+  /// the previous staged version.
   /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)
   /// @param how must not have a `moment`
   void stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,

@@ -66,8 +66,7 @@ enum class piece_fate : std::uint8_t {
   taken,
   /// The same piece arrived before. It is not added twice.
   repeated,
-  // The values below mean that the piece is refused and nothing has changed, because the piece does
-  // not fit.
+  // The values below mean that the piece does not fit. It is refused, and nothing has changed.
   no_such_bucket,
   no_such_segment,
   no_such_chunk,

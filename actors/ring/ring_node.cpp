@@ -100,8 +100,8 @@ void ring_node::act(ring_reductions::effects result) {
   send(starter.mapped(), std::move(*result.done));
 }
 
-// Shows on the board whether this rank waits for its left neighbour, and in which bucket. Without a
-// collective, it waits only for its own synchronizer.
+// Shows on the board whether this rank waits for its left neighbour, and in which bucket. If no
+// collective runs, this rank waits only for its own synchronizer.
 void ring_node::report_waiting() {
   const bool waits = !waiting_.empty() && reductions_.ranks() > 1;
   const auto now = clock().now();

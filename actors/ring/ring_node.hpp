@@ -73,7 +73,7 @@ using ring_node_actor = ring_actor::extend<rpc<void, reduce_bucket>, rpc<void, s
 /// left neighbour then runs a different collective, and neither of the two collectives would ever
 /// end.
 ///
-/// It monitors both neighbours. If a neighbour is lost, the actor that started the newest
+/// A ring_node monitors both neighbours. If a neighbour is lost, the actor that started the newest
 /// collective gets an error with the neighbour's name. On the activity_board, this rank shows for
 /// which step and bucket it waits, and since when.
 class ring_node : public ring_node_actor::base {

@@ -27,8 +27,8 @@ struct reduction_id {
 struct ring_contribution {
   reduction_id id;
   std::uint64_t samples = 0;
-  /// Summed over the samples. float32, or float64 for sums over the workers' batches. The ring
-  /// keeps a reference to it until the collective ends.
+  /// The vector that this rank contributes, summed over the samples. float32, or float64 for sums
+  /// over the workers' batches. The ring keeps a reference to the vector until the collective ends.
   payload values;
 };
 
@@ -44,8 +44,8 @@ struct reduction {
 /// Runs all current collectives of one rank. This is a plain object, not an actor. As with a
 /// ring_collective, the owner passes in pieces and sends the pieces that this class returns.
 ///
-/// A step has one collective for each bucket i of n buckets, with the number i. In two cases, it
-/// has two collectives per bucket, with the numbers i and n + i:
+/// Collectives are numbered within a step. With n buckets, bucket i has one collective, number i.
+/// In two cases, it has two collectives, numbers i and n + i:
 /// - If collectives run in halves (ring_place::in_halves), i is the reduce-scatter and n + i the
 ///   all-gather.
 /// - On GPUs (ring_place::on_gpus), the collectives have no elements. The end of collective i means
@@ -60,8 +60,8 @@ struct reduction {
 ///   only in the first attempt.
 ///
 /// A rank starts an attempt or a step only when all its earlier collectives have ended. So the left
-/// neighbour is at most one step ahead, and the memory is that of two steps at most. Pieces of
-/// earlier steps are repetitions.
+/// neighbour is at most one step ahead, and this object needs memory for at most two steps. Pieces
+/// of earlier steps are repetitions.
 class ring_reductions {
 public:
   /// A piece to send to the right neighbour.

@@ -173,9 +173,9 @@ void ring_step::advance(std::vector<ring_contribution>& start) {
     retry(start);
 }
 
-// Starts the second attempt of the step. This rank's gradient is left out if it is not finite. The
-// worker has reported this, or this function finds it (only if the gradient is in the host's
-// memory).
+// Starts the second attempt of the step. This rank's gradient is left out if it is not finite.
+// Either the worker has reported that it is not finite, or this function finds it out (only if the
+// gradient is in the host's memory).
 void ring_step::retry(std::vector<ring_contribution>& start) {
   replica_.discard();
   for (auto& x : buckets_) {

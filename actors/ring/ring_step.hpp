@@ -69,13 +69,13 @@ public:
   /// Takes the worker's gradient of a bucket, `where.size()` values. Appends to `start` the
   /// contributions that the ring must reduce. Ignores a range that is not a bucket or was already
   /// contributed. If the gradient stays on the worker's GPU (residence), `gradient` is empty. If
-  /// there are also no other ranks, the bucket's update is staged at once.
+  /// the gradient stays there and no other ranks exist, the bucket's update is staged at once.
   void contribute(range where, std::uint64_t samples, payload gradient,
                   std::vector<ring_contribution>& start);
 
   /// Records that the worker has computed its gradient.
-  /// @param finite false if the loss or the gradient is not finite. One of the worker's buckets
-  /// must then also be not finite, because other ranks see only the sums
+  /// @param finite false if the loss or the gradient is not finite. At least one bucket of the
+  /// gradient must then have NaN or infinity, because other ranks see only the sums
   void commit(bool finite, std::vector<ring_contribution>& start);
 
   /// Takes the result of a collective. Ignores results of earlier attempts.

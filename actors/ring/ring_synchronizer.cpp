@@ -230,8 +230,8 @@ void ring_synchronizer::capture(checkpoint_schedule& schedule, bool to_evaluate)
 }
 
 // The part of the weights and of the optimizer's state that this rank sends for a checkpoint or an
-// evaluation. If the optimizer's state is divided among the ranks, it is the rank's own segment of
-// each bucket.
+// evaluation. If the optimizer's state is divided among the ranks, this part is the rank's own
+// segment of each bucket.
 std::vector<captured> ring_synchronizer::captured_state(bool with_state) const {
   const auto ranks = place_.ranks;
   const auto parts = replica_parts(*context_, ranks);

@@ -51,8 +51,8 @@ using ring_synchronizer_actor = synchronizer_actor::extend<
 /// same bits.
 ///
 /// With `ring.shard_optimizer`, the optimizer's state is divided among the ranks. Each rank updates
-/// its own segment of each bucket and sends the new weights round the ring. The resulting bits are
-/// the same.
+/// its own segment of each bucket and sends the new weights round the ring. The weights have the
+/// same bits as without `ring.shard_optimizer`.
 ///
 /// If all ranks are in this process, and their GPUs access each other's memory, the gradients stay
 /// on the GPUs (replica_home::in_ring). The ring then only carries messages without elements.

@@ -7,7 +7,8 @@ namespace troupe {
 
 namespace {
 
-/// For GAP_AWARE: the weight of the newest step in the running mean of the length of a step.
+/// For GAP_AWARE: the weight of the newest update in the running mean of how far an update moves
+/// the weights.
 constexpr double follow_step = 0.01;
 /// For DC: the weight of the newest squares in their running mean, the factor of the correction,
 /// and a term that avoids a division by 0.
@@ -28,9 +29,9 @@ double distance(std::span<const float> a, std::span<const float> b) {
   return std::sqrt(result);
 }
 
-/// The number of workers without a buffer whose gradients would be as stale as in this job. With
-/// async_ps.buffer, it is smaller than the number of workers, because there are fewer updates than
-/// gradients.
+/// The number of workers that, without a buffer, would have gradients as stale as those of this
+/// job. With async_ps.buffer, it is smaller than the number of chains (chains_of), because there
+/// are fewer updates than gradients.
 std::size_t workers_by_staleness(const proto::Job& job, std::size_t workers) {
   const std::size_t buffer = job.async_ps().buffer();
   return (chains_of(job, workers) + buffer - 1) / buffer;

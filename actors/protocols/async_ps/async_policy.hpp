@@ -10,12 +10,12 @@
 
 namespace troupe {
 
-/// Number of chains of gradients in this job. With pull_ahead n, gradient i of a worker belongs to
-/// chain i mod (n + 1) of this worker. A gradient is computed from weights that contain all earlier
-/// gradients of its chain, but not the last n gradients of the worker. For updates, a chain is
-/// therefore like a worker without pull_ahead: it has its own moment and its own slopes
-/// (slope_probe). Gradients are as stale as in a job without pull_ahead and with this number of
-/// workers.
+/// Number of chains of gradients in this job. With pull_ahead n, each worker has n + 1 chains, and
+/// its gradients take turns: gradient i belongs to chain i mod (n + 1). A gradient is computed from
+/// weights that contain all earlier gradients of its chain, but not the last n gradients of the
+/// worker. For updates, a chain is therefore like a worker without pull_ahead: it has its own
+/// moment and its own slopes (slope_probe). Gradients are as stale as in a job without pull_ahead
+/// and with this number of workers.
 std::size_t chains_of(const proto::Job& job, std::size_t workers) noexcept;
 
 /// How updates of this job correct for staleness. NONE if there is only one chain of gradients,

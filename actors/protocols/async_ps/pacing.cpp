@@ -26,8 +26,8 @@ constexpr double fall = 0.8;
 constexpr double rise = 0.05;
 constexpr double further_rise = 0.1;
 
-/// The guard (see async_pacing) acts if the loss has grown by `guard_margin` times the first loss,
-/// and stays so high for this number of rounds.
+/// The guard (see async_pacing) acts if the loss is higher than its minimum by more than
+/// `guard_margin` times the first loss, for `guard_patience` rounds.
 constexpr double guard_margin = 0.5;
 constexpr double guard_patience = 4;
 

@@ -105,8 +105,8 @@ private:
   double first_loss_ = 0;
   double loss_ = 0;
   double least_loss_ = 0;
-  /// The number of the newest gradient at which the running mean of the loss was low enough for the
-  /// guard, or at which the guard acted.
+  /// The number of a gradient: the newest one after which the running mean of the loss was not too
+  /// high for the guard, or after which the guard acted.
   std::uint64_t low_ = 0;
 };
 

@@ -12,9 +12,9 @@ namespace troupe {
 
 /// The first moments that a shard's optimizer keeps: one moment per worker and chain (chains_of).
 /// In DANA (Hakimi et al. 2019, arXiv 1907.11612), each worker keeps its moment. Here the shard
-/// keeps them. The results and the total memory are the same. This has two advantages: workers send
-/// gradients bucket by bucket while they compute them, and a gradient changes a moment only if it
-/// is applied.
+/// keeps the moments of all workers. The results and the total memory are the same as in DANA.
+/// Moments at the shard have two advantages: workers send gradients bucket by bucket while they
+/// compute them, and a gradient changes a moment only if it is applied.
 class worker_moments {
 public:
   explicit worker_moments(std::size_t elements) : elements_(elements) {}
@@ -36,8 +36,8 @@ public:
   /// moment.
   payload mean() const;
 
-  /// Lets every worker continue with this moment, which has had `updates` updates of all workers
-  /// together.
+  /// Lets every worker continue with this moment. `updates`: the number of updates, by all workers,
+  /// that have contributed to the moment.
   void restore(std::span<const float> values, std::uint64_t updates);
 
 private:

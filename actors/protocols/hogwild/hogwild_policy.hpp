@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// The policy of HOGWILD. When a worker commits a gradient, it has already applied it to the live
-/// weights. So the shard only counts gradients, as in ASYNC_PS.
+/// The policy of HOGWILD. A worker applies its gradient to the live weights before it commits the
+/// gradient. So the shard only counts gradients, as in ASYNC_PS.
 class hogwild_policy : public async_policy {
 public:
   hogwild_policy(std::shared_ptr<const job_context> context, range where, std::size_t shard,
                  std::shared_ptr<live_weights> weights)
-    // One worker, because then gradients are not corrected for staleness.
+    // The number of workers is given as 1, so that gradients are not corrected for staleness.
     : async_policy(std::move(context), where, shard, 1, nullptr), weights_(std::move(weights)) {}
 
   bool needs_gradients() const noexcept override { return false; }

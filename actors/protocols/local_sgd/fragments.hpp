@@ -20,8 +20,8 @@ namespace troupe {
 /// further H steps. After a step with a checkpoint or an evaluation, all weights are averaged at
 /// once instead, so that all replicas are equal.
 ///
-/// An average adds up one vector per piece: the part of a fragment that lies in one bucket. This is
-/// a plain object, not an actor.
+/// An average adds up one vector per piece. A piece is the part of a fragment that lies in one
+/// bucket. This is a plain object, not an actor.
 class weight_fragments {
 public:
   explicit weight_fragments(const job_context& context);

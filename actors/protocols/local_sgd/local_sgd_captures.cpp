@@ -12,9 +12,9 @@ namespace troupe {
 // momentum are equal on all workers, so each worker sends a part of them. The optimizer's state
 // differs, so each worker sends all of its own state.
 //
-// In addition, each worker sends a part of its optimizer state for a run that continues with
-// another number of workers. Such a run counts as many updates as steps, so this part is converted
-// to that number of updates (recount).
+// For a run that continues with another number of workers, each worker also sends a part of its
+// optimizer state. Such a run assumes that each step was an update. So this part is converted from
+// the number of updates to the number of steps (recount).
 std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) const {
   const auto rank = static_cast<std::uint32_t>(options_.rank);
   const auto share = replica_parts(*context_, workers_)[rank];
@@ -42,9 +42,9 @@ std::vector<captured> local_sgd_synchronizer::captured_state(bool with_state) co
   return result;
 }
 
-// Captures the replica if a checkpoint or an evaluation is due. Called after an average: if it was
-// of all weights, all replicas are equal now. Another average may follow at the same step, so a
-// step that is already captured is not captured again.
+// Captures the replica if a checkpoint or an evaluation is due. Called after each average, but
+// captures only after an average of all weights: all replicas are equal then. Another average may
+// follow at the same step, so a step that is already captured is not captured again.
 void local_sgd_synchronizer::capture_due() {
   if (apart_ || !options_.coordinator || step_ == first_step_)
     return;

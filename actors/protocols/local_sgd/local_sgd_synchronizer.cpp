@@ -299,12 +299,12 @@ void local_sgd_synchronizer::take_in() {
 
 // -- readers ------------------------------------------------------------------------------------
 
-// Starts an average on demand if the reader needs one. Links keep the order of messages, so this
-// request arrives before the worker gets data of the next epoch. An average on demand therefore
-// finds all workers between two steps.
+// Starts an average on demand if the reader needs one. This request arrives before the worker gets
+// data of the next epoch, because links keep the order of messages. So all workers are between two
+// steps when the average begins.
 //
-// With CONTRIBUTE, an average is started in any case. Even if an average is under way on this
-// worker, other workers may have ended it and made further steps.
+// With CONTRIBUTE, always starts an average. Even if an average is under way on this worker, other
+// workers may have ended that average and made further steps.
 caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto::Pull&) {
   auto answer = make_response_promise<proto::Weights, payload>();
   pulls_.push_back(answer);
@@ -315,9 +315,10 @@ caf::result<proto::Weights, payload> local_sgd_synchronizer::on_pull(const proto
   return answer;
 }
 
-// The last epoch may have ended if all its samples may be trained. This function counts the largest
-// possible number of trained samples: the samples of all workers up to the last average, this
-// worker's samples since then, and at most one batch per step of each other worker since then.
+// True if the last epoch may have ended, because the samples of all epochs may be trained. This
+// function counts the largest possible number of trained samples: the samples of all workers up to
+// the last average, this worker's samples since then, and at most one batch per step of each other
+// worker since then.
 bool local_sgd_synchronizer::may_be_over() const {
   const auto steps = step_ - averaged_;
   const auto least = passed_samples_ + account_.own_samples();
@@ -337,11 +338,12 @@ void local_sgd_synchronizer::answer_pull(
   answer.deliver(std::move(header), std::move(weights));
 }
 
-// Answers with the final report once the counts of all workers are known. They are exchanged by an
-// average. Worker 0, which gets this request first, starts an average on demand in two cases: steps
-// were made since the last average, because the run ends before its last epoch; or the job has
-// CONTRIBUTE, where worker 0 does not know whether other workers have made steps since then. This
-// worker may still be in the last average, and then answers after it.
+// Answers with the final report once the counts of all workers are known. Averages exchange these
+// counts. Worker 0 gets this request before the other workers, and starts an average on demand in
+// two cases. Either steps were made since the last average, because the run ends before its last
+// epoch. Or the job has CONTRIBUTE, and worker 0 does not know whether other workers have made
+// steps since then. If the last average is still under way on this worker, the answer waits for its
+// end.
 caf::result<proto::Report> local_sgd_synchronizer::on_report(const proto::ReportRequest&) {
   reports_.push_back(make_response_promise<proto::Report>());
   auto answer = reports_.back();

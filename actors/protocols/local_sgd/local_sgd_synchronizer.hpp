@@ -24,9 +24,9 @@ struct local_sgd_options {
   troupe::view view;
   std::uint32_t worker = 0;
   std::size_t rank = 0;
-  /// This worker's rank in the ring that adds up the replicas. Its vectors have the sizes
-  /// local_sgd_sizes(). The left neighbour's messages for this actor go to the synchronizer first,
-  /// which passes them on.
+  /// The actor of this worker's rank in the ring that adds up the replicas. The ring's vectors have
+  /// the sizes local_sgd_sizes(). Messages of the left neighbour for this actor go to the
+  /// synchronizer first, which passes them on.
   ring_node_actor ring;
   std::shared_ptr<replica_store> replica;
   patience requests;
@@ -91,7 +91,7 @@ public:
 protected:
   behavior_type make_behavior() override;
   /// Answers waiting requests with an error. Drops handles to actors that hold a handle to this
-  /// one, so that they do not keep each other alive.
+  /// one. Otherwise, these actors would keep each other alive.
   void on_exit() override;
 
 private:
@@ -110,8 +110,8 @@ private:
     turn what;
     /// The replica's step when the average began.
     std::uint64_t step = 0;
-    /// The number of this worker's samples between the beginnings of the previous average and of
-    /// this one.
+    /// Number of samples that this worker trained between the beginning of the previous average and
+    /// the beginning of this one.
     std::uint64_t own_samples = 0;
     /// Number of vectors whose sum has not arrived.
     std::size_t missing = 0;
@@ -120,8 +120,8 @@ private:
     /// If a fragment is averaged, for each of its pieces: the replica's weights when the average
     /// began.
     std::vector<payload> captured = {};
-    /// For each piece: the sum over all workers, if it is used only when the average is complete.
-    /// Empty if each sum is used at once.
+    /// For each piece: the sum over all workers, stored until the average is complete. Empty if
+    /// each sum is used as soon as it arrives.
     std::vector<payload> sums = {};
   };
 
@@ -170,13 +170,14 @@ private:
   bool contribute_;
   weight_fragments fragments_;
   replica_store& replica_;
-  /// Absent if the job has no local_sgd.outer: the replicas then get the mean.
+  /// Absent if the job has no local_sgd.outer. Without an outer optimizer, the replicas get the
+  /// mean.
   std::optional<outer_optimizer> outer_;
   replica_account account_;
   /// Number of steps of the replica, including earlier runs.
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
-  /// The step at which the last average began whose result is in the replica.
+  /// The step at which an average began: the newest average whose result is in the replica.
   std::uint64_t averaged_ = 0;
   /// Samples of all workers up to the last average, including earlier runs.
   std::uint64_t passed_samples_ = 0;

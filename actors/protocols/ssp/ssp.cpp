@@ -10,7 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// Number of versions that step_clocks (see there) keeps for a staleness bound.
+/// Number of versions that step_clocks keeps for workers that read them later, with this staleness
+/// bound.
 constexpr std::size_t kept_versions(std::uint64_t bound) {
   return bound == 0 ? 2 : 0;
 }

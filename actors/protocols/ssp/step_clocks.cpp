@@ -21,8 +21,8 @@ bool step_clocks::place(entry& who, const proto::Pull& x) {
   if (x.begins())
     who.waits_at.reset();
   fastest_ = std::max(fastest_, who.clock);
-  // The slowest worker may change, even to an earlier step: shard 0 chose the step of this worker,
-  // and on this shard all other workers may already be ahead of it.
+  // Finds the slowest worker again. It may now be at an earlier step: shard 0 chose the step of
+  // worker `who`, and on this shard all other workers may already be ahead of this step.
   slowest_ = find_slowest();
   return true;
 }

@@ -46,17 +46,19 @@ public:
   /// be published.
   void committed(const proto::Commit& x);
 
-  /// Records that the worker of this gradient, its last one so far, has nothing to train now.
+  /// Records that the worker of this gradient has nothing to train now. The gradient is the
+  /// worker's newest one.
   void paused(const proto::Commit& x);
 
   /// Records that this worker will send no more messages.
   void forget(std::uint32_t worker);
 
-  /// The step of the slowest worker that counts. If no worker counts, the highest step of any
-  /// worker so far.
+  /// The step of the slowest worker, among the workers that count (see step_clocks: others wait for
+  /// them). If no worker counts, the highest step of any worker so far.
   std::uint64_t slowest() const;
 
-  /// The workers that had to wait with a pull and need not wait any more, since the last call.
+  /// The workers whose pulls had to wait, and that need not wait any more. Each call returns only
+  /// the workers that have become free since the call before.
   std::vector<std::uint32_t> take_admitted();
 
 private:
@@ -88,9 +90,9 @@ private:
   std::map<std::uint32_t, entry> workers_;
   std::uint64_t slowest_ = 0;
   std::uint64_t fastest_ = 0;
-  /// Only with bound 0: for each of the last two steps, the version when the slowest worker reached
-  /// this step. Two steps are needed, because a worker that starts may be one step behind the
-  /// newest step of this shard.
+  /// Only with bound 0: for each of the last two steps, the version that was the newest when the
+  /// slowest worker reached the step. Two steps are needed, because a worker that starts may be one
+  /// step behind the newest step of this shard.
   std::map<std::uint64_t, version_pool::snapshot> reached_;
   std::vector<std::uint32_t> admitted_;
 };

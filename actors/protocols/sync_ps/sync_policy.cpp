@@ -71,8 +71,8 @@ bool sync_policy::ready() const noexcept {
   if (shard_ == 0)
     return closed_;
   const auto chosen = chosen_.find(step_);
-  // Equal numbers are not enough, because this shard may have a lost worker's gradient that shard 0
-  // has taken out.
+  // The right number of gradients is not enough: one of them may be of a lost worker, and shard 0
+  // has taken that gradient out.
   return chosen != chosen_.end() && parts_.size() == chosen->second.size()
     && std::ranges::all_of(chosen->second, [&](auto& id) { return here(id); });
 }

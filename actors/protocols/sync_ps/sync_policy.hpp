@@ -21,9 +21,9 @@ namespace troupe {
 /// gradients that shard 0 has chosen, so all shards apply the same gradients. A step does not wait
 /// for idle workers.
 ///
-/// If a worker is lost, shard 0 takes its gradient out of the step. If the step already has enough
-/// gradients, the gradient counts instead. The other shards then learn whether the gradient counts
-/// (settle()). A shard that has not received a gradient that counts makes the update without it.
+/// If a worker is lost, shard 0 takes its gradient out of the step, unless the step already has
+/// enough gradients. The other shards then learn whether the gradient is still part of the step
+/// (settle()). If it is, but a shard has not received it, that shard makes the update without it.
 class sync_policy : public shard_policy {
 public:
   /// `workers`: the indices of the workers, in order of rank. `whole_sums`: true if planned updates
