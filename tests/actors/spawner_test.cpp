@@ -18,8 +18,8 @@ namespace troupe {
 
 namespace {
 
-/// A message for a counting_actor, which notes the thread that handles it in `threads`. The last of
-/// `most` such messages fulfills `done`.
+/// A message for a counting_actor. The actor appends its thread to `threads`. When `threads` has
+/// `most` entries, the actor fulfills `done`.
 struct counted {
   std::size_t most = 0;
   std::shared_ptr<std::vector<std::thread::id>> threads;
@@ -153,8 +153,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(brief_actors)
 
-// Messages are handled on the sender's thread, but only a few in a row. This is tried again and
-// again, because the actor may still be starting on another thread.
+// An actor handles messages on the sender's thread, but only a few in a row. The test repeats this
+// until it happens, because the actor may still be starting on another thread.
 BOOST_AUTO_TEST_CASE(hold_the_thread_of_the_sender_for_few_messages) {
   constexpr auto few = in_short_turns<counting_actor>::most_messages;
   setting x;

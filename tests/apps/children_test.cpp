@@ -8,8 +8,8 @@ using namespace troupe;
 
 BOOST_AUTO_TEST_SUITE(children_of_a_run)
 
-// The child processes of a run. A child may fail only if it is a worker and the run has continued
-// without it.
+// Tests which ends of child processes are reported as problems. A child may fail only if it is a
+// worker and the run has continued without it.
 BOOST_AUTO_TEST_CASE(bad_ends) {
   const std::vector<task_name> gone{{job_kind::worker, 1}, {job_kind::worker, 12}};
   const auto problem = [&](const std::string& name, std::optional<int> code,

@@ -40,9 +40,9 @@ long resident_kib() {
   return resident * (::sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/// Tries to push a new gradient many times, and in between to connect again. Returns how many
-/// pushes were accepted.
-/// @param before the memory while the server still answered
+/// Tries many times to push a new gradient. Between the pushes, it sometimes tries to connect
+/// again. Returns how many pushes were accepted.
+/// @param before the memory of this process while the server still answered, in KiB
 std::uint64_t flood(troupe::store_client& store, const troupe::store_client::ranges& where,
                     long before) {
   std::uint64_t accepted = 0;

@@ -355,8 +355,8 @@ private:
     return id.worker() < workers && id.incarnation() == incarnation && problem_of(id).empty();
   }
 
-  /// True if a gradient is still to be decided. False if it was decided before, or if its worker is
-  /// fenced off (given up, so its gradients are refused).
+  /// True if a decision about a gradient is still missing. False if there is one, or if the
+  /// gradient's worker is fenced off (given up, so its gradients are refused).
   bool decided(const proto::GradientId& id) {
     if (auto answer = journal_.find(id)) {
       fuzz::require(answer->duplicate(), "a repeated gradient is answered as a duplicate");

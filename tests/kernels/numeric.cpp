@@ -117,7 +117,7 @@ std::vector<double> central_differences(const std::function<double()>& f, std::s
 
 namespace {
 
-/// Sets about three of four values to 0, and every third row.
+/// Sets to 0: about three of four values, and all values of every third row.
 void make_sparse(std::vector<double>& values, std::size_t rows, std::uint64_t salt) {
   random_stream stream(seed() + salt, "sparse");
   for (std::size_t i = 0; i < values.size(); ++i)

@@ -70,8 +70,8 @@ struct leaves {
 leaves random_leaves(const graph& g, std::size_t rows, std::int64_t classes = 3,
                      std::uint64_t salt = 0);
 
-/// The smallest distance of an input of relu (and of other functions with a kink at zero) from
-/// zero, in all nodes up to `id`. Near a kink, numerical gradients are wrong.
+/// How close an input of relu (or of another function with a kink at zero) comes to zero: the
+/// smallest distance, over all nodes up to `id`. Near a kink, numerical gradients are wrong.
 double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& values);
 
 /// x rounded to the nearest number of a type, with arithmetic only. For float32, x itself.

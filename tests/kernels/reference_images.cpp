@@ -59,8 +59,8 @@ void each_term(const window& how, const image& x, const image& y, F f) {
               }
 }
 
-/// Calls f(element of the result, element of the image) for each window, with the largest element
-/// of the image in this window.
+/// Finds the largest element of the image x in each window. Calls f(index in the result y, index in
+/// x) for it.
 template <class F>
 void each_largest(const window& how, const image& x, const image& y, F f) {
   for (std::int64_t n = 0; n < x.count; ++n)
@@ -165,7 +165,8 @@ std::vector<double> image_value(const graph& g, const node& n,
   // The window in which each channel is a group of its own, as in a depthwise convolution.
   auto each_channel = n.window;
   each_channel.groups = a.channels;
-  // The weight of an element of an image in element o of `means`. `whole` is the size of the image.
+  // An element o of `means` is the mean of a window of an image. Returns the weight of each element
+  // of the window. `whole` gives the size of the image.
   const auto share = [&](std::size_t o, const image& means, const image& whole) {
     const auto position = static_cast<std::int64_t>(o) % (means.height * means.width);
     double count = 0;

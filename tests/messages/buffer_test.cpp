@@ -156,7 +156,8 @@ BOOST_AUTO_TEST_CASE(steps_of_a_large_model_fault_in_no_pages) {
   BOOST_TEST(page_faults() - before < 200);
 }
 
-// Buffers of sizes that are not used any more are freed, so that a next run can keep its own sizes.
+// Buffers of sizes that are not used any more are freed. This makes room for the sizes that are
+// used now.
 BOOST_AUTO_TEST_CASE(sizes_that_are_no_longer_used_are_freed) {
   buffer_pool pool{64 * page};
   use(pool, 64, page);

@@ -98,9 +98,9 @@ struct way {
 
   thread_ids go(int again = 0) { return *go_as({.again = again}).threads; }
 
-  /// True if all actors of a visit run on the same thread, which fulfills `where`. Tries again
-  /// until this happens: an actor may still be busy on another thread, with its start or the
-  /// previous visit.
+  /// Sends visits until all actors of a visit run on the same thread, and `where` is true for this
+  /// thread. Then returns true. Several visits may be needed: an actor may still be busy on another
+  /// thread, with its start or the previous visit.
   bool stays(std::function<bool(std::thread::id)> where) {
     for (int i = 0; i < 10'000; ++i)
       if (const auto threads = go();

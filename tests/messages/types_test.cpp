@@ -56,8 +56,8 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
   }
 }
 
-/// Sets all fields, at all depths, to different values. `next` counts up. The largest values of
-/// each integer type occur, too.
+/// Sets all fields, at all depths, to different values. Their source is `next`, which is counted
+/// up. Every third integer is close to the largest value of its type.
 void fill(google::protobuf::Message& x, std::uint64_t& next) {
   const auto& type = *x.GetDescriptor();
   const auto& access = *x.GetReflection();

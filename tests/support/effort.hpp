@@ -12,8 +12,8 @@ inline constexpr bool under_sanitizer = true;
 inline constexpr bool under_sanitizer = false;
 #endif
 
-/// How many of `n` cases a test tries: all in an optimized build. Under a sanitizer, a tenth, or a
-/// twentieth of a thousand and more.
+/// The number of cases that a test tries. In an optimized build, this is n. Under a sanitizer, it
+/// is n / 10, at least 1; from n = 1000 on, it is n / 20.
 constexpr std::uint64_t tries(std::uint64_t n) {
   return !under_sanitizer ? n : n < 10 ? 1 : n < 1000 ? n / 10 : n / 20;
 }

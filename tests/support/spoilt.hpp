@@ -13,8 +13,8 @@ namespace troupe::test {
 
 inline constexpr std::uint64_t all_records = ~std::uint64_t{0};
 
-/// A data set in which one record (or every record) has a feature that is not finite, or that has
-/// the value `feature`.
+/// A data set in which the first feature of one record, or of every record, has the value
+/// `feature`. By default, this is NaN.
 class spoilt : public dataset {
 public:
   spoilt(std::shared_ptr<const dataset> source, std::uint64_t record,

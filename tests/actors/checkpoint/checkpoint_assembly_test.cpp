@@ -59,8 +59,9 @@ BOOST_AUTO_TEST_CASE(versions_after_the_end_of_the_job_do_not_fit) {
   BOOST_TEST(x.problem(header(41, 0, 0), 4) == "version 41, but this job ends before version 41");
 }
 
-// Slot 0 (the weights) is divided into three parts, one for each holder. Each of the slots 1 to 3
-// is the state of one holder and arrives in one piece.
+// Shards and ranks that hold parts of the state are called holders. Slot 0 (the weights) has three
+// parts, one from each holder. Slots 1 to 3 have one part each: slot i is the state of holder i -
+// 1.
 BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
   troupe::checkpoint_assembly x{{split_evenly(7, 3), 4, 1, true, 0, 0, 3}};
   const std::size_t sizes[] = {3, 2, 2};
@@ -82,8 +83,8 @@ BOOST_AUTO_TEST_CASE(slots_in_one_piece) {
     BOOST_TEST(whole->slots[slot].size() == (slot == 0 ? 3U : 1U));
 }
 
-// Holder 1 sends version 1. Holder 0 skips it and sends version 2. So version 1 can never be
-// complete, and the rest of it is refused.
+// Holder 1 sends parts of version 1. Holder 0 sends version 2 without having sent version 1. So
+// version 1 can never be complete, and its other parts are refused.
 BOOST_AUTO_TEST_CASE(a_version_is_skipped_though_slots_in_one_piece_came) {
   troupe::checkpoint_assembly x{{split_evenly(4, 2), 3, 1, true, 0, 0, 2}};
   x.add(header(1, 1, 0), payload::floats(2), now);
@@ -169,7 +170,8 @@ BOOST_AUTO_TEST_CASE(a_newer_one_takes_the_place_of_one_that_waits) {
   BOOST_TEST(next(x) == 100U);
 }
 
-// Small versions are copied while the disk is busy, up to a limit. They are written in order.
+// Versions with few bytes are copied while the disk is busy. At most eight copies wait. They are
+// written in order.
 BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   troupe::checkpoint_assembly x{{split_evenly(2, 2), 1, 10, false, 0, 8}};
   std::vector<payload> sent;
@@ -200,7 +202,7 @@ BOOST_AUTO_TEST_CASE(small_versions_that_wait_hold_up_no_others) {
   BOOST_TEST(x.idle());
 }
 
-// Holder 1 is slow: it sends some versions late and skips others.
+// Holder 1 (a shard or rank) is slow: it sends some versions late and skips others.
 BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   auto x = assembly(2, 2, 1, 10);
   for (const std::uint64_t version : {10, 20})
@@ -213,8 +215,8 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(!x.wants(header(30, 1, 0)));
   BOOST_TEST(add(x, 30, 1) == outcome::refused);
   BOOST_TEST(add(x, 40, 0) == outcome::taken);
-  // Part 1 of version 50 arrives. A holder sends its versions in order, so part 1 of versions 20
-  // and 40 will not arrive any more.
+  // Part 1 of version 50 arrives. Each shard or rank sends its versions in order, so part 1 of
+  // versions 20 and 40 will not arrive any more.
   BOOST_TEST(add(x, 50, 1) == outcome::taken);
   BOOST_TEST(x.open() == 1U);
   BOOST_TEST(add(x, 40, 1) == outcome::refused);
@@ -222,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_holder_that_lags_behind) {
   BOOST_TEST(x.missed() == 3U);
 }
 
-// Some versions are completed even if one holder sends parts late or skips versions.
+// Some versions become complete even if one shard or rank sends its parts late or skips versions.
 BOOST_AUTO_TEST_CASE(nobody_starves) {
   for (const std::uint64_t lag : {0, 1, 2, 3, 5, 8}) {
     auto x = assembly(2, 2);
@@ -277,8 +279,8 @@ BOOST_AUTO_TEST_CASE(the_end_waits_for_what_is_on_its_way) {
   BOOST_TEST(x.idle());
 }
 
-// A worker was lost. Therefore the holders ended at different versions, and there is no last
-// version of the whole state. Version 20, which was due earlier, is still written.
+// A worker was lost. Therefore the shards or ranks ended at different versions, and no last version
+// is complete. Version 20, which was due earlier, is still written.
 BOOST_AUTO_TEST_CASE(a_due_version_is_kept_if_there_is_no_last_one) {
   auto x = assembly(2, 2, 1, 10);
   x.expect_end();
@@ -337,8 +339,8 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
     BOOST_TEST(x.due(version));
     x.began(version);
   }
-  // Two captures are still on their way, so version 150 is skipped. The holder waits for an answer
-  // only about versions that it sent.
+  // Two captures are still open, so version 150 is not captured. Calls of `ended` follow only for
+  // versions that were captured.
   BOOST_TEST(!x.due(150));
   BOOST_TEST(x.newest() == 100U);
   BOOST_TEST(!x.ended(50, true));
@@ -346,7 +348,7 @@ BOOST_AUTO_TEST_CASE(two_captures_may_be_on_their_way) {
 }
 
 // The last version, 30, is also due by the schedule. It was refused because two other versions were
-// open. The holder sends it again at the end.
+// still arriving or being written. The holder (a shard or rank) sends it again at the end.
 BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   auto x = assembly(2, 2, 1, 10);
   add(x, 10, 0);
@@ -366,8 +368,8 @@ BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
   x.done();
   BOOST_TEST(x.idle());
 
-  // The holder may hear that version 30 was refused (`ended(30, false)`) before the run ends, or
-  // after it.
+  // The holder may hear that version 30 was refused (`ended(30, false)`) before or after the end of
+  // the run.
   auto before = checkpoint_schedule{10};
   before.began(30);
   BOOST_TEST(!before.ended(30, false));
@@ -387,7 +389,7 @@ BOOST_AUTO_TEST_CASE(the_last_version_was_left_out) {
 }
 
 // A run may end at any step. The coordinator takes the last version even if two other versions are
-// open.
+// still arriving or being written.
 BOOST_AUTO_TEST_CASE(the_last_version) {
   auto x = assembly(2, 2, 1, 10);
   add(x, 10, 0);

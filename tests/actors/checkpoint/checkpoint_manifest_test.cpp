@@ -36,7 +36,7 @@ checkpoint_manifest parse(std::string_view text) {
   return parse_manifest(bytes_of(text), "checkpoint.json");
 }
 
-/// The error that reading the example gives after one of its fields was changed.
+/// Changes one field of the example (null: removes it) and reads the result. Returns the error.
 std::string error_with(const std::string& key, const nlohmann::json& value) {
   auto x = nlohmann::json::parse(to_json(example()));
   if (value.is_null())
@@ -152,11 +152,12 @@ BOOST_AUTO_TEST_CASE(the_best_evaluation) {
   best_evaluation x;
   BOOST_TEST(x.add(2, 10, 1, 0.1));
   BOOST_TEST(x.add(1.5, 20, 2, 0.1));
-  // 1.45 is better than 1.5, but by less than the required difference of 0.1.
+  // A loss of 1.45 is better than 1.5, but by less than the required difference of 0.1.
   BOOST_TEST(!x.add(1.45, 30, 3, 0.1));
   BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
   BOOST_TEST((x == best_evaluation{1.5, 20, 2, 2, 40}));
-  // A run that continues from a checkpoint evaluates this version a second time. It counts once.
+  // A run that continues from a checkpoint evaluates this version a second time. The version counts
+  // once.
   BOOST_TEST(!x.add(1.6, 40, 4, 0.1));
   BOOST_TEST(x.since == 2U);
   BOOST_TEST(x.add(1.3, 50, 5, 0.1));

@@ -30,8 +30,8 @@ std::shared_ptr<const job_context> context_of(const proto::Job& job,
   return make_job_context(job, data);
 }
 
-/// A checkpoint whose values show where they belong: the integer part is the step, and each slot
-/// adds 0.25.
+/// A checkpoint whose values show where they belong: a value is the step plus 0.25 for each slot
+/// before its own. Slot 0 is the weights, and the other slots are optimizer state.
 checkpoint state_at(const job_context& context, std::uint64_t step, std::uint32_t epoch = 1) {
   checkpoint x;
   x.manifest.step = step;
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
   job.clear_local_sgd();
   job.set_protocol(proto::RING);
   check({0, 1});
-  // The checkpoint of a plain run has no outer momentum. Then the momentum begins at 0.
+  // The checkpoint of a run without LOCAL_SGD has no outer momentum. Then the momentum begins at 0.
   job = digits_job();
   write(memory, *context_of(job), 50, "plain");
   job.set_protocol(proto::LOCAL_SGD);
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(damaged_ones_are_skipped_unless_named) {
   BOOST_TEST(step_of(found) == 50U);
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000150/weights.safetensors"));
   BOOST_TEST(contains(text_of(found), "out/checkpoints/step-00000100/checkpoint.json"));
-  // Checkpoint 150 is damaged, but the run can start from the path of checkpoint 50.
+  // Checkpoint 150 is damaged. The run can still start from checkpoint 50, if its path is given.
   BOOST_TEST(step_of(choose_checkpoint(memory, "out", "out/checkpoints/step-00000050", *context))
              == 50U);
   BOOST_TEST(contains(
@@ -297,8 +297,8 @@ BOOST_AUTO_TEST_CASE(old_ones_are_removed) {
     for (const std::uint64_t step : {50, 100, 150, 200, 250})
       write(*where, *context, step, directory.path());
     keep_checkpoints(*where, directory.path(), 200, 2);
-    // Checkpoint 250 is newer than the newest of this run (200). So another run left it, and it may
-    // be damaged. It stays, and does not count as one of the two that are kept.
+    // The newest checkpoint of this run is 200. So checkpoint 250 was left by another run, and may
+    // be damaged. It is not removed, and does not count as one of the two that are kept.
     BOOST_TEST((where->directories(directory.path())
                 == std::vector<std::string>{"step-00000150", "step-00000200", "step-00000250"}));
   }
@@ -410,8 +410,8 @@ BOOST_AUTO_TEST_CASE(what_was_interrupted_is_not_seen) {
   const auto context = context_of(digits_job());
   const auto folder = checkpoint_folder(directory.path());
   write(disk, *context, 50, folder);
-  // These folders look as if a run was killed while it wrote checkpoint 100, and another run while
-  // it removed checkpoint 10.
+  // These folders look as if one run was killed while it wrote checkpoint 100, and another run was
+  // killed while it removed checkpoint 10.
   for (const auto* name : {".tmp-step-00000100", ".old-step-00000010"}) {
     std::filesystem::create_directory(folder / name);
     std::ofstream{folder / name / "weights.safetensors"} << "half";

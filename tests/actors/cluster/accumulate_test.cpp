@@ -37,9 +37,9 @@ outcome run(proto::Job job, std::size_t workers, std::size_t ps) {
   return result;
 }
 
-/// A job with 100 records. A step trains 12 records (per worker or in total) in several batches and
-/// adds up their gradients. The last step of an epoch has fewer records, so some of its batches are
-/// empty.
+/// A job with 100 records. Each step trains 12 records: per worker, or of all workers together.
+/// They form several batches, whose gradients are added up. The last step of an epoch has fewer
+/// records, so some of its batches are empty.
 proto::Job job_with(proto::Protocol protocol, std::uint32_t batch, std::uint32_t accumulate,
                     const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{

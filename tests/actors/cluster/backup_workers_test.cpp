@@ -77,8 +77,8 @@ BOOST_AUTO_TEST_CASE(late_samples_are_left_out) {
   BOOST_TEST(x.split == 0U);
 }
 
-// With one backup worker, no step waits for the slow worker 0, so the run takes a fraction of the
-// time. Worker 0 is not reported as a stall.
+// With one backup worker, no step waits for the slow worker 0, so the run takes much less time than
+// without. Worker 0 is not reported as a stall.
 BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
   const std::uint64_t records = under_sanitizer ? 480 : 960;
   const auto data = "data.digits={train: " + std::to_string(records) + " test: 4}";

@@ -62,8 +62,9 @@ record_judge at_record(std::uint64_t record, breakage how, std::uint64_t bytes) 
   };
 }
 
-/// Breaks a connection at about one of `every` records. At a greeting, both ends see the break. If
-/// only one end saw it, the other would wait longer than a connection may stay broken.
+/// Breaks the connection at random: at about one record in `every`. If the record is a greeting,
+/// both ends see the break. If only one end saw it, the other would wait longer than a connection
+/// may stay broken.
 record_judge at_random(std::uint64_t every, std::uint64_t seed) {
   return [every, random = std::mt19937_64{seed}](
            sim_node, sim_node, proto::RecordKind kind) mutable -> std::optional<record_fate> {
@@ -98,8 +99,8 @@ void break_at_every_record(const simulation_options& options, bool same_weights)
       if (!chosen())
         continue;
       BOOST_TEST_INFO_SCOPE(name_of(how) << " at record " << record);
-      // The number of bytes after which the connection breaks: in the header of the record, in its
-      // head, in its payload, or after it.
+      // The connection breaks after this number of bytes of the record: within its header, within
+      // its head (the message without the payload), within its payload, or after the record.
       constexpr std::array<std::uint64_t, 4> bytes{9, 20, 20'000, record_fate{}.bytes};
       simulation run{options};
       run.channels().judge_with(at_record(record, how, bytes.at(record % bytes.size())));
@@ -140,8 +141,9 @@ BOOST_AUTO_TEST_CASE(at_every_record_in_step) {
   break_at_every_record(options_with(changes), true);
 }
 
-// These options keep the default time until a silent peer is suspected, which is long. So one end
-// notices the silence much later than the other, and requests are repeated meanwhile.
+// Here, a silent peer is suspected only after the default time, which is long. So one end of a
+// broken connection notices the silence much later than the other end. In the meantime, requests
+// are repeated.
 BOOST_AUTO_TEST_CASE(at_every_record_not_in_step) {
   break_at_every_record(options_with({not_in_step.back()}), false);
 }
@@ -210,7 +212,8 @@ BOOST_AUTO_TEST_CASE(one_end_hears_nothing) {
     BOOST_TEST(result.summary.weights_sha256 == undisturbed.summary.weights_sha256);
     return result.virtual_time - undisturbed.virtual_time;
   };
-  // The worker opened this connection, so it can open a new one when it is the receiver.
+  // The worker opened this connection. So only the worker can open a new one: at once, if it is the
+  // receiver.
   BOOST_TEST((time_with(job_kind::ps) < suspect_after));
   BOOST_TEST((time_with(job_kind::worker) >= suspect_after));
 }

@@ -20,8 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-// -- a captures actor that gets messages from the test
-// ---------------------------------------------
+// -- a captures actor that gets messages from the test ------------------------------------------
 
 /// The messages that the captures actor sent to the run and to the operator.
 struct told {
@@ -90,7 +89,7 @@ private:
   std::shared_ptr<told> heard_;
 };
 
-/// A test double of a shard's reader. It serves a range of the weights, which may be the wrong one.
+/// A test double of a shard's reader. It serves a range of the weights, which may be a wrong range.
 class reader_double : public reader_actor::base {
 public:
   reader_double(caf::actor_config& cfg, range where) : reader_actor::base(cfg), where_(where) {}

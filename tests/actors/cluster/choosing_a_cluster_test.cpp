@@ -74,7 +74,7 @@ BOOST_FIXTURE_TEST_CASE(flags_come_first, sources) {
 BOOST_FIXTURE_TEST_CASE(then_the_file, sources) {
   const auto environment = text(in_environment, R"({"type": "worker", "index": 0})");
   BOOST_TEST(chosen(text(in_file, R"({"type": "ps"})"), environment) == "ps/0 at file:2");
-  // The file lists the cluster, but not the own task. So only the own task comes from the
+  // The file lists the cluster, but not the task of this process. So only this task comes from the
   // environment.
   BOOST_TEST(chosen(text(in_file), environment) == "worker/0 at file:4");
   BOOST_TEST(chosen(text(in_file), text("", R"({"type": "worker", "index": 2})"))

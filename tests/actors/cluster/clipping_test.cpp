@@ -22,8 +22,8 @@ BOOST_AUTO_TEST_SUITE(clipping)
 
 namespace {
 
-/// A job with 130 samples in batches of 32. The last batch of an epoch has 2 samples, so some of
-/// several workers get none of it.
+/// A job with 130 samples in batches of 32. The last batch of an epoch has only 2 samples. If there
+/// are several workers, some of them get no sample of it.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}",
                                    "data.batch=32",
@@ -74,7 +74,8 @@ BOOST_AUTO_TEST_CASE(one_worker_clips_as_a_serial_loop) {
     }
 }
 
-// No gradient exceeds the bound. The weights equal those of a job without clipping, bit for bit.
+// The bound of `clip_norm` is so large that no gradient exceeds it. The weights equal those of a
+// job without clipping, bit for bit.
 BOOST_AUTO_TEST_CASE(a_bound_that_is_never_met) {
   for (const auto protocol : all_protocols) {
     const auto expected = simulate(simulated(small_job(protocol, {}), 1, 3)).summary;

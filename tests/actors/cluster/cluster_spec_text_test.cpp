@@ -26,8 +26,8 @@ std::string jobs_error(const std::string& jobs) {
 }
 
 /// The processes of a cluster with these jobs, each as "name address = its tasks". Example:
-/// "chief/0 a:1 = coordinator/0 worker/0; ...". Their order does not depend on the order of the
-/// jobs in the file.
+/// "chief/0 a:1 = coordinator/0 worker/0; ...". The order of the processes does not depend on the
+/// order of the jobs in the file.
 std::string described(const std::string& jobs) {
   const auto cluster = parse_cluster("{\"cluster\": {" + jobs + "}}", "x.json");
   std::string result;

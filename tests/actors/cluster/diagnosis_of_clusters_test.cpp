@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(others_answer) {
   x.here[position(cluster, "ps/0")].mutable_hosted(0)->set_index(1);
   BOOST_TEST(contains(advice_of(diagnose(cluster, x, "1.0", name)), "ps/1 answers there"));
 
-  // Here, worker/1 instead of this host observes that ps/0 has another version.
+  // Here, worker/1 instead of this host observes that ps/0 is another version of troupe.
   x = healthy(cluster);
   auto& said = x.said[position(cluster, "worker/1")];
   for (auto& r : *said.mutable_reach())

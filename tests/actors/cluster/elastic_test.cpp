@@ -167,8 +167,8 @@ BOOST_AUTO_TEST_CASE(too_few_workers_are_left) {
   BOOST_TEST((result.virtual_time > 60s && result.virtual_time < 70s));
 }
 
-// The other workers continue at once. When the lost worker is back, a new view (set of tasks that
-// train together) opens with all workers.
+// An asynchronous worker is lost. The other workers continue at once. When the lost worker is back,
+// a new view (set of tasks that train together) opens with all workers.
 BOOST_AUTO_TEST_CASE(an_asynchronous_worker_comes_back) {
   for (const auto protocol : {proto::ASYNC_PS, proto::SSP})
     BOOST_TEST_CONTEXT(change_to(protocol)) {
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(the_whole_run_is_stopped) {
       BOOST_TEST(result.summary.interrupted);
       BOOST_TEST(result.summary.failure.find("checkpoints/step-") != std::string::npos,
                  result.summary.failure);
-      // The other nodes end at once. They do not wait for the coordinator to come back.
+      // The coordinator was stopped for good. The other nodes end at once and do not wait for it.
       BOOST_TEST((result.virtual_time < 10s));
     }
 }

@@ -15,8 +15,8 @@ BOOST_AUTO_TEST_SUITE(equivalence)
 
 namespace {
 
-/// A job with 130 samples in batches of 32. The last batch of an epoch has 2 samples, so some of
-/// several workers get none of it.
+/// A job with 130 samples in batches of 32. The last batch of an epoch has only 2 samples. If there
+/// are several workers, some of them get no sample of it.
 proto::Job small_job(proto::Protocol protocol, const std::vector<std::string>& more = {}) {
   std::vector<std::string> changes{"data.digits={train: 130 test: 20}", "data.batch=32", "epochs=3",
                                    "protocol=" + proto::Protocol_Name(protocol)};

@@ -158,8 +158,8 @@ BOOST_AUTO_TEST_CASE(validation_records) {
   }
 }
 
-// The result of a run contains the measures of the last weights on the test records. If the run
-// ends early, these weights are evaluated once more.
+// The result of a run contains the loss and the other measures of the last weights on the test
+// records. If the run ends early, the last weights are evaluated once more.
 BOOST_AUTO_TEST_CASE(the_result_of_an_early_end) {
   for (auto& [protocol, workers, ps] : settings)
     BOOST_TEST_CONTEXT(proto::Protocol_Name(protocol) << ", " << ps << " shards") {

@@ -182,8 +182,9 @@ BOOST_AUTO_TEST_CASE(ridge_of_scikit_learn) {
   }
 }
 
-// The text compares a job with scikit-learn's Ridge. It is empty if the job has no counterpart
-// there, for example with an L1 penalty. It mentions the intercept only if the bias is trained.
+// weight_decay_text() compares a job with scikit-learn's Ridge. The text is empty if Ridge cannot
+// do what the job does, for example if the job has an L1 penalty. The text mentions the intercept
+// only if the bias is trained.
 BOOST_AUTO_TEST_CASE(comparisons_that_do_not_hold) {
   const table data;
   const auto text = [&](const std::vector<std::string>& changes) {

@@ -34,8 +34,8 @@ void check_complete(const simulation_result& x) {
   BOOST_TEST(x.summary.split == 0U);
 }
 
-/// Applies `what` to every `every`-th frame of one kind between two nodes, and delivers all other
-/// frames.
+/// Counts the frames (messages between nodes) of one kind. Applies `what` to every `every`-th of
+/// them, and delivers all other frames.
 class nth_frame {
 public:
   nth_frame(proto::Frame::Kind kind, std::uint64_t every, verdict what)
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(synchronous_protocols_need_all_workers) {
 }
 
 // A worker of a ring dies, or its process stops forever. Within twice the deadline, each survivor
-// reports the lost rank, the own step, the bucket (part of the gradient) that it waits for, and how
+// reports the lost rank, its own step, the bucket (part of the gradient) that it waits for, and how
 // long it has waited. With 4 ranks, one survivor is not a neighbor of the lost rank.
 BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
   constexpr auto suspect_after = 400ms;
@@ -265,7 +265,8 @@ BOOST_AUTO_TEST_CASE(every_survivor_of_a_ring_says_what_it_waits_for) {
           BOOST_TEST_REQUIRE(result.summary.missing.has_value());
           BOOST_TEST(result.summary.missing->index == victim);
         }
-  // `bucket` is set if a survivor waited for a bucket. It is empty if it was still computing.
+  // The error names a bucket if the survivor waited for a bucket, but not if it was still
+  // computing.
   BOOST_TEST(waited >= 20u);
 }
 

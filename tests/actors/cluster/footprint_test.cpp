@@ -51,8 +51,8 @@ BOOST_AUTO_TEST_CASE(a_shard_holds_a_version_per_reader) {
   BOOST_TEST(first.network + second.network == 2 * 7 * x.bytes);
 }
 
-// With `pull_ahead: 2`, a worker asks for weights two steps early. It needs two more copies of the
-// weights, and the shard needs a momentum for each copy.
+// With `pull_ahead: 2`, a worker asks for weights two steps early. So the worker has two more
+// copies of the weights, and the shard keeps a momentum for each copy.
 BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
   const checked_job x{proto::ASYNC_PS, {"pull_ahead=2"}};
   const auto shard = x.of(job_kind::ps, 0, {3, 1, true, false});
@@ -65,8 +65,8 @@ BOOST_AUTO_TEST_CASE(weights_asked_for_early_take_memory) {
 BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   const checked_job x{proto::SYNC_PS};
   const auto apart = x.of(job_kind::worker, 0, {2, 1, true, false});
-  // The worker has two copies, because pieces of the next weights arrive while it uses the current
-  // ones.
+  // The worker has two copies of the weights, because pieces of the next weights arrive while it
+  // uses the current weights.
   BOOST_TEST(apart.weights == 2 * x.bytes);
   // With clipping, the worker needs only one copy, because weights and gradients are exchanged as a
   // whole.
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(a_worker_holds_a_gradient_and_what_the_plan_needs) {
   // no copy on the CPU.
   const auto straddling = x.of(job_kind::worker, 0, {2, 2, false, false});
   BOOST_TEST(straddling.weights == 0u);
-  // A GPU needs this tensor in one piece, so there is a copy of it.
+  // A GPU needs the first tensor in one piece. So the worker copies this tensor.
   const checked_job gpu{proto::SYNC_PS, {"device[0]=/job:worker/task:0/device:GPU:0"}};
   BOOST_TEST(gpu.of(job_kind::worker, 0, {2, 2, false, false}).weights
              == 16u * 784 * sizeof(float));

@@ -104,7 +104,7 @@ public:
           std::vector<caf::strong_actor_ptr>{}, x);
   }
 
-  /// Sends a message whose header names another actor of the receiving process as its sender.
+  /// Sends a message with a false sender: its header names an actor of the receiving process.
   void send_as(caf::actor_id from, const caf::message& x,
                caf::message_id id = caf::make_message_id()) {
     sender_ = from;
@@ -198,8 +198,8 @@ const auto config_server = caf::atom("ConfigServ");
 
 } // namespace
 
-// Another CAF program asks CAF's internal servers to spawn an actor here, and to return a stored
-// value.
+// Another CAF program asks CAF's internal servers in this process to spawn an actor, and to return
+// a stored value.
 BOOST_AUTO_TEST_CASE(servers_of_the_framework) {
   embedding_program x;
   process other;

@@ -57,8 +57,8 @@ BOOST_AUTO_TEST_CASE(one_worker_equals_a_serial_loop) {
       check_equals_serial(job_with(protocol, {"optimizer.kind=" + std::string{rule}}));
 }
 
-// With three workers, because a mean of three equal numbers may differ from them in the last bit.
-// Some jobs use clipping, a momentum per worker, or a compensation of staleness.
+// Trains with three workers, because a mean of three equal numbers may differ from them in the last
+// bit. Some jobs use clipping, a momentum per worker, or a compensation of staleness.
 BOOST_AUTO_TEST_CASE(frozen_parameters_keep_their_bits) {
   std::vector<std::pair<proto::Protocol, std::string>> runs{
     {proto::ASYNC_PS, "async_ps.compensation=DC"}, {proto::LOCAL_SGD, "local_sgd.every=2"}};

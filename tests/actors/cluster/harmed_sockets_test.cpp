@@ -29,8 +29,8 @@ namespace {
 constexpr auto patience_limit = 120s;
 constexpr auto whole_record = std::numeric_limits<std::uint64_t>::max();
 
-/// Both ends notice these kinds of harm at once. harm::stall is missing: the ends notice it only
-/// after some time, and a node that has not joined only after 10 seconds.
+/// The kinds of harm that both ends notice at once. harm::stall is not among them: the ends notice
+/// it only after some time, and a node that has not joined only after 10 seconds.
 constexpr std::array noticed{harm::cut, harm::reset, harm::half_close};
 
 constexpr std::array in_step{"protocol=SYNC_PS", "protocol=RING"};

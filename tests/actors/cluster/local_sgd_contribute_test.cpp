@@ -1,5 +1,5 @@
-// LOCAL_SGD with `behind: CONTRIBUTE`: an average of the weights includes slow workers as far as
-// they are, and does not wait for the rest of their steps.
+// LOCAL_SGD with `behind: CONTRIBUTE`: if an average begins, slow workers contribute the steps that
+// they have made. The average does not wait for their other steps.
 
 #include "kernels/data/arrays.hpp"
 #include "tests/actors/cluster/local_sgd_runs.hpp"
@@ -72,8 +72,8 @@ BOOST_AUTO_TEST_CASE(a_slow_worker_is_not_waited_for) {
     static_cast<double>(slow.virtual_time.count()) / static_cast<double>(fast.virtual_time.count());
   BOOST_TEST_MESSAGE("WAIT takes " << ratio << " times as long; losses " << slow.summary.test_loss
                                    << " and " << fast.summary.test_loss);
-  // Between two averages, 4 workers compute 4 x 8 gradients in 40 ms without CONTRIBUTE, or about
-  // 26 gradients in 10 ms with it.
+  // Between two averages, 4 workers compute about 26 gradients in 10 ms. Without CONTRIBUTE, they
+  // compute 4 x 8 gradients in 40 ms.
   BOOST_TEST(ratio > 2);
   BOOST_TEST(fast.summary.test_loss < 2.0);
 }
@@ -189,8 +189,9 @@ struct counting_run {
   std::vector<float> initial;
 };
 
-// The weights of a checkpoint contain exactly the records that the checkpoint lists as trained. A
-// run that continues from it trains each of the remaining records once.
+// The weights of a checkpoint show which records were trained. These are exactly the records that
+// the checkpoint lists as trained. A run that continues from it trains each of the remaining
+// records once.
 BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(20); ++seed) {
@@ -236,8 +237,8 @@ BOOST_AUTO_TEST_CASE(no_record_is_lost_or_counted_twice) {
 }
 
 // Each worker has its own number of updates, which Adam needs for its bias correction. All
-// gradients are almost equal here. So an update of Adam moves each weight by the learning rate, if
-// that number fits the worker's state.
+// gradients are almost equal here. So an update of Adam moves each weight by the learning rate,
+// unless the number of updates is wrong.
 BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
   std::size_t different = 0;
   for (std::uint64_t seed = 1; seed <= tries(6); ++seed) {
@@ -300,8 +301,9 @@ BOOST_AUTO_TEST_CASE(each_worker_has_its_own_number_of_updates) {
   BOOST_TEST(different > 0U);
 }
 
-// A run in which workers have made different numbers of updates is continued without CONTRIBUTE. It
-// writes checkpoints and continues from each of them, bit for bit.
+// In a run with CONTRIBUTE, workers have made different numbers of updates. Another run continues
+// it without CONTRIBUTE and writes checkpoints. Runs that continue from these get the same weights,
+// bit for bit.
 BOOST_AUTO_TEST_CASE(different_numbers_of_updates_go_on) {
   for (const auto* kind : {"ADAM", "ADAMW", "LAMB"}) {
     const std::vector<std::string> changes{"protocol=LOCAL_SGD", "data.batch=5",
@@ -348,14 +350,14 @@ BOOST_AUTO_TEST_CASE(evaluations_within_an_epoch) {
     newest = step;
     ++evaluations;
   }
-  // There are 320 gradients. Three workers have the same speed, and the fourth makes a fifth as
-  // many.
+  // There are 320 gradients. Three workers have the same speed. The fourth makes a fifth as many
+  // gradients as each of them.
   BOOST_TEST(evaluations >= 320U / 4 / 16);
   BOOST_TEST(newest <= 320U / 3);
 }
 
-// A run continues from its own last checkpoint and makes no step. The average at its end changes
-// nothing.
+// A run continues from the last checkpoint of a run that had ended, and makes no step. The average
+// at its end changes nothing.
 BOOST_AUTO_TEST_CASE(a_run_that_had_ended_keeps_its_weights) {
   for (const auto* outer : {"{}", "{kind: MOMENTUM momentum: 0.9}", ""})
     for (const std::size_t crew : {1, 3, 6}) {
@@ -382,7 +384,7 @@ BOOST_AUTO_TEST_CASE(the_ledger_balances_in_all_ways) {
 }
 
 // The learning rate depends on the epoch, which counts the samples of all workers. From the third
-// epoch on, it is almost 0, so the weights do not change.
+// epoch on, the learning rate is almost 0, so the weights do not change.
 BOOST_AUTO_TEST_CASE(the_schedule_counts_the_samples_of_all_workers) {
   const auto after = [](const std::string& epochs) {
     return weights_of(contributing(

@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(one_worker_is_a_serial_loop) {
 }
 
 // Workers continue to train while a fragment is averaged. These steps are neither lost nor counted
-// twice. An error in one of 8 fragments would change the distance that the weights move by an
+// twice. If one of 8 fragments were wrong, the distance that the weights move would change by an
 // eighth. The learning rate is small, so that gradients differ little.
 BOOST_AUTO_TEST_CASE(each_step_enters_one_average) {
   const std::vector<std::string> slow{"learning_rate={base: 0.0005}"};

@@ -73,8 +73,8 @@ const std::vector<std::string> averages_now_and_then[] = {
   {"local_sgd={every: 3 behind: CONTRIBUTE outer {}}"},
 };
 
-/// A long run with 500 steps in each epoch (50 under a sanitizer). A worker gets samples for far
-/// fewer steps at once (a lease).
+/// A long run with 500 steps in each epoch (50 under a sanitizer). A lease has samples for far
+/// fewer steps.
 simulation_options long_run(std::vector<std::string> changes) {
   changes.insert(changes.end(),
                  {"data.digits={train: " + std::to_string(tries(2'000)) + " test: 20}",
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(all_ways_give_the_same_bits) {
 }
 
 // On one host, other workers read a replica in shared memory, and release it late. With short
-// steps, they hold many versions at the same time.
+// steps, the other workers then use many versions of the replica at the same time.
 BOOST_AUTO_TEST_CASE(other_workers_hold_many_versions) {
   const auto job =
     example_job("digits_mlp",
@@ -191,8 +191,8 @@ BOOST_AUTO_TEST_CASE(lost_requests_for_weights) {
   BOOST_TEST(result.weights_sha256 == expected);
 }
 
-// With rate 1, the outer step ends at the average. Rounding differs by 1e-6, because an outer step
-// adds a difference to the last average.
+// An outer step of rate 1 ends at the average of the replicas. It is computed as the last average
+// plus a difference, so it differs by rounding (1e-6).
 BOOST_AUTO_TEST_CASE(an_outer_step_of_rate_1_is_an_average) {
   const std::vector<std::string> changes{
     "local_sgd.outer={kind: SGD rate: 1}",
@@ -259,8 +259,8 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_an_average) {
 }
 
 // The number of workers or the protocol changes. The outer momentum still fits, because all workers
-// share it. For the optimizer's state, such a run uses a single copy, which the checkpoint also
-// contains.
+// share it. The checkpoint also contains one copy of the optimizer's state that does not belong to
+// a worker. All workers begin with this copy.
 BOOST_AUTO_TEST_CASE(a_run_goes_on_with_other_workers_or_another_protocol) {
   const auto job = kept(4, {"optimizer={kind: ADAM}", "local_sgd.outer={}"});
   kept_run run{job, workers};

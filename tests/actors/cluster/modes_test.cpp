@@ -291,8 +291,9 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_from_every_step) {
   }
 }
 
-// Lost or repeated messages and pauses only cost time. If a worker is lost, the others train its
-// samples, or the run ends with an error that names the worker, if the protocol needs all workers.
+// Lost or repeated messages and pauses only cost time. If a worker is lost, the other workers train
+// its samples. A protocol that needs all workers instead ends the run with an error that names the
+// lost worker.
 BOOST_AUTO_TEST_CASE(faults_of_messages_and_workers) {
   some_cases chosen;
   for (const auto& mode : all_modes()) {

@@ -43,8 +43,8 @@ bool contains(const std::string& text, const std::string& what) {
 
 } // namespace
 
-// A learning rate that is much too large. The first task that notices the infinite numbers reports
-// them: a worker reports its loss, a shard or rank the gradient that it must clip.
+// The learning rate is much too large, so numbers become infinite. The first task that notices this
+// reports it: a worker in the loss, a shard or rank in the gradient that it clips.
 BOOST_AUTO_TEST_CASE(a_rate_beyond_reason) {
   for (const auto protocol : all_protocols)
     for (const auto* const clip : {"optimizer.clip_norm=0", "optimizer.clip_norm=1e30"})
@@ -80,8 +80,8 @@ BOOST_AUTO_TEST_CASE(processes_end_too) {
   }
 }
 
-// One batch per epoch has a gradient that is not finite. It is left out and reported. All other
-// batches are trained.
+// One batch per epoch has a gradient that is not finite. This gradient is left out and reported.
+// All other batches are trained.
 BOOST_AUTO_TEST_CASE(features_that_are_not_finite) {
   for (const auto protocol : all_protocols)
     for (const std::size_t workers : {1, 2, 4})
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
     }
 }
 
-// The update after the last batch makes the weights infinite, although its loss is finite. The
+// The batch of the last update has a finite loss, but the update makes the weights infinite. The
 // evaluation notices this, and the weights of an earlier epoch are kept.
 BOOST_AUTO_TEST_CASE(weights_that_only_the_evaluation_sees) {
   for (const auto protocol : all_protocols) {

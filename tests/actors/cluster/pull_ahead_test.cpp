@@ -40,7 +40,7 @@ void check_complete(const run_summary& x) {
   BOOST_TEST(x.split == 0U);
 }
 
-/// The message of type Header in a frame. Null if it has another type.
+/// The message of type Header in a frame. Null if the message has another type.
 template <class Header>
 const Header* find(const caf::message& content) {
   if (!content.match_elements<proto::Frame, caf::message>())
@@ -56,9 +56,9 @@ simulation_options computing(simulation_options how, std::chrono::nanoseconds ti
 
 } // namespace
 
-// With n steps ahead, the worker asks for the weights of step t when step t - n begins. So these
-// weights lack the updates of its last n steps. Just after a start, when it has no early weights
-// yet, they lack fewer.
+// With `pull_ahead: n`, the worker asks for the weights of step t when step t - n begins. So these
+// weights lack the updates of the n steps before step t. In the first n steps, fewer updates are
+// missing.
 BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"})
     for (const std::uint64_t ahead : {0, 1, 2, 4})
@@ -94,9 +94,9 @@ BOOST_AUTO_TEST_CASE(weights_are_those_of_some_steps_before) {
       }
 }
 
-// A pull takes 40 ms, a gradient 30 ms, and a commit 40 ms. Early pulls cost no time, because they
-// overlap with the other two. Without pull_ahead, ASYNC_PS sends each pull together with the
-// commit.
+// A pull takes 40 ms, a gradient 30 ms, and a commit 40 ms. An early pull costs no time, because
+// gradients and commits take place meanwhile. Without pull_ahead, ASYNC_PS sends each pull together
+// with the commit.
 BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
   for (const auto* protocol : {"ASYNC_PS", "SSP"}) {
     std::vector<std::chrono::nanoseconds> times;
@@ -113,8 +113,8 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
     }
     BOOST_TEST_MESSAGE(protocol << ": " << times[0] / 1ms << ", " << times[1] / 1ms << " and "
                                 << times[2] / 1ms << " ms");
-    // Each worker makes 120 steps. A step takes at most 70 ms. With SSP and without pull_ahead, it
-    // takes at most 110 ms.
+    // Each worker makes 120 steps. A step takes at most 70 ms. With SSP and without pull_ahead, a
+    // step takes at most 110 ms.
     BOOST_TEST((times[1] < 130 * 70ms));
     if (protocol == std::string_view{"SSP"})
       BOOST_TEST((times[0] - times[1] > 100 * 40ms));
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(pulls_take_no_time_of_their_own) {
       BOOST_TEST((times[0] < 130 * 70ms));
     BOOST_TEST((times[2] <= times[1] + 100ms));
     // A commit and a pull together take longer than two gradients. So pulling two steps ahead is
-    // faster than one step.
+    // faster than pulling one step ahead.
     if (adapted_traits(small_job(2, {std::string{"protocol="} + protocol})).overlaps)
       BOOST_TEST((times[1] - times[2] > 1s));
   }

@@ -21,7 +21,8 @@ BOOST_AUTO_TEST_SUITE(read_threads)
 
 namespace {
 
-/// Remembers which threads read it, and how many records the calls had.
+/// A data set that remembers which threads read it, and how many records each call of read() asked
+/// for.
 class watched : public dataset {
 public:
   /// @param broken the number of a record that cannot be read

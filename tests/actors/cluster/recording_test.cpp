@@ -30,8 +30,7 @@ constexpr auto job_text = R"(
   epochs: 2
 )";
 
-/// Storage in memory whose operation number `first` and the next ones fail. After `count` failures,
-/// it works again.
+/// Storage in memory. Operations number `first` to `first + count - 1` fail, and all others work.
 class failing_storage : public memory_storage {
 public:
   failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}
@@ -199,8 +198,9 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
 
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
   const auto expected = train(std::make_shared<failing_storage>(0, 0)).weights_sha256;
-  // Either one operation fails, or all operations from one on. The number of operations depends on
-  // how long the run takes, so the loop tries one after the other until none fails.
+  // Either only operation number `first` fails, or all operations from there on. The number of
+  // operations depends on how long the run takes. So the loop tries first = 0, 1, 2, ... until no
+  // operation fails.
   for (const std::size_t count : {std::size_t{1}, std::numeric_limits<std::size_t>::max()}) {
     std::size_t first = 0;
     for (; first < 100; ++first) {
@@ -220,8 +220,8 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
         BOOST_TEST(lines_of(*files).size() <= 30u);
       }
     }
-    // A run has at least 10 disk operations: each file once, a line and weights per epoch, and the
-    // last line.
+    // A run has at least 10 disk operations: it creates each file, writes a line and the weights
+    // after each epoch, and writes the last line.
     BOOST_TEST(first >= 10u);
     BOOST_TEST(first < 100u);
   }

@@ -317,8 +317,8 @@ BOOST_AUTO_TEST_CASE(messages_that_are_repeated_or_lost) {
       const auto whole = run.run().summary;
       BOOST_TEST(whole.failure == "");
       BOOST_TEST(hits >= (what == verdict::duplicate ? 10U : 2U));
-      // If a part is lost, its checkpoint is lost. The next checkpoints are lost, too, until the
-      // part is requested again, which takes longer than this run.
+      // If a part of a checkpoint is lost, this checkpoint is lost, and later checkpoints are lost,
+      // too. This ends when the lost part is requested again, which takes longer than this run.
       const auto written = first.checkpoints();
       BOOST_TEST(written.size() >= (what == verdict::duplicate ? steps : 3U));
       for (std::size_t i = 1; i < written.size(); i += 11)

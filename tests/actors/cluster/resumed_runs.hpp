@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// Simulated runs with a checkpoint after each step, and runs that continue from one of them.
+// Simulated runs with a checkpoint after each step, and runs that continue from such a checkpoint.
 
 namespace troupe::test {
 

@@ -1,5 +1,5 @@
-// Tests rank 0 of a ring of two with single messages. The test plays rank 1, and the worker of rank
-// 0.
+// Tests rank 0 of a ring of two ranks by sending it one message at a time. The test plays rank 1
+// and also the worker of rank 0.
 
 #include "actors/ring/ring_synchronizer.hpp"
 #include "messages/configure.hpp"
@@ -91,8 +91,8 @@ struct ring_fixture {
       (*self)->send(synchronizer, contribute{step, x.begin, x.end, 4, values});
   }
 
-  /// Rank 1 sends its gradient for one attempt of a sum. If a gradient is not finite, the sum is
-  /// computed again as a second attempt.
+  /// Rank 1 contributes its gradient to a sum over all ranks. `attempt` is 0. It is 1 if a gradient
+  /// was not finite and the sum is computed a second time.
   void contribute_right(std::uint32_t attempt, const payload& values, std::uint64_t samples) {
     const auto buckets = context->buckets();
     for (std::uint32_t i = 0; i < buckets.size(); ++i)
@@ -312,7 +312,8 @@ BOOST_AUTO_TEST_CASE(a_piece_that_does_not_fit) {
   BOOST_TEST(text.find("there is no such bucket") != std::string::npos, text);
 }
 
-// The left neighbor dies. Rank 0 sends it nothing, but needs its pieces to continue.
+// The left neighbor of rank 0 dies. Rank 0 sends no messages to this neighbor, but needs messages
+// from it to continue.
 BOOST_AUTO_TEST_CASE(the_left_neighbour_dies) {
   const task_name third{job_kind::worker, 2};
   auto left = std::make_unique<caf::scoped_actor>(*system);

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t records = 96;
 
-/// A file of sparse records. Each record has twelve of the features. With `short_ones`, every
-/// second record has only one.
+/// A file of sparse records. Each record has 12 features that are not 0. With `short_ones`, every
+/// second record has only one such feature.
 struct sparse_file {
   temporary_directory folder;
   std::string path = (folder.path() / "records.libsvm").string();
@@ -139,7 +139,8 @@ BOOST_AUTO_TEST_CASE(some_batches_name_all_rows) {
     run(job, 2, 2, false, seed);
 }
 
-// An embedding layer is also such a table: the ids of tokens are its rows.
+// The weights of an embedding layer are a large table, too. The ids of the tokens in a batch name
+// its rows.
 BOOST_AUTO_TEST_CASE(embeddings) {
   const temporary_directory folder;
   std::ofstream{folder / "text"}

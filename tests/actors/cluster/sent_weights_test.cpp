@@ -69,8 +69,8 @@ private:
   std::shared_ptr<std::atomic<int>> pulls_;
 };
 
-/// Receives and ignores the shard's decisions about gradients. A real reader needs them for pulls
-/// that wait.
+/// Receives and ignores the shard's decisions about gradients. A real reader needs the decisions,
+/// because some pulls must wait for them.
 class deaf_reader : public decision_listener::base {
 public:
   using decision_listener::base::base;
@@ -137,8 +137,7 @@ struct manner {
   bool in_step = false;
   /// True: the processes share memory over a UNIX socket. False: they are connected by TCP.
   bool lends = true;
-  /// The shard knows the actor on the worker that receives weights (the synchronizer), so it can
-  /// send weights without a pull.
+  /// True: the shard knows the worker's synchronizer, so it can send weights to it without a pull.
   bool listens = true;
   /// The compensation of staleness for asynchronous workers; empty if there is none. With
   /// compensation, the job has two workers, but only one trains.
@@ -214,8 +213,8 @@ struct two_processes {
     return std::make_shared<const proto::Selection>(result);
   }
 
-  /// Tells the shard that the worker is lost after its first gradient, and that this gradient
-  /// counts.
+  /// Tells the shard that the worker is lost. The worker's first gradient must be applied, and no
+  /// later one.
   void lose_the_worker() {
     proto::Commit last;
     last.set_view(current_view);
@@ -261,7 +260,7 @@ struct two_processes {
   int pulls() const { return *pulls_; }
   /// Bytes of weights that the shard has sent without a pull.
   std::uint64_t sent() const { return board_->status({}).bytes_sent(); }
-  /// The weights of the version that, by the shard's notes, the worker has read.
+  /// The weights at this version, if the shard has noted that the worker has read them.
   payload noted(std::uint64_t version) const { return pulled_->find(0, version); }
   std::size_t elements() const { return versions_->elements(); }
   version_pool::snapshot newest() const { return versions_->newest(); }

@@ -104,8 +104,8 @@ struct shard_fixture {
   }
 
   /// Plays the coordinator after it has lost worker 0: sends a fence, after which the shard accepts
-  /// no gradient of this worker. Without `last`, this is the first fence. With `last`, it is the
-  /// second one and says which gradient counts.
+  /// no new gradient of this worker. Without `last`, this is the first fence. With `last`, it is
+  /// the second fence, which names the newest gradient that must still be applied.
   proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
     caf::scoped_actor self{*system};
     proto::Fence order;
@@ -372,7 +372,8 @@ BOOST_AUTO_TEST_CASE(a_worker_that_vanishes_between_push_and_commit) {
   BOOST_TEST(first.decided().applied() == 0U);
   BOOST_TEST(!first.has_last());
   BOOST_TEST(ask(commit_header(1)).outcome() == proto::LOST);
-  // The second fence names no gradient, so no other shard has this one. The shard drops it.
+  // The second fence names no gradient. So no other shard has applied this gradient, and this shard
+  // drops it.
   BOOST_TEST(fence(proto::Commit{}).decided().applied() == 0U);
   BOOST_TEST(version() == 0U);
 }
@@ -384,8 +385,8 @@ BOOST_AUTO_TEST_CASE(the_last_gradient_of_a_vanished_worker_is_told) {
   const auto answer = fence();
   BOOST_TEST(answer.decided().applied() == 1U);
   BOOST_TEST(answer.last().id().sequence() == 1U);
-  // The shard has already applied the gradient that the fence names. It does not apply it twice,
-  // and drops newer gradients.
+  // The fence names a gradient that this shard has already applied. The shard does not apply this
+  // gradient twice, and drops all newer ones.
   BOOST_TEST(fence(answer.last()).decided().applied() == 1U);
   BOOST_TEST(version() == 1U);
 }
@@ -416,7 +417,7 @@ BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchr
 }
 
 // The worker committed its gradient at another shard, but crashed before it could commit at this
-// shard. The fence says so, and this shard applies the gradient, too.
+// shard. The fence names this gradient, and this shard applies it, too.
 BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
   BOOST_TEST(admit(1, 0).outcome() == proto::ACCEPTED);
   ask(push_of(1, 0), gradient(1));
@@ -446,7 +447,7 @@ BOOST_AUTO_TEST_CASE(counters_beyond_32_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(a_pull_copies_nothing) {
-  // A million parameters, so that a copy would be a large allocation.
+  // The shard has a million parameters, so that a copy would be a large allocation.
   const range where{0, 1'000'000};
   auto big = std::make_shared<version_pool>(where.size(), 3);
   auto front = system->spawn<reader_front>(current_view, where, big);
@@ -500,7 +501,7 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
   commit.set_quarantine(true);
   ask(commit);
   BOOST_TEST(version_of(next).value() == 2U);
-  // If a pull is repeated, both are answered, because requests may arrive in another order.
+  // If a pull is repeated, both pulls are answered, because requests may arrive in another order.
   pull.set_after(4);
   auto first = self->request(reader, 10s, pull);
   auto again = self->request(reader, 10s, pull);

@@ -74,8 +74,9 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
     BOOST_TEST(result.failure == "");
     BOOST_TEST(result.samples == 4800U);
     std::uint64_t told = 0;
-    // A worker asks for the weights of the step that is `ahead` steps later, and waits there. So
-    // the slow worker is fewer steps behind.
+    // A step may begin if the slowest worker is at most `bound` steps behind it. A worker asks for
+    // the weights of a step `ahead` steps before that step. So it already waits when the slow
+    // worker is `bound - ahead + 1` steps behind the worker's own step.
     const auto steps = bound - ahead + 1;
     const auto behind =
       ", " + std::to_string(steps) + (steps == 1 ? " step behind" : " steps behind");
@@ -83,8 +84,8 @@ BOOST_AUTO_TEST_CASE(fast_workers_wait_for_a_slow_one_and_say_so) {
       for (auto& task : x.tasks)
         told += task.activity.starts_with("waits for worker/") && task.activity.ends_with(behind);
     BOOST_TEST(told > 20U);
-    // A worker commits the step that it was allowed to begin. At this moment, it may be one step
-    // further ahead than the bound.
+    // A worker commits the step that it was allowed to begin. At the moment of the commit, it may
+    // be one step further ahead than the bound.
     BOOST_TEST(watch->widest == bound + 1);
     // Waiting for a slow worker is not reported as a stall.
     BOOST_TEST(run.seen().notices.empty());
@@ -127,8 +128,8 @@ BOOST_AUTO_TEST_CASE(weights_contain_all_earlier_steps) {
       }
 }
 
-// The slow worker 1 has only one batch in each epoch. Without data, it does not make other workers
-// wait.
+// The slow worker 1 has only one batch in each epoch. When it has no data, other workers do not
+// wait for it.
 BOOST_AUTO_TEST_CASE(a_worker_with_less_data_holds_nobody) {
   auto how = simulated(job_with(1, {"data.digits={train: 64 test: 20}", "epochs=6"}), 3, 2);
   how.gradient_done = [](std::size_t worker, std::chrono::nanoseconds now) {

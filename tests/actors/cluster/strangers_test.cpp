@@ -212,8 +212,8 @@ proto::Hello hello_of(std::uint32_t index) {
   return result;
 }
 
-/// True if the node answers with a Welcome. False if it refuses because its places for processes
-/// that have not joined are taken.
+/// True if the node answers with a Welcome. False if the node refuses, because too many processes
+/// are connected that have not joined.
 bool welcomed(caf::scoped_actor& who, const peer_node_actor& node, std::uint32_t index) {
   bool result = false;
   who->send(node, hello_of(index));

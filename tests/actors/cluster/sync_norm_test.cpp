@@ -22,7 +22,7 @@ BOOST_AUTO_TEST_SUITE(sync_norm)
 
 namespace {
 
-/// A model with two synchronized layers. The first of them normalizes images.
+/// A model with two layers of synchronized batch normalization. The first one normalizes images.
 std::string model(const std::string& sync) {
   return "model={ layer { name: \"images\" conv2d { filters: 3 kernel: 5 stride: 4 bias: false } } "
          "layer { name: \"first\" batch_norm { sync: "
@@ -86,8 +86,8 @@ std::string told(const simulation& x) {
 
 } // namespace
 
-// Several workers get the weights of one worker that trains all samples, including the running
-// statistics.
+// Several workers get the same weights as one worker that trains all samples. The running
+// statistics are the same, too.
 BOOST_AUTO_TEST_CASE(several_workers_equal_one_with_all_samples) {
   for (const auto& [changes, ps] : settings) {
     const auto one = run(job_with(1, changes), 1, ps);

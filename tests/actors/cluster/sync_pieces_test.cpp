@@ -28,8 +28,7 @@ proto::Job job_with(const std::vector<std::string>& more = {}) {
   return example_job("digits_mlp", changes);
 }
 
-/// Counts the messages of a simulated run whose first element has type T and that have this number
-/// of elements.
+/// Counts messages in a simulated run: those with this number of elements, the first of type T.
 template <class T, std::size_t Elements = 2>
 struct piece_counter {
   bool operator()(const caf::message& x) {
@@ -98,15 +97,15 @@ BOOST_AUTO_TEST_CASE(the_bits_of_one_process) {
           BOOST_TEST(seen.pieces > 0U);
           BOOST_TEST(seen.pushes == 0U);
           // Workers pull only the weights of the first step, and the coordinator pulls after each
-          // epoch. All other weights are sent in pieces. A worker without samples in a step gets
-          // none.
+          // epoch. All other weights are sent in pieces, but not to a worker that has no samples in
+          // the step.
           BOOST_TEST(seen.new_weights >= seen.pieces * 9 / 10);
           BOOST_TEST(seen.pulls <= (workers + 3) * ps);
         }
 }
 
-// Gradients are sent as a whole here. An update needs the whole gradient, or shard 0 chooses the
-// gradients (backup workers).
+// Gradients are sent as a whole here, for one of two reasons: an update needs the whole gradient,
+// or there are backup workers and shard 0 chooses which gradients take effect.
 BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
   const std::string settings[] = {"optimizer.clip_norm=1", "optimizer={kind: LAMB}",
                                   "sync_ps.backup_workers=1"};
@@ -124,7 +123,7 @@ BOOST_AUTO_TEST_CASE(whole_gradients_if_an_update_needs_them) {
 }
 
 // Pieces arrive late, twice or not at all. If a piece is lost, the whole gradient or range is sent
-// again, and its pieces are ignored.
+// again, and all pieces of this gradient or range are ignored.
 BOOST_AUTO_TEST_CASE(pieces_that_are_lost_or_repeated) {
   const auto job = job_with({"runtime.request_timeout_ms=20"});
   const auto expected = train_here(job, 3, 2).weights_sha256;

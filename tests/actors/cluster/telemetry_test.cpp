@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(the_summary_counts_all) {
     }
 }
 
-// The reported learning rate is that at the middle of a step, which takes a second here.
+// The reported learning rate is the rate at the middle of a step. A step takes a second here.
 BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
   for (const auto protocol : {proto::SYNC_PS, proto::RING})
     for (const std::uint64_t workers : {1, 2}) {
@@ -105,9 +105,9 @@ BOOST_AUTO_TEST_CASE(the_rate_of_a_step) {
     }
 }
 
-// The part of the communication that is hidden: it happens while the worker computes. A gradient
-// takes 30 ms and is sent when it is complete. Meanwhile, only early pulls are under way. A pull
-// takes 40 ms, so 30 ms of it are hidden.
+// Tests which part of the communication is hidden, that is, happens while the worker computes. A
+// gradient takes 30 ms and is sent when it is complete. So only an early pull can be hidden: of its
+// 40 ms, 30 ms.
 BOOST_AUTO_TEST_CASE(hidden_communication) {
   const auto hidden = [](const char* ahead) {
     auto job = job_with(proto::ASYNC_PS);
@@ -148,8 +148,8 @@ BOOST_AUTO_TEST_CASE(hidden_averages) {
   }
 }
 
-// Placed by tensor, most weights are on one shard, because they belong to the first layer. A notice
-// says so, once.
+// With `placement: BY_TENSOR`, most weights are on one shard, because they belong to the first
+// layer. A notice says so, once.
 BOOST_AUTO_TEST_CASE(a_hot_shard_is_told_once) {
   const auto told = [](const std::string& placement, const std::string& optimizer,
                        std::size_t ps = 3) {

@@ -248,8 +248,8 @@ BOOST_AUTO_TEST_CASE(runs_at_the_same_time_and_one_after_another) {
   }
 }
 
-// Two runs in one process. Each run waits in the middle of its training until the other run is
-// there, too.
+// Two runs in one process. In the middle of its training, each run waits until the other run is in
+// the middle of its training, too.
 BOOST_AUTO_TEST_CASE(two_runs_give_the_bits_of_each_alone) {
   program p;
   const auto& all = test::all_protocols;

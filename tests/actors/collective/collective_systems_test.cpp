@@ -177,8 +177,8 @@ BOOST_AUTO_TEST_CASE(orders_of_strangers) {
   BOOST_TEST((right[0] && right[1]));
 }
 
-// Other ranks connect to the last rank, which opens no connection itself. So all its links may
-// exist before its own program asks it to connect.
+// Other ranks connect to the last rank, and the last rank opens no connection itself. So all links
+// of the last rank may exist before its program asks its node to connect.
 BOOST_AUTO_TEST_CASE(others_that_are_faster) {
   config cfg;
   caf::actor_system sys{cfg};

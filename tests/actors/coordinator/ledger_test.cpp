@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(everything_applied) {
 BOOST_AUTO_TEST_CASE(rejected_requeued_and_lost) {
   shards two{2};
   two.apply(0, 1);
-  // Shard 0 rejects the gradient. Its decision holds for all shards, so shard 1 reports nothing.
+  // Shard 0 rejects the gradient. It decides for all shards, so shard 1 reports nothing.
   two.decide(0, 0, 2, proto::REJECTED_STALE);
   two.apply(0, 3);
   two.decide(0, 0, 4, proto::LOST);

@@ -146,8 +146,8 @@ BOOST_AUTO_TEST_CASE(others_train_what_a_worker_leaves) {
   BOOST_TEST(x.samples() == 100U);
 }
 
-// A worker vanishes after shard 1 has applied a batch that shard 0 has not. The batch counts as
-// trained, and as lost at shard 0.
+// A worker vanishes after shard 1 has applied a gradient that shard 0 has not applied. The batch of
+// this gradient counts as trained. At shard 0, the gradient counts as lost.
 BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   auto x = book();
   x.begin(2, std::nullopt, start);
@@ -171,8 +171,8 @@ BOOST_AUTO_TEST_CASE(a_vanished_worker) {
   BOOST_TEST(x.samples() == 100U);
   x.open_epoch(1, start);
   train_all(x, 1);
-  // Shard 1 has applied 200 samples (20 batches), and shard 0 has applied 190. The accounts balance
-  // with 190, because one batch is lost there. They do not balance with 200.
+  // Shard 1 has applied 200 samples (20 batches). One batch is lost at shard 0. So the accounts
+  // balance if shard 0 has applied 190 samples, and do not balance if it has applied 200.
   std::vector<proto::Report> reports(2);
   reports[1].set_samples(200);
   const auto problems = [&](std::uint64_t of_first) {

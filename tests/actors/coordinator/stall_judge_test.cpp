@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(steps_that_become_slow) {
   x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
   x.all_step(3s);
   // A step takes 3 s instead of 20 ms. At first, the run looks stalled. Then a second notice says
-  // that it continues.
+  // that the run continues.
   const auto told = x.pass(1min);
   BOOST_TEST_REQUIRE(told.size() == 2U);
   BOOST_TEST(told[1].second.find("training continues") == 0U);
@@ -427,7 +427,8 @@ BOOST_AUTO_TEST_CASE(notices_become_rare_and_end) {
   BOOST_TEST(after[0].second.find("training continues") == 0U, after[0].second);
   BOOST_TEST(x.judge.roots().empty());
 
-  // The pause does not count as a slow step. So the next stall is noticed just as early.
+  // The pause does not count as a slow step. So the next stall is noticed as early as one without a
+  // pause before it.
   stop();
   check(x, kind::silent, worker(1));
 }

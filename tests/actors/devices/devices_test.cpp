@@ -56,9 +56,9 @@ BOOST_AUTO_TEST_CASE(workers_in_step_give_the_same_bits_in_each_run) {
   }
 }
 
-// Two workers train 24 samples twice in batches of 5, so there are ten batches. Each is copied as
-// two feeds (inputs of the graph). Most copies begin before the GPU has finished the previous
-// batch.
+// Two workers train 24 samples twice in batches of 5, so there are ten batches. Each batch is
+// copied as two feeds (inputs of the graph). Most copies begin before the GPU has finished the
+// previous batch.
 BOOST_AUTO_TEST_CASE(batches_are_copied_while_the_gpu_computes) {
   for (const std::string protocol : {"RING", "SYNC_PS"})
     for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "accumulate=2"}) {
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(normalization_over_all_workers) {
     }
 }
 
-// Copies to the GPU fail. They include the sums over all workers that the normalization needs.
+// Copies to the GPU fail. Some of them copy the sums over all workers that the normalization needs.
 BOOST_AUTO_TEST_CASE(copies_to_a_gpu_that_fail) {
   const auto job = job_with(normalized_together, {"protocol=RING", "epochs=1", on_gpu});
   std::size_t copies = 0;

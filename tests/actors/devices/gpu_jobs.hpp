@@ -27,7 +27,8 @@ struct faults {
   std::size_t copies = ~std::size_t{0};
   /// Copies to the device.
   std::size_t copies_in = ~std::size_t{0};
-  /// Calls that open a GPU, counted over all GPUs. Only the GPU that this call opens fails.
+  /// The number of a call that opens a GPU, counted over all GPUs. Only the GPU that would be
+  /// opened by this call fails.
   std::size_t opens = ~std::size_t{0};
   /// True: GPUs cannot access each other's memory.
   bool no_peers = false;

@@ -186,8 +186,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_of_a_ring_that_is_left_out) {
     }
 }
 
-// A worker of such a ring keeps the sum of the gradients in the memory of its GPU. It needs no
-// gradient in the memory of the host.
+// A worker of a ring whose workers are in one process keeps the sum of the gradients in the memory
+// of its GPU. It needs no gradient in the memory of the host.
 BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   const auto context = context_of(job_with(mlp, ring + adam));
   const auto devices = gpus(1);
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_ring_on_gpus) {
   BOOST_TEST(!adds_on_gpus(*mixed, shape));
 }
 
-// In run n, call number n that opens a GPU fails, until a run opens all of its GPUs. With
+// In run n, opening a GPU fails the n-th time, until a run opens all of its GPUs. With
 // soft_placement, the worker of this GPU computes on the CPU instead, or ends because its replica
 // cannot be opened. All ranks agree whether they add up gradients on GPUs.
 BOOST_AUTO_TEST_CASE(a_gpu_that_cannot_be_opened) {

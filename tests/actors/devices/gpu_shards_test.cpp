@@ -172,8 +172,9 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
   BOOST_TEST(bytes(job_kind::coordinator, 0) > context->parameters().size() * sizeof(float));
   BOOST_TEST(bytes(job_kind::evaluator, 0) == 0U);
   BOOST_TEST(device_memory(*context, {job_kind::worker, 1}, 2, 2, nullptr).device == 0U);
-  // Pinned host memory: a shard has one copy of its gradient or weights. A worker has one of all
-  // weights and one of a gradient.
+  // Pinned host memory: each shard has one vector of the size of its range, for gradients and
+  // weights. A worker has two vectors of the size of the model: one for weights, and one for a
+  // gradient.
   const auto pinned = [&](job_kind job, std::uint32_t index) {
     return device_memory(*context, {job, index}, 2, 2, devices.get()).pinned;
   };

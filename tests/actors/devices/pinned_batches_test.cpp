@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(other_memory_if_there_is_no_more) {
   BOOST_TEST(memory->allocations == 1U);
 }
 
-// Each of the two workers trains 24 samples twice. The labels of a batch are too small.
+// Each of the two workers trains a batch of 24 samples in each of two epochs. So the features of
+// four batches are copied directly. The labels of a batch have too few bytes for that.
 BOOST_AUTO_TEST_CASE(large_batches_are_copied_directly) {
   for (const std::string protocol : {"RING", "SYNC_PS"})
     for (const std::string more : {"precision=FLOAT32", "precision=FLOAT16", "data.prefetch=3"})
@@ -125,7 +126,8 @@ BOOST_AUTO_TEST_CASE(large_batches_are_copied_directly) {
   BOOST_TEST(traffic_of(large_batches({"protocol=RING", "data.batch=20"}), 2).direct == 0U);
 }
 
-// A memory that is written while a copy of it is under way, or freed, fails in the simulator.
+// Reading into pinned memory does not change the weights. The simulated GPU would report an error
+// if memory were written or freed while it is still being copied.
 BOOST_AUTO_TEST_CASE(the_results_are_the_same) {
   for (const std::string protocol : {"RING", "ASYNC_PS"})
     for (const std::string more : {"accumulate=1", "accumulate=2", "data.read_threads=3"}) {

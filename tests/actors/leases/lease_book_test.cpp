@@ -67,7 +67,7 @@ private:
     std::uint64_t speed = 1;
     bool present = true;
     std::deque<proto::Lease> leases;
-    /// Number of batches of the oldest lease that are trained.
+    /// How many batches of its oldest lease the worker has trained.
     std::uint64_t batch = 0;
   };
 

@@ -1,5 +1,5 @@
-// Tests of cuts. A mark is the last position that a worker has trained. A cut is computed from the
-// marks of all workers: the samples that remain. A run continues from it.
+// Tests of cuts. A mark is the last position that one worker has trained. From the marks of all
+// workers, a cut is computed: the samples that remain. A resumed run trains these samples.
 
 #include "actors/leases/lease_book.hpp"
 #include "actors/leases/lease_cursor.hpp"

@@ -105,8 +105,8 @@ public:
     channel_->send(frame, caf::make_message(proto::Segment{}, std::move(data)));
   }
 
-  /// Waits until `done` is true. Meanwhile, this end and `other` are kept alive, as links do with
-  /// theirs.
+  /// Waits until `done` is true. Meanwhile, keeps this end and `other` alive, as a link keeps its
+  /// channel alive.
   template <class Condition>
   bool wait_for(const Condition& done, const end_point* other = nullptr) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -277,8 +277,8 @@ BOOST_AUTO_TEST_CASE(at_every_record) {
 }
 
 // A connection breaks, and only the end that was dialed notices it. The dialing end must connect
-// again, but notices the break only after the grace (the time that a connection may stay broken).
-// The other end waits that long.
+// again. But it notices the break only after the grace (the time that a connection may stay
+// broken). The dialed end waits for it that long.
 BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   codec system;
   auto how = by_tcp();

@@ -88,7 +88,7 @@ bool intact(const payload& x) {
     && std::ranges::all_of(x.bytes(), [](std::byte b) { return b == content; });
 }
 
-/// The steps of the other process. A step returns false if it fails.
+/// The steps that the second process makes, one after the other. A step returns false if it fails.
 using steps = std::vector<std::function<bool(end_point&)>>;
 
 /// The steps of the process that owns the memory: it lends the memory, and gets it back.

@@ -40,8 +40,8 @@ struct outcome {
   std::string notice;
 };
 
-/// The owners of two nodes. They are played by the test, in one actor system. The links between
-/// them are real.
+/// Two nodes with real links between them, in one actor system. The test plays the actors that own
+/// the links.
 struct two_nodes {
   codec code;
   caf::scoped_actor worker{code.system()};

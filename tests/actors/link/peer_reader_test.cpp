@@ -151,7 +151,8 @@ BOOST_AUTO_TEST_CASE(on_the_processor_of_the_peer) {
       send(*hosts.here, i % 2 == 0 ? 10 : 100'000);
       BOOST_TEST_REQUIRE(hosts.reaches(hosts.received_there, i));
     }
-    // The usual thread may have read messages that arrived before the reader thread began.
+    // The usual thread (see `usual_thread`) may have read messages that arrived before this peer's
+    // own reader thread began.
     BOOST_TEST(hosts.processors.back() == processor);
     BOOST_TEST(std::ranges::count(hosts.threads, hosts.usual_thread) < 2);
     hosts.here->end();
@@ -203,8 +204,8 @@ BOOST_AUTO_TEST_CASE(full_sockets) {
   hosts.stop();
 }
 
-// Two peers have their own reader threads. The usual thread reads the messages of the third peer,
-// which uses TCP.
+// Two of three peers have their own reader threads. The third peer uses TCP, and its messages are
+// read by the thread that reads for all peers without their own.
 BOOST_AUTO_TEST_CASE(several_peers_at_once) {
   constexpr int count = 500;
   codec system;

@@ -66,7 +66,7 @@ T from_rank(const link_peer& who) {
   return x;
 }
 
-/// A message to a service, and some senders that may send it.
+/// A kind of message to a service (a kind of actor of a task), and some senders that may send it.
 struct allowed {
   proto::Service to;
   caf::message content;

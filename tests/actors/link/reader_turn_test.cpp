@@ -146,7 +146,8 @@ BOOST_AUTO_TEST_CASE(the_owner_comes_back) {
   }
 }
 
-// Cases in which the owner must read again at once. Otherwise, its work would wait forever.
+// When another thread gives the turn back, the owner must read again at once in these cases. If it
+// did not, messages would stay unread forever.
 BOOST_AUTO_TEST_CASE(work_for_the_owner) {
   reader_turn turn{1h};
   owner own{turn};

@@ -27,8 +27,8 @@ std::size_t fill(record_reader& to, std::size_t most, char value) {
 } // namespace
 
 // A peer announces the longest possible head, and sends it in small pieces. The reader must not
-// allocate memory for bytes that have not arrived: the free room in its buffer is never larger than
-// the part that has.
+// allocate memory for bytes that have not arrived. So the free room in its buffer is never larger
+// than the part of the head that has arrived.
 BOOST_AUTO_TEST_CASE(memory_follows_the_bytes_of_a_head) {
   record_reader reader{first_bytes};
   std::vector<char> header(records::header_bytes + records::max_head_bytes);

@@ -82,8 +82,8 @@ BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   }
 }
 
-// Changes one byte of a stream of valid records, for each byte. The receiver handles the result or
-// closes the connection.
+// For each of the first 400 bytes of a stream of valid records: sends the stream with this byte
+// changed. The receiver accepts the changed records or closes the connection.
 BOOST_AUTO_TEST_CASE(changed_bytes) {
   std::vector<char> good;
   {

@@ -74,8 +74,7 @@ BOOST_AUTO_TEST_CASE(messages_of_several_threads) {
     BOOST_TEST(m.frame.id() % 100 == next.at(m.frame.id() / 100)++);
 }
 
-// -- messages that are sent together (sent_together)
-// -----------------------------------------------
+// -- messages that are sent together (sent_together) --------------------------------------------
 
 namespace {
 

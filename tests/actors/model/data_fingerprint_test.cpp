@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(the_part_is_named) {
     contains(differ(of(images(), images(), subset(images(), 0, 999)), expected),
              "the test data differ from those there: another number of records (999 records "
              "here, 1000 there)"));
-  // Without test data, which a worker may lack, only the training data is compared.
+  // A worker may have no test data. Then only the training data is compared.
   BOOST_TEST(differ(of(images()), expected) == "");
 }
 

@@ -205,7 +205,7 @@ BOOST_FIXTURE_TEST_CASE(tokens, files) {
   classes.resize(3);
   tagged.train->read(std::vector<std::uint64_t>{1}, std::span{row}, {classes, {}});
   BOOST_TEST(classes == (std::vector<std::int32_t>{2, 1, 0}));
-  // Positions with padding have the label -100. It is an error unless the model ignores this label.
+  // Positions with padding have the label -100. This label is an error unless the model ignores it.
   write<std::int32_t>("y.npy", npy_type::i32, {2, 3}, {0, 1, -100, 2, -100, -100});
   BOOST_TEST(contains(error(tokens_with("embedding { width: 4 }")), "record 0 has label -100"));
   auto padded = tokens_with("embedding { width: 4 }");

@@ -108,8 +108,8 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
   }
   BOOST_TEST((draw_stratified(with_seed(1), {80, 0, 20}, classes).test
               != draw_stratified(with_seed(2), {80, 0, 20}, classes).test));
-  // In a stratified split, even a class with one or two records keeps one for training. This is
-  // tested with the first and the last class, among others.
+  // In a stratified split, each class has at least one record in training, even if it has only one
+  // or two records. This is tested with the first and the last class, among others.
   std::vector<std::int32_t> rare(20, 1);
   rare[3] = 0;
   rare[7] = rare[11] = 2;
@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(same_shares_of_classes) {
       seen.insert(rare[record]);
     BOOST_TEST(seen.size() == 4u);
   }
-  // There are too few records here for one of each class in training.
+  // There are too few training records here for one record of each class.
   std::vector<std::int32_t> each(10);
   std::iota(each.begin(), each.end(), 0);
   BOOST_TEST(draw_stratified(with_seed(1), {6, 0, 4}, each).test.size() == 4u);

@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(contains(override_error("optimizer.momentun=1"),
                       "no field \"momentun\" in \"optimizer\"; did you mean \"momentum\"?"));
   BOOST_TEST(contains(override_error("data.csvv.path=1"), "did you mean \"csv\"?"));
-  // The field exists in another message. The error says where.
+  // The field exists, but in another part of the job. The error says in which one.
   BOOST_TEST(
     contains(override_error("batch=3"),
              "no field \"batch\" in a job; did you mean \"data.batch\" of the job? valid: "));

@@ -72,8 +72,8 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
   check("dense { units: 3 }", {5, 4}, {5, 3}, "x.weight (3, 4), x.bias (3)");
 }
 
-// For sparse features, weights are stored as (inputs, units), transposed. Their initial values must
-// be drawn as for a dense layer, from the number of inputs.
+// A dense layer stores its weights as (units, inputs), but as (inputs, units) for sparse features.
+// In both cases, the range of the initial values must depend on the number of inputs.
 BOOST_AUTO_TEST_CASE(initial_weights_over_sparse_features) {
   const auto largest = [](feature_kind features) {
     record_shape data;

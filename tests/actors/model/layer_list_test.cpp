@@ -210,8 +210,8 @@ BOOST_AUTO_TEST_CASE(problems_of_repeated_layers) {
     == "model.layer[0].block.layer[0].dense.units: expected 1 to 16777216, got 0 (line 2)");
 }
 
-// Layers know their lines only if the job is in the text format, not if they come from overrides or
-// JSON.
+// The line number of a layer is known only if the job is in the text format, and not for layers
+// from overrides or JSON.
 BOOST_AUTO_TEST_CASE(lines) {
   const auto model = model_of("layer { dense { units: 1 } line: 77 }\n\n\nlayer {\n block {\n\n "
                               "layer { dense { units: 1 } } } }");

@@ -114,7 +114,8 @@ BOOST_AUTO_TEST_CASE(measures_that_do_not_fit) {
              == "evaluate.measure[0]: CONFUSION needs at most 100 classes, and the model has 101");
 }
 
-// If the outputs are not finite, the loss ends the run. The measures must not end it before.
+// If the outputs are not finite, the loss ends the run. Other measures must not fail before that.
+// They are only missing.
 BOOST_AUTO_TEST_CASE(outputs_that_are_not_finite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::int32_t> labels{0, 1, 1, 0};

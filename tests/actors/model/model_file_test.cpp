@@ -163,7 +163,8 @@ BOOST_AUTO_TEST_CASE(some_tensors_of_a_file) {
     BOOST_TEST(left.counters == 1u);
     return left;
   };
-  // Without a choice, takes all tensors that fit, like strict=False in PyTorch.
+  // The job does not choose tensors. Then all tensors that fit are taken, like strict=False in
+  // PyTorch.
   auto left = load({{"encoder.w", 2}, {"other", 4}}, {}, {1, 2, -1, -1, -1, -1});
   BOOST_TEST(left.taken == 1u);
   BOOST_TEST(left.missing == (names{"encoder.b", "head.w"}), boost::test_tools::per_element());

@@ -126,7 +126,8 @@ BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
   const std::vector<std::string> backup{"protocol=SYNC_PS", "sync_ps.backup_workers=1"};
   BOOST_TEST(
     contains(layers(backup), text("SYNC_PS with backup workers") + " without backup workers"));
-  // A protocol that a program defines says itself whether it supports such layers.
+  // A protocol that a program defines says itself whether it supports layers that normalize over
+  // the batches of all workers.
   auto rows = own_rows();
   const std::vector<std::string> own{"protocol=CUSTOM",
                                      "custom_protocol={name: \"gossip\" parameter { name: "

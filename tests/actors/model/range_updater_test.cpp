@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(groups_like_all_others) {
 }
 
 // Computes the same formulas in float64. Momentum and weight decay are as in PyTorch. The learning
-// rate is that at the middle of the step: warm-up times cosine.
+// rate is the rate at the middle of the step: warm-up times cosine.
 BOOST_AUTO_TEST_CASE(close_to_float64) {
   const auto job = context();
   const auto n = job->parameters().size();
@@ -347,8 +347,8 @@ private:
 } // namespace
 
 // A gradient is passed as two terms, and is staged (kept back) or applied at once. One device adds
-// the terms itself, the other does not. The result equals that of one gradient that is the sum, bit
-// for bit.
+// the terms itself, the other does not. The result equals that of passing their sum as a single
+// gradient, bit for bit.
 BOOST_AUTO_TEST_CASE(a_gradient_in_two_terms) {
   const auto job = context();
   const auto n = job->parameters().size();

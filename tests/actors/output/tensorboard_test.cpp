@@ -14,8 +14,8 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Decodes event files with a schema of its own, written after TensorFlow's documentation, not with
-// the schema that wrote them.
+// Decodes event files with a second schema, which follows TensorFlow's documentation. The schema
+// that wrote the files is not used.
 
 BOOST_AUTO_TEST_SUITE(tensorboard)
 
@@ -238,7 +238,8 @@ BOOST_AUTO_TEST_CASE(waiting_is_told_since_the_last_report) {
   p.tasks[0].waiting_for_data += 3;
   BOOST_TEST(only(log.add(p, 2)).scalars.at("waiting_share/worker/1") == 0.75F);
   BOOST_TEST(!only(log.add(p, 3)).scalars.contains("waiting_share/worker/1"));
-  // A worker that has joined again counts from 0, so there is no share of its time yet.
+  // A worker that has joined again counts its seconds from 0. So the share of its time that it
+  // waits is not known yet.
   p.tasks[0].computing = 0;
   BOOST_TEST(!only(log.add(p, 4)).scalars.contains("waiting_share/worker/1"));
 }
@@ -293,8 +294,8 @@ BOOST_AUTO_TEST_CASE(staleness_becomes_a_histogram) {
   BOOST_TEST(first.num == 14.0);
   BOOST_TEST((first.limits == std::vector<double>{1.5, 2.5, 3.5, 5.5, 7.5}));
   BOOST_TEST((first.counts == std::vector<double>{10, 0, 0, 0, 4}));
-  // A gradient is counted in one histogram only. Those that were not reported yet are in the last
-  // one.
+  // Each gradient is counted in one histogram only. Gradients that no earlier histogram contains
+  // are in the last one, at the end of the run.
   BOOST_TEST(only(log.add(p, 2)).histograms.empty());
   run_summary end;
   end.samples = 80'000;

@@ -74,7 +74,8 @@ BOOST_AUTO_TEST_CASE(the_last_eight_answers_are_remembered) {
   }
 }
 
-// This shard may never receive a gradient, because the first shard rejected it.
+// It is possible that this shard never receives a gradient, because the first shard rejected it. So
+// the recorded numbers have gaps.
 BOOST_AUTO_TEST_CASE(gaps_in_the_sequence) {
   troupe::gradient_journal journal;
   journal.record(gradient(1), answer(1), 5, 0);

@@ -30,8 +30,9 @@ BOOST_AUTO_TEST_CASE(words_are_moved_not_overwritten) {
   BOOST_TEST(shared[2] == 3.5F, "another thread has moved it by 1 meanwhile");
 }
 
-// A block of weights may be moved at once. The result must equal that of single moves if all
-// weights of the block change, none, or some, and if another thread has changed some.
+// A block of weights may be moved at once. The result must equal that of moving each weight alone.
+// This is tested for blocks in which all weights change, some, or none, and for blocks in which
+// another thread has changed weights.
 BOOST_AUTO_TEST_CASE(blocks_are_moved_like_words) {
   constexpr std::size_t size = 131;
   std::vector<float> shared(size);

@@ -116,7 +116,8 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_whole_gradients) {
   }
 }
 
-// A commit contradicts the pieces that came before. Sums of these pieces must not count.
+// A commit contradicts the pieces that came before. The sums of these pieces must not become part
+// of the weights.
 BOOST_AUTO_TEST_CASE(a_commit_that_contradicts_the_pieces) {
   const auto cut = range_pieces::cut(cut_range);
   const auto gradient = random_gradient(cut_range.size(), 1);

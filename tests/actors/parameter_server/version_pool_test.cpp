@@ -34,8 +34,8 @@ struct reader_report {
   std::uint64_t last = 0;
 };
 
-/// Takes snapshots until the writer has published version `until`, and holds the last `hold` of
-/// them.
+/// Takes snapshots until the writer has published version `until`. Keeps the newest `hold` of them,
+/// so that the pool cannot use their memory again.
 reader_report read(const version_pool& pool, std::size_t hold, std::uint64_t until) {
   reader_report result;
   std::deque<version_pool::snapshot> held;

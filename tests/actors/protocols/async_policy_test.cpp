@@ -197,8 +197,8 @@ BOOST_AUTO_TEST_CASE(the_guard_halves_the_rate_while_the_loss_grows) {
   BOOST_TEST(free.damping() == 1.0);
 }
 
-// A run with overshoots and a growing loss writes a checkpoint. From there on, the old object and
-// the restored object must behave in the same way.
+// In a run, steps go past the minimum and the loss grows. Then the state is saved as for a
+// checkpoint. From there on, the old object and the restored object must behave in the same way.
 BOOST_AUTO_TEST_CASE(a_pace_goes_on_from_a_checkpoint) {
   const auto future = [](async_pacing& x) {
     std::vector<std::string> seen;
@@ -428,8 +428,8 @@ BOOST_AUTO_TEST_CASE(gradients_are_held) {
   BOOST_TEST(!tested.policy().ready());
 }
 
-// With a buffer and the compensation AUTO, all workers share one momentum, and an update is that of
-// Nesterov.
+// With a buffer and the compensation AUTO, all workers share one momentum, and updates follow
+// Nesterov's rule.
 BOOST_AUTO_TEST_CASE(held_gradients_have_one_moment) {
   const auto context = job_with({"optimizer={kind: MOMENTUM momentum: 0.5}", "async_ps.buffer=2"});
   shard tested{context, 4};
@@ -467,7 +467,8 @@ BOOST_AUTO_TEST_CASE(a_gap_shortens_steps) {
   tested.pull(0);
   tested.pull(1);
   tested.push(0, ones, 0);
-  // The weights have moved by one such step since version 0, which halves the next gradient.
+  // Since version 0, the weights have moved by one step of such a gradient. This halves the next
+  // gradient.
   tested.push(1, ones, 0);
   BOOST_TEST(std::abs(tested.weights()[0] - (0.5F - 0.1F - 0.05F)) < 1e-6F);
 }

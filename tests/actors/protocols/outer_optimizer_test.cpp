@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(steps_from_the_last_weights_towards_the_mean) {
         // Makes the step in pieces, which end inside tensors.
         for (const auto& part : split_evenly(n, 7))
           subject.step(part, std::span{values}.subspan(part.begin, part.size()));
-        // Tolerance: five rounds in float32, with values below 10.
+        // Tolerance: each of five rounds computes in float32, with values below 10.
         check_close(std::span<const float>{values}, weights, 0, 1e-5, "outer weights");
       }
     }

@@ -56,8 +56,9 @@ public:
 
   void note(const clocks::answer& x) { readings_.push_back({x.clock, x.weights->version}); }
 
-  /// Checks what readers received: all updates of steps that are more than `bound` before their own
-  /// step. With a bound of 0, no other updates.
+  /// Checks the weights that readers received. They must contain all updates of steps that are more
+  /// than `bound` before the reader's own step. With a bound of 0, they must contain no other
+  /// updates.
   void check(std::uint64_t bound) const {
     for (auto& x : readings_)
       for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -123,8 +124,8 @@ private:
     phase doing = phase::idle;
     std::uint64_t clock = 0;
     bool paused = true;
-    /// The shards that the worker still has to ask in its current phase. In `waiting`, the last one
-    /// is the shard that did not answer yet.
+    /// The shards that the worker still has to ask in its current phase. If the phase is `waiting`,
+    /// the last element is the shard whose answer is missing.
     std::vector<std::size_t> open;
   };
 
@@ -345,7 +346,7 @@ BOOST_AUTO_TEST_CASE(an_old_repetition_does_not_count) {
   x.commit(commit_of(1, 1));
   BOOST_TEST(x.at().read(pull_of(1, 2)).weights.has_value());
   // Worker 1 pauses and starts again at the same step. Then the notice of its pause arrives a
-  // second time, which must not count.
+  // second time, and must have no effect.
   x.at().paused(commit_of(1, 1));
   x.at().read(pull_of(1, 2, true));
   x.at().paused(commit_of(1, 1));

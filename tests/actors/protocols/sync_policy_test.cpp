@@ -67,7 +67,8 @@ BOOST_AUTO_TEST_CASE(the_first_make_the_update) {
     x.take(gradient(worker, 0, static_cast<float>(worker)));
   }
   BOOST_TEST(x.ready());
-  // The gradient of worker 2 is late, before and after the update.
+  // Three other gradients make the update. So the gradient of worker 2 is late, whether it arrives
+  // before or after the update.
   BOOST_TEST((x.late(gradient(2, 0, 9).header, 0) == proto::LATE_REQUEUED));
   BOOST_TEST(!x.late(gradient(0, 0, 0).header, 0).has_value());
   const auto made = update(x, 0);
@@ -95,8 +96,8 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_the_idle) {
   BOOST_TEST(!x.ready());
   x.set_idle({0, 2, 3});
   BOOST_TEST(x.ready());
-  // Since the step is ready, other shards know which gradients it uses. So the step does not change
-  // if workers get data again.
+  // The step is ready, so other shards already know which gradients it uses. If workers get data
+  // again, this step does not change.
   x.set_idle({});
   BOOST_TEST(x.ready());
   make(x);
@@ -138,8 +139,8 @@ BOOST_AUTO_TEST_CASE(a_lost_workers_gradient_is_taken_out) {
   BOOST_TEST(x.ready());
   BOOST_TEST(sum_of(update(x, 0)) == 3.0F);
   BOOST_TEST(update(x, 0).samples == 4U);
-  // It is too late to withdraw the gradient of worker 1: other shards may already know that it
-  // counts.
+  // It is too late to withdraw the gradient of worker 1: other shards may already know that the
+  // step uses it.
   BOOST_TEST(!x.withdraw(1));
   BOOST_TEST(x.parts().size() == 2U);
 }
@@ -151,8 +152,8 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
       result.push_back(gradient(i, 0, 0).header.id());
     return result;
   };
-  // Worker 2 is lost, and its gradient does not count. The gradient of worker 1 has not arrived
-  // yet.
+  // Worker 2 is lost, and its gradient must not be applied. The gradient of worker 1 has not
+  // arrived yet.
   auto x = shard(1, with(2));
   x.take(gradient(2, 0, 4));
   x.take(gradient(0, 0, 1));
@@ -163,7 +164,7 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   x.take(gradient(1, 0, 2));
   BOOST_TEST(x.ready());
   BOOST_TEST(sum_of(update(x, 0)) == 3.0F);
-  // Worker 2 is lost, but its gradient counts and has arrived.
+  // Worker 2 is lost, but its gradient must be applied and has arrived.
   auto y = shard(1, with(2));
   y.take(gradient(2, 0, 4));
   y.settle(2, 1);
@@ -171,7 +172,8 @@ BOOST_AUTO_TEST_CASE(other_shards_hear_whether_it_counts) {
   BOOST_TEST(!y.ready());
   y.take(gradient(0, 0, 1));
   BOOST_TEST(sum_of(update(y, 0)) == 5.0F);
-  // Worker 2 is lost before or after the choice. Its gradient counts, but never arrives here.
+  // Worker 2 is lost before or after shard 0 chooses the gradients of the step. The gradient of
+  // worker 2 must be applied, but it never arrives at this shard.
   for (const bool before : {true, false}) {
     auto z = shard(1, with(3));
     if (before)

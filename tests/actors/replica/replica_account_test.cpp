@@ -48,8 +48,8 @@ BOOST_AUTO_TEST_CASE(all_replicas_report_the_same) {
   BOOST_TEST(report.decided(1).quarantined() == 2U);
 }
 
-// Steps that a worker makes while counts are exchanged belong to the next exchange. Workers may
-// have made different numbers of steps.
+// Workers exchange their numbers of steps and samples. Steps that a worker makes during an exchange
+// belong to the next one. Workers may have made different numbers of steps.
 BOOST_AUTO_TEST_CASE(workers_go_on_during_an_exchange) {
   const std::vector<troupe::counted_worker> workers{{0, 7}, {3, 9}};
   troupe::replica_account first{workers, 0};
@@ -62,8 +62,8 @@ BOOST_AUTO_TEST_CASE(workers_go_on_during_an_exchange) {
     const auto other = second.own_samples();
     first.quarantined(3);
     second.applied(1);
-    // In the second round, the first worker has made two steps since its part of the first
-    // exchange.
+    // In the second exchange, the first worker has two new steps: one that it made during the first
+    // exchange, and one that it made afterwards.
     BOOST_TEST(first.own_steps(sums) == (all == 0 ? 1U : 2U));
     BOOST_TEST(second.own_steps(sums) == (all == 0 ? 0U : 1U));
     BOOST_TEST(second.most_steps(sums) == first.own_steps(sums));

@@ -308,8 +308,8 @@ BOOST_AUTO_TEST_CASE(the_same_bits_in_every_order_of_delivery) {
   }
 }
 
-// The numbers are those in the header file. They are exact if the elements can be divided evenly
-// among ranks and chunks.
+// The expected numbers of messages and elements are those in the comments of ring_collective. They
+// are exact if the elements can be divided evenly among ranks and chunks.
 BOOST_AUTO_TEST_CASE(steps_and_bytes) {
   for (const auto ranks : all_ranks) {
     constexpr std::size_t chunks = 6;
@@ -324,7 +324,8 @@ BOOST_AUTO_TEST_CASE(steps_and_bytes) {
 }
 
 // Two ranks may exchange whole vectors in one hop. The sum equals that of the two hops of a ring,
-// bit for bit. It sends as many elements, in half as many successive messages.
+// bit for bit. One hop sends as many elements as the two hops, but no message waits for an earlier
+// one.
 BOOST_AUTO_TEST_CASE(two_ranks_exchange_their_vectors) {
   const input value = [](std::size_t r, std::size_t i) {
     return 1.0F / static_cast<float>(1 + r * 31 + i);

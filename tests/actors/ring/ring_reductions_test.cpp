@@ -117,8 +117,8 @@ BOOST_AUTO_TEST_CASE(ranks_on_gpus_wait_for_each_other) {
           x.done.reset();
         }
       }
-    // The sums for batch normalization come after the four of the buckets, the numbers of left-out
-    // gradients, and the comparison.
+    // The sums for batch normalization have the numbers after all other reductions: four for the
+    // buckets, one for the numbers of left-out gradients, and one for the comparison of replicas.
     BOOST_TEST(ranks[0].first_sum() == 6U);
   }
 }

@@ -196,7 +196,8 @@ private:
     std::uint64_t number = 0;
     bool under_way = false;
     batch own;
-    /// Number of buckets that this rank has contributed. One more after the commit.
+    /// Number of buckets that this rank has contributed to the step. After the commit, it is one
+    /// more.
     std::size_t worked = 0;
     std::deque<ring_contribution> to_reduce;
     std::deque<reduction> reduced;
@@ -368,8 +369,8 @@ BOOST_AUTO_TEST_CASE(a_divided_state_gives_the_same_bits) {
   }
 }
 
-// One bit of one replica is flipped. The next comparison names this rank, and all ranks stop. With
-// two ranks, it is unknown which of them is wrong, so both are named.
+// One bit in the replica of one rank is flipped. The next comparison names this rank, and all ranks
+// stop. With two ranks, it is unknown which of them is wrong, so both are named.
 BOOST_AUTO_TEST_CASE(a_replica_that_differs_is_named) {
   for (const auto& way : ways())
     for (const std::size_t ranks : {2, 3, 5})

@@ -17,8 +17,8 @@ BOOST_AUTO_TEST_CASE(each_number_is_due_once_and_in_order) {
   BOOST_TEST((x.judge(7, 1) == turn::done));
   BOOST_TEST((x.judge(7, 2) == turn::due));
   BOOST_TEST((x.judge(7, 0) == turn::impossible));
-  // Operations may arrive early, but only up to the size of the window, which begins at the next
-  // operation.
+  // An operation may arrive before its turn, but only within a window. The window begins at the
+  // operation whose turn it is.
   BOOST_TEST((x.judge(7, 1 + store_window::operations) == turn::early));
   BOOST_TEST((x.judge(7, 2 + store_window::operations) == turn::impossible));
 }

@@ -251,7 +251,7 @@ BOOST_AUTO_TEST_CASE(a_server_that_ends) {
     BOOST_TEST((failure->last_heard > std::chrono::steady_clock::time_point{}));
     BOOST_TEST(failure->text.find("server 1 is gone") == 0u, failure->text);
   }
-  // Afterwards, operations on this server fail at once. The other servers continue.
+  // Afterwards, operations on the lost server fail at once. The other servers continue.
   BOOST_TEST(failure_of([&] { client.pull({{4, 5}}); }).has_value());
   BOOST_TEST(all_are(client.wait(client.pull({{0, 3}})).values, 2));
   BOOST_TEST(failure_of([&] { client.retry(); }).has_value());

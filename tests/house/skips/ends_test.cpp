@@ -71,7 +71,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(leaves_memory)
 
-// Leaves a mapping of shared memory behind, as of another process.
+// Leaves a mapping of shared memory behind. It is read-only, like a mapping of memory that another
+// process owns.
 BOOST_AUTO_TEST_CASE(forgets_to_unmap) {
   const int file = ::memfd_create("test", MFD_CLOEXEC);
   BOOST_TEST(::ftruncate(file, 4096) == 0);
@@ -83,8 +84,8 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(leaves_nothing)
 
-// Two things may be left at the end of a case: a thread that is ending, and memory of the pool of
-// buffers.
+// Two things may remain at the end of a case without an error: a thread that is ending, and memory
+// of the pool of buffers.
 BOOST_AUTO_TEST_CASE(cleans_up) {
   std::thread{[] { ::usleep(50'000); }}.detach();
   ::close(::dup(1));

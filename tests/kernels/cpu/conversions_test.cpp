@@ -67,8 +67,8 @@ void check_all_patterns() {
   }
 }
 
-/// Checks the rounding of numbers between two neighboring narrow numbers. The middle is rounded to
-/// the even one, other numbers to the nearer one.
+/// Checks how numbers between two neighboring 16-bit numbers are rounded. The number in the middle
+/// is rounded to the neighbor whose last bit is 0, other numbers to the nearer neighbor.
 template <class Narrow>
 void check_ties() {
   const std::uint32_t infinite = type_of<Narrow> == dtype::bfloat16 ? 0x7f80 : 0x7c00;
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(known_numbers) {
   BOOST_TEST(rounded_to<bfloat16>(1.0F).bits == 0x3f80);
   BOOST_TEST(rounded_to<bfloat16>(3.4e38F).bits == 0x7f80);
   BOOST_TEST(rounded_to<bfloat16>(-0.0F).bits == 0x8000);
-  // A NaN whose only set bits are in the lower half must not become an infinity.
+  // A NaN whose only set bits are in the lower 16 bits of the float32 must not become an infinity.
   BOOST_TEST(rounded_to<bfloat16>(std::bit_cast<float>(0x7f800001U)).bits == 0x7fc0);
   BOOST_TEST(rounded_to<float16>(std::bit_cast<float>(0xff800001U)).bits == 0xfe00);
 }

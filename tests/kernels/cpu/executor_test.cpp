@@ -141,8 +141,8 @@ BOOST_AUTO_TEST_CASE(loss_correct_and_fetches) {
   }
 }
 
-// A plan may fetch several numbers of correct samples. Only the one that plan_options::correct
-// requests is reported as such.
+// A plan may fetch several values that count correct samples. The number of correct samples of the
+// run is only the value that plan_options::correct names.
 BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   graph g;
   const auto logits = g.placeholder("logits", {shape::batch, 2});
@@ -290,8 +290,8 @@ BOOST_AUTO_TEST_CASE(weights_of_a_ready_bucket_are_not_read_again) {
     for (std::size_t e = 0; e < entries.size(); ++e)
       if (part.contains(entries[e].elements()))
         std::ranges::fill(c.weights[e], std::numeric_limits<float>::quiet_NaN());
-    // This bucket of the gradient is final. The caller may overwrite it, and the weights that it
-    // belongs to.
+    // This bucket of the gradient is final, and the run does not read the weights of this range any
+    // more. So the caller may overwrite both.
     for (std::size_t i = part.begin; i < part.end; ++i) {
       handed_over[i] = c.gradient[i];
       c.gradient[i] = std::numeric_limits<float>::quiet_NaN();

@@ -70,8 +70,8 @@ BOOST_AUTO_TEST_CASE(parts_are_those_of_the_whole) {
       std::vector<float> c(x.m * x.n);
       const auto size = columns ? x.n : x.m;
       for (std::size_t i = 0; i < size; i += step) {
-        // Takes at least two rows or columns, because a single one may be added up in another
-        // order.
+        // Takes at least two rows or columns, because a single row or column may be added up in
+        // another order.
         const auto begin = std::min(i, size - 2);
         const auto count = std::max<std::size_t>(std::min(step, size - begin), 2);
         if (columns)
@@ -106,8 +106,8 @@ BOOST_AUTO_TEST_CASE(layouts_do_not_matter) {
     }
 }
 
-// Compares vectors of 32 bytes with the widest ones. On a processor without AVX-512, both use the
-// same tiles.
+// Compares the results with vectors of 32 bytes with those with the widest vectors. On a processor
+// without AVX-512, both use the same tiles.
 BOOST_AUTO_TEST_CASE(width_of_the_vectors_does_not_matter) {
   const operands x;
   using narrow = cpu::tiles<float, 32>;

@@ -22,8 +22,8 @@ BOOST_AUTO_TEST_SUITE(loops)
 
 namespace {
 
-/// Values on both sides of 0. Special values (NaN, infinity, ...) are among those that fill whole
-/// vectors, and among the rest.
+/// Values on both sides of 0. Every fifth is special (NaN, infinity, ...). So there are special
+/// values in whole vectors and among the elements that fill no whole vector.
 std::vector<float> values(std::size_t n, const char* name) {
   constexpr float special[] = {0,
                                -0.0F,

@@ -47,7 +47,7 @@ BOOST_AUTO_TEST_CASE(rows_of_traits_have_names_of_their_own) {
   std::set<std::string_view> names;
   for (const auto op : all_operations()) {
     BOOST_TEST((traits_of(op).op == op), to_string(op));
-    // Every operation has a gradient rule. That of an operation without a derivative reports an
+    // Every operation has a gradient rule. If an operation has no derivative, its rule reports an
     // error. This cannot be a static_assert: with UndefinedBehaviorSanitizer, g++ compares
     // functions with null only at run time.
     BOOST_TEST((traits_of(op).gradient != nullptr), to_string(op));

@@ -49,7 +49,8 @@ BOOST_AUTO_TEST_CASE(sums_are_exact_float_sums) {
   }
 }
 
-// Denormal numbers count as zero, as in updates, whatever the floating-point mode of the thread is.
+// Denormal numbers count as zero, whatever the floating-point mode of the thread is. Updates of
+// weights do the same.
 BOOST_AUTO_TEST_CASE(denormal_numbers_count_as_zero) {
   constexpr float denormal = 9e-39F;
   constexpr float least = std::numeric_limits<float>::min();

@@ -169,8 +169,9 @@ BOOST_AUTO_TEST_CASE(rows_of_weights_in_several_places) {
       return dense_layer(dense_layer(h, "dense_2", 3, activation::tanh), "dense_3", 10);
     },
     {"dense_1.weight", "dense_2.weight", "dense_3.weight"});
-  // Two weights are not cut. `narrow` has one unit, and a layer with one unit adds up in another
-  // order. The weights between time steps are packed once for all time steps.
+  // Two weights are not cut. `wide.weight` has a single column, because `narrow` has one unit, and
+  // products with a single column are added up in another order. The weights between time steps are
+  // packed once for all time steps.
   check_cuts(
     [](expression, expression ids) {
       auto& g = ids.owner();

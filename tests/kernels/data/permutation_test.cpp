@@ -66,8 +66,8 @@ BOOST_AUTO_TEST_CASE(positions_are_uniform) {
   }
 }
 
-// Few records that are neighbors in the data are neighbors in an epoch. By chance, about 2 of n
-// pairs are.
+// Records that are neighbors in the data are seldom neighbors in an epoch. In a random order of n
+// records, this happens to about 2 pairs.
 BOOST_AUTO_TEST_CASE(neighbours_part) {
   const auto records = whole({10'000, 3, 0});
   int together = 0;

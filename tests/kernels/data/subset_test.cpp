@@ -69,8 +69,8 @@ BOOST_AUTO_TEST_CASE(must_lie_within) {
                       "record 3 does not lie within the 3 records"));
 }
 
-// A part of a data set numbers its records as the whole data set does, even if it is a part of a
-// part.
+// A part of a data set says which number each record has in the whole data set, even if the part is
+// taken from another part.
 BOOST_AUTO_TEST_CASE(listed_records) {
   const auto whole = numbers();
   const auto part = troupe::subset(whole, {2, 0, 2});

@@ -80,7 +80,7 @@ public:
   }
 
 private:
-  /// The value of a 32-bit field whose number is in a zip64 record instead.
+  /// A 32-bit field with this value is only a sign: the number is in a zip64 record.
   static constexpr std::uint64_t beyond = 0xffffffff;
 
   static void put(std::string& to, std::uint64_t value, int bytes) {

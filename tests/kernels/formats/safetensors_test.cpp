@@ -114,8 +114,8 @@ BOOST_AUTO_TEST_CASE(independent_parse) {
   BOOST_TEST(json["z.weight"]["dtype"] == "F32");
 }
 
-// These bytes are those of a file of the reference implementation (safetensors.numpy.save of one
-// tensor). Writing the tensor must give the same bytes.
+// A file of one tensor that the reference implementation wrote (safetensors.numpy.save). Writing
+// the tensor must give the same bytes.
 BOOST_AUTO_TEST_CASE(reference_file) {
   const auto bytes = with_header(R"({"t":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}   )", 8);
   const auto file = parse_safetensors(bytes, "f");

@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(statistics_reach_the_gradient) {
   }
 }
 
-// The value of an update is also the gradient of another variable. It must be copied to both
+// One value is the gradient of w and also the update of two states. It must be copied to all three
 // places.
 BOOST_AUTO_TEST_CASE(updates_may_be_anything) {
   graph g;

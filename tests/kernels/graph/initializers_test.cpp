@@ -91,8 +91,8 @@ BOOST_AUTO_TEST_CASE(bounds_and_moments) {
   check("uniform", 0.0625 / 3, 0.25);
 }
 
-// For sparse features, weights are stored as (inputs, units), transposed. Their variance must be
-// the same.
+// For sparse features, weights are stored as (inputs, units) instead of (units, inputs). In both
+// layouts, their variance must depend on the number of inputs in the same way.
 BOOST_AUTO_TEST_CASE(the_fan_of_weights_with_inputs_first) {
   const auto variance = [](initializer how, bool inputs_first) {
     how.inputs_first = inputs_first;

@@ -37,8 +37,8 @@ std::size_t largest(const std::vector<range>& parts) {
   return parts.empty() ? 0 : std::ranges::max(parts, {}, &range::size).size();
 }
 
-/// The smallest possible size of the largest part. Tries all ways to cut between the tensors from
-/// number `from` on.
+/// Cuts the tensors beginning with number `from` into parts, only between tensors, in all possible
+/// ways. Returns the size of the largest part in the best way.
 std::size_t least_largest(const layout& x, std::size_t parts, std::size_t from = 0) {
   const auto& tensors = x.entries();
   const auto at = [&](std::size_t i) { return i < tensors.size() ? tensors[i].offset : x.size(); };
@@ -139,7 +139,8 @@ BOOST_AUTO_TEST_CASE(the_largest_part_of_whole_tensors_is_as_small_as_can_be) {
   }
 }
 
-// All parts get tensors, even if the largest part would not become larger without this.
+// Each part gets a tensor if there are enough. A part without a tensor might not make the largest
+// part larger, but is not allowed.
 BOOST_AUTO_TEST_CASE(parts_of_whole_tensors_are_even) {
   const auto one_large = of({{100}, {10}, {1}, {1}});
   BOOST_TEST((cut_at_tensors(one_large, 4)

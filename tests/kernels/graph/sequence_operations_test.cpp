@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(stopped_gradients) {
   auto w = t.g.variable("w", {4});
   auto loss = sum(stop_gradient(add_bias(x, w)) * add_bias(x, w));
   // Because of stop_gradient, one of the two equal factors counts as a constant. So the gradient is
-  // half of that of the square.
+  // half of the gradient of the square.
   const std::vector<expression> by{w};
   auto half = gradients(loss, by)[0];
   auto whole = gradients(sum(add_bias(x, w) * add_bias(x, w)), by)[0];

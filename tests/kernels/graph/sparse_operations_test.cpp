@@ -112,8 +112,8 @@ BOOST_AUTO_TEST_CASE(row_sparse_gradients_are_named) {
   options.gradients = true;
   const plan p{g, options};
   BOOST_TEST(p.row_sparse_gradients().size() == 2u);
-  // Only gradients with few rows are listed, in the order of the layout. That of `penalized` is
-  // missing: because of the penalty, it has all rows.
+  // Only gradients with few rows are listed, in the order of the layout. The gradient of
+  // `penalized` is not listed: because of the penalty, it has all rows.
   BOOST_TEST(p.row_sparse_gradients()[0].parameter == 1u);
   BOOST_REQUIRE(p.row_sparse_gradients()[0].feed == 1u);
   BOOST_TEST(p.row_sparse_gradients()[1].parameter == 2u);

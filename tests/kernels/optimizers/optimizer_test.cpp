@@ -138,8 +138,9 @@ void check_steps(const optimizer& rule, std::size_t n, double tolerance, bool lo
   check_close(std::span<const T>(w), expected, tolerance, tolerance, "weights after 100 steps");
 }
 
-/// Compares two updates, bit for bit. The second one adds up two gradients itself, keeps the old
-/// state, and checks for numbers that are not finite.
+/// Compares two ways to make an update, bit for bit. The first gets the sum of two gradients. The
+/// second gets both gradients and adds them up, keeps the old state, and checks for numbers that
+/// are not finite.
 void check_terms(const optimizer& rule, std::size_t n, std::size_t bad) {
   auto w = values<float>(n, "w");
   auto a = values<float>(n, "a");
@@ -250,8 +251,8 @@ BOOST_AUTO_TEST_CASE(a_hundred_steps_that_look_ahead) {
     }
 }
 
-// If all gradients are equal, each step of Adam is as long as the learning rate. This must remain
-// true after recount(), which makes the state count as that of another number of updates.
+// If all gradients are equal, each step of Adam is as long as the learning rate. recount() converts
+// the state for another number of updates. After that, steps must still have this length.
 BOOST_AUTO_TEST_CASE(a_state_counts_as_that_of_another_number_of_updates) {
   const troupe::optimizer adam{.kind = optimizer_kind::adam, .epsilon = 0};
   constexpr double rate = 0.25;
@@ -284,7 +285,7 @@ BOOST_AUTO_TEST_CASE(a_state_counts_as_that_of_another_number_of_updates) {
 }
 
 BOOST_AUTO_TEST_CASE(lamb_that_looks_ahead_with_a_penalty) {
-  // With look_ahead, the direction of LAMB comes from the next moment. So does its trust ratio.
+  // With look_ahead, both the direction and the trust ratio of LAMB come from the next moment.
   const troupe::optimizer rule{.kind = optimizer_kind::lamb, .l1 = 0.1};
   std::vector<double> w{3, -4};
   const std::vector<double> g{1, 2};
@@ -402,7 +403,8 @@ BOOST_AUTO_TEST_CASE(slices_have_the_bits_of_the_whole) {
   }
 }
 
-// A slice is updated within the state of the whole vector, where its slots are n elements apart.
+// The optimizer state has all slots of the whole vector, n elements each. An update changes only a
+// slice of the vector, and in each slot only the elements of this slice.
 BOOST_AUTO_TEST_CASE(state_with_a_stride) {
   const std::size_t n = 2000;
   const range part{300, 1400};

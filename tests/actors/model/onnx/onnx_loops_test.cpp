@@ -596,8 +596,8 @@ BOOST_AUTO_TEST_CASE(second_biases_of_keras_stay_zero) {
   BOOST_TEST_REQUIRE(in_a_branch.size() == 16u);
   BOOST_TEST(
     std::all_of(in_a_branch.begin() + 8, in_a_branch.end(), [](double x) { return x == 0; }));
-  // A node may have only the structure of the model, without weights. It must build the same graph
-  // as the node with the weights.
+  // A process of the cluster may have only the structure of the model, without weights. It must
+  // build the same graph as the process that has the weights.
   const auto whole = recurrent(0, "tf2onnx").parsed();
   const auto bytes = whole.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");

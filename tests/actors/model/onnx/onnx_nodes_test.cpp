@@ -282,8 +282,8 @@ bool has_doubles(const example& x) {
 
 struct outcome {
   int computed = 0; ///< number of ways in which the model could be computed
-  /// True if the model could be computed from inputs that are passed when it runs. Inputs that are
-  /// settings may be constants.
+  /// True if the model could be computed without making its real inputs constants: they are passed
+  /// when it runs. Integer inputs, which are settings of an operator, may be constants.
   bool fed = false;
   std::string wrong;
   std::string refused;
@@ -315,8 +315,8 @@ outcome run(const fs::path& folder) {
           result.fed = result.fed || known == way::known::nothing || known == way::known::others
             || (known == way::known::integers && std::ranges::any_of(x.inputs, is_real));
         } catch (const input_error& error) {
-          // A model may be refused for several reasons. Keeps the reason that comes last in the
-          // import.
+          // A model may be refused for several reasons. If a later step of the import fails, it has
+          // come further. Keeps the reason of the latest step.
           const std::string text = error.what();
           if (result.refused.empty() || known == way::known::integers)
             result.refused = text;

@@ -114,7 +114,8 @@ BOOST_AUTO_TEST_CASE(weights_of_double_precision) {
              boost::test_tools::per_element());
 }
 
-// tf2onnx writes one-dimensional convolutions of Keras in this form.
+// A product passes through an Identity node before its bias is added. tf2onnx writes
+// one-dimensional convolutions of Keras in this form.
 BOOST_AUTO_TEST_CASE(biases_of_moved_products) {
   small_model m;
   m.weight("w", {4, 4}, 16);
@@ -212,7 +213,8 @@ BOOST_AUTO_TEST_CASE(weights_that_are_moved) {
   BOOST_TEST(frozen(m.parsed()) == "token ");
 }
 
-// Omitted inputs and outputs both have an empty name. They are not connected by it.
+// Omitted inputs and omitted outputs have an empty name. An omitted input does not read an omitted
+// output, although their names are equal.
 BOOST_AUTO_TEST_CASE(inputs_that_are_left_out) {
   small_model m;
   m.weight("w", {6, 4}, 24);
@@ -257,13 +259,13 @@ BOOST_AUTO_TEST_CASE(the_word_of_the_exporter_counts) {
   for (const auto& x : model.weights())
     if (x.name == "final_offset")
       BOOST_TEST(x.stays == "a CONSTANT_TENSOR in the ONNX file");
-  // Nodes that have only the structure of the model decide the same.
+  // Processes that have only the structure of the model, without weights, train the same tensors.
   const auto bytes = model.structure();
   const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
   BOOST_TEST(trained(structure) == trained(model));
   BOOST_TEST(structure.structure() == bytes);
-  // A mark that changes no decision is not part of the structure. So the hash of the job stays the
-  // same.
+  // A mark that does not change which tensors are trained is not part of the structure. So the hash
+  // of the job stays the same.
   auto same = positions();
   say(same, "keep", "BUFFER");
   BOOST_TEST(same.parsed().structure() == positions().parsed().structure());
