@@ -21,9 +21,9 @@ constexpr std::size_t granule = 4096;
 // of a process is 1,024 descriptors.
 constexpr std::size_t max_shared = 512;
 
-// The length of a period, in calls of take(). For each size, the pool counts the buffers in use at
-// the same time, in the current period and in the previous one (see size_class). A training step
-// makes a few calls.
+// The length of a period, in calls of take(); a training step makes a few calls. The pool counts,
+// for each size, the buffers that were in use at the same time in this period and in the period
+// before (see size_class).
 constexpr std::uint64_t recent_takes = 512;
 
 // Rounds a size in bytes up to a capacity. From 64 KiB on, there are at most 16 capacities between
@@ -86,8 +86,7 @@ payload payload::slice(std::size_t offset, std::size_t size) const noexcept {
   return result;
 }
 
-/// A buffer that the pool has made. Other processes can open its memory only if it is a
-/// shared_memory.
+/// A buffer that the pool has made. If its memory is a shared_memory, other processes can open it.
 class buffer_pool::pooled final : public buffer {
 public:
   pooled(buffer_pool* pool, std::size_t capacity)
@@ -110,8 +109,8 @@ public:
 
   void revive() noexcept { buffer::revive(); }
 
-  /// The number of the buffer's last release. The pool numbers all releases, so the unused buffer
-  /// with the smallest number has been unused for longest.
+  /// When the buffer was last released, as a number: the pool numbers all releases. The unused
+  /// buffer with the smallest number has been unused for longest.
   std::uint64_t released = 0;
 
 protected:

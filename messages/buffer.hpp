@@ -48,7 +48,8 @@ public:
   /// payload::unique()). False for memory of another process, which this process may only read.
   bool writable() const noexcept { return writable_; }
 
-  /// The file of the memory. Its number is 0 if other processes cannot open the memory.
+  /// The file that contains the buffer's memory. Its number is 0 if other processes cannot open the
+  /// memory.
   virtual shared_file shared() const noexcept { return {}; }
 
 protected:
@@ -111,7 +112,7 @@ public:
   /// this payload.
   payload slice(std::size_t offset, std::size_t size) const noexcept;
 
-  /// Like slice(), but counts float32 values: [begin, begin + count).
+  /// Like slice(), but in units of float32 values: [begin, begin + count).
   payload slice_floats(std::size_t begin, std::size_t count) const noexcept {
     return slice(begin * sizeof(float), count * sizeof(float));
   }
@@ -134,10 +135,10 @@ private:
 /// Keeps released buffers, and reuses them for requests of the same size. So a training step does
 /// not wait for new memory, or for the system to map its pages. Thread-safe.
 ///
-/// While the unused buffers take more than `retain_bytes`, the pool frees those that have been
-/// unused for longest. Of each size, it keeps as many buffers as were recently in use at the same
-/// time, because the next step needs them again. If the model is large, the unused memory can
-/// therefore exceed `retain_bytes`.
+/// If the unused buffers take more than `retain_bytes`, the pool frees some of them: first the
+/// buffers that have been unused for longest. But it never frees buffers of a size while it has
+/// only as many of this size as were recently in use at the same time, because the next step needs
+/// them again. With a large model, the unused buffers can therefore take more than `retain_bytes`.
 class buffer_pool {
 public:
   explicit buffer_pool(std::size_t retain_bytes) noexcept;
@@ -159,8 +160,8 @@ public:
   /// Number of bytes in unused buffers.
   std::size_t retained() const;
 
-  /// `numbers` are values of shared_file::number. Returns the numbers whose buffers this pool has
-  /// freed.
+  /// Returns those of `numbers` whose buffers this pool has freed. A number is a value of
+  /// shared_file::number.
   std::vector<std::uint64_t> freed(std::span<const std::uint64_t> numbers) const;
 
 private:

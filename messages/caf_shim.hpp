@@ -22,7 +22,8 @@ template <class T>
 concept header = std::derived_from<T, google::protobuf::MessageLite>;
 
 /// True for a plain struct that is sent only between actors of one process. The struct may
-/// therefore contain pointers and payloads. TROUPE_LOCAL_MESSAGE (synchronizer.hpp) sets this.
+/// therefore contain pointers and payloads. The macro TROUPE_LOCAL_MESSAGE (synchronizer.hpp) makes
+/// this true for a struct.
 template <class T>
 struct is_local_message : std::false_type {};
 

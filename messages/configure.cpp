@@ -70,7 +70,7 @@ void tune(caf::actor_system_config& cfg) {
   load_scheduler(cfg);
   cfg.add_thread_hook<all_processors>();
   cfg.set("scheduler.max-throughput", std::size_t{100});
-  // If nothing arrives from a peer before the timeout, the peer counts as lost. Heartbeats keep
+  // If nothing arrives from a peer before the timeout, the peer is treated as lost. Heartbeats keep
   // idle connections alive.
   cfg.set("middleman.heartbeat-interval", caf::timespan{std::chrono::seconds{1}});
   cfg.set("middleman.connection-timeout", caf::timespan{std::chrono::seconds{10}});
@@ -80,10 +80,11 @@ void tune(caf::actor_system_config& cfg) {
 } // namespace troupe
 
 // get_root_uuid() and valid() below replace functions of the framework with the same names, because
-// the dynamic linker finds these two first. The framework makes the name of a process from the
-// result of get_root_uuid() and the process ID. Its own get_root_uuid() returns the ID of the host.
-// Containers that run as process 1 on hosts with equal IDs would then have equal names, so this
-// function returns random numbers.
+// the dynamic linker finds the functions of this file first. The framework makes the name of a
+// process from the result of get_root_uuid() and the process ID. The framework's get_root_uuid()
+// would return the ID of the host. Then two containers could have equal names, if each runs as
+// process 1 and their hosts have equal IDs. The function below returns random numbers, so the names
+// differ.
 namespace caf::detail {
 
 std::string get_root_uuid() {

@@ -21,8 +21,8 @@ using weights_version = counter<struct weights_version_tag>;
 /// The number of a worker's step. Its synchronizer (synchronizer.hpp) chooses the numbers.
 using step_number = counter<struct step_number_tag>;
 
-/// Number of a worker's batches in this run whose gradients have an outcome (applied, rejected,
-/// ...).
+/// The clock of a worker: it counts the worker's batches in this run. A batch is counted when its
+/// gradient has an outcome (applied, rejected, ...).
 using worker_clock = counter<struct worker_clock_tag>;
 
 /// The number of a worker's gradient. The first is 1.

@@ -14,15 +14,15 @@ enum class errc : std::uint8_t {
   /// The message belongs to a view that is not the current one. A view is the set of tasks that
   /// train together (OpenView in wire.proto).
   old_view,
-  /// The worker of the gradient counts as lost, so its gradients are refused (Fence in wire.proto).
-  /// Other workers train its leases.
+  /// The worker of the gradient is treated as lost, so its gradients are refused (Fence in
+  /// wire.proto). Other workers train its leases.
   fenced,
-  /// A node cannot join, because it has another version, another job, or a task that is not in the
-  /// cluster.
+  /// A node cannot join, because it has another version of troupe or another job, or because the
+  /// cluster has no such task.
   join_refused,
   /// The node has no actor with this name.
   no_such_endpoint,
-  /// The connection to a peer broke, or it could not be reached in time.
+  /// The connection to a peer broke, or the peer could not be reached in time.
   link_lost,
   /// A frame or header (wire.proto) has a wrong size or unknown field values.
   malformed,

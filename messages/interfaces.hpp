@@ -24,9 +24,9 @@ using coordinator_actor =
                    rpc<proto::Ack, proto::CheckpointPart, payload>>;
 
 /// A parameter server: it updates a range of the parameters. A worker sends its gradient with a
-/// Push, and then allows its use with a Commit. A gradient of zero samples needs no Push. A
-/// gradient that has all elements of the range (Push.rows is empty) can be the payload of the
-/// Commit instead.
+/// Push. With a Commit, it then allows the server to use this gradient. A gradient of zero samples
+/// needs no Push. A Commit can also replace the Push and have the gradient as its payload, if the
+/// gradient has all elements of the range (Push.rows is empty).
 using shard_actor =
   caf::typed_actor<rpc<proto::Pushed, proto::Push, payload>, rpc<proto::Pushed, proto::Commit>,
                    rpc<proto::Pushed, proto::Commit, payload>, rpc<proto::Pushed, proto::Admit>,

@@ -10,8 +10,8 @@ namespace troupe {
 
 /// The jobs of a cluster, in an order that decides which node opens a connection. Of two nodes, the
 /// node with the lower task_name (job, then index) connects to the other node. So two nodes never
-/// connect twice, and a cluster file needs only the addresses of tasks to which nodes connect. If a
-/// node has several tasks, its highest task_name counts.
+/// connect twice, and a cluster file needs only the addresses of tasks to which nodes connect. For
+/// a node with several tasks, its highest task_name decides.
 enum class job_kind : std::uint8_t { evaluator, worker, ps, coordinator };
 
 /// A task of a cluster file (TensorFlow's ClusterSpec). Messages refer to tasks by name, never by

@@ -32,7 +32,8 @@ std::string problem_of(const proto::Damping& x);
 /// The norm must be finite and not negative.
 std::string problem_of(const proto::Advanced& x);
 
-/// The positions must be below 2^62, and each batch must lie within its stride.
+/// The positions must be below 2^62. Each batch must lie within one stride: offset + batch must be
+/// at most stride.
 std::string problem_of(const proto::Lease& x);
 
 /// Durations and norms must be finite and not negative, and counts at most most_counted.

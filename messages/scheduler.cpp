@@ -21,8 +21,9 @@ namespace troupe {
 
 namespace {
 
-/// The longest turn (see own_jobs::since). If a turn takes longer, the actors that it wakes run on
-/// other threads, because the current actor may be computing.
+/// The longest turn: the time for which actors run on this thread one after the other. If a turn
+/// takes longer, actors that are woken in it run on other threads, because the current actor may be
+/// computing.
 constexpr std::chrono::microseconds long_turn{50};
 
 /// The actors that will run on this thread, and what the thread does now.
@@ -238,8 +239,8 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stops_ = false;
-  /// The time at which the waiting thread will wake up. While the thread does not wait, this is the
-  /// smallest time, so that no timeout is earlier.
+  /// The time at which the waiting thread will wake up. While the thread runs, this is the smallest
+  /// possible time: a new timeout is then never earlier, so nobody wakes the thread.
   time_point waits_until_ = time_point::min();
   std::thread thread_;
 };
@@ -263,8 +264,8 @@ protected:
     clock_.stop();
   }
 
-  // The framework calls this on the thread that wakes an actor, if that thread does not belong to
-  // the scheduler.
+  // The framework calls this on a thread that does not belong to the scheduler, when that thread
+  // wakes an actor.
   void enqueue(caf::resumable* job) override {
     if (!here.wanted || (here.running && here.turn_is_over())) {
       super::enqueue(job);

@@ -5,18 +5,17 @@
 namespace troupe {
 
 /// Makes the system use a scheduler that wakes fewer threads, because waking a thread takes longer
-/// than most actors need for a message. If an actor on a thread of the scheduler wakes another
-/// actor, the other actor runs on the same thread, as soon as the first one has handled its
-/// messages. If actors have run on this thread for longer than 50 microseconds in a row, the
-/// scheduler wakes another thread for the other actor. A request wakes the thread of the clock only
-/// if its deadline is earlier than all others.
+/// than most actors need for a message. If actor A runs on a thread of the scheduler and wakes
+/// actor B, then B runs on the same thread, after A has handled its messages. But if actors have
+/// run on this thread for longer than 50 microseconds in a row, the scheduler wakes another thread
+/// for B. A request wakes the thread of the clock only if its deadline is earlier than all others.
 void load_scheduler(caf::actor_system_config& cfg);
 
-/// While an object of this class exists, actors that this thread wakes run at once on this thread,
-/// not on a thread of the scheduler. Actors that those actors wake run here, too. But if actors
-/// have run here for 50 microseconds in a row, the actors that they wake run on threads of the
-/// scheduler. Actors with their own thread are not affected. The class has an effect only with the
-/// scheduler of load_scheduler().
+/// While an object of this class exists, an actor that this thread wakes runs at once on this
+/// thread, not on a thread of the scheduler. If such an actor wakes further actors, these run on
+/// this thread, too. But after actors have run here for 50 microseconds in a row, the scheduler's
+/// threads run the actors that are woken next. Actors with their own thread are not affected. The
+/// class has an effect only with the scheduler of load_scheduler().
 ///
 /// The actors compute in the usual floating-point mode, even if this thread has changed its mode.
 /// The thread must not hold a mutex that any of these actors could lock.
@@ -31,8 +30,9 @@ private:
   bool before_;
 };
 
-/// Forgets for how long actors have already run on this thread. An actor calls this after a
-/// computation, before it sends its results. The actors that it wakes then run on this thread, too.
+/// Begins a new count of the time for which actors have run on this thread (see
+/// receivers_run_here). An actor calls this after a computation, before it sends its results. The
+/// receivers of the results then run on this thread, too.
 void renew_turn() noexcept;
 
 /// Moves the actors that wait for this thread to the threads of the scheduler. An actor calls this

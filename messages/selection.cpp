@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// The first selected row that contains `element`, or that lies behind this element.
+/// The first selected row that contains `element` or lies after `element`.
 auto first_row(const proto::Selection::Tensor& x, std::uint64_t element) {
   const auto row = element > x.begin() ? (element - x.begin()) / x.width() : 0;
   return std::ranges::lower_bound(x.row(), row);

@@ -51,8 +51,9 @@ shared_memory::~shared_memory() {
 shared_memory shared_memory::create(std::size_t bytes) noexcept {
   shared_memory result;
   result.file_ = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  // fallocate() allocates the memory now, and fails if there is too little. Without this call, a
-  // later write to the memory would kill the process in this case.
+  // fallocate() allocates the memory now, and fails if the system has too little. Without this
+  // call, the system would notice the lack of memory only at a later write, and would kill the
+  // process.
   if (result.file_ < 0 || ::fallocate(result.file_, 0, 0, static_cast<off_t>(bytes)) != 0)
     return {};
   auto* data =

@@ -23,8 +23,8 @@ public:
   /// Maps memory of another process for reading. Takes ownership of the descriptor. The result is
   /// empty if the file has fewer than `bytes` bytes, or if some of its pages are not allocated. It
   /// is also empty if the file can shrink, because reading behind its end would kill this process.
-  /// Where the system can forbid other processes to write to the file, the result is empty if the
-  /// file does not forbid it.
+  /// It is also empty if other processes could still write to the file, but only on systems where a
+  /// file can forbid this.
   static shared_memory open(int file, std::size_t bytes) noexcept;
 
   explicit operator bool() const noexcept { return data_ != nullptr; }

@@ -33,8 +33,8 @@
 
 namespace troupe {
 
-/// The weights that a batch reads. The batch's gradient is 0 for all other weights. Null if the
-/// batch reads all weights.
+/// The weights that a batch reads; null if it reads all weights. For weights that the batch does
+/// not read, its gradient is 0.
 using batch_rows = std::shared_ptr<const proto::Selection>;
 
 /// The worker has read its next batch and requests weights for it. `lease` and `batch` identify the
@@ -49,7 +49,7 @@ struct acquire {
 };
 
 /// Weights [begin, begin + data.size() / 4) of the flat parameter vector, float32. The values do
-/// not change until the step is over. They also do not change while any actor has a copy of the
+/// not change before the step is over, and not before all actors have released their copies of the
 /// payload.
 struct weight_range {
   std::uint64_t begin = 0;
@@ -59,7 +59,7 @@ struct weight_range {
 
 /// Some ranges of the weights, in ascending order. A step has one or more of these messages, in any
 /// order. Together they cover the parameter vector. The synchronizer chooses the number of the
-/// step. After a rejected gradient, it may skip numbers.
+/// step; after a rejected gradient, it may leave out numbers.
 struct acquired {
   step_number step;
   std::vector<weight_range> ranges;
@@ -86,14 +86,15 @@ struct contribute {
   payload gradient;
 };
 
-/// The step is computed, and the worker has sent all its contributions. They may now take effect.
+/// The step is computed, and the worker has sent all its contributions. Only now may these
+/// contributions take effect.
 struct commit {
   step_number step;
   std::uint64_t samples = 0;
   /// The loss, summed over the samples.
   double loss_sum = 0;
-  /// Sum of the squared elements of the contributed gradient, which is a sum over the samples.
-  /// Running statistics are left out.
+  /// Sum of the squared elements of the contributed gradient. The gradient is a sum over the
+  /// samples. The sum of squares leaves out elements that belong to running statistics.
   double squared_norm = 0;
   /// True if the worker has no other batch to train yet, so it may take long until its next
   /// `acquire`.
@@ -105,8 +106,8 @@ struct commit {
   bool finite() const noexcept { return std::isfinite(loss_sum) && std::isfinite(squared_norm); }
 };
 
-/// The worker will not compute the step that it acquired, and has contributed nothing to it. The
-/// answer is `committed`, as for a commit.
+/// The worker will not compute the step that it acquired, and has contributed nothing to this step.
+/// The synchronizer answers with `committed`, as after a commit.
 struct abandon {
   step_number step;
 };

@@ -33,11 +33,12 @@ public:
 
   outgoing_transfer(payload data, const transfer_limits& limits);
 
-  /// The next chunk. Absent if all chunks are sent, or if too many are not confirmed.
+  /// The next chunk. Absent if all chunks are sent, or if the receiver must first confirm earlier
+  /// chunks.
   std::optional<chunk> next();
 
-  /// Records that the receiver has taken all bytes before `received`. Returns false if this is
-  /// impossible: it is more than was sent, or less than in an earlier credit.
+  /// Records that the receiver has taken all bytes before `received`. Returns false if this number
+  /// is impossible: larger than the number of bytes sent, or smaller than in an earlier credit.
   bool credit(std::uint64_t received);
 
   bool done() const noexcept { return acknowledged_ == data_.size(); }

@@ -374,9 +374,9 @@ void print_placement(const std::vector<process>& processes) {
   }
 }
 
-/// If the job names devices, prints the devices of workers and of other tasks with a GPU, and the
-/// memory that the tasks need on these devices.
-/// @param chosen the GPUs of this host that its tasks may use (--devices)
+/// If the job names devices: prints the device of each worker, and of each other task that computes
+/// on a GPU. Also prints the memory that the tasks need on these devices.
+/// @param chosen the numbers of the GPUs that tasks on this host may use (--devices)
 void print_devices(const job_context& context, const std::vector<process>& processes,
                    const cluster_shape& shape, const std::vector<std::uint32_t>& chosen) {
   if (context.job.device_size() == 0)
@@ -419,9 +419,9 @@ void print_devices(const job_context& context, const std::vector<process>& proce
                        to_string(where.first), readable_bytes(bytes)));
 }
 
-/// Throws device_error or input_error if tasks cannot compute on their devices. If a task uses
-/// another device than the job names, prints a line about it.
-/// @param here true if the tasks run on this host; only then are devices opened
+/// Throws device_error or input_error if tasks cannot compute on their devices. Prints a line for
+/// each task that computes on another device than the job names.
+/// @param here true if the tasks run on this host; devices are opened only in this case
 void require_devices(const job_context& context, const std::vector<process>& processes,
                      const cluster_shape& cluster, bool here,
                      const std::vector<std::uint32_t>& chosen) {

@@ -41,15 +41,16 @@ public:
     std::string name;
     /// Absent if the child was killed.
     std::optional<int> exit_code;
-    /// The signal that killed the child. Absent if wait() killed it after the deadline.
+    /// The signal that killed the child. Absent if the child ended by itself, or if wait() killed
+    /// it after the deadline.
     std::optional<int> signal = {};
 
     std::string text() const;
   };
 
   /// Waits for all children to end, and kills those that still run after the deadline. Returns the
-  /// children that were killed or ended with an exit code other than 0. Children that
-  /// restart_killed() has started again are reported only for their last process.
+  /// children that were killed or ended with an exit code other than 0. If restart_killed() has
+  /// started a child again, only the last process of this child is considered.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
@@ -75,8 +76,9 @@ private:
 };
 
 /// After a successful run of `troupe train`: describes a child whose end is a failure. Empty if
-/// there is none. `gone` has the workers without which the run continued (run_summary::gone). It is
-/// not a failure if one of these workers was killed, hangs, or ended with exit_failed.
+/// there is none. `gone` lists the workers that were lost while the run continued
+/// (run_summary::gone). It is not a failure if one of these workers was killed, hangs, or ended
+/// with exit_failed.
 std::string problem_of(const std::vector<children::ending>& ends,
                        const std::vector<task_name>& gone);
 

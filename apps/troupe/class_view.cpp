@@ -21,12 +21,12 @@ namespace {
 constexpr std::size_t most_classes = 20;
 constexpr std::size_t most_warnings = 5;
 
-/// If a class's number of records in a part differs from the expected number by more than this many
-/// standard deviations, it gets a warning. If the class is not rare, a random split exceeds this in
-/// fewer than one case in a million.
+/// A class gets a warning only if a part of the data has many more or many fewer of its records
+/// than expected: the difference is larger than this many standard deviations. With a random split,
+/// this happens to a class that is not rare in fewer than one case in a million.
 constexpr double deviations = 5;
-/// There is no warning if the number of records differs from the expected number by a smaller
-/// factor than this.
+/// There is no warning if the number of records is larger or smaller than the expected number by
+/// less than this factor.
 constexpr double factor = 1.5;
 
 struct part {
@@ -87,8 +87,8 @@ class_view view_classes(const job_data& data, const proto::Data& split) {
   }
   text_table table{std::move(head)};
   std::vector<std::string> warnings;
-  // True if another split could avoid a warning. No split can if a class has fewer records than
-  // there are parts.
+  // True if another split of the data could avoid a warning. It cannot if the class has fewer
+  // records than there are parts.
   bool avoidable = false;
   for (std::size_t c = 0; c < classes; ++c) {
     std::vector<std::string> row{name_of(data, c)};

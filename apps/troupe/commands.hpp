@@ -83,8 +83,8 @@ struct predict_command {
   /// The CSV file for the predictions. "-" means standard output. If empty, no predictions are
   /// written.
   std::string predictions;
-  /// The file of records without labels that are predicted instead of the test data: see
-  /// open_features.
+  /// A file of records without labels. If it is given, these records are predicted instead of the
+  /// test data: see open_features.
   std::string features;
   /// Number of test images to draw.
   std::uint32_t show = 0;

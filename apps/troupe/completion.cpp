@@ -55,10 +55,10 @@ argument describe(const CLI::Option& option, const std::string& name) {
   return result;
 }
 
-/// Adds the subcommands of a command such as `bench`. The scripts offer the names of subcommands
-/// like values of a positional argument. They do not know which subcommand was typed, so they offer
-/// the options of all subcommands together. If several subcommands have the same option, the
-/// scripts offer all its values.
+/// Adds to `result` the subcommands of a command such as `bench`, and their options. The scripts
+/// offer the names of subcommands like values of a positional argument. They do not know which
+/// subcommand was typed, so they offer the options of all subcommands together. If several
+/// subcommands have the same option, the scripts offer all its values.
 void add_parts(const CLI::App& app, command& result);
 
 command describe(const CLI::App& app) {

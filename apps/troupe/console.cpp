@@ -108,7 +108,8 @@ void console::measure() {
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
     return;
   columns_ = size.ws_col;
-  // The last column stays empty, because terminals behave differently after a character there.
+  // The last column of the terminal stays empty, because terminals behave differently after a
+  // character in the last column.
   style_.width = columns_ - 1;
   style_.height = size.ws_row;
 }
@@ -148,7 +149,7 @@ void console::draw(const std::string& above) {
     text += line + "\033[K\n";
     drawn_.push_back(shown_cells(line));
   }
-  // Writes everything at once and erases nothing before, so that a half-drawn bar never appears.
+  // A single call erases and writes, so that a half-drawn bar never appears.
   write(STDOUT_FILENO, text + (drawn_.empty() ? "" : "\033[J"));
 }
 

@@ -61,7 +61,7 @@ private:
   terminal_style style_;
   std::size_t columns_ = 80;
   progress_view view_;
-  /// The width, in columns, of each line of the bar and the tasks that is on the terminal now.
+  /// The lines that are on the terminal now (the bar and the tasks): the width of each, in columns.
   std::vector<std::size_t> drawn_;
   std::chrono::steady_clock::time_point last_line_;
 };

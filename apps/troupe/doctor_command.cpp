@@ -35,14 +35,15 @@ std::vector<proto::Reach> probe_from_here(const cluster_spec& cluster) {
   return {result.begin(), result.end()};
 }
 
-/// True if this program can ask the process at this address: the process is the expected task and
-/// has the same version.
+/// True if this program can ask the process at this address: it is the expected task, and it has
+/// the same version of troupe as this program.
 bool is_ours(const proto::Reach& x) {
   return x.problem() == proto::Reach::REACHED && x.version() == version() && x.hosted_size() > 0
     && x.hosted(0).SerializeAsString() == x.task().SerializeAsString();
 }
 
-/// Asks all nodes that can be reached which tasks they can reach. Asks the nodes in parallel.
+/// Asks all nodes that this program can reach which tasks they can reach themselves. Asks the nodes
+/// in parallel.
 void ask_nodes(observations& known) {
   caf::actor_system_config cfg;
   configure(cfg);

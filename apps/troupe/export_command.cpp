@@ -24,8 +24,8 @@ namespace troupe {
 
 namespace {
 
-/// The path of the weights file. This is `given`, or the file weights.safetensors in `given` if
-/// that is an output directory.
+/// The path of the weights file: `given`, or the file weights.safetensors in it if `given` is an
+/// output directory.
 std::filesystem::path weights_file(const std::string& given) {
   const std::filesystem::path path{given};
   std::error_code ignored;

@@ -9,8 +9,9 @@ namespace troupe {
 
 /// Throws input_error if some tasks of a cluster would have no work, because the cluster has more
 /// workers than an epoch has batches, or more parameter servers than the model has parameters.
-/// @param workers_from names the origin of the number for the user, such as "--workers"; `ps_from`
-/// does the same
+/// @param workers_from the option or file that sets the number of workers, such as "--workers"; the
+/// error names it
+/// @param ps_from the same for parameter servers
 void check_tasks(const job_context& context, const cluster_shape& cluster,
                  const std::string& workers_from, const std::string& ps_from);
 

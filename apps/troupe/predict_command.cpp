@@ -153,7 +153,8 @@ private:
   std::optional<file_writer> file_;
 };
 
-/// Prints a line of the report. It goes to standard error if the predictions go to standard output.
+/// Prints a line of the report: to standard output, or to standard error if the predictions go to
+/// standard output.
 void report(const predict_command& x, const char* what, const std::string& value) {
   fmt::print(x.predictions == "-" ? stderr : stdout, "  {:<20}{}\n", what, value);
 }

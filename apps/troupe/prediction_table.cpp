@@ -21,8 +21,8 @@ std::string csv_field(const std::string& text) {
   return result + '"';
 }
 
-/// Computes the probabilities of all classes from logits. If there are two classes and a single
-/// logit, it belongs to the second class.
+/// Computes the probabilities of all classes from logits. If there is a single logit, there are two
+/// classes, and the logit is that of the second class.
 std::vector<double> probabilities(std::span<const float> logits) {
   if (logits.size() == 1) {
     const double one = 1 / (1 + std::exp(-static_cast<double>(logits[0])));
@@ -95,8 +95,8 @@ std::string prediction_table::lines(const tested_records& x,
   return text;
 }
 
-/// The name of a class. If no class has this number, the name is the number: an ignored label need
-/// not be a class.
+/// The name of a class. If there is no class `which`, this is the number as text. An ignored label,
+/// for example, may be such a number.
 std::string prediction_table::name_of_class(std::int64_t which) const {
   const auto place = static_cast<std::size_t>(which);
   return place < names_.size() ? csv_field(names_[place]) : std::to_string(which);

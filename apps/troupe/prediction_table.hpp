@@ -19,8 +19,8 @@ struct class_choice {
   double probability = 0;
 };
 
-/// The class with the largest logit. If there are two classes and a single logit, it belongs to the
-/// second class.
+/// The class with the largest logit. If there is a single logit, there are two classes, and the
+/// logit is that of the second class.
 class_choice choose_class(std::span<const float> logits);
 
 /// Writes predictions as CSV. Targets are in the units of the data. If the classes have names, the

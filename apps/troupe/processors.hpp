@@ -9,8 +9,8 @@ namespace troupe {
 std::vector<unsigned> allowed_processors();
 
 /// Chooses a processor for each worker. The result is empty, so that the system chooses, in three
-/// cases: there is a single worker, there are fewer processors than workers, or there are at least
-/// twice as many.
+/// cases: there is a single worker; there are fewer processors than workers; there are at least
+/// twice as many processors as workers.
 std::vector<unsigned> processors_of(std::size_t workers, const std::vector<unsigned>& allowed);
 
 /// From now on, the calling thread and the threads that it starts run on this processor only. A

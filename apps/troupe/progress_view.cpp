@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::size_t widest_bar = 30;
 constexpr std::size_t narrowest_bar = 8;
-/// If the line is too narrow for the bar, figures of a lower rank than this are left out.
+/// Figures (values with a unit) whose rank is lower than this are left out if they leave too little
+/// room for the bar.
 constexpr int bar_rank = 4;
 
 /// Largest number of parameter servers that the final table shows.
@@ -236,7 +237,7 @@ std::vector<std::string> progress_view::lines(const terminal_style& style) const
   if (!now_ || style.width == 0 || style.height < 2)
     return {};
   std::vector<std::string> result{head(style)};
-  // The head takes one line. One more line is for the cursor, and one for earlier output.
+  // The bar takes one line. One more line is for the cursor, and one for earlier output.
   for (auto& x : task_lines(style, style.height > 3 ? style.height - 3 : 0))
     result.push_back(std::move(x));
   return result;

@@ -32,8 +32,8 @@ public:
 
   bool empty() const noexcept { return !now_; }
 
-  /// For a terminal: a bar, and below it a line per task. No line is wider than the terminal, and
-  /// the number of lines is at most its height - 1.
+  /// For a terminal: a bar, and below it a line per task. No line is wider than the terminal. The
+  /// number of lines is at most the height of the terminal minus 1.
   std::vector<std::string> lines(const terminal_style& style) const;
 
   /// The progress on one line, for a log.

@@ -34,8 +34,8 @@ namespace {
 /// a bug, and the process ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
-/// About the largest number of threads that a process starts: for the actor system, the console and
-/// connections, plus the threads of each task.
+/// An estimate of the largest number of threads that a process starts. The first part is for the
+/// actor system, the console and connections. The second part is for each task.
 constexpr std::size_t threads_of_process = 16;
 constexpr std::size_t threads_of_task = 4;
 
@@ -197,8 +197,8 @@ run_summary wait_for_end(std::future<run_summary> end, const session_options& op
 }
 
 /// Throws std::runtime_error if this process cannot run this number of threads at once. Without
-/// this check, an actor that gets no thread later would end the process, or would not start and
-/// nobody would learn it.
+/// this check, the process could fail later: an actor that gets no thread ends the process, or it
+/// does not start and nobody notices.
 void require_threads(std::size_t count) {
   std::latch all_started{1};
   std::vector<std::jthread> threads;

@@ -19,7 +19,7 @@ struct session_options {
   std::string listen;
   /// Accept connections from any address, not only from this host.
   bool insecure = false;
-  /// How links (the connections between nodes) send their messages. "auto": in shared memory
+  /// How messages travel over links (the connections between nodes). "auto": in shared memory
   /// between processes on one host, otherwise over TCP. "tcp": over TCP. "basp": over the
   /// framework's own network protocol.
   std::string transport = "auto";

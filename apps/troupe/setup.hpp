@@ -17,8 +17,8 @@ namespace troupe {
 proto::Job load_job(const std::string& path, const std::vector<std::string>& overrides,
                     const std::string& protocol, const std::string& out);
 
-/// Adds the devices that a cluster file names to the job. Throws input_error if the job cannot use
-/// these devices.
+/// Adds to the job the devices that are named in a cluster file. Throws input_error if the job
+/// cannot use these devices.
 void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name);
 
 /// Adds line numbers of the job file to `problems` (the problems of a job, one per line). If the

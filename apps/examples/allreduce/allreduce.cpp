@@ -1,5 +1,6 @@
 // A program that uses only troupe's all-reduce. It solves a ridge regression exactly. Each thread
-// or process has a part of the rows, and a single all-reduce adds up their sums.
+// or process has a part of the rows, and sums over its part. A single all-reduce adds up these
+// sums.
 //
 //   allreduce                                  three threads in this process
 //   allreduce RANK HOST:PORT HOST:PORT ...     one process per rank; all get the same addresses
@@ -36,7 +37,7 @@ double read_row(std::size_t i, double* x) {
   return y + 0.1 * std::cos(static_cast<double>(i) * 78.233);
 }
 
-// The sums over the rows first, first + step, first + 2 step, ...
+// The sums over some of the rows: number `first`, and from there every `step`-th row.
 sums add_rows(std::size_t first, std::size_t step) {
   sums result((features + 1) * features);
   double x[features];
@@ -71,8 +72,8 @@ std::vector<double> solve(sums a) {
   return {w, w + features};
 }
 
-// Runs on each rank: adds up the rank's own rows, and then, with the all-reduce, the sums of all
-// ranks.
+// Runs on each rank: computes the sums over the rank's own rows, and adds them to those of the
+// other ranks with the all-reduce.
 std::vector<double> regression(troupe::collective& group) {
   auto own = add_rows(group.rank(), group.ranks());
   group.all_reduce(own);

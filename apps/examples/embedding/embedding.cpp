@@ -131,8 +131,8 @@ bool train_two(caf::actor_system& sys) {
   return good == 2;
 }
 
-// Computes tanh(x) and its derivative for all x in `at`, without actors: on the first GPU if there
-// is one, otherwise on the CPU.
+// Computes tanh(x) and its derivative for all x in `at`, without actors. Computes on the first GPU
+// if there is one, otherwise on the CPU.
 std::vector<std::vector<float>> tanh_and_slope(const std::vector<float>& at,
                                                std::shared_ptr<const troupe::gpu_set> gpus) {
   troupe::graph g;

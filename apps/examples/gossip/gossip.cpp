@@ -17,15 +17,16 @@ using troupe::payload;
 using troupe::rpc;
 namespace proto = troupe::proto;
 
-// The share of the left neighbour's weights in the mixture: the job's parameter "share", from 0 to
-// 1.
+// When a worker mixes its weights with those of its left neighbour: the share of the neighbour's
+// weights, from 0 to 1. This is the job's parameter "share".
 float share_of_neighbour(const proto::Job& job) {
   const auto text = troupe::custom_parameter(job, "share");
   return text.empty() ? 0.5F : std::strtof(text.c_str(), nullptr);
 }
 
-// The messages that the synchronizer handles in addition to those of every protocol: its right
-// neighbour, the left neighbour's weights, sums of counters, and the coordinator's requests.
+// The messages that the synchronizer handles in addition to those of every protocol. They tell it
+// its right neighbour, bring weights of the left neighbour and sums of counters, report an error,
+// or are requests of the coordinator.
 using gossip_actor = troupe::synchronizer_actor::extend<
   rpc<void, troupe::ring_neighbour>, rpc<void, proto::Segment, payload>,
   rpc<void, troupe::reduction>, rpc<void, troupe::broken>,
@@ -82,8 +83,9 @@ private:
   }
 
   // Called when all buckets have arrived: applies the gradient, and sends the weights to the right
-  // neighbour. The learning-rate schedule counts the samples of all workers. This worker adds those
-  // of the other workers, which train as many samples as itself.
+  // neighbour. The learning-rate schedule depends on the samples of all workers together. All
+  // workers train the same number of samples, so this worker knows how many the others have
+  // trained.
   void on_commit(const troupe::commit& x) {
     const auto peers = view_.of(troupe::job_kind::worker).size() - 1;
     ended_ = {.step = x.step, .outcome = proto::APPLIED, .samples = x.samples};

@@ -4,7 +4,9 @@
 //
 //   store                                    two servers and three clients, threads of this process
 //   store server INDEX HOST:PORT ...         a server; runs until it is killed
-//   store client NUMBER HOST:PORT ...        a client; all get the addresses of all servers
+//   store client NUMBER HOST:PORT ...        a client
+//
+// The addresses HOST:PORT are those of all servers.
 
 #include <troupe/actors/store/store.hpp>
 #include <troupe/messages/configure.hpp>
@@ -26,8 +28,8 @@ constexpr std::size_t clients = 3;
 constexpr std::size_t steps = 1000;
 constexpr std::size_t batch = 50;
 
-// Writes the features of row i to x. Returns the target, which has the coefficients 1, 2, 3, 4. The
-// first feature is the constant 1.
+// Writes the features of row i to x. Returns the target: the sum of the features, with the
+// coefficients 1, 2, 3, 4. The first feature is the constant 1.
 double read_row(std::size_t i, double* x) {
   double y = 0;
   for (std::size_t k = 0; k < features; ++k) {
@@ -37,7 +39,7 @@ double read_row(std::size_t i, double* x) {
   return y;
 }
 
-// The gradient of half the mean squared error of rows first to first + batch - 1.
+// The gradient of half the mean squared error of `batch` rows, from row `first` on.
 troupe::payload gradient_at(const troupe::payload& weights, std::size_t first) {
   auto result = troupe::payload::floats(features);
   const auto gradient = result.as_mutable_floats();

@@ -31,10 +31,10 @@ namespace {
 using namespace bench;
 
 /// The measurements of each size are divided into this number of turns. After each turn of troupe,
-/// the peer has its turn.
+/// the peer (the other library) has a turn.
 constexpr std::uint32_t turns = 4;
 constexpr std::uint32_t warm_up_turns = 5;
-/// How long the other ranks wait while the peer is measured.
+/// How long ranks other than 0 wait while rank 0 measures the peer (the other library).
 constexpr std::chrono::minutes allreduce_deadline{10};
 
 /// A rank's vectors of one size. There are two vectors with different sums, and all-reduces

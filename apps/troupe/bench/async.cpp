@@ -143,8 +143,9 @@ outcome outcome_of(const run_summary& x, const proto::Job& job) {
           .speed = x.samples_per_second * unit / job.data().batch()};
 }
 
-/// The least mean staleness that a correct run can have: W / 2 for W workers. For two workers, the
-/// limit is slightly below 1, because every gradient except the first has a staleness of 1.
+/// The smallest mean staleness that is possible in a correct run: W / 2 for W workers. For two
+/// workers, the limit is slightly below 1, because every gradient except the first has a staleness
+/// of 1.
 double least_staleness(std::uint32_t workers) {
   return std::min(workers / 2.0, 0.9 * (workers - 1));
 }
@@ -169,7 +170,7 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
     for (const auto workers : x.workers)
       out.cells.push_back({recipe, workers, std::vector<outcome>(x.seeds)});
   std::vector<std::function<void()>> tasks;
-  // The longest runs start first. Otherwise, one of them could run alone at the end.
+  // All runs are independent, so several of them can run at the same time.
   for (std::uint32_t i = 0; i < x.seeds; ++i) {
     for (auto& cell : out.cells)
       tasks.emplace_back([&, i] {
@@ -189,8 +190,8 @@ void measure_accuracy(work_results& out, const job_data& data, const bench_async
 
 // -- speed --------------------------------------------------------------------------------------
 
-/// Measures the speed of each recipe. Epochs with the recipe alternate with epochs with the recipe
-/// NONE.
+/// Measures the speed of each recipe (a way to make updates). Epochs with the recipe alternate with
+/// epochs with the recipe NONE.
 void measure_speed(work_results& out, const job_data& data, const bench_async_command& x) {
   const auto* none = row_named(async_recipes(), "NONE");
   const auto run = [&](const async_recipe& recipe) {
@@ -279,7 +280,8 @@ void measure_straggler(straggler_result& out, const protocol_traits& protocol, c
     job.set_protocol(protocol.id);
     validate(job);
     const auto per_update = job.data().batch() * (protocol.in_step ? straggler_workers : 1);
-    // Evaluations are possible only in steps after which all copies of the weights are equal.
+    // An evaluation is possible only after a step that makes all copies of the weights equal. So
+    // the number of steps between evaluations is a multiple of `waits`.
     const auto waits = static_cast<std::uint32_t>(protocol.waits_after(job));
     const auto every = std::max<std::uint32_t>(straggler_samples / per_update / waits, 1);
     job.mutable_evaluate()->set_every_steps(every * waits);

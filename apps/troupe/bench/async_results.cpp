@@ -14,7 +14,8 @@ namespace troupe::bench {
 
 namespace {
 
-/// Statistics over the seeds, in percent. Runs whose numbers are not finite have no accuracy.
+/// Statistics of runs, one run per seed. Accuracies are in percent. Runs that ended with numbers
+/// that are not finite are only counted.
 struct summary {
   explicit summary(const std::vector<outcome>& runs) {
     for (const auto& x : runs) {

@@ -17,8 +17,8 @@ struct outcome {
   double accuracy = 0;
   /// Mean staleness of all gradients.
   double staleness = 0;
-  /// Number of gradients that all workers together compute in the time that one gradient takes. 0
-  /// if not measured.
+  /// The speed relative to one worker: the number of gradients that all workers together compute in
+  /// the time of one gradient. 0 if not measured.
   double speed = 0;
   /// True if the run ended with numbers that are not finite. The accuracy and the staleness are
   /// then unknown.
@@ -51,7 +51,7 @@ struct work_results {
   std::vector<recipe_speed> speeds;
   std::string peer;
   std::vector<peer_cell> peer_cells;
-  /// The reason why the peer was not measured. Empty if it was.
+  /// The reason why the peer was not measured. Empty if the peer was measured.
   std::string peer_skipped;
 };
 
@@ -89,7 +89,7 @@ struct backup_result {
   /// Samples per second, if a gradient takes 1 ms.
   std::vector<double> speeds;
   std::vector<double> accuracies;
-  /// Fraction of the samples whose gradients no update used.
+  /// The share of the samples that were not trained, because no update used their gradients.
   std::vector<double> left_out;
 };
 
@@ -98,7 +98,7 @@ struct async_results {
   std::vector<work_results> works;
   std::vector<straggler_result> stragglers;
   replica_results replicas;
-  /// The first result is a serial run, the second is sync_ps without backup workers.
+  /// The first result is a run with one worker. The second is sync_ps without backup workers.
   std::vector<backup_result> backups;
 };
 

@@ -30,9 +30,10 @@ void check(const run_summary& x, const proto::Job& job, const async_cluster& whe
       fmt::format("{}: the ledger has {} split and {} lost gradients", what, x.split, x.lost)};
 }
 
-/// Records that take time to read, as if computing a gradient took that time: each read of a whole
-/// batch takes `delay`. Reads of other sizes are not delayed. With `slow`, the thread that reads
-/// the first batch is the slow worker, and its delays are longer (slow_factor).
+/// Records for runs with slow gradients: reading them takes as long as computing a gradient would.
+/// Each read of a whole batch takes `delay`. Reads of other sizes are not delayed. If `slow` is
+/// true, the thread that reads the first batch is the slow worker. Its reads take slow_factor times
+/// as long.
 class delayed_records : public dataset {
 public:
   delayed_records(std::shared_ptr<const dataset> records, std::size_t batch,
@@ -98,9 +99,9 @@ run_summary run_in_turns(const proto::Job& job, const job_data& data, const asyn
   options.ps = where.ps;
   options.one_node = true;
   options.limit = std::chrono::hours{24};
-  // With W workers, worker i finishes its gradients at the times i / W + n for whole numbers n, so
-  // the workers take turns. Without this rule, they would finish together after the end of an
-  // epoch, because all workers then begin at once.
+  // Workers finish one after the other: worker i of W finishes a gradient at the times n + i / W,
+  // for whole numbers n, in units of the time of a gradient. Without this rule, all workers would
+  // finish at the same time, because they all begin an epoch at the same time.
   options.gradient_done = [&](std::size_t i, std::chrono::nanoseconds now) {
     const auto phase = unit * i / where.workers;
     const auto turn = static_cast<std::size_t>(now / (slow_factor * unit)) % where.workers;

@@ -20,7 +20,7 @@ struct async_cluster {
 
 inline constexpr int slow_factor = 5;
 
-/// The time on a simulation's virtual clock that a worker needs to compute a gradient.
+/// The time that a worker needs for a gradient, on the virtual clock of a simulation.
 inline constexpr std::chrono::nanoseconds gradient_time = std::chrono::milliseconds{1};
 
 /// Simulates a run: trains with the real actors, but on a single thread and with a virtual clock.

@@ -44,7 +44,7 @@ struct async_recipe {
   bool waits = false;
 };
 
-/// All recipes. The first recipe is the default of a job.
+/// All recipes. The first recipe is what a job uses by default.
 std::span<const async_recipe> async_recipes();
 
 /// A way to average the workers' copies of the weights (replicas), for `--work=replicas`.

@@ -29,8 +29,8 @@ namespace {
 
 using namespace bench;
 
-/// A work of `bench train` as part of a job: its name, and its model in the format of a job file.
-/// The job trains it with generated digits.
+/// A model of `bench train` as part of a job: the name of its work, and the model in the format of
+/// a job file. The job trains the model with generated digits.
 struct cluster_work {
   std::string_view name;
   std::string_view model;
@@ -54,8 +54,8 @@ constexpr std::array cluster_works{cluster_work{"mlp-64", perceptron},
 
 constexpr std::string_view independent = "independent runs";
 
-/// A peer: its name on the command line, the name of its row, and the heading of the column with
-/// troupe's speed relative to it.
+/// A peer (another library): its name on the command line, the name of its row in the table, and
+/// the heading of the column with troupe's speed relative to this library.
 struct cluster_peer {
   std::string_view name;
   std::string_view row;
@@ -67,12 +67,13 @@ constexpr std::array cluster_peers{
   cluster_peer{"tf", "TensorFlow ParameterServerStrategy", "to TF"},
 };
 
-/// Number of steps for each request of TensorFlow's coordinator. TensorFlow is faster with several
-/// steps per request.
+/// Number of steps that a worker makes for each request of TensorFlow's coordinator. With several
+/// steps per request, TensorFlow is faster.
 constexpr std::uint32_t tensorflow_steps = 20;
 
-/// A run with a lower accuracy is an error, because it must have computed something wrong. Large
-/// batches of many workers need more epochs, so the limit is far below the accuracy of a good run.
+/// A run with a lower accuracy is an error, because such a run must have computed something wrong.
+/// The limit is far below the accuracy of a good run: a run with many workers has large batches,
+/// and would need more epochs to become as accurate.
 constexpr double least_accuracy = 0.5;
 constexpr std::chrono::minutes longest_run{10};
 
@@ -86,7 +87,7 @@ constexpr double tolerance = 1e-3;
 struct cluster_row {
   std::string name;
   std::vector<double> speeds;
-  /// The share of the workers' time in which they waited for weights or updates.
+  /// The share of the workers' time in which they waited for weights or for the end of an update.
   std::vector<double> waits;
   /// The share of the time of communication in which the workers also compute (see hidden_share).
   std::vector<double> hidden;
@@ -288,7 +289,8 @@ public:
       add(cluster_peers[1], tensorflow_->version());
   }
 
-  /// Measures a round of each peer, and adds it to the rows of the peers, which are the last rows.
+  /// Measures a round of each peer. Adds the results to the last rows, which are those of the
+  /// peers.
   void measure(cluster_measurement& to) {
     auto row = to.rows.end() - static_cast<std::ptrdiff_t>(to.peers.size());
     if (ddp_)
@@ -347,7 +349,7 @@ const cluster_row* row_named(const cluster_measurement& r, std::string_view name
   return found == r.rows.end() ? nullptr : &*found;
 }
 
-/// The median over all rounds of the ratio of speeds within a round.
+/// The speed of `a` relative to `b`: computed for each round, then the median over all rounds.
 double ratio(const cluster_row& a, const cluster_row& b) {
   std::vector<double> result;
   for (std::size_t i = 0; i < a.speeds.size(); ++i)

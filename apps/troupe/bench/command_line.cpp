@@ -18,8 +18,8 @@ void add_python(CLI::App& sub, std::string& x, const std::string& library) {
     ->type_name("PATH");
 }
 
-/// Makes a subcommand run the command `x`. SIGINT and SIGTERM end a benchmark at once, because it
-/// has no session that handles them.
+/// After parsing, `action` runs the command `x` if the user chose this subcommand. SIGINT and
+/// SIGTERM end a benchmark at once, because it has no session that handles these signals.
 template <class Command>
 void on_call(CLI::App& sub, Command& x, std::function<int()>& action) {
   sub.callback([&x, &action] {

@@ -13,7 +13,7 @@ Eigen::Index index(std::size_t x) {
   return static_cast<Eigen::Index>(x);
 }
 
-/// Calls f with a view of x as an Eigen matrix (rows, columns).
+/// Calls f with x as an Eigen matrix (rows, columns), without copying x.
 template <class F>
 void view(const matrix<float>& x, std::size_t rows, std::size_t columns, F f) {
   if (x.column_stride == 1)

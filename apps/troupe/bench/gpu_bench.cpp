@@ -67,8 +67,8 @@ gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& op
   for (const auto& x : options.works)
     part("training", x.what.name,
          [&] { result.training.push_back(measure_training(gpu, x, options)); });
-  // Only the first work is measured with two workers, because one worker of any other work already
-  // keeps a GPU busy.
+  // Only the first work (a model with its batch) is measured with two workers. With any other work,
+  // one worker already keeps a GPU busy.
   if (!options.works.empty())
     part("workers", "workers on one GPU",
          [&] { result.workers.push_back(measure_workers(open, options.works.front(), options)); });

@@ -18,9 +18,9 @@
 namespace troupe::bench {
 
 // `troupe bench gpu` measures parts of training on a GPU, relative to the limits of the GPU, and
-// whole training steps, relative to PyTorch. Times are measured between two events of the GPU; only
-// for workers that share the GPU, they are measured on the host. The functions take an opened
-// device, so that tests can run them on a simulated device, in small sizes.
+// whole training steps, relative to PyTorch. The GPU measures the times, between two of its events.
+// Only the times of workers that share the GPU are measured on the host. The functions take an
+// opened device, so that tests can run them on a simulated device, in small sizes.
 
 /// Opens a GPU by its number. Throws device_error.
 using device_opener = std::function<std::unique_ptr<cuda::device>(std::size_t)>;
@@ -48,8 +48,9 @@ struct gpu_sizes {
   std::size_t copied = std::size_t{256} << 20;
   /// The values of inputs repeat after this many elements.
   std::size_t pattern = std::size_t{1} << 20;
-  /// The total size in bytes of all sets of matrices for products, more than any cache of a GPU.
-  /// Each product uses the next set, so that its matrices are not in a cache.
+  /// Matrix products alternate between several sets of matrices, so that the matrices of a product
+  /// are not in a cache. This is the size of all sets together, in bytes. It is larger than any
+  /// cache of a GPU.
   std::size_t rotated_bytes = std::size_t{512} << 20;
   std::vector<layer_size> layers = {
     {4096, 4096, 4096, dtype::float32, operation::relu},
@@ -60,7 +61,7 @@ struct gpu_sizes {
   };
 };
 
-/// Another program, such as PyTorch, that trains the same works. A mode is a way in which the
+/// Another program, such as PyTorch, that trains the same models. A mode is a way in which the
 /// program runs, such as "eager".
 class training_peer {
 public:
@@ -101,7 +102,7 @@ struct gpu_bench_options {
   std::size_t threads = 1;
 };
 
-/// The names of the measures: "memory", "products", "training" and "workers".
+/// The names of the measures (parts of the benchmark): "memory", "products", "training", "workers".
 std::span<const std::string_view> gpu_measures();
 
 // -- results. `fault` says which result is wrong; it is empty if all results are right.
@@ -110,7 +111,8 @@ std::span<const std::string_view> gpu_measures();
 struct memory_result {
   std::string what;
   std::size_t elements = 0;
-  /// Number of bytes that a turn must read and write if it accesses each array once.
+  /// Number of bytes that one execution of the work must read and write, if it reads or writes each
+  /// array once.
   double bytes = 0;
   statistics seconds{{0}};
   /// Bytes per second of a plain copy, measured in the same rounds.
@@ -165,7 +167,8 @@ struct training_result {
   std::size_t steps = 0;
   double first_loss = 0;
   double last_loss = 0;
-  /// Calls of the device in all rounds together. The first steps, before the rounds, do not count.
+  /// The calls to the device in all rounds together. Calls in the first steps, before the rounds,
+  /// are not counted.
   device_counts counts;
   /// The largest difference from the losses on the CPU, relative to the first loss.
   double difference = 0;

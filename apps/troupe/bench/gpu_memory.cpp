@@ -26,8 +26,8 @@ constexpr double update_goal = 0.9;
 constexpr double operation_goal = 0.8;
 constexpr double epsilon = 1e-5;
 
-/// Measures a work and, in the same rounds, two copies: by the driver and by a kernel. The work is
-/// compared with the faster copy.
+/// Measures copies in the GPU's memory, by the driver and by a kernel. Other work can be measured
+/// in the same rounds as the copies. Its speed is then compared with the faster copy.
 class copies {
 public:
   copies(cuda::device& gpu, const gpu_bench_options& options)

@@ -19,8 +19,8 @@ constexpr double workers_goal = 1.3;
 constexpr auto compared_steps = training_peer::compared_steps;
 
 /// The accepted difference between losses, relative to the first loss. Rounding errors grow from
-/// step to step. With 16-bit types, they are larger, and different devices also round in different
-/// places.
+/// step to step. They are larger with 16-bit types. With these types, a GPU and the CPU also round
+/// in different places.
 double accepted_difference(dtype precision) {
   return is_narrow(precision) ? 2e-2 : 1e-3;
 }

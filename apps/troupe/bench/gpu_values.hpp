@@ -22,8 +22,8 @@ class gpu_values {
 public:
   gpu_values(cuda::device& gpu, std::size_t n, dtype type = dtype::float32);
 
-  /// Fills the memory with repetitions of the pattern. Its numbers must already be rounded to the
-  /// type of the elements.
+  /// Fills the memory with repetitions of the pattern. The numbers of the pattern must already be
+  /// rounded to the type of the elements.
   void fill(std::span<const float> pattern);
   /// Compares elements [first, first + n) with a repeated pattern: the first elements, some in the
   /// middle, and the last ones. Returns an empty string if they differ by at most absolute +

@@ -103,8 +103,7 @@ struct product_result {
   double ours = 0;
   double eigen = 0;
   double openblas = 0;
-  /// Largest difference between corresponding elements of two implementations' results, divided by
-  /// k.
+  /// The largest difference between elements of the results of two implementations, divided by k.
   double difference = 0;
 
   double others() const { return std::max(eigen, openblas); }
@@ -168,7 +167,7 @@ struct stream_result {
   double copy = 0;
 };
 
-/// @param arrays the number of arrays of n floats that f reads and writes
+/// @param arrays how many arrays f reads or writes; each has n floats
 stream_result measure_stream(std::string what, std::size_t n, std::size_t arrays,
                              const bench_kernels_command& how, const std::function<void()>& f) {
   const auto half = n * arrays / 2;

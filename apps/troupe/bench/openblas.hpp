@@ -18,7 +18,7 @@ public:
   void multiply(bool transpose_a, bool transpose_b, int m, int n, int k, const float* a, int lda,
                 const float* b, int ldb, float* c, int ldc) const;
 
-  /// The value to which the environment variable OPENBLAS_CORETYPE should be set, if it is not set.
+  /// The value for the environment variable OPENBLAS_CORETYPE, for use if the variable is not set.
   /// Empty if it should stay unset. OpenBLAS before 2024 mistakes the newest processors for very
   /// old processors, and is then slow.
   static const char* core_type();

@@ -80,8 +80,8 @@ store_options options_of(const bench_ps_command& x, std::size_t elements) {
   return result;
 }
 
-/// The value of every element after this number of pushes of ones: -rate times the sum of the
-/// velocities v_k = (1 - m^k) / (1 - m).
+/// The value of every element after this number of pushes, if all elements of a push are 1. It is
+/// -rate times the sum of the velocities v_k = (1 - m^k) / (1 - m).
 double expected(std::uint64_t pushes) {
   const auto t = static_cast<double>(pushes);
   constexpr double m = momentum;
@@ -114,8 +114,8 @@ struct ps_measurement {
   double pushes_per_second = 0;
 };
 
-/// Measures one worker with a store of one size. All workers run this function at the same time,
-/// and synchronize through `group`.
+/// Measures one worker. Its pushes and pulls all have the size `what.bytes`. All workers run this
+/// function at the same time, and synchronize through `group`.
 ps_measurement run_worker(store_client& client, collective& group, const push_work& what,
                           std::uint32_t rounds) {
   auto ones = payload::floats(elements_of(what.where));
@@ -197,7 +197,7 @@ std::vector<ps_measurement> run_threads(caf::actor_system& sys, const bench_ps_c
 
 // -- processes ----------------------------------------------------------------------------------
 
-/// The addresses of the servers for one size. Each size has its own store.
+/// The addresses of the servers for one size of pushes. There is a separate store for each size.
 std::vector<std::string> addresses_of(const bench_ps_command& x, std::size_t size) {
   const auto begin = x.stores.begin() + static_cast<std::ptrdiff_t>(size * x.servers);
   return {begin, begin + x.servers};
@@ -282,7 +282,7 @@ std::vector<ps_measurement> run_processes(caf::actor_system& sys, bench_ps_comma
 
 // -- output -------------------------------------------------------------------------------------
 
-/// Pushed and pulled bytes of a round trip together, in GB/s.
+/// The bytes that a round trip pushes, plus the bytes that it pulls, in GB/s.
 double bandwidth(std::size_t bytes, double seconds) {
   return 2e-9 * static_cast<double>(bytes) / seconds;
 }

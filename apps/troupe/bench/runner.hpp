@@ -37,8 +37,9 @@ struct round {
   std::vector<double> losses;
 };
 
-/// The plan that computes the loss and the gradients of a work, for batches of options.max_rows.
-/// The caller sets the other options for a device, for example with cpu_plan_options().
+/// The plan (the instructions of a training step) that computes the loss and the gradients of a
+/// work, for batches of options.max_rows. The caller sets the other options for a device, for
+/// example with cpu_plan_options().
 std::shared_ptr<const plan> training_plan(const work& what, plan_options options);
 
 /// The inputs and the labels of a batch, for the placeholders of the plan.
@@ -52,8 +53,8 @@ public:
 
   round run(std::size_t steps);
 
-  /// Seconds of each instruction of the plan: the median over `steps` steps. The last entry is for
-  /// the update. `steps` must be at least 1.
+  /// Seconds of each instruction of a training step: the median over `steps` steps. The last entry
+  /// is for the update. `steps` must be at least 1.
   std::vector<double> profile(std::size_t steps);
   /// The names of the entries of `profile`.
   std::vector<std::string> names() const;

@@ -22,9 +22,9 @@ struct tensorflow_options {
   std::string python;
   std::uint32_t workers = 2;
   std::uint32_t seeds = 1;
-  /// If true, the parameter server and each worker are processes, with one thread per operation.
-  /// The results then leave out the time in which workers compile their steps. If false, all of
-  /// them are servers within one process.
+  /// If true, the parameter server and each worker are processes, and compute each operation on one
+  /// thread. The measured time does not contain the time in which workers compile their steps. If
+  /// false, the parameter server and the workers are servers within one process.
   bool processes = false;
   /// Number of steps that a worker makes for each request of the coordinator.
   std::uint32_t steps = 1;

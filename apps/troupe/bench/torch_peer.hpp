@@ -23,7 +23,7 @@ struct torch_options {
   dtype precision = dtype::float32;
 };
 
-/// Thrown if PyTorch cannot train a work in a mode. The text gives the reason.
+/// Thrown if PyTorch cannot train a model in this mode. The text gives the reason.
 struct torch_unavailable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -41,8 +41,8 @@ public:
              const torch_options& options);
 
   /// All ranks make this number of steps. Returns the seconds of the slowest rank, and the losses
-  /// at rank 0. With a CUDA graph, the losses are right if there are at most 10 steps. If there are
-  /// more steps, all losses equal the last loss.
+  /// at rank 0. A CUDA graph computes the losses right only for at most 10 steps: if there are more
+  /// steps, it returns the last loss for each step.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }

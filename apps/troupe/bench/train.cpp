@@ -37,7 +37,7 @@ struct train_measurement {
   double last_loss = 0;
   double difference = 0;
   std::string peer;
-  /// Seconds of each instruction of the plan, followed by those of the update.
+  /// Seconds of each instruction of a training step. The last entry is for the update.
   std::vector<double> profile;
   std::vector<std::string> names;
 
