@@ -19,8 +19,8 @@ namespace {
 
 // A block of threads computes a tile (tile_rows, tile_columns) of the product A B^T, such as
 // attention scores. It changes the tile into attention probabilities ("shares") or into gradients
-// of scores. Then it multiplies the tile by rows of a third matrix. Thread (ty, tx) computes rows
-// ty, ty + along and so on, and columns tx, tx + along and so on.
+// of scores. Then it multiplies the tile by rows of a third matrix. Thread (ty, tx) computes every
+// 16th row (`along` is 16) from row ty on, and every 16th column from column tx on.
 
 constexpr unsigned tile_rows = 64;
 constexpr unsigned tile_columns = 32;
@@ -39,15 +39,15 @@ constexpr float infinity = attention_infinity;
 using operands = attention_operands<mixed_view>;
 using input_head = operands::head;
 
-/// The number of elements of shared memory that the tiles need, for heads of up to `columns` *
-/// along columns.
+/// The number of elements of shared memory that the tiles need. Heads have up to `columns` *
+/// `along` columns.
 template <unsigned columns>
 constexpr unsigned shared_elements = tile_rows* padded
   + std::max((tile_rows + tile_columns) * padded, tile_columns* along* columns);
 
-/// One thread's share of the work of its block. Of the final product (the tile times the third
-/// matrix), the thread computes `own_rows` rows and `columns` columns: columns tx, tx + along and
-/// so on.
+/// One thread's share of the work of its block. The final product is the tile times the third
+/// matrix. The thread computes `own_rows` rows and `columns` columns of it. Its columns are tx, tx
+/// + `along`, tx + 2 * `along` and so on.
 template <unsigned columns>
 struct tile_work {
   const thread& t;
@@ -83,7 +83,8 @@ struct tile_work {
         sums[i][j] = std::fma(a[i], b[j], sums[i][j]);
   }
 
-  /// result = the rows of a from `row` on, times the transposed rows of b from `column` on.
+  /// Computes result = A B^T. A is the rows of a, beginning with number `row`. B is the rows of b,
+  /// beginning with number `column`.
   TROUPE_DEVICE void multiply(const input_head& a, unsigned row, const input_head& b,
                               unsigned column, float (&result)[own_rows][own_columns]) const {
     for (auto& x : result)
@@ -112,7 +113,8 @@ struct tile_work {
         tile.store((ty + i * along) * padded + tx + j * along, x[i][j]);
   }
 
-  /// sums += the tile that store() has stored, times the rows of x from `row` on.
+  /// Computes sums += T X. T is the tile that store() has written. X is the rows of x, beginning
+  /// with number `row`.
   TROUPE_DEVICE void add_product(const input_head& x, unsigned row,
                                  float (&sums)[own_rows][columns]) const {
     constexpr auto width = along * columns;
@@ -131,7 +133,8 @@ struct tile_work {
     }
   }
 
-  /// The sum, and the maximum, of x over the threads that compute elements of the same row.
+  /// row_sum() adds up x over the threads that compute elements of the same row. row_maximum()
+  /// returns the largest x of these threads.
   TROUPE_DEVICE float row_sum(float x) const {
     for (unsigned mask = along / 2; mask > 0; mask /= 2)
       x += t.shuffle_xor(x, mask);
@@ -162,9 +165,9 @@ struct attention_kernel {
   view<float> statistics; // (batch, heads, queries)
   std::size_t blocks_per_head;
 
-  /// Changes each product of a tile into exp(product - largest product of its row so far). If this
-  /// tile has a larger product than the earlier tiles, multiplies the earlier sums of the row by a
-  /// factor, so that they refer to the new maximum.
+  /// Replaces each product of a tile by exp(product - m), where m is the largest product of the row
+  /// so far. If this tile increases m, the sums over earlier tiles (`totals`, `sums`) are
+  /// multiplied by a factor, so that they also refer to the new m.
   TROUPE_DEVICE void to_exponentials(const tile_work<columns>& work, unsigned row, unsigned column,
                                      float (&products)[own_rows][own_columns],
                                      float (&largest)[own_rows], float (&totals)[own_rows],
@@ -290,8 +293,8 @@ struct query_gradient_kernel {
   }
 };
 
-/// Computes the gradients of k and v. Here, the rows of a tile are keys, and its columns are
-/// queries.
+/// Computes the gradients of k and v. In this kernel, a tile has a row for each key, and a column
+/// for each query.
 template <unsigned columns>
 struct key_gradient_kernel {
   static constexpr unsigned blocks_at_once = 1;

@@ -44,8 +44,8 @@ struct head_view {
   }
 };
 
-/// The arguments that all attention kernels have. A query sees a key if its attention may use the
-/// key.
+/// The arguments that all attention kernels have. "A query sees a key" means that the attention of
+/// the query may use the key.
 template <class View>
 struct attention_operands {
   using head = head_view<View>;
@@ -57,14 +57,15 @@ struct attention_operands {
   TROUPE_DEVICE bool sees(unsigned query, unsigned key) const {
     return query < queries() && key < keys() && (!size.causal || key <= query);
   }
-  /// True if each of the `rows` queries from number `query` on sees each of the `columns` keys from
-  /// number `key` on.
+  /// True if each of these queries sees each of these keys: `rows` queries, beginning with number
+  /// `query`, and `columns` keys, beginning with number `key`.
   template <unsigned rows, unsigned columns>
   TROUPE_DEVICE bool all_see(unsigned query, unsigned key) const {
     return query + rows <= queries() && key + columns <= keys()
       && (!size.causal || key + columns <= query + 1);
   }
-  /// The end of the keys that these queries see: number `row` and the next ones, `rows` in all.
+  /// The end of the range of keys that these queries see: `rows` queries, beginning with number
+  /// `row`.
   template <unsigned rows>
   TROUPE_DEVICE unsigned end_of_keys(unsigned row) const {
     return size.causal ? std::min(row + rows, keys()) : keys();
@@ -97,8 +98,8 @@ struct known_columns {
 };
 inline constexpr std::size_t attention_columns = 16;
 
-/// Calls f(known_columns<n>{}) with the smallest n of 2, 4 and 8 for which heads of `width` columns
-/// fit into n * attention_columns columns.
+/// Calls f(known_columns<n>{}). n is 2, 4 or 8: the smallest n for which n * attention_columns is
+/// at least `width`, the columns of a head.
 template <class F>
 void with_columns(std::size_t width, F f) {
   if (width <= 2 * attention_columns)

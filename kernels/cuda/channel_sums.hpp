@@ -8,9 +8,9 @@
 
 #include <cstddef>
 
-// Sums over the images and pixels of each channel, in double. Each block adds up a part of a
-// channel, and then a warp adds up the parts. If there is only one part, the second launch is not
-// needed.
+// Sums over the images and pixels of each channel, in double. In the first launch, each block adds
+// up a part of a channel. In the second launch, a warp adds up the parts of a channel. If channels
+// have only one part, there is no second launch.
 //
 // The type argument `Terms` has:
 //   `static constexpr unsigned sums`: the number of sums of a channel
@@ -81,7 +81,8 @@ struct channel_total {
   }
 };
 
-/// Passes the totals of partial (Sums, channels, parts) to `result`.
+/// Adds up the parts of each sum in `partial` (Sums, channels, parts), and passes the totals to
+/// `result`.
 template <unsigned Sums, class Result>
 void add_channel_parts(stream where, const char* name, std::size_t channels, std::size_t parts,
                        const double* partial, const Result& result) {
@@ -89,8 +90,8 @@ void add_channel_parts(stream where, const char* name, std::size_t channels, std
          channel_total<Sums, Result>{result, {partial, Sums * channels * parts}, channels, parts});
 }
 
-/// Passes the sums of all channels to `result`. `space`: channel_parts() elements for each channel
-/// and sum.
+/// Passes the sums of all channels to `result`. `space` is work space: it has channel_parts()
+/// elements for each sum of each channel.
 template <class Terms, class Result>
 void sum_by_channel(stream where, const char* name, const channel_sizes& size, const Terms& terms,
                     double* space, const Result& result) {

@@ -31,8 +31,8 @@ struct tensor_product {
   static constexpr unsigned warps_across = block_warps / warps_down;
   static constexpr unsigned tiles_down = rows / warps_down / tensor_edge;
   static constexpr unsigned tiles_across = columns / warps_across / tensor_edge;
-  /// Tiles are stored in the order in which they are loaded: a by rows; b by columns if
-  /// Problem::runs_down is true, otherwise by rows.
+  /// A tile is stored in the order in which it is loaded: the tile of a by rows; the tile of b by
+  /// columns if Problem::runs_down is true, otherwise by rows.
   static constexpr unsigned a_row = step + tensor_row;
   static constexpr unsigned b_row = (Problem::runs_down ? step : columns) + tensor_row;
   static constexpr unsigned a_elements = rows * a_row;
@@ -41,8 +41,8 @@ struct tensor_product {
   /// of 8 rows. With this distance, at most two lanes write to the same memory bank.
   static constexpr unsigned result_row = columns + 4;
   using elements = loaded_elements<Problem, rows, columns, step>;
-  /// The number of the first entry of the table (loaded_elements), which is behind the tiles in
-  /// shared memory.
+  /// The table of loaded_elements follows the tiles in shared memory. This is the position of its
+  /// first entry, in units of half_position.
   static constexpr unsigned table_first =
     std::max<unsigned>((a_elements + b_elements) * sizeof(type), rows* result_row * sizeof(float))
     / sizeof(half_position);
@@ -164,7 +164,7 @@ std::size_t weights_of(const images& in, const images& out, const window& how) {
 }
 
 /// Calls f(shape) for each shape of tiles of float32. Gradients of weights have fewer columns than
-/// other results, and longer sums.
+/// other results, and each element is a longer sum.
 template <bool runs_down, class F>
 void for_each_shape(F f) {
   if constexpr (runs_down) {

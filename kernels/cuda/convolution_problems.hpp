@@ -14,17 +14,18 @@
 // (kernels/cuda/convolution.hpp).
 //
 // An element of b has two indices: the number of a place, and the number of a window element. A
-// place is a position of the window, or a pixel, counted over all images. The position of the
-// element in memory is the sum of two halves, one for each index. Computing a half takes divisions,
-// but adding two halves takes none. So each half is computed once and used for many elements.
+// place is a position of the window, or a pixel. The numbers of places continue from one image to
+// the next. The position of the element in memory is the sum of two halves, one for each index.
+// Computing a half takes divisions, but adding two halves takes none. So each half is computed once
+// and used for many elements.
 
 namespace troupe::cuda {
 
-/// One half of the position of an element of b (see above). The offset of the element in memory is
-/// the sum of the offsets of both halves, and its coordinates (y, x) in the image are sums, too.
-/// The numbers of a half may be negative, so sums are computed modulo 2^32. `phase` is for input
-/// gradients: it contains the remainders of divisions by the strides. If the phases of the two
-/// halves differ, the element of b is 0.
+/// One half of the position of an element of the matrix b. The offset of the element in memory is
+/// the sum of the offsets of its two halves. Its coordinates y and x in the image are such sums,
+/// too. The numbers of a half may be negative, so sums are computed modulo 2^32. `phase` is for
+/// input gradients: it contains the remainders of divisions by the strides. If the phases of the
+/// two halves differ, the element of b is 0.
 struct alignas(16) half_position {
   unsigned offset, y, x, phase;
 };
@@ -89,7 +90,8 @@ struct convolution_sizes {
     by_width = {in.width, pixels};
     by_positions = {positions, out.count * positions};
     by_out_width = {out.width, positions};
-    // The dividends are rows and columns of the padded image.
+    // by_stride_y divides rows of the padded image, and by_stride_x divides columns of it. The
+    // second argument is the limit of these dividends.
     by_stride_y = {static_cast<std::size_t>(how.stride_y), in.height + 2 * std::size_t{pad_y}};
     by_stride_x = {static_cast<std::size_t>(how.stride_x), in.width + 2 * std::size_t{pad_x}};
   }
@@ -124,8 +126,9 @@ struct convolution_sizes {
   }
 
   /// A patch is the pixels under the window at one position. Positions are counted over all result
-  /// images. patch_at() returns the half for the first pixel of the patch at position i.
-  /// patch_element() returns the half for element i of the window.
+  /// images. patch_at() returns the place of patch number i; it contains the half_position of the
+  /// first pixel of the patch. patch_element() returns the half_position of element i of the
+  /// window.
   template <class T>
   TROUPE_DEVICE place<T> patch_at(const view<const T>& images, unsigned group, unsigned i) const {
     const auto image = divide(i, by_positions);
@@ -167,13 +170,14 @@ struct convolution_output {
   }
 };
 
-/// The convolution itself: a is the weights (filters, patch), and b is image elements (patch,
-/// images * positions).
+/// The convolution itself. The matrix a has the weights (filters, patch), and the matrix b has
+/// image elements (patch, images * positions).
 template <class T, class Out>
 struct forward_problem {
   using type = T;
-  /// True if the rows of b are places. Neighbours in memory are then in the same column of b. False
-  /// if the columns of b are places. Neighbours in memory are then in the same row of b.
+  /// True if each row of the matrix b belongs to a place (a position of the window, or a pixel).
+  /// Then neighbours in memory are in the same column of b. False if each column of b belongs to a
+  /// place. Then neighbours in memory are in the same row of b.
   static constexpr bool runs_down = false;
   convolution_sizes size;
   view<const T> x, w;
@@ -193,8 +197,8 @@ struct forward_problem {
   /// The sizes of the images of b.
   TROUPE_DEVICE unsigned height() const { return size.height; }
   TROUPE_DEVICE unsigned width() const { return size.width; }
-  /// The index of the first element of column j of the result. store() adds the offset of `row`,
-  /// which is counted over all groups.
+  /// The index of the first element of column j of the result. store() adds the offset of `row`.
+  /// Row numbers continue from one group to the next.
   TROUPE_DEVICE std::size_t result_at(unsigned, unsigned j) const {
     const auto image = size.divide(j, size.by_positions);
     return size.at_result(image.quotient, 0) + image.rest;
@@ -204,10 +208,10 @@ struct forward_problem {
   }
 };
 
-/// The gradient of the images: a is the weights (channels, filters * window), and b is elements of
-/// dy (filters * window, images * pixels). Index k means a filter and a window element. Element (k,
-/// j) of b is the element of dy of this filter at the position at which this window element is over
-/// pixel j. It is 0 if there is no such position.
+/// The gradient of the images. The matrix a has the weights (channels, filters * window), and the
+/// matrix b has elements of dy (filters * window, images * pixels). Each index k stands for a
+/// filter and a window element. Element (k, j) of b is the element of dy of this filter, at the
+/// position at which this window element is over pixel j. It is 0 if there is no such position.
 template <class T, class Out>
 struct input_gradient_problem {
   using type = T;
@@ -223,10 +227,10 @@ struct input_gradient_problem {
     return f * size.group_channels * size.window_size + filter.rest;
   }
   TROUPE_DEVICE std::size_t left_row() const { return size.window_size; }
-  /// Pixels are counted from the edge of the padding here. A pixel is then position * stride +
-  /// distance, where `distance` is that of the window element from the first pixel of the window.
-  /// So the pixel and the distance must have the same remainder when they are divided by the
-  /// stride. The position is the difference of the two quotients.
+  /// Here, pixels are counted from the edge of the padding. Then pixel = position * stride +
+  /// distance. The distance is the number of pixels from the first pixel of the window to the
+  /// window element. So the pixel and the distance must have the same remainder when they are
+  /// divided by the stride. The position is the difference of the two quotients.
   TROUPE_DEVICE half_position element_at(unsigned k) const {
     const auto e = size.element_at(k);
     const auto h = divided_half(e.y, e.x);
@@ -252,15 +256,16 @@ private:
   TROUPE_DEVICE half_position divided_half(unsigned y, unsigned x) const {
     const auto down = size.divide(y, size.by_stride_y);
     const auto right = size.divide(x, size.by_stride_x);
-    // Remainders of columns are less than the width of the padded image, so each pair of remainders
-    // has its own phase.
+    // The last number is the phase. Remainders of columns are less than the width of the padded
+    // image, so each pair of remainders (row, column) has a different phase.
     return {down.quotient * size.out_width + right.quotient, down.quotient, right.quotient,
             down.rest * (size.width + 2 * size.pad_x) + right.rest};
   }
 };
 
-/// The gradient of the weights: a is dy (filters, images * positions), and b is image elements
-/// (images * positions, patch). The sum over images * positions is divided into parts.
+/// The gradient of the weights. The matrix a is dy (filters, images * positions), and the matrix b
+/// has image elements (images * positions, patch). The sum over images * positions is divided into
+/// parts.
 template <class T>
 struct weight_gradient_problem {
   using type = T;

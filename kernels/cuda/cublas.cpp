@@ -49,8 +49,8 @@ struct library {
   decltype(&cublasSetStream_v2) set_stream = nullptr;
   decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
   decltype(&cublasSetMathMode) set_math_mode = nullptr;
-  // cublasGemmStridedBatchedEx is overloaded. The other function has a different type for the
-  // precision.
+  // cublasGemmStridedBatchedEx has two overloads, so decltype cannot find its type. The other
+  // overload has a different type for the precision.
   using gemm_function = cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
                                        int, int, const void*, const void*, cudaDataType, int,
                                        long long, const void*, cudaDataType, int, long long,

@@ -214,7 +214,7 @@ public:
     else
       products().multiply(x);
   }
-  /// All types are supported, even by the oldest GPU that `refusal_of` accepts.
+  /// Operands of all types are supported, even by the oldest GPU that `refusal_of` accepts.
   bool multiplies(dtype) const override { return true; }
   bool fuses(const product& x) override { return has_epilogue(x) && epilogues().fuses(x); }
 

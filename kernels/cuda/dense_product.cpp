@@ -12,7 +12,8 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Computes the product with an epilogue. Returns false if the device does not have this epilogue.
+/// Computes the product with an epilogue. Returns false, and computes nothing, if the device does
+/// not have this epilogue.
 bool multiply_at_once(device& gpu, stream where, const dense_product& x, void* space) {
   auto fused = x.what;
   fused.bias = x.bias;

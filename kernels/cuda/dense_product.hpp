@@ -8,9 +8,9 @@
 
 namespace troupe::cuda {
 
-/// A dense layer: c = last(op(a) op(b) + bias), rounded once to the type of c. Exception: if c has
-/// 16 bits and the device computes bias and ending in an epilogue, the bias is also rounded to 16
-/// bits.
+/// A dense layer: c = last(op(a) op(b) + bias), rounded once to the type of c. `last` is a function
+/// such as ReLU. Exception: if c has 16 bits and the device computes the bias and `last` in an
+/// epilogue, the bias is also rounded to 16 bits.
 struct dense_product {
   /// The product, without an epilogue.
   product what;
@@ -18,14 +18,14 @@ struct dense_product {
   ending last;
 };
 
-/// The number of bytes of work space that multiply() needs. `has_end` is true if a bias or an
-/// ending follows the product.
+/// The number of bytes of work space that multiply() needs. `has_end` is true if a bias or a
+/// function such as ReLU follows the product.
 std::size_t product_space(const product& what, bool has_end) noexcept;
 
-/// Computes bias and ending in an epilogue of the product if the device can (device::fuses).
-/// Otherwise, one more launch computes them.
+/// Computes a dense layer. If the device can (device::fuses), it computes the bias and the function
+/// x.last in an epilogue of the product. Otherwise, one more launch computes them.
 ///
-/// A product without bias and ending may use padded copies of its matrices. This is done for large
+/// A product without bias and x.last may use padded copies of its matrices. This is done for large
 /// 16-bit matrices whose rows are not multiples of 16 bytes, because cuBLAS multiplies aligned
 /// matrices several times as fast. An example is GPT-2's output layer, which has 50257 columns.
 void multiply(device& gpu, stream where, const dense_product& x, void* space);
@@ -41,8 +41,8 @@ struct product_end {
   ending last;
   mixed_output out; // (n)
 };
-/// Computes out = last(x + bias) in one launch. Does nothing if there is neither a bias nor an
-/// ending.
+/// Computes out = last(x + bias) in one launch. Does nothing if there is no bias and no function
+/// `last`.
 void finish(stream where, const product_end& x);
 
 } // namespace troupe::cuda

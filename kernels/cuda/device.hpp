@@ -31,8 +31,8 @@ struct product {
   const void* b = nullptr;
   void* c = nullptr;
   std::size_t batch = 1;
-  /// The distance between neighbouring rows of a (of b) in memory, in elements. 0 if the rows have
-  /// no gaps between them. A batch of several products needs 0.
+  /// The distance between neighbouring rows in memory, in elements: lead_a for a, lead_b for b. 0
+  /// if there are no gaps between rows. Must be 0 if `batch` is more than 1.
   std::size_t lead_a = 0;
   std::size_t lead_b = 0;
   /// The type of a and b: float32, bfloat16 or float16. Sums are computed in float32.
@@ -63,7 +63,7 @@ public:
 };
 
 /// A mark in the work of a stream. Other streams and the host can wait until the work before the
-/// mark is done. The device that made the event must outlive it.
+/// mark is done. The device that made the event must outlive the event.
 class event {
 public:
   event() = default;
@@ -136,8 +136,8 @@ public:
   /// True if this memory of the host is pinned, by this device or another one.
   virtual bool is_pinned(const void* memory, std::size_t bytes) const = 0;
   /// Copies from the host to the device. If the source is pinned memory, it must not change until
-  /// the copy is done. Any other source may be overwritten after the call. In this case, the call
-  /// may wait for the stream.
+  /// the copy is done. If the source is other memory, the call may wait for the stream, and the
+  /// source may be overwritten after the call.
   virtual void copy_in(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// Copies from the device to the host. The result is available after the host has waited for the
   /// stream, or for an event that was recorded after the copy. If the destination is not pinned

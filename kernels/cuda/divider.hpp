@@ -11,13 +11,13 @@ namespace troupe::cuda {
 /// Divides by a number that the host knows before the launch. Use it in loops over elements. GPUs
 /// have no instruction for the division of integers: a division of 64 bits takes a call and about a
 /// hundred instructions. This class needs only a product and a shift (Granlund and Montgomery 1994,
-/// "Division by invariant integers using multiplication", figure 4.1). If all dividends are less
-/// than 2^31, the product has factors of 32 bits. All threads take the same branch, because this
-/// choice depends only on the divider.
+/// "Division by invariant integers using multiplication", figure 4.1). If the divisor and
+/// the limit of the dividends are at most 2^31, the factors of the product have 32 bits,
+/// otherwise 64. All threads use the same divider, so they take the same branch.
 class divider {
 public:
   divider() = default;
-  /// @param divisor at most 2^63; 0 means 1, for kernels without elements
+  /// @param divisor at most 2^63; 0 counts as 1, because kernels without elements may pass 0
   /// @param limit all dividends are less than this; at most 2^63
   divider(std::size_t divisor, std::size_t limit)
     : divisor_(divisor > 0 ? divisor : 1), short_(limit <= most_short && divisor_ <= most_short),
@@ -36,8 +36,8 @@ public:
     const auto q = quotient(x);
     return {q, x - q * divisor_};
   }
-  // The sums do not overflow: x is less than 2^31 (or 2^63), and the upper half of the product is
-  // at most x.
+  // The sums of `upper half of the product` + x do not overflow: the upper half is at most x, and x
+  // is less than 2^31 (if short_ is true) or 2^63.
   TROUPE_DEVICE std::size_t quotient(std::size_t x) const {
     if (!short_)
       return (upper_half(x, factor_) + x) >> shift_;

@@ -6,9 +6,9 @@
 
 namespace troupe::cuda {
 
-/// Computes one element of an element-wise operation, with the functions of the CPU, so results
-/// have the same bits. Operands that the operation does not have are ignored. Returns 0 if the
-/// operation is not element-wise.
+/// Computes one element of an element-wise operation. It uses the functions of the CPU's kernels,
+/// so the results have the same bits as on the CPU. Operands that the operation does not have are
+/// ignored. Returns 0 if the operation is not element-wise.
 TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, float factor) {
 #define TROUPE_ELEMENT_CASE(kind, name, formula)                                                   \
   case operation::name:                                                                            \
@@ -21,9 +21,9 @@ TROUPE_HOST_DEVICE inline float apply(operation op, float a, float b, float c, f
 #undef TROUPE_ELEMENT_CASE
 }
 
-/// The number of operands of an element-wise operation; 0 for other operations. The constants below
-/// have the names of the kinds in kernels/cpu/element_formulas.hpp, because the macro returns
-/// `kind`.
+/// The number of operands of an element-wise operation; 0 for other operations. The constants have
+/// the names of the kinds of operations in kernels/cpu/element_formulas.hpp, because
+/// TROUPE_ELEMENT_CASE returns the constant whose name is `kind`.
 constexpr unsigned operand_count(operation op) {
   constexpr unsigned unary = 1;
   constexpr unsigned costly_unary = 1;
@@ -48,8 +48,8 @@ constexpr unsigned operand_count(operation op) {
 struct ending {
   /// `end` if there is no epilogue.
   operation after = operation::end;
-  /// The second operand of `after`, with the shape of the result, and its type. Null if `after` has
-  /// only one operand.
+  /// The second operand of `after`. It has the shape of the result, and the type `type`. Null if
+  /// `after` has only one operand.
   const void* operand = nullptr;
   dtype type = dtype::float32;
 };

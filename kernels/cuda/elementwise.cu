@@ -27,7 +27,8 @@ enum chain_source : std::uint8_t {
 struct chain_step {
   operation op;
   std::uint8_t a, b, c, result;
-  /// True if a step after the next one reads the result. The result is then kept in shared memory.
+  /// True if a step other than the next one reads the result. The result is then kept in shared
+  /// memory.
   bool is_kept;
   float factor;
 };
@@ -54,9 +55,9 @@ TROUPE_DEVICE pack<float, W> apply_all(operation op, const pack<float, W>& first
 }
 
 /// Runs a chain (instruction::program). The chain is the same for all threads, so the threads of a
-/// warp always take the same branch. The result of a step stays in registers for the next step.
-/// Other temporaries are in shared memory, because registers cannot be indexed at run time. Their
-/// shape is (temporaries, block_threads, width_of_space).
+/// warp always take the same branch. The next step finds the result of a step in registers. Results
+/// that later steps read (temporaries) are in shared memory, because registers cannot be indexed at
+/// run time. The shape of this memory is (temporaries, block_threads, width_of_space).
 template <bool Mixed>
 struct chain_kernel {
   using input_view = std::conditional_t<Mixed, mixed_view, view<const float>>;
@@ -225,9 +226,9 @@ void check_chain(std::span<const element_step> program, std::size_t inputs,
 /// temporaries in shared memory.
 std::size_t encode_chain(std::span<const element_step> program, std::size_t inputs,
                          std::span<chain_step> steps) {
-  /// For each number of an operand: the step that wrote it last (`writer`), and its position among
-  /// the temporaries in shared memory (`places`). Positions are counted from 1. Position 0 means
-  /// that the operand is not in shared memory.
+  /// Both arrays have an element for each operand number. `writer` is the step that wrote the
+  /// operand last. `places` is the position of the operand among the temporaries in shared memory,
+  /// counted from 1; 0 if the operand is not in shared memory.
   constexpr auto never = ~std::size_t{0};
   std::array<std::size_t, 256> writer{};
   std::array<std::uint8_t, 256> places{};

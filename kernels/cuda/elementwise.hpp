@@ -11,8 +11,9 @@
 
 namespace troupe::cuda {
 
-// All pointers that the launchers of this folder take point to device memory. A launcher returns
-// before its kernels end. It throws device_error if a kernel cannot be launched.
+// A launcher is a function that launches kernels. The launchers of this folder get pointers to
+// device memory. A launcher returns before its kernels end. It throws device_error if a kernel
+// cannot be launched.
 
 /// Limits of a chain: a sequence of element-wise operations (instruction::program).
 inline constexpr std::size_t most_chain_steps = 64;

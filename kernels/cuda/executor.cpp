@@ -290,9 +290,10 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   return s.gpu.end_recording(s.stream);
 }
 
-/// Submits segment k as a recording. The second run with these numbers of rows makes the recording.
-/// The first run is not recorded: when kernels and cuBLAS are first used, the driver loads the
-/// kernels, and cuBLAS allocates memory. A recording allows neither loading nor allocation.
+/// Submits segment k as a recording. The second run with the same key (executor_state::recorded)
+/// makes the recording. The first run is not recorded: when kernels and cuBLAS are first used, the
+/// driver loads the kernels, and cuBLAS allocates memory. A recording allows neither loading nor
+/// allocation.
 void compute_recorded(executor_state& s, std::size_t k) {
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
   all.resize(s.segments.size());
@@ -335,10 +336,10 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   x.copied->record(s.copies);
 }
 
-/// Calls wait(), which waits for work of the run. The host has submitted the instructions before
-/// `end`, which belong to the first `parts` segments. A wait also fails if work of another
-/// submitted segment has failed. Therefore, the error names all submitted segments for which the
-/// host has not waited yet.
+/// Calls wait(), which waits for work of the run. If wait() fails, throws a device_error that names
+/// the instructions that may have failed. The host has submitted `parts` segments: all instructions
+/// before number `end`. A wait also fails if work of another submitted segment has failed.
+/// Therefore, the error names all submitted segments for which the host has not waited yet.
 template <class F>
 void wait_for_parts(const executor_state& s, std::size_t parts, std::size_t end, F wait) {
   try {
@@ -387,9 +388,9 @@ void deliver(executor_state& s, const run_arguments<float>& arguments) {
   }
 }
 
-/// If the next segment needs sums over all workers: computes this worker's part of the sums, passes
-/// it to on_sums (once), and returns true until give_sums() has supplied the sums. Otherwise,
-/// returns false.
+/// True while the next segment waits for sums over all workers, that is, until give_sums() has
+/// supplied them. The first call for such a segment computes this worker's part of the sums, and
+/// passes it to on_sums. False if the segment needs no sums, or if there is no on_sums.
 bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   auto& here = *s.under_way;
   const auto [first, last] = s.segments[here.submitted].instructions;

@@ -47,8 +47,8 @@ void prepare_products(device& where, const plan& what);
 /// segments run. The host waits once for each bucket, in order. With the last bucket, it also
 /// receives the loss.
 ///
-/// The first run with a number of rows loads the kernels. The second run with this number records
-/// each segment (a CUDA graph). Later runs submit the recordings.
+/// For each size of a batch, the first run loads the kernels, and the second run records each
+/// segment (a CUDA graph). Later runs with this size submit the recordings.
 ///
 /// A plan with gradients has two sets of device memory for feeds. While a run computes with one
 /// set, the dense feeds of an announced batch (run_arguments::next) are copied to the other set on
@@ -66,12 +66,12 @@ public:
   /// copied through pinned memory, so all copies run while the host continues.
   ///
   /// There are two differences. If the arguments have no weights, the run uses the current contents
-  /// of weights(): those of the last run, or values that were written there since. If the arguments
-  /// have no gradient, the gradient stays in gradient(), and run_result::squared_norm is set. In
-  /// this case, on_bucket is not called, and the host waits only once.
+  /// of weights(): the weights of the last run, or values that were written there since. If the
+  /// arguments have no gradient, the gradient stays in gradient(), run_result::squared_norm is set,
+  /// on_bucket is not called, and the host waits only once.
   ///
-  /// The first run with a number of rows is not recorded. No run is recorded if on_instruction or
-  /// gpu_options::check_kernels is set.
+  /// The first run with each number of rows is not recorded. No run is recorded if on_instruction
+  /// or gpu_options::check_kernels is set.
   ///
   /// Throws std::invalid_argument if the arguments do not fit the plan, and device_error if the
   /// device fails. A device_error names the instruction whose submission failed. If the host

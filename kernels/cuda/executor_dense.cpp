@@ -112,9 +112,9 @@ std::span<const operation_row> dense_rows() {
      .run = run_matmul,
      .space =
        [](const instruction& x, std::size_t rows) {
-         // `rows` is the largest number of rows. Fewer rows may need more space: a number of rows
-         // that is a multiple of 8 needs no padding, and the number below it does. Therefore, this
-         // returns the larger space of `rows` and `rows - 1`.
+         // `rows` is the largest number of rows. Fewer rows may need more space: for example, 16
+         // rows need no padding, but 15 rows do. Therefore, this returns the larger space of `rows`
+         // and `rows - 1`.
          const bool ends = x.bias.exists() || x.after;
          const auto bytes = std::max(product_space(product_of(x, rows), ends),
                                      product_space(product_of(x, rows > 0 ? rows - 1 : 0), ends));

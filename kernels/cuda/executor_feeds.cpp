@@ -52,7 +52,7 @@ void copy_feed(const plan& what, const feed_set& to, stream where, std::size_t i
     to.values[i].send_feed(where, {from.values, n});
 }
 
-/// If the batch of this run was announced, selects the set to which its feeds were copied, and
+/// If the batch of this run was announced, selects the feed_set to which its feeds were copied, and
 /// returns the number of these feeds. Otherwise, returns 0.
 std::size_t take_announced(executor_state& s, const run_arguments<float>& arguments) {
   for (std::size_t i = 0; i < s.feeds.size(); ++i) {
@@ -60,7 +60,8 @@ std::size_t take_announced(executor_state& s, const run_arguments<float>& argume
     if (x.batch == 0)
       continue;
     if (x.batch != arguments.batch || x.rows != arguments.rows) {
-      // The caller may change these feeds after this run, so their copies must end before it.
+      // This announced batch does not run now. The caller may change its feeds after this run, so
+      // the work of this run begins after their copies.
       x.copied->hold(s.stream);
       continue;
     }

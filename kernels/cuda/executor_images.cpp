@@ -50,8 +50,8 @@ void by_channel_of(const image_step& s, channel_operation how) {
               s.x.output.type});
 }
 
-/// Computes summed_mean (from = 0) or summed_variance (from = 1): the means or the variances in the
-/// moments, times `factor`.
+/// Computes summed_mean (from = 0) or summed_variance (from = 1). s.a has the means, and then the
+/// variances. The result is one of these, times `factor`.
 void scale_moments(const step& s, std::size_t from, double factor) {
   const float* const inputs[] = {s.a + from * s.elements()};
   const element_step program[] = {{operation::scale, 0, 0, 0, 1, factor}};

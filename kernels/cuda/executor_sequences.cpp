@@ -111,7 +111,7 @@ void run_blend(const step& s) {
         s.a, s.b, s.out);
 }
 
-/// The sizes of a recurrent layer. `weight` is the position of w among the inputs.
+/// The sizes of a recurrent layer. `weight` is the position of the weights w among the inputs.
 template <std::size_t weight>
 cpu::recurrence recurrence_of(const instruction& x, std::size_t rows) {
   return {x.cell, rows, static_cast<std::size_t>(x.output.shape[1]),

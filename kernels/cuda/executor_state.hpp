@@ -42,8 +42,9 @@ struct segment {
 
 /// The feeds of a batch, in device memory.
 struct feed_set {
-  /// One buffer for each placeholder: in `labels` if it is int32, otherwise in `values`. The other
-  /// buffers are empty. A placeholder that the plan does not read has no memory.
+  /// Both vectors have a buffer for each placeholder. An int32 placeholder uses its buffer in
+  /// `labels`, any other placeholder uses its buffer in `values`. All other buffers are empty. A
+  /// placeholder that the plan does not read has no memory.
   std::vector<staged_buffer<float>> values;
   std::vector<staged_buffer<std::int32_t>> labels;
   /// The number of the announced batch (run_arguments::next) whose first `count` feeds are already
@@ -121,7 +122,8 @@ struct executor_state {
     /// passed to the caller.
     std::size_t submitted = 0;
     std::size_t delivered = 0;
-    /// The number of segments for whose end the host has waited.
+    /// `asked` is true if on_sums was called for the next segment. `given` is true if give_sums()
+    /// has supplied the sums of this segment.
     std::size_t ended = 0;
     /// About the next segment. `asked` is true if on_sums was called. `given` is true if
     /// give_sums() has supplied the sums.
@@ -134,8 +136,8 @@ struct executor_state {
 
   bool has_totals(const instruction& x) const { return x.key != 0 && all_rows.has_value(); }
   /// The number of samples over which an instruction computes its statistics. If the instruction
-  /// needs sums over all workers (x.key is not 0) and their number of samples is known, it is this
-  /// number. Otherwise, it is the number of samples of this worker.
+  /// needs sums over all workers (x.key is not 0), and the number of samples of all workers is
+  /// known, it is that number. Otherwise, it is the number of samples of this worker.
   std::size_t rows_of(const instruction& x) const {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }
@@ -144,7 +146,7 @@ struct executor_state {
   struct recorded_segment {
     std::unique_ptr<recording> work;
     std::optional<std::size_t> counted;
-    /// True if the segment has run before with these numbers of rows. Its kernels are then loaded.
+    /// True if the segment has run before with this key of `recorded`. Its kernels are then loaded.
     bool loaded = false;
   };
   /// The keys are `rows`, `all_rows`, `current_feeds` and `stays`. Each value has an element for

@@ -38,8 +38,9 @@ std::optional<run_result> gpu_executor::advance(const run_arguments<float>& x) {
   return work_->run.advance(x);
 }
 
-// The host waits for the next run before it makes the next updates. Therefore, these copies end
-// before an update overwrites the weights.
+// Copies the weights from the replica to the executor. The host waits for the next run before it
+// makes the next updates. Therefore, the copies end before an update overwrites the weights of the
+// replica.
 void gpu_executor::take_weights() {
   auto& run = work_->run;
   work_->gpu->enter();

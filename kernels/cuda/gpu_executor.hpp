@@ -53,8 +53,8 @@ private:
   void read(std::span<const float> from, std::span<float> to);
 
   std::shared_ptr<replica_memory> replica_; // outlives work_, which reads its weights
-  /// The replica also owns this object, because its updaters may still read the gradient after the
-  /// executor is destroyed.
+  /// The replica also owns the object `work`, because the updaters of the replica may still read
+  /// the gradient after the executor is destroyed.
   std::shared_ptr<work> work_;
   std::shared_ptr<const plan> on_cpu_;
 };

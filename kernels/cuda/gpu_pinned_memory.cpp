@@ -6,12 +6,12 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Enters the device before it is used for the last time. If the driver reports an earlier failure
-/// of the GPU here, its memory can be released nevertheless.
+/// Makes the device the current one before memory is released. Ignores an error: the driver may
+/// report an earlier failure of the GPU here, but memory can be released nevertheless.
 void enter_to_release(device& gpu) noexcept {
   try {
     gpu.enter();
-  } catch (const device_error&) { // see above
+  } catch (const device_error&) { // an earlier failure
   }
 }
 

@@ -36,8 +36,8 @@ struct product_sizes {
   }
 };
 
-/// One task. The tile begins at row i0 and column j0 of the product of `group`. The task adds up
-/// the terms [begin, end) of the sum over k, which are part number `part`.
+/// One task: it computes a tile of the product of `group`. The tile begins at row i0 and column j0.
+/// Of the sum over k, the task adds up part number `part`: the terms [begin, end).
 struct product_task {
   unsigned i0, j0, group, part, begin, end;
 
@@ -69,8 +69,8 @@ struct loaded_elements {
   /// If runs_down is true, a thread loads groups of this many neighbouring columns of b.
   static constexpr unsigned group = std::is_same_v<type, float> ? 4 : 1;
   /// If runs_down is true, the table has an entry for each column of the tile. Otherwise, it has an
-  /// entry for each row of b, for 2 * table_steps steps. While some threads still read one half of
-  /// the table, other threads write the other half.
+  /// entry for each row of b in 2 * table_steps steps. While some threads still read the entries of
+  /// table_steps steps, other threads write the entries of the next table_steps steps.
   static constexpr unsigned table_steps = 8;
   static constexpr unsigned table_size = runs_down ? columns : 2 * table_steps * depth;
   static_assert(block_threads % depth == 0 && block_threads % columns == 0
@@ -97,7 +97,8 @@ struct loaded_elements {
     return (task.end - task.begin + depth - 1) / depth;
   }
 
-  /// Must be called once for each task, before the first call of load().
+  /// Begins a task: writes the first table entries. Must be called once for each task, before the
+  /// first call of load().
   TROUPE_DEVICE void start(const thread& t, const Problem& problem, const product_sizes& size,
                            const product_task& task, const view<half_position>& table) {
     if constexpr (runs_down) {
@@ -209,9 +210,9 @@ struct implicit_product {
   static constexpr unsigned columns = shape::columns;
   using elements = loaded_elements<Problem, rows, columns, shape::depth>;
   static constexpr unsigned four = four_floats::size;
-  /// The distance between rows of a tile in shared memory, in groups of four floats. Row k of the
-  /// first tile is column k of a. Because of the padding (+ 1), threads of a warp that write to
-  /// neighbouring rows use different memory banks.
+  /// The distance between rows of a tile in shared memory, in groups of four floats. The tile of a
+  /// is stored transposed: its row k is column k of a. Because of the padding (+ 1), threads of a
+  /// warp that write to neighbouring rows use different memory banks.
   static constexpr unsigned a_row = rows / four + 1;
   static constexpr unsigned b_row = columns / four + 1;
   static constexpr unsigned tiles = shape::depth * (a_row + b_row);
@@ -223,7 +224,8 @@ struct implicit_product {
   Problem problem;
   product_sizes size;
 
-  /// The first row and the first column of a thread in the tile, and its slice.
+  /// The first row and the first column of a thread in the tile, and the slice of the thread
+  /// (product_shape).
   struct own_place {
     unsigned row, column, slice;
 
@@ -237,13 +239,14 @@ struct implicit_product {
       slice = t.warp() / shape::warps;
     }
   };
-  /// Returns the number, in the tile, of a thread's r-th row. Groups of four rows are 16 rows
-  /// apart.
+  /// Returns the number, in the tile, of a thread's r-th row. The rows of a thread are groups of
+  /// four neighbouring rows. Each group begins 16 rows after the previous one.
   static TROUPE_DEVICE unsigned row_of(const own_place& own, unsigned r) {
     return own.row + r / four * 4 * four + r % four;
   }
 
-  /// Writes a thread's elements to the tiles that begin at group `first` of shared memory.
+  /// Writes to the tiles: the elements that a thread has loaded. The tiles begin at element
+  /// `first` of `fours`.
   static TROUPE_DEVICE void store(const thread& t, const view<float>& floats,
                                   const view<four_floats>& fours, unsigned first,
                                   const elements& x) {
@@ -272,7 +275,7 @@ struct implicit_product {
 
   using sums = float[shape::own_rows][shape::own_columns];
 
-  /// Adds the products of the tiles that begin at group `first`.
+  /// Multiplies the tiles that begin at element `first` of `fours`. Adds the products to `sum`.
   static TROUPE_DEVICE void multiply(const view<four_floats>& fours, const own_place& own,
                                      unsigned first, sums& sum) {
     const auto k0 = own.slice * shape::slice_depth;
@@ -294,7 +297,8 @@ struct implicit_product {
     }
   }
 
-  /// Adds up the terms of a task. No thread may still read shared memory.
+  /// Adds up the terms of a task. Before the call, all threads must have finished reading shared
+  /// memory.
   TROUPE_DEVICE void add_up(const thread& t, const product_task& task, const own_place& own,
                             const view<float>& floats, const view<four_floats>& fours,
                             sums& sum) const {

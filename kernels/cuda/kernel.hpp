@@ -54,7 +54,8 @@ inline constexpr std::size_t most_blocks() {
   return most_gpu_blocks;
 }
 #else
-/// Tests set a small number, so that loops run several rounds (tests/kernels/cuda/simulator.hpp).
+/// The largest number of blocks of a launch in the simulator. Tests choose a small number, so that
+/// loops run several rounds (tests/kernels/cuda/simulator.hpp).
 std::size_t most_blocks();
 #endif
 
@@ -271,7 +272,8 @@ void launch(stream where, const char* name, const launch_size& size, const Kerne
 
 // -- loops over elements
 
-/// The usual number of elements of a pack: 16 bytes of float32, or 8 bytes of 16-bit elements.
+/// The usual number of elements of a pack. A pack of float32 then has 16 bytes, and a pack of
+/// 16-bit elements has 8 bytes.
 inline constexpr unsigned pack_width = 4;
 
 template <unsigned W>

@@ -101,8 +101,9 @@ struct cross_entropy_kernel {
     float largest = -infinity;
     values.visit([&](unsigned, float x) { largest = larger_of(largest, x); });
     largest = own.maximum(largest);
-    // The gradient may overwrite the logits. So the thread that owns the label's column reads its
-    // logit here, before it writes the gradient. The sum passes the logit to all threads.
+    // The gradient may overwrite the logits. So the thread that owns the label's column reads the
+    // logit of the label here, before it writes the gradient. The sum passes this logit to all
+    // threads.
     const auto place = r * columns.count + label;
     const bool owns = columns.owner_of(label) == own.rank();
     const auto value = own.sum(owns ? logits.load(place) : 0.0F);

@@ -198,8 +198,8 @@ void with_views(mixed_output out, std::size_t n, F f, const Inputs&... inputs) {
     out, n, [&](auto to, const auto&... from) { f(to, widening(from)...); }, inputs...);
 }
 
-/// Like with_views, for a kernel that has a single input and no result of these types. Calls f(view
-/// of the input).
+/// Like with_views, for a kernel that has a single input, and no result whose type varies. Calls
+/// f(view of the input).
 template <class F>
 void with_view(const read_elements& x, F f) {
   with_views(

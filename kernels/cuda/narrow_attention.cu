@@ -25,9 +25,9 @@ struct narrow_attention_kernel {
   view<float> statistics; // (batch, heads, queries)
   std::size_t blocks_per_head;
 
-  /// Changes each product of these tiles into exp(product - largest product of its row so far). If
-  /// these tiles have a larger product than all earlier tiles, multiplies the earlier sums of the
-  /// row by a factor, so that they refer to the new maximum. `totals` are sums over only this
+  /// Replaces each product of these tiles by exp(product - m), where m is the largest product of
+  /// the row so far. If these tiles increase m, the sums over earlier tiles (`totals`, `sums`) are
+  /// multiplied by a factor, so that they also refer to the new m. `totals` are sums over only this
   /// lane's columns.
   TROUPE_DEVICE void to_exponentials(const work_of_block& work, unsigned row, unsigned column,
                                      sum_tile (&products)[tiles_at_once], float (&largest)[2],

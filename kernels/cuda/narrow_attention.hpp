@@ -15,8 +15,8 @@ namespace troupe::cuda {
 // the result y, which the gradient reads, may have any type. attention() and attention_gradient()
 // call these functions.
 
-/// True if q, k, v, `others` and `results` have the same type of 16 bits. Null results do not
-/// count.
+/// True if q, k, v, `others` and `results` have the same type of 16 bits. Results that are null are
+/// ignored.
 inline bool fits_tensor_cores(const attention_inputs& x, std::initializer_list<mixed_input> others,
                               std::initializer_list<mixed_output> results) {
   const auto type = x.q.type;

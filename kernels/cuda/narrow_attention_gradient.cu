@@ -104,9 +104,9 @@ struct narrow_query_gradient_kernel {
   }
 };
 
-/// Computes the gradients of k and v. Here, the rows of a tile are keys, and its columns are
-/// queries. For wide heads, a thread has too few registers for the sums of both gradients, so each
-/// gradient needs its own launch.
+/// Computes the gradients of k and v. In this kernel, a tile has a row for each key, and a column
+/// for each query. For wide heads, a thread has too few registers for the sums of both gradients,
+/// so each gradient needs its own launch.
 template <class T, unsigned columns, bool for_keys, bool for_values>
 struct narrow_key_gradient_kernel {
   static constexpr unsigned blocks_at_once = 1;

@@ -42,9 +42,10 @@ TROUPE_DEVICE float narrow_exp(float x) {
 #endif
 }
 
-/// Calls f(head, first row) for each task of this block of threads: a block of rows of a head. With
-/// `last_first`, the last rows of all heads come first. In causal attention, these rows take
-/// longest. If they came last, most multiprocessors would wait for them at the end.
+/// Calls f(head, first row) for each task of this block of threads. A task is a range of
+/// narrow_block_rows rows of a head. With `last_first`, the last rows of all heads come first. In
+/// causal attention, the last rows take longest. If they came last, most multiprocessors would wait
+/// for them at the end.
 template <class F>
 TROUPE_DEVICE void each_narrow_task(const thread& t, std::size_t heads, std::size_t blocks_per_head,
                                     bool last_first, F f) {
@@ -75,8 +76,8 @@ struct narrow_work {
 
   const thread& t;
 
-  /// The rows of a step in shared memory: of two heads, (narrow_step_rows, width) each, and two
-  /// numbers for each row (row_numbers).
+  /// The rows of a step in shared memory: `first` and `second` are rows (narrow_step_rows, width)
+  /// of two heads. `numbers` has two numbers for each row (row_numbers).
   struct step {
     tile_memory<T> first, second;
     view<float> numbers; // (2, narrow_step_rows) from number `begin` on
@@ -110,8 +111,8 @@ struct narrow_work {
   struct alignas(tensor_row * sizeof(T)) piece {
     std::uint32_t words[tensor_row * sizeof(T) / sizeof(std::uint32_t)];
   };
-  /// True if all rows of a head consist of whole pieces with aligned addresses. All threads get the
-  /// same result, so they take the same branch.
+  /// True if all rows of a head consist of whole pieces of 16 bytes (`piece`) with aligned
+  /// addresses. All threads get the same result, so they take the same branch.
   static TROUPE_DEVICE bool has_pieces(const head& x) {
     return (reinterpret_cast<std::uintptr_t>(x.x.data + x.begin) | x.stride * sizeof(T)
             | x.width * sizeof(T))
@@ -150,8 +151,8 @@ struct narrow_work {
   }
   /// Loads this warp's rows of a block into registers. The block starts at `row`.
   TROUPE_DEVICE void load_own(const head& x, unsigned row, left_tile<T> (&to)[columns]) const {
-    // The block has twice as many rows as a step, so they also fill the memory of `second`, which
-    // follows.
+    // The block has twice as many rows as a step. So its rows fill the memory of step.first, and
+    // the memory of step.second behind it.
     const auto memory = step_in(0).first;
     t.barrier(); // all threads have read the old contents of this memory
     load<narrow_block_rows>(memory, x, row);
@@ -261,8 +262,8 @@ narrow_target<T> narrow_target_of(const mixed_output& x, std::size_t n) {
   return {static_cast<T*>(x.data), n};
 }
 
-/// Calls f(T{}, known_columns) for this type T of 16 bits and for the narrowest kernel into which
-/// heads of this width fit (with_columns).
+/// Calls f(T{}, known_columns). T is the 16-bit type that `type` names. known_columns is the
+/// smallest number of columns into which heads of this width fit (with_columns).
 template <class F>
 void with_narrow_kernel(dtype type, std::size_t width, F f) {
   with_columns(width, [&](auto columns) {

@@ -159,7 +159,8 @@ struct moments_of_totals {
   }
 };
 
-/// The loop of an element-wise kernel over images, and the moments of their channels.
+/// The loop of an element-wise kernel over images. It also has the moments (means and variances) of
+/// the channels.
 class channel_loop {
 public:
   channel_loop(const channel_sizes& size, const float* moments, double epsilon,

@@ -79,8 +79,8 @@ bool is_native(const instruction& x) {
 
 namespace {
 
-/// True if the operation's own result must be kept in float32, because a bias or an epilogue
-/// follows and the final result has 16 bits.
+/// True if the result of the operation must stay in float32 until the bias and the epilogue are
+/// applied, because the final result has 16 bits.
 bool keeps_product(const instruction& x) {
   return is_narrow(x.output.type) && (x.bias.exists() || x.after);
 }

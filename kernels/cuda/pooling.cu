@@ -228,7 +228,8 @@ pooling pooling_of(const images& in, const images& out, const window& how) {
   const auto number = [](auto x) { return static_cast<int>(x); };
   const auto axis_of = [&](std::int64_t window, std::int64_t stride, std::int64_t pad,
                            std::size_t image, std::size_t windows) {
-    // The dividends are less than the number of lines of the padded image plus a stride.
+    // by_stride divides numbers that are less than the number of lines of the padded image plus a
+    // stride.
     return axis{number(window), number(stride),  number(pad),
                 number(image),  number(windows), {static_cast<std::size_t>(stride), 1U << 31}};
   };

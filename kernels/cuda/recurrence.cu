@@ -8,8 +8,8 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Each step stores several parts of `hidden` values. c of lstm and h of gru are part 4 (counted
-/// from 0).
+/// The number of the part of a step's stored values that contains c of lstm, or h of gru. Parts are
+/// counted from 0, and each part has `hidden` values.
 constexpr unsigned kept_part = 4;
 
 /// Applies the gates of one time step. Each thread handles one unit of one sample at a time.
@@ -106,7 +106,8 @@ struct recurrence_gradient_kernel {
   std::size_t step, time, gates, stored, parts;
   cell how;
 
-  // In the next functions, s has the first four parts of the stored values.
+  // The argument s of the next functions is the first four parts of the stored values of a time
+  // step.
 
   TROUPE_DEVICE void lstm(const float (&s)[4], float c, std::size_t to, std::size_t product,
                           std::size_t own, float d_h, float d_c, float before) const {
@@ -181,7 +182,8 @@ struct recurrence_gradient_kernel {
 } // namespace
 
 std::size_t recurrence_space(const cpu::recurrence& size) {
-  // (batch, gates * hidden) for products or by_product, and (batch, hidden) for h, or for each of
+  // The forward pass needs (batch, gates * hidden) for products, and (batch, hidden) for h. The
+  // backward pass needs (batch, gates * hidden) for by_product, and (batch, hidden) for each of
   // back and through.
   return size.batch * (size.gates() + 2) * size.hidden;
 }

@@ -8,9 +8,9 @@
 namespace troupe::cuda {
 
 // Recurrent layers. A time step is a matrix product of w and the previous h of all samples, and a
-// launch that applies the gates. There is one product less than there are time steps, because h is
-// 0 before the first step. Products use float32, and never TF32. Formulas:
-// kernels/graph/sequence_operations.hpp. Stored values: kernels/cpu/sequences.hpp.
+// launch that applies the gates. The first time step needs no product, because h is 0 before it.
+// Products use float32, and never TF32. Formulas: kernels/graph/sequence_operations.hpp. Stored
+// values: kernels/cpu/sequences.hpp.
 
 /// The number of floats of work space that recurrent() or recurrent_gradient() needs.
 std::size_t recurrence_space(const cpu::recurrence& size);

@@ -19,7 +19,8 @@ struct replica_memory {
     const float* weights = nullptr;
   };
 
-  /// The sum of the gradients of a range over all replicas of a ring. Other ranks read it.
+  /// The gradients of a range of parameters, added up over all replicas of a ring. Other ranks read
+  /// this sum.
   struct sum {
     buffer<float> values;
     /// Recorded after this rank has added up its segment.
@@ -42,7 +43,8 @@ struct replica_memory {
   std::vector<buffer<float>> weights;
   /// Only in a ring: a sum for each updater, in the order in which the updaters were made.
   std::deque<sum> sums;
-  /// The executor with its device object, and its gradient. Null until the executor is made.
+  /// `runs` is the executor with its device object. `gradient` is the gradient of the executor.
+  /// Both are null until the executor is made.
   std::shared_ptr<void> runs;
   float* gradient = nullptr;
 };

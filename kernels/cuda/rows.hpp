@@ -9,9 +9,9 @@
 #include <string>
 #include <type_traits>
 
-// Rows of a matrix, for kernels that read each row several times, such as softmax. A team of
-// threads (a warp or a block) handles a row at a time. It reads a row that is not too long only
-// once, and keeps it in registers.
+// Rows of a matrix, for kernels that use each row several times, such as softmax. A team of threads
+// (a warp or a block) handles a row at a time. The team keeps the row in registers, so it reads the
+// row only once. Only a row that is too long for the registers is read several times.
 
 namespace troupe::cuda {
 
@@ -54,18 +54,19 @@ struct block_team {
   }
 };
 
-/// The columns of a row that each thread of a Team reads: packs of pack_width columns. `Packs` is
-/// the number of packs that a thread keeps in registers. If it is 0, the row is not kept, and is
-/// read from memory each time. If all rows of all views are aligned (Packed), the columns of a pack
-/// are neighbours, and are loaded at once. Otherwise, neighbouring threads have neighbouring
-/// columns.
+/// The columns of a row that a thread of a Team reads. It reads them in packs of pack_width
+/// columns. `Packs` is the number of packs that a thread keeps in registers. If `Packs` is 0, the
+/// row is not kept, and is read from memory each time. If all rows of all views are aligned
+/// (Packed), the columns of a pack are neighbours, and are loaded at once. Otherwise, neighbouring
+/// threads have neighbouring columns.
 template <class Team, unsigned Packs, bool Packed>
 struct row_columns {
   using team = Team;
   using values = pack<float, pack_width>;
   static constexpr unsigned packs = Packs;
   static constexpr bool keeps = Packs > 0;
-  /// See run_bounded_kernel(); for kernels that keep one row.
+  /// For kernels that keep one row in registers: how many blocks a multiprocessor should run at the
+  /// same time (run_bounded_kernel).
   static constexpr unsigned blocks_at_once = Packs > 2 ? 2 : 4;
   static constexpr std::size_t shared_bytes =
     std::is_same_v<Team, block_team> ? block_warps * sizeof(double) : 0;
@@ -89,7 +90,8 @@ struct row_columns {
   TROUPE_DEVICE unsigned owner_of(unsigned column) const {
     return column / (Packed ? pack_width : 1) % Team::threads;
   }
-  /// Calls f(number of the pack, first column) for each pack of the thread that has columns.
+  /// Calls f(number of the pack, first column of the pack) for each pack of the thread that begins
+  /// within the row.
   template <class F>
   TROUPE_DEVICE void each_pack(const Team& own, F f) const {
     if constexpr (keeps) {
@@ -156,7 +158,7 @@ struct row_columns {
   }
 };
 
-/// One row of x, which begins at element `begin`. The functions f below may also be called for
+/// One row of x. The row begins at element `begin`. The functions f below may also be called for
 /// columns after the end of the row. The value of these columns is `absent`.
 template <class Columns, class In>
 class row_values {
@@ -288,7 +290,7 @@ private:
   values kept_[Columns::keeps ? Columns::packs : 1] = {};
 };
 
-/// The largest number of columns, because kernels count them in 32 bits.
+/// The largest number of columns of a row. Kernels count columns in 32 bits.
 inline constexpr std::size_t most_row_columns = std::size_t{1} << 30;
 
 /// Calls f(row_columns) with the team that suits rows of this length. In each view, the rows follow

@@ -35,9 +35,9 @@ public:
     std::ranges::copy(values, here_.data());
     send(where, 0, values.size());
   }
-  /// Like send(where, values). But if the values take at least direct_feed_bytes and are already in
-  /// pinned memory, they are copied from there to the device directly. In this case, the values must
-  /// not change until the copy is done.
+  /// Like send(where, values), with one exception: if the values take at least direct_feed_bytes
+  /// and are already in pinned memory, they are copied from there to the device directly. Then the
+  /// values must not change until the copy is done.
   void send_feed(stream where, std::span<const T> values) const {
     if (values.size_bytes() >= direct_feed_bytes
         && gpu_->is_pinned(values.data(), values.size_bytes()))

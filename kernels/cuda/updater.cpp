@@ -196,9 +196,9 @@ void updater::stage(const range_update& x) {
   staged_are_ = x.updated.data();
 }
 
-// Updates do not wait for the executor's runs here: device_replica requires that these runs have
-// ended. If gradients are added up in a ring, the sum is computed in the same stream, so no event
-// is needed for it either.
+// Does not wait for the runs of the executor: device_replica requires that these runs have ended.
+// If gradients are added up in a ring, the sum is computed in the stream of the updates. So the
+// updates need no event for the sum.
 void updater::update_replica(const range_update& x) {
   const auto where = gpu_->main_stream();
   const bool there = x.gradient.empty();

@@ -34,8 +34,8 @@ public:
   /// there is only one piece
   updater(std::shared_ptr<device> where, const updater_sizes& sizes,
           std::size_t piece = default_piece);
-  /// Makes an updater of this replica, for parameters from number `begin` on. It supports stage(),
-  /// but not apply().
+  /// Makes an updater of this replica. The first parameter of the updater has number `begin`. The
+  /// updater supports stage(), but not apply().
   /// @param seat the place of the replica in its ring; used only if updater_sizes::in_ring
   updater(std::shared_ptr<replica_memory> replica, std::size_t begin, const updater_sizes& sizes,
           std::size_t piece = default_piece, ring_seat seat = {});
@@ -90,8 +90,8 @@ private:
   void read(const float* from, std::span<float> to);
 
   std::shared_ptr<device> gpu_;
-  /// Null if the updater belongs to no replica. Otherwise, begin_ is its first parameter, and part_
-  /// is its position in replica_memory::parts.
+  /// Null if the updater belongs to no replica. In a replica, begin_ is the first parameter of the
+  /// updater, and part_ is the position of the updater in replica_memory::parts.
   std::shared_ptr<replica_memory> replica_;
   std::size_t begin_ = 0;
   std::size_t part_ = 0;
@@ -108,9 +108,9 @@ private:
   buffer<float> staged_state_; // (slots, elements)
   /// Work space of rules that need whole tensors.
   buffer<double> space_;
-  /// weights_are_ is the host memory that holds the same values as weights_, and staged_are_ is the
-  /// one for staged_weights_. An update from this memory need not copy its weights to the device.
-  /// Null if there is no such memory.
+  /// weights_are_ is host memory with the same values as weights_. staged_are_ is host memory with
+  /// the same values as staged_weights_. Null if there is no such memory. If an update reads its
+  /// weights from this memory, they need not be copied to the device.
   const float* weights_are_ = nullptr;
   const float* staged_are_ = nullptr;
   /// The memory that state() returns.

@@ -24,9 +24,9 @@ struct update_vectors {
 /// The values that are the same for all elements of an update.
 struct element_update {
   optimizer_kind kind;
-  /// The factors of the update. With a penalty l1 on absolute weights, `scaled` turns a gradient
-  /// into the complete gradient of a step, and `f` leaves the complete gradient unchanged. Without
-  /// the penalty, `f` computes the complete gradient, and `scaled` is not used.
+  /// The factors of the rule. Without a penalty l1 on absolute weights, `f` computes the complete
+  /// gradient of a step, and `scaled` is not used. With the penalty, `scaled` computes the complete
+  /// gradient. `f` then does not scale, clip or decay this gradient again.
   update_factors<float> f, scaled;
   float l1;
 

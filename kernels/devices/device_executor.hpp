@@ -130,7 +130,7 @@ public:
   /// device_error if the GPU cannot be used.
   virtual std::unique_ptr<device_replica> open_replica(std::size_t index) const = 0;
 
-  /// Prepares a ring with one replica per element of `gpus`: the GPU of each rank. Several ranks
+  /// Prepares a ring. `gpus` has the GPU of each rank, and each rank has a replica. Several ranks
   /// may use the same GPU. Throws device_error if a GPU cannot be used, if a GPU cannot access the
   /// memory of another one, or if the number of ranks is below 2 or too large.
   virtual std::shared_ptr<device_ring> open_ring(std::span<const std::size_t> gpus) const = 0;

@@ -30,8 +30,8 @@ public:
   device_replica& operator=(const device_replica&) = delete;
   virtual ~device_replica() = default;
 
-  /// Returns a function that makes an updater. The updater holds parameters from number `begin` on,
-  /// as many as updater_sizes::elements. It can stage() updates, but not apply() them. Each
+  /// Returns a function that makes an updater. The updater holds updater_sizes::elements
+  /// parameters, beginning with number `begin`. It can stage() updates, but not apply() them. Each
   /// parameter needs an updater, and write_weights() must be called before the first run. The
   /// function throws device_error if the GPU has too little memory.
   virtual updater_maker updaters_from(std::size_t begin) = 0;

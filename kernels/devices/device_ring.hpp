@@ -19,8 +19,8 @@ public:
 
   /// Opens the replica of a rank. Call it once for each rank. All ranks must make updaters of equal
   /// sizes, in the same order. As long as a replica has updaters, the memory of all replicas
-  /// exists. Throws device_error if the GPU cannot be used, or if it and the GPU of another rank
-  /// cannot access each other's memory.
+  /// exists. Throws device_error if the GPU of this rank cannot be used, or if this GPU and the GPU
+  /// of another rank cannot access each other's memory.
   virtual std::unique_ptr<device_replica> open(std::size_t rank) = 0;
 };
 

@@ -54,7 +54,8 @@ private:
     }
   }
 
-  /// Updates a part of kind state, or copies a frozen part. No optimizer rule is involved.
+  /// Updates statistics of layers (parameter_kind::state), or copies frozen parameters. No
+  /// optimizer rule is involved.
   void follow(const range_update& x, const update_part& part, std::span<float> state,
               std::span<const float> old_state) const {
     for (std::size_t slot = 0; slot < sizes_.slots && !old_state.empty(); ++slot)
@@ -71,7 +72,7 @@ private:
     });
   }
 
-  /// @param old_state the state before the update; empty if this is `state` itself
+  /// @param old_state the state before the update; empty if `state` contains it
   void run(const range_update& x, std::span<float> state, std::span<const float> old_state) const {
     for (const auto& part : x.parts) {
       if (part.kind != parameter_kind::trainable) {

@@ -15,14 +15,14 @@ namespace troupe {
 
 /// A part of a range of parameters whose elements are all updated in the same way.
 struct update_part {
-  /// Positions in the range. If the rule needs whole tensors (optimizer::by_tensor), they are
-  /// exactly one tensor.
+  /// The positions of the part in the range. If the rule needs whole tensors
+  /// (optimizer::by_tensor), the part is exactly one tensor.
   range where;
   parameter_kind kind = parameter_kind::trainable;
   /// For trainable parameters: the update rule and the learning rate.
   optimizer rule;
   double rate = 0;
-  /// For parameters of kind state: the argument of update_statistics().
+  /// For parameter_kind::state: the argument of update_statistics().
   double decay = 0;
 };
 
@@ -37,8 +37,8 @@ struct range_update {
   std::span<float> updated; ///< n; this is `weights`, or does not overlap it
   /// The parts of the range, in order. Each element is in exactly one part.
   std::span<const update_part> parts;
-  /// `mean` is 1 / samples, for parameters of kind state. `scale` is the factor on the gradient of
-  /// trainable parameters.
+  /// `mean` is 1 / samples; it is used for parameter_kind::state. `scale` is the factor on the
+  /// gradient of trainable parameters.
   double mean = 1;
   double scale = 1;
   /// Number of updates of this range, including this one.
@@ -70,7 +70,8 @@ struct updater_sizes {
   /// True if all gradients come from runs of the device_replica (range_update::gradient is always
   /// empty).
   bool gradient_there = false;
-  /// True if, in addition, these gradients are added up over all replicas of a device_ring.
+  /// True if gradient_there is true, and the gradients are added up over all replicas of a
+  /// device_ring.
   bool in_ring = false;
 };
 
@@ -103,8 +104,8 @@ public:
   /// Allocates the memory for stage() now.
   virtual void reserve_stage() = 0;
 
-  /// The next update reads its weights from the host's memory, even if its `weights` are the memory
-  /// of the last `updated`.
+  /// Makes the next update read range_update::weights from the host's memory, even if this memory
+  /// is `updated` of the last update.
   virtual void forget_weights() noexcept {}
 
   /// Only for an updater of a device_replica. read_weights() copies the newest weights of the whole
@@ -126,8 +127,8 @@ public:
   virtual void add_up() {}
   virtual void gather() {}
   virtual bool sum_is_finite() { return true; }
-  /// Sets the range of this replica's gradient to 0, and waits. Call it after sum_is_finite(), and
-  /// before any rank calls add_up() again.
+  /// Sets the gradient of this replica to 0 in the range of this updater, and waits. Call it after
+  /// sum_is_finite(), and before any rank calls add_up() again.
   virtual void clear_gradient() {}
 
   /// All elements of a slot of the state. Valid until the next call of any function.

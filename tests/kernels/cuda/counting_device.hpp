@@ -15,14 +15,14 @@ struct traffic {
   /// Bytes to the devices (in), and from the devices (out).
   std::size_t in = 0;
   std::size_t out = 0;
-  /// Number of copies of announced batches that run while a device computes another batch.
+  /// Number of copies that bring an announced batch to a device while it computes another batch.
   std::size_t uploads = 0;
   /// Number of copies from pinned memory that another device object allocated.
   std::size_t direct = 0;
 };
 
-/// Adds its copies to counts that it shares with other devices. Bytes are added at once, and
-/// uploads when the device is destroyed.
+/// A device that counts its copies. Several devices use the same counts. Bytes are counted at once,
+/// and uploads when the device is destroyed.
 class counting_device final : public simulated_device {
 public:
   counting_device(std::optional<std::uint64_t> order, std::shared_ptr<traffic> all)

@@ -129,7 +129,8 @@ std::vector<double> expected(const layer& x, bool with_bias, operation after) {
   return result;
 }
 
-/// The tolerance for the rounding of the result, and of the bias to 16 bits in an epilogue.
+/// The tolerance for a result of this type. It allows for the rounding of the result, and for the
+/// rounding of the bias to 16 bits in an epilogue.
 double tolerance(dtype result) {
   return result == dtype::bfloat16 ? 1.0 / 128 : result == dtype::float16 ? 1.0 / 1024 : 1e-5;
 }

@@ -421,7 +421,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(difference / size);
 }
 
-/// Random leaves of a model. They depend only on the number of the batch.
+/// Random weights and feeds of a model. They depend only on the number of the batch.
 struct batch_of {
   batch_of(std::uint64_t batch, std::size_t rows, void (*build)(model&)) {
     build(values);
@@ -444,7 +444,8 @@ void check_mixed(cuda::device& gpu, model& m, std::int64_t classes, double round
       m.draw(rows, classes);
       const auto actual = run(m, there);
       const auto expected = run(m, here);
-      // Results are rounded six times. Epilogues also round up to four biases (dense_product.hpp).
+      // Results go through six roundings. Epilogues also round biases: up to four
+      // (dense_product.hpp).
       const double tolerance = roundings * rounding_of(type);
       BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)
                    <= tolerance * std::max(std::fabs(expected.result.loss), 1e-3),
@@ -487,7 +488,7 @@ std::vector<results> announced_steps(cuda::device& gpu, const std::shared_ptr<co
 
 namespace {
 
-/// A device_executor with the functions of other executors, so that run(m, executor) accepts it.
+/// Wraps a device_executor, so that run(m, executor) accepts it like any other executor.
 struct whole_runs {
   std::unique_ptr<device_executor> on;
 

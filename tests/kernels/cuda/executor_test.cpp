@@ -35,9 +35,10 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   });
 }
 
-// All biases are aligned (see has_epilogue), so the products of all four layers get an epilogue. It
-// adds the bias. In the first two layers, it also computes the ReLU. The third layer's GELU is not
-// an epilogue. Products of derivatives have no bias, so they get no epilogue.
+// All biases are aligned (see has_epilogue), so the products of all four layers get an epilogue,
+// which adds the bias. In the first two layers, the epilogue also computes the ReLU. In the third
+// layer, it does not compute the GELU. Products of derivatives have no bias, so they get no
+// epilogue.
 BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     for (const bool epilogues : {true, false}) {
@@ -97,9 +98,9 @@ BOOST_AUTO_TEST_CASE(only_the_requested_value_counts_correct_samples) {
   }
 }
 
-// Because of planner::longest_chain, the planner makes no larger steps than in these models. The
-// step of the first round has the most inputs, and the step of the second round has the most
-// temporaries.
+// The planner limits the length of a step (planner::longest_chain). These models have the largest
+// steps that it makes. The step of the first round has the most inputs, and the step of the second
+// round has the most temporaries.
 BOOST_AUTO_TEST_CASE(the_longest_chains_fit_in_a_kernel) {
   for (const bool many_inputs : {true, false}) {
     model m;
@@ -221,7 +222,8 @@ void build_normalized(model& m, bool all_workers) {
   m.loss = sum(multiply(z, z));
 }
 
-/// Runs workers together. Worker i has the next rows[i] rows of the batch.
+/// Runs workers together. Of the batch, the first worker has the first rows[0] rows, the second
+/// worker has the next rows[1] rows, and so on.
 template <class Executor>
 std::vector<std::vector<float>> run_together(const model& m, std::vector<Executor>& workers,
                                              const std::vector<std::size_t>& rows) {

@@ -53,9 +53,9 @@ private:
   event_waits* waits_;
 };
 
-/// True if some order of the streams shows that a wait is missing, because the result of run()
-/// differs or a fault is found.
-/// @param run gets a function that makes devices, and may make several
+/// True if the missing wait is noticed: in some order of the streams, the result of run() is wrong,
+/// or a fault is found.
+/// @param run gets a function that makes a device, and may call it several times
 template <class Run, class Same>
 bool is_missed(std::size_t forgotten, Run run, Same is_right) {
   constexpr std::uint64_t orders = 100;

@@ -104,8 +104,8 @@ BOOST_AUTO_TEST_CASE(epilogues) {
     };
     cuda::multiply(*gpu, where, x, space.data());
     const auto at_once = result();
-    // The same with a second launch for the epilogue, because a bias at an unaligned address cannot
-    // be in an epilogue.
+    // Computes the same layer with a second launch for the epilogue, because a bias at an unaligned
+    // address cannot be in an epilogue.
     const auto shifted = sent(floats(n + 1, "bias"), dtype::float32);
     gpu->copy_inside(where, shifted.data() + 4, bias.data(), n * 4);
     x.bias = reinterpret_cast<const float*>(shifted.data()) + 1;

@@ -51,7 +51,8 @@ BOOST_AUTO_TEST_CASE(causal_softmax) {
   }
 }
 
-// Columns that a row does not use stay 0, even if the row has no result.
+// Row i uses only its first i + 1 columns. The other columns stay 0, even if the results of the row
+// are NaN.
 BOOST_AUTO_TEST_CASE(causal_softmax_of_numbers_that_are_not_finite) {
   constexpr auto infinity = std::numeric_limits<float>::infinity();
   for (const float value : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity}) {

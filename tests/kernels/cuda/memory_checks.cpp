@@ -17,8 +17,8 @@ const char* word::read(const moment& now) {
   if (last_write_.conflicts(now))
     return "a race: a read of what another thread wrote, without a barrier between them";
   // If threads of several blocks of a launch read this word, `block` becomes `several`. If several
-  // threads of one block read it in one phase, `thread` becomes `several`. `several` differs from
-  // all numbers, so a write by any of these threads then counts as a race.
+  // threads of one block read it in one phase, `thread` becomes `several`. `several` is not the
+  // number of any block or thread, so a write by any of these threads then counts as a race.
   auto& seen = last_read_;
   if (seen.launch != now.launch) {
     seen = {now.launch, now.block, now.phase, now.thread};
@@ -44,7 +44,7 @@ const char* word::write(const moment& now) {
 }
 
 void* checked_memory::allocate(std::size_t bytes) {
-  // Like device memory, the first byte is aligned to the size of a band.
+  // The first byte is aligned to the size of a band, as in device memory.
   auto memory = std::make_unique<std::byte[]>(bytes + 3 * band);
   std::fill_n(memory.get(), bytes + 3 * band, mark);
   const auto misplaced = reinterpret_cast<std::uintptr_t>(memory.get()) % band;

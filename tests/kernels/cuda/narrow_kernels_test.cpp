@@ -47,7 +47,8 @@ struct narrow_launch {
   std::function<void(const arrays&, mixed_output)> run;
 };
 
-/// Inputs of one type, in device memory, drawn from `name` and rounded to 16 bits.
+/// Inputs of one type, in device memory: random values, rounded to 16 bits. Another `name` gives
+/// other values.
 struct inputs_of {
   inputs_of(const narrow_launch& x, dtype type, const std::string& name) {
     for (std::size_t i = 0; i < x.inputs.size(); ++i) {

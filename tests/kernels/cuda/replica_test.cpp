@@ -85,8 +85,8 @@ struct example {
   std::vector<float> initial;
 };
 
-/// The same training without a replica on the GPU: weights and gradients are copied through the
-/// host, and the CPU updates.
+/// Trains without a replica on the GPU, for comparison: weights and gradients are copied through
+/// the host, and the CPU updates.
 trained by_host(const example& x) {
   simulated_device gpu;
   cuda::executor there(gpu, x.what);

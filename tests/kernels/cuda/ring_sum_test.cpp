@@ -93,7 +93,7 @@ public:
     }
   }
 
-  /// Returns true for each range of each rank whose sum is finite.
+  /// Returns a value for each range of each rank: true if the sum over this range is finite.
   /// @param first the rank that waits first
   std::vector<bool> finite_sums(std::size_t first = 0) {
     for (auto& rank : updaters_)
@@ -154,7 +154,8 @@ private:
   std::vector<std::unique_ptr<device_executor>> runs_;
 };
 
-/// The sum in the order of the ring, in which segment s begins with rank s.
+/// The sum in the order of the ring: segment s is added up in the order of ranks s, s + 1 and so
+/// on.
 std::vector<float> sum_of(const std::vector<std::vector<float>>& gradients) {
   std::vector<float> result(gradients[0].size());
   for (const auto& where : ranges_of(result.size())) {

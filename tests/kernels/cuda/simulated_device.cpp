@@ -36,7 +36,8 @@ simulated_stream& stream_of(cuda::stream x) {
   return *static_cast<simulated_stream*>(x.handle);
 }
 
-/// True if these bytes are in one of these ranges of memory, each with its first byte and its size.
+/// True if these bytes are in one range of memory. `ranges` has the first byte and the size of each
+/// range.
 bool lies_in(const std::map<const std::byte*, std::size_t>& ranges, const void* memory,
              std::size_t bytes) {
   const auto* const first = static_cast<const std::byte*>(memory);

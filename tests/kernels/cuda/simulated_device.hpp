@@ -128,8 +128,7 @@ private:
 };
 
 /// Computes on the CPU what cuBLAS computes with these arguments, including the product's epilogue.
-/// Throws simulation_error if cuBLAS would refuse them. Without terms, the result keeps its
-/// contents.
+/// Throws simulation_error if cuBLAS would refuse them. If k is 0, the result keeps its contents.
 void run_gemm(const cuda::product& types, const cuda::gemm_call& x);
 
 } // namespace troupe::test

@@ -21,10 +21,10 @@ using stream_clock = std::vector<std::uint64_t>;
 
 /// The state of an event: the position in a stream at which it was recorded last.
 struct stream_mark {
-  /// The streams of the device that recorded the mark last.
+  /// The streams of one device. One of these streams recorded the mark last.
   simulated_streams* owner = nullptr;
-  /// How often the mark was recorded (recorded), and how many of these recordings the stream has
-  /// passed (reached).
+  /// `recorded` is how often the mark was recorded. `reached` is how many of these recordings the
+  /// stream has passed.
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
   /// All tasks that are done when the stream passes the last recording.
@@ -46,8 +46,8 @@ struct simulated_stream {
   simulated_streams* owner = nullptr;
   std::size_t index = 0;
   std::deque<task> tasks;
-  /// The tasks of all streams that are known to be done when the tasks that have run here are done.
-  /// These include tasks of other streams for which this stream has waited.
+  /// For each stream, the number of its tasks that are known to be done: the tasks that have run in
+  /// this stream, and the tasks of other streams for which this stream has waited.
   stream_clock after;
   /// While the stream is recorded, the work since the beginning of the recording.
   std::optional<std::vector<std::function<void()>>> recorded;
@@ -94,8 +94,8 @@ public:
   std::vector<std::function<void()>> end_recording(simulated_stream& x);
 
   void record(simulated_stream& x, std::shared_ptr<stream_mark> mark);
-  /// Writes the simulated time at which the stream gets here: the number of kernels, copies and
-  /// products that the device has run before.
+  /// When the stream gets here, writes the simulated time: the number of kernels, copies and
+  /// products that the device has run so far.
   void record_time(simulated_stream& x, std::shared_ptr<std::uint64_t> time);
   void hold(simulated_stream& x, std::shared_ptr<const stream_mark> mark);
   void wait(const stream_mark& mark);
@@ -115,8 +115,8 @@ private:
   /// A copy for which the host has not waited yet.
   struct copy {
     std::byte* host = nullptr;
-    /// The expected contents of the host's memory (before), and the contents that a copy has
-    /// brought (result).
+    /// `before` is the contents that the host's memory must have until the host has waited.
+    /// `result` is the contents that the copy has brought.
     std::vector<std::byte> before;
     std::vector<std::byte> result;
     /// The task of the copy: its stream and its number.
@@ -136,7 +136,7 @@ private:
   bool run_any();
   void run_next(simulated_stream& x);
   /// Called when the host has waited until these tasks were done. Makes the results of their copies
-  /// visible in pinned memory, and checks that the host has not changed this memory before.
+  /// visible in pinned memory. Before that, checks that the host has not changed this memory.
   void publish(const stream_clock& done);
 
   std::deque<simulated_stream> streams_;

@@ -39,8 +39,8 @@ enum class thread_order : std::uint8_t { forward, backward, shuffled };
 /// Sets the order of all launches from now on. The default is forward.
 void set_order(thread_order order);
 
-/// The largest number of blocks in launches from now on. With the default, most loops over elements
-/// run several rounds.
+/// set_most_blocks() sets the largest number of blocks in launches from now on. few_blocks is the
+/// default. With it, most loops over elements run several rounds.
 inline constexpr std::size_t few_blocks = 3;
 void set_most_blocks(std::size_t blocks);
 
@@ -49,8 +49,8 @@ std::size_t launches() noexcept;
 /// The number of tile products that warps have computed so far (kernels/cuda/tensor_core.hpp).
 std::size_t tensor_products() noexcept;
 
-/// Calls f three times: forward with as many blocks as on a GPU, backward with one block, and
-/// shuffled with a few blocks.
+/// Calls f three times: with blocks and threads in forward order and as many blocks as on a GPU, in
+/// backward order with one block, and in shuffled order with a few blocks.
 template <class F>
 void in_all_orders(F f) {
   constexpr std::pair<thread_order, std::size_t> all[] = {

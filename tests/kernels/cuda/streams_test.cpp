@@ -307,9 +307,9 @@ std::shared_ptr<const plan> classifier_plan() {
 
 } // namespace
 
-// Announcing a batch does not change the bits. In some steps, the announced batch comes. In other
-// steps, another batch comes, the same batch runs again, or the batch has another size. A recording
-// contains the addresses of its feeds, so four rounds use the recordings.
+// The results have the same bits with and without announced batches. In some steps, the announced
+// batch comes. In other steps, another batch comes, the same batch runs again, or the batch has
+// another size. A recording contains the addresses of its feeds, so four rounds use the recordings.
 BOOST_AUTO_TEST_CASE(announced_batches_give_the_same_bits) {
   const auto what = classifier_plan();
   std::vector<announcing_step> steps{{1, 2},        {2, 3},        {2, 3}, {3, 4}, {9, 4},

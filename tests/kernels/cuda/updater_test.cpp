@@ -100,7 +100,7 @@ struct pair_of_updaters {
 
 BOOST_AUTO_TEST_SUITE(cuda_updater)
 
-// Only lamb differs, because its norms are added up in another order.
+// All bits are the same, except for lamb: its norms are added up in another order.
 BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_cpu) {
   with_all_orders([](std::optional<std::uint64_t> order) {
     for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind)

@@ -14,8 +14,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Rules of all kinds: without further options, with weight decay and clipping, and also with l1
-/// and without momentum.
+/// Three rules of each kind: one without further options; one with weight decay and clipping; one
+/// with weight decay, clipping and l1, but without momentum.
 std::vector<optimizer> rules() {
   std::vector<optimizer> result;
   for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind) {
