@@ -7,11 +7,11 @@
 
 // Floating-point numbers of 16 bits, and their conversions.
 //
-// The conversions also give the same bits on a processor that treats denormal numbers as zero. The
-// only operand that may be a denormal float32 is added to 0.5, and the sum is 0.5 in both cases.
-// The conversions have no branches, so compilers can vectorize loops that call them. Device code
-// uses the instructions of the GPU. The results of a GPU are the same, except for the bits of a NaN
-// (PTX ISA, section "cvt").
+// The conversions give the same bits even if the processor treats denormal numbers as zero. The
+// only operand that may be a denormal float32 is added to 0.5. The sum is 0.5 whether or not this
+// operand is treated as zero. The conversions have no branches, so compilers can vectorize loops
+// that call them. Device code uses the instructions of the GPU. The results of a GPU are the same,
+// except for the bits of a NaN (PTX ISA, section "cvt").
 
 namespace troupe {
 

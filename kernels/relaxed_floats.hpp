@@ -66,9 +66,9 @@ inline void relaxed_move(float& shared, float before, float& after) noexcept {
 /// vectors have the same size. Other threads may write to `shared` at the same time. If another
 /// thread writes to a word between the load and the store in this function, that write is lost.
 ///
-/// If a word of `shared` still equals the word of `before`, it becomes the word of `after`, bit for
-/// bit, without the rounding of the sum. If the words of `before` and `after` are equal, the word
-/// of `shared` is not written.
+/// If a word of `shared` still equals the same word of `before`, it becomes the same word of
+/// `after`, bit for bit, without the rounding of a sum. If a word is equal in `before` and `after`,
+/// this word of `shared` is not written.
 inline void relaxed_move(std::span<float> shared, std::span<const float> before,
                          std::span<float> after) noexcept {
   std::size_t i = 0;

@@ -16,11 +16,12 @@ namespace {
 
 /// Rows and columns of a block of shares (attention probabilities). Two blocks fit into the
 /// second-level cache. If attention is causal, half of the 32 x 32 shares at the diagonal are
-/// masked. They are computed nevertheless; with so few rows, this is little work.
+/// masked. These masked shares are computed nevertheless. This is little work, because a block has
+/// only 32 rows.
 constexpr std::size_t block_rows = 32;
 constexpr std::size_t block_columns = 256;
-/// Number of keys that are added up in one product. A causal block may end after any number of
-/// these chunks of keys.
+/// Number of keys in a chunk. A matrix product that sums over keys is computed chunk by chunk, so a
+/// block can have any number of chunks. Causal attention needs this.
 constexpr std::size_t key_chunk = gemm_columns;
 static_assert(block_columns % key_chunk == 0);
 
@@ -44,18 +45,18 @@ struct head_matrix {
 };
 
 /// A block of shares. It consists of the queries [row, row + rows) and of `columns` keys from
-/// `column` on. At least one of the queries sees each of the keys.
+/// `column` on. Each of these keys is visible to at least one of the queries.
 struct share_block {
   std::size_t row;
   std::size_t rows;
   std::size_t column;
   std::size_t columns;
-  /// Number of columns that products compute. It is a whole number of chunks. Only the block with
-  /// the last keys may end within a chunk.
+  /// Number of columns that products compute: `columns`, rounded up to whole chunks, but at most
+  /// the number of keys from `column` on.
   std::size_t padded;
 
-  /// The number of columns of the block that row r of the block may use. With causal attention, the
-  /// other columns are masked.
+  /// The number of columns (keys) of the block that are visible to row r (a query) of the block.
+  /// With causal attention, the columns after them are masked.
   std::size_t visible(std::size_t r, bool causal) const {
     if (!causal)
       return columns;
@@ -64,8 +65,8 @@ struct share_block {
   }
 };
 
-/// Calls f(share_block) for each block of a group of queries, from left to right. The group begins
-/// at query `row` and has at most block_rows queries.
+/// Calls f(share_block) for each block of a group of queries, in the order of the keys. The group
+/// begins at query `row` and has at most block_rows queries.
 template <class F>
 void each_block(const attention_layout& size, std::size_t row, F f) {
   const auto rows = std::min(block_rows, size.queries - row);
@@ -76,7 +77,8 @@ void each_block(const attention_layout& size, std::size_t row, F f) {
   }
 }
 
-/// A matrix (keys, width), packed for products that sum over the keys, one chunk at a time.
+/// A matrix (keys, width) whose chunks of keys are packed separately. For products that sum over
+/// the keys.
 template <class T>
 struct packed_chunks {
   T* panels;
@@ -92,8 +94,8 @@ struct packed_chunks {
     for (std::size_t key = 0; key < keys; key += key_chunk)
       pack<T>(std::min(key_chunk, keys - key), width, from.from(key), at(key));
   }
-  /// Computes c += shares times the matrix, for the rows and keys of a block. The first keys set c
-  /// instead of adding to it.
+  /// Computes c += shares times the matrix, for the rows and keys of a block. The first chunk of
+  /// keys overwrites c.
   void multiply(const share_block& b, const T* shares, const head_matrix<T>& c) const {
     for (std::size_t key = 0; key < b.padded; key += key_chunk)
       gemm_packed<T>(b.rows, width, std::min(key_chunk, b.padded - key),
@@ -102,7 +104,8 @@ struct packed_chunks {
   }
 };
 
-/// A matrix (keys, width), packed for products of its rows with other rows.
+/// A matrix (keys, width), packed for products with its transpose. These products sum over the
+/// width.
 template <class T>
 struct packed_rows {
   T* panels;
@@ -129,8 +132,8 @@ void scale_row(std::size_t n, T factor, T* x) {
     x[i] *= factor;
 }
 
-/// Takes arrays from the scratch space, one after the other. In attention_gradient, the scratch
-/// space of gemm() comes first.
+/// Divides the scratch space of a thread into arrays, one after the other. In attention_gradient,
+/// the first array is the scratch space of gemm().
 template <class T>
 struct scratch_parts {
   T* next;
@@ -153,8 +156,8 @@ struct row_statistics {
   T sum[block_rows];
 };
 
-/// Replaces the scores of a block by shares, which are not yet divided by their sum. finish_rows()
-/// divides the result by this sum.
+/// Replaces the scores of a block by exponentials. They become shares when they are divided by
+/// their sum over all keys; finish_rows() divides the rows of y instead.
 template <class T>
 void to_shares(const attention_layout& size, const share_block& b, T* scores,
                row_statistics<T>& rows, const head_matrix<T>& y) {
@@ -185,7 +188,8 @@ void to_shares(const attention_layout& size, const share_block& b, T* scores,
   }
 }
 
-/// Computes the final results of rows when all of their keys have been processed.
+/// Computes the final results of rows after the last block of keys: divides the rows of y by the
+/// sums of their exponentials, and writes the statistics.
 template <class T>
 void finish_rows(const attention_layout& size, std::size_t row, const row_statistics<T>& rows,
                  const head_matrix<T>& y, T* statistics) {
@@ -200,10 +204,10 @@ void finish_rows(const attention_layout& size, std::size_t row, const row_statis
 
 /// Turns the scores of a block into shares, and computes the gradients of the scores.
 ///
-/// - shares: contains the scores before the call, and exp(factor scores - statistics) after it.
-/// - slopes: contains the products of dy and v before the call, and shares (slopes - products)
-///   factor after it. These are the gradients of the products of queries and keys.
-/// - products[r]: the sum of dy y in row r.
+/// - shares: before the call, the scores; after it, exp(factor * score - statistics[r]) in row r.
+/// - slopes: before the call, the products of dy and v; after it, the gradients of the products of
+///   queries and keys, share * (slope - products[r]) * factor.
+/// - products[r]: the sum of dy * y over row r.
 template <class T>
 void to_gradients(const attention_layout& size, const share_block& b, const T* statistics,
                   const T* products, T* shares, T* slopes) {

@@ -11,12 +11,12 @@ namespace troupe::cpu {
 //
 // Attention is computed in blocks of queries and keys (FlashAttention: Dao et al., 2022, arXiv
 // 2205.14135). The attention probabilities are called shares here. The shares of a block stay in
-// the cache. A row of queries may need several blocks of keys. Then its maximum and its sum of
-// exponentials over the blocks so far are kept. After each block, the result so far is scaled to
-// the new maximum (Milakov and Gimelshein, 2018, arXiv 1805.02867). Matrix products use gemm.hpp.
+// the cache. If a query needs several blocks of keys, its largest score so far and its sum of
+// exponentials so far are kept. After each block, the result so far is scaled to the new largest
+// score (Milakov and Gimelshein, 2018, arXiv 1805.02867). Matrix products use gemm.hpp.
 //
 // The positions of the blocks depend only on the numbers of queries and keys and on `causal`. So
-// the bits do not depend on the number of threads.
+// the results have the same bits for any number of threads.
 
 /// Number of elements of scratch space that a thread needs. The scratch space must be aligned to 64
 /// bytes.

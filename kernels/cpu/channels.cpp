@@ -22,8 +22,8 @@ void each_group(std::size_t channels, F f) {
 
 /// For each of `count` channels from `first` on, returns the sum of f(channel, element) over the
 /// elements of the channel, in double. The images are added in order. Within an image, there are
-/// `lanes` partial sums, which form a vector. If a channel has only one pixel, each element of the
-/// vector is the sum of another channel.
+/// `lanes` partial sums, which form a vector. If an image has only one pixel, the vector contains
+/// the sums of different channels instead.
 template <class F>
 std::array<double, lanes> sums_of(const images& size, std::size_t first, std::size_t count, F f) {
   std::array<double, lanes> totals{};
@@ -84,7 +84,7 @@ std::array<std::array<double, lanes>, 2> products_of(const images& size, std::si
           })};
 }
 
-/// Writes the two sums of `count` channels to out (2, channels).
+/// Writes the sums from products_of(), two for each of `count` channels, to out (2, channels).
 void store(const std::array<std::array<double, lanes>, 2>& sums, std::size_t first,
            std::size_t count, std::size_t channels, double* out) {
   for (std::size_t part = 0; part < 2; ++part)
@@ -204,7 +204,7 @@ void normalize_channels_gradient(const images& size, const T* dy, const T* x, co
   });
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
+// NOLINTBEGIN(bugprone-macro-parentheses): types in declarations must not be in parentheses
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void multiply_channels(const images&, const T*, const T*, T*);                          \
   template void channel_moments(const images&, const T*, T*);                                      \

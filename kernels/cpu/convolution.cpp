@@ -32,9 +32,9 @@ struct geometry {
   std::size_t patch;
 };
 
-/// The positions of the window along one axis for which an element of the window is inside the
-/// image. Position j is one of them if j * stride + shift is at least 0 and less than `extent`.
-/// They are the positions [first, last).
+/// The positions [first, last) of the window along one axis at which a given element of the window
+/// is inside the image. At position j of the window, this element is at j * stride + shift. It is
+/// inside if this number is at least 0 and less than `extent`.
 struct inside {
   inside(std::int64_t positions, std::int64_t stride, std::int64_t shift, std::int64_t extent)
     : first(shift < 0 ? std::min((-shift + stride - 1) / stride, positions) : 0),
@@ -84,7 +84,8 @@ void gather_patches(const geometry& g, const T* x, T* patches) {
   });
 }
 
-/// The adjoint of gather_patches: adds each element of `patches` to its element of dx.
+/// The adjoint of gather_patches: adds each element of `patches` to the element of dx from which
+/// gather_patches would copy it.
 template <class T>
 void scatter_patches(const geometry& g, const T* patches, T* dx) {
   each_row(g, [&](std::size_t k, std::size_t c, std::int64_t u, std::int64_t v) {

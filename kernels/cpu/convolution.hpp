@@ -47,8 +47,8 @@ inline images images_of(const operand& x, std::size_t rows) {
 template <class T>
 std::size_t conv2d_scratch_elements(const images& x, const images& y, const window& how);
 
-/// The operations that are applied to a result while it is in the cache (instruction::bias, after
-/// and epilogue_operand).
+/// The operations that are applied to a result while it is in the cache. The members of
+/// `instruction` for them are `bias`, `after` and `epilogue_operand`.
 template <class T>
 struct finish {
   /// One element per channel. Null if there is no bias.

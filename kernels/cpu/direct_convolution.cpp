@@ -29,10 +29,10 @@ struct correlation {
   /// Number of elements of a line, and of a channel, of the padded image.
   std::size_t line() const { return columns + kernel_width - 1; }
   std::size_t plane() const { return (rows + kernel_height - 1) * line(); }
-  /// Number of results per filter in the wide layout, before narrow(). At the end of each line but
-  /// the last, there are kernel_width - 1 useless results, for positions where the window crosses
-  /// the right edge (direct_convolution.hpp). The number is rounded up to a multiple of
-  /// gemm_columns, as gemm_at() requires.
+  /// Number of results per filter, including useless results, which narrow() removes. These are the
+  /// last kernel_width - 1 results of each line except the last line. They belong to positions
+  /// where the window crosses the right edge (direct_convolution.hpp). The number is rounded up to
+  /// a multiple of gemm_columns, as gemm_at() requires.
   std::size_t wide_positions() const {
     return round_up(rows * line() - (kernel_width - 1), gemm_columns);
   }

@@ -6,8 +6,9 @@ namespace troupe::cpu {
 
 // Convolutions of stride 1 without a matrix of patches. The image is padded with zeros. Row (c, u,
 // v) of the matrix of patches would contain the elements of channel c under element (u, v) of the
-// window, for all positions of the window. With stride 1, this row is the padded image, read from
-// another offset. So the matrix product reads its operand directly from the padded image.
+// window, for all positions of the window. With stride 1, this row is a part of the padded image.
+// Only the offset of the part is different for each row. So the matrix product reads its operand
+// directly from the padded image.
 //
 // The product also computes results for positions at which the window crosses the right edge of the
 // image. These additional results are at the end of each line, and are dropped afterwards.

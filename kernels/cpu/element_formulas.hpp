@@ -15,8 +15,8 @@
 // - The prefix `costly`: the operation is faster with larger vectors. Operations without this
 //   prefix are limited by the speed of the memory.
 //
-// `cast` is in this table for chains. If it is the only operation of a step, executor_dense.cpp
-// runs it.
+// The row of `cast` is used only in an instruction that combines several element-wise operations.
+// executor_dense.cpp runs an instruction that is only a cast.
 // clang-format off: it takes a * b for a declaration
 #define TROUPE_ELEMENTS(ROW)                                                                       \
   ROW(binary, add, a + b)                                                                          \

@@ -122,8 +122,8 @@ constexpr element_row<T> activation(operation op, F f) {
   return row;
 }
 
-/// The derivative of an activation, times the result of a product. The second operand is the
-/// operand of the epilogue (instruction::epilogue_operand).
+/// The derivative of an activation, times the result of a matrix product. The second operand is
+/// instruction::epilogue_operand, from which the derivative is computed.
 template <class T, class F>
 constexpr element_row<T> derivative(operation op, F f) {
   auto row = binary<T>(op, f);

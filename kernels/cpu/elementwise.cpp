@@ -112,7 +112,7 @@ void broadcast_last(std::size_t rows, std::size_t columns, const T* x, T* out) {
     std::fill_n(out + r * columns, columns, x[r]);
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
+// NOLINTBEGIN(bugprone-macro-parentheses): types in declarations must not be in parentheses
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template element_loop<T>* loop_of<T>(operation) noexcept;                                        \
   template void elementwise(std::span<const element_step>, std::size_t, std::span<const T*>,       \

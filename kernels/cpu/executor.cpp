@@ -34,8 +34,8 @@ std::size_t scratch_elements(const plan& what) {
   return (result + 15) / 16 * 16;
 }
 
-/// True if the CPU can run this instruction directly with values of 16 bits. Only casts from or to
-/// float32 can.
+/// True if the CPU can run this instruction directly with values of 16 bits: it is a cast from or
+/// to float32.
 bool converts(const instruction& x) {
   return x.op == operation::cast && !(is_narrow(x.inputs[0].type) && is_narrow(x.output.type));
 }
@@ -132,8 +132,8 @@ void executor_state<T>::write_scalar(const operand& where, double value) {
     *p = static_cast<T>(value);
 }
 
-/// The value of the loss after its instruction has run. It is in double if the instruction itself
-/// sums over samples. Otherwise, it was rounded to T.
+/// The value of the loss after its instruction has run. It has the precision of double if the
+/// instruction itself sums over samples. Otherwise, it was rounded to T.
 template <class T>
 double executor_state<T>::loss() const {
   return scalar ? *scalar : static_cast<double>(*read(what->loss()));
@@ -209,8 +209,8 @@ executor<T>::executor(std::shared_ptr<const plan> what, std::size_t threads)
   : state_(std::make_unique<executor_state<T>>(std::move(what))) {
   auto& s = *state_;
   threads = std::max<std::size_t>(threads, 1);
-  // make_aligned() writes to all pages. If they need more memory than the machine has, the system
-  // kills the process. This error is thrown instead.
+  // make_aligned() writes to all pages. If they needed more memory than the machine has, the system
+  // would kill the process. Therefore, an error is thrown here.
   const auto bytes = s.code.arena_elements * sizeof(T);
   if (const auto memory = physical_memory(); bytes > memory)
     throw input_error("a run of up to " + std::to_string(s.what->max_rows()) + " rows needs "
@@ -324,8 +324,9 @@ void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
   s.under_way->given = true;
 }
 
-// The weight must have at least two columns. A product with one column adds its terms in another
-// order (gemm.hpp). With a cut weight, its parts would be added instead, and the bits could differ.
+// Why the weight needs at least two columns: a product with one column adds its terms in another
+// order, in 32 chains (gemm.hpp). With the weight in several pieces, a sum would be computed for
+// each piece, and these sums would be added. The bits could differ.
 bool may_be_cut(const plan& what, std::size_t weight) {
   const auto& matrix = what.parameters().entries()[weight].shape;
   const auto reads = [weight](const operand& x) {

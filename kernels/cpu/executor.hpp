@@ -37,8 +37,8 @@ struct feed {
   feed(sparse_rows<T> x) : sparse(x) {}      // NOLINT: implicit
 };
 
-/// One part of a weight that is in several pieces of memory (run_arguments::parts). The part has
-/// the rows `rows`. Rows are slices of the weight's first dimension.
+/// One piece of a weight that is in several pieces of memory (run_arguments::parts). The piece has
+/// the rows `rows` of the weight. Rows are slices of the weight's first dimension.
 template <class T>
 struct weight_rows {
   std::size_t weight = 0; ///< position in the layout
@@ -46,15 +46,17 @@ struct weight_rows {
   const T* values = nullptr; ///< the first of these rows; the other rows follow it without gaps
 };
 
-/// The feeds of a later run, which the caller passes in advance. A GPU copies them while the caller
-/// continues. Feeds in ordinary memory must exist during the call. Feeds in pinned (page-locked)
-/// memory must exist and not change until the next run has ended, or the executor is destroyed.
+/// The feeds (values of placeholders) of a later run, which the caller passes in advance. A GPU
+/// copies them while the caller continues. Feeds in ordinary memory must exist during the call.
+/// Feeds in pinned (page-locked) memory must exist and not change until the next run has ended, or
+/// the executor is destroyed.
 template <class T>
 struct announced_feeds {
   /// The number of the batch of the later run. 0 if no feeds are passed in advance.
   std::uint64_t batch = 0;
   std::size_t rows = 0;
-  /// The feeds of the first placeholders. The feeds of the other placeholders are not known yet.
+  /// The feeds of the first feeds.size() placeholders. The feeds of the remaining placeholders are
+  /// not known yet.
   std::span<const feed<T>> feeds;
 };
 
@@ -68,16 +70,17 @@ struct run_arguments {
   /// `advance`, a null pointer means that the tensor is not available yet. `run` does not accept
   /// null pointers.
   std::span<const T* const> weights;
-  /// For weights that are in several pieces of memory: their pieces. The pieces of a weight contain
-  /// all of its rows, each row once, in ascending order. Each piece has at least two rows. The
-  /// pointer in `weights` then only shows whether the weight is available. may_be_cut() must be
-  /// true for the weight.
+  /// The pieces of the weights that are in several pieces of memory. The pieces of a weight contain
+  /// all of its rows, each row once, in ascending order. Each piece has at least two rows. For such
+  /// a weight, the pointer in `weights` only shows whether the weight is available, and
+  /// may_be_cut() must be true.
   std::span<const weight_rows<T>> parts;
   /// One feed per placeholder, in the order of graph::placeholders(). A feed that the plan does not
   /// read may be empty.
   std::span<const feed<T>> feeds;
-  /// The number of the batch. 0 if it has no number. Runs with the same number have the same rows
-  /// and feeds. Only feeds that announced_feeds did not contain may differ.
+  /// The number of the batch. 0 if it has no number. Two runs with the same number must have the
+  /// same `rows`, and the same feeds as in announced_feeds. The feeds that announced_feeds does not
+  /// contain may differ.
   std::uint64_t batch = 0;
   /// The feeds of the next run, if they are known. A GPU copies them during this run. The next run
   /// may nevertheless use another batch.
@@ -85,20 +88,21 @@ struct run_arguments {
   /// Seed of the dropout masks: the same seed gives the same masks.
   std::uint64_t seed = 0;
   /// The flat gradient, layout.size() elements. The run overwrites it with d (loss summed over the
-  /// rows) / d parameter. For state, it writes the sums of graph::update_state. If rows == 0, the
-  /// gradient is 0 everywhere. Empty for a plan without gradients.
+  /// rows) / d parameter. For a parameter of kind state, such as a running mean, it writes the sum
+  /// from graph::update_state instead. If rows == 0, the gradient is 0 everywhere. Empty for a plan
+  /// without gradients.
   std::span<T> gradient;
   /// Called with the number of a bucket as soon as the bucket is ready: its part of `gradient` is
   /// final, and the run no longer reads its weights. The function may overwrite these weights. It
   /// is called on the thread of the run, during the backward pass, once per bucket, in the order of
   /// plan.buckets().
   function_ref<void(std::size_t)> on_bucket;
-  /// For several workers that run the plan together, each with its own samples, and need sums over
-  /// the samples of all workers. Empty if there is only one worker.
+  /// Called when an instruction needs sums over the samples of all workers. The argument contains
+  /// the sums over this worker's samples. `advance` calls the function on the thread of the run,
+  /// and then stops until the caller supplies the sums over all workers (executor::give_sums). All
+  /// workers, even workers without samples, need the same sums in the same order.
   ///
-  /// `advance` calls this function with this worker's part of the sums, on the thread of the run.
-  /// Then `advance` stops until the caller supplies the sums (executor::give_sums). All workers,
-  /// even workers without samples, need the same sums in the same order.
+  /// Empty if there is only one worker.
   function_ref<void(std::span<const double>)> on_sums;
   /// For profiling: called with the number of an instruction after the instruction has run, on the
   /// thread of the run.
@@ -114,8 +118,8 @@ struct run_result {
   /// Number of labels that are not ignored.
   std::size_t counted = 0;
   /// The sum of squares of the gradient of all trainable parameters. It is set only if the gradient
-  /// stays on a GPU. NaN if an element of the flat gradient is not finite, even an element of
-  /// state.
+  /// stays on a GPU. NaN if an element of the flat gradient is not finite, even if this element
+  /// belongs to a parameter of kind state.
   double squared_norm = 0;
 };
 
@@ -144,7 +148,7 @@ inline plan_options cpu_plan_options() {
 template <class T>
 class executor {
 public:
-  /// Throws input_error if the arena of the plan needs more memory than the machine has, and
+  /// Throws input_error if the plan's arena (intermediate values) is larger than the memory, and
   /// std::system_error if the threads cannot be started.
   explicit executor(std::shared_ptr<const plan> what, std::size_t threads = 1);
   ~executor();
@@ -164,9 +168,10 @@ public:
   /// weights. All other arguments must stay the same.
   std::optional<run_result> advance(const run_arguments<T>& arguments);
 
-  /// Supplies the sums over all workers for which `advance` has stopped, and the number of samples
-  /// of all workers in this run. The next call of `advance` continues with these sums. Throws
-  /// std::invalid_argument if `advance` is not waiting for this number of sums.
+  /// Supplies the sums that `advance` is waiting for: `totals` are the sums over all workers, and
+  /// `rows` is the number of samples of all workers in this run. The next call of `advance`
+  /// continues with these sums. Throws std::invalid_argument if `advance` is not waiting for this
+  /// number of sums.
   void give_sums(std::span<const double> totals, std::size_t rows);
 
   /// Ends the current run, if there is one, without a result. The next call of `advance` begins a
@@ -183,9 +188,9 @@ public:
   /// weights must be in one piece.
   std::string find_not_finite(const run_arguments<T>& arguments);
 
-  /// The values of fetch `index` in the last run, row-major. A per-sample value has `rows` samples.
-  /// Valid until the next run. If the fetch is a weight or a feed, the result points to the memory
-  /// that the caller passed to the run.
+  /// The values of the node plan_options::fetches[index] in the last run, row-major. A per-sample
+  /// value has `rows` samples. The result is valid until the next run. If the node is a weight or a
+  /// feed, the result points to the memory that the caller passed to the run.
   std::span<const T> fetched(std::size_t index) const;
 
   const plan& what() const noexcept;

@@ -123,8 +123,8 @@ void run_chain(const step<T>& s) {
   });
 }
 
-/// The rows are divided into row_blocks parts. This number does not depend on the number of
-/// threads, so the sum always has the same bits.
+/// Computes the loss of a softmax, a sum over rows. The rows are divided into row_blocks parts.
+/// This number does not depend on the number of threads, so the sum always has the same bits.
 template <class T>
 void run_softmax_loss(const step<T>& s) {
   constexpr auto parts = row_blocks;

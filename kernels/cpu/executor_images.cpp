@@ -53,8 +53,8 @@ operation_row<T> row(operation_row<T> rest, F) {
   return rest;
 }
 
-/// Computes summed_mean (`from` is 0) and summed_variance (`from` is 1): out = factor times the
-/// means, or times the variances.
+/// out = factor times the means (summed_mean) if `from` is 0, or times the variances
+/// (summed_variance) if `from` is 1.
 template <class T>
 void scale_moments(const step<T>& s, std::size_t from, T factor) {
   const auto channels = s.elements();

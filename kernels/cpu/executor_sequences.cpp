@@ -33,9 +33,9 @@ void run_transpose(const step<T>& s) {
   });
 }
 
-/// The sizes of an operation that copies elements to other positions along an axis. The `inner`
-/// elements behind each position, those of the dimensions after the axis, stay together. The
-/// dimensions before the axis form rows, which are divided among threads.
+/// The sizes of an operation that moves elements along one axis of a tensor. The dimensions before
+/// the axis together are the rows, which are divided among threads. Each position of the axis has
+/// `inner` elements, from the dimensions after the axis. They are copied together.
 template <class T>
 struct move_step {
   const step<T>& s;

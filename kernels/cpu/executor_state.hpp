@@ -55,9 +55,9 @@ inline extent matrix_extent(const shape& x, std::size_t rows) {
   return {leading, columns};
 }
 
-/// Smallest number of elements, or of multiply-adds, that a thread gets. For smaller parts,
-/// dividing the work costs more than it saves: the other thread must be notified, and its operands
-/// are mostly in the cache of another processor.
+/// Smallest number of elements, or of multiply-adds, that a thread gets. To give a thread less work
+/// costs more time than it saves: the thread must be notified, and its operands are mostly in the
+/// cache of another processor.
 inline constexpr std::size_t least_elements = std::size_t{1} << 15;
 inline constexpr std::size_t least_products = std::size_t{1} << 20;
 /// Number of blocks of rows into which a sum over rows is divided. It does not depend on the number
@@ -86,7 +86,7 @@ struct executor_state {
   std::span<const weight_rows<T>> parts;
   /// Scratch space that all threads share.
   aligned_array<T> shared;
-  /// Pointers to the operands of an element-wise chain: register_count for each thread.
+  /// Pointers to the operands of an `elementwise` instruction: register_count for each thread.
   std::vector<const T*> registers;
   std::size_t register_count = 0;
   T* gradient = nullptr;
@@ -94,8 +94,8 @@ struct executor_state {
 
   void bind(const run_arguments<T>& arguments);
   const T* read(const operand& x) const;
-  /// Calls f(rows, pointer to the first of these rows) for each piece of memory that has rows of
-  /// this matrix, in ascending order of the rows. Only a weight in `parts` has several pieces.
+  /// Calls f(rows, pointer to the first of these rows) for each piece of memory of the matrix x, in
+  /// ascending order of the rows. Only a weight in `parts` has several pieces.
   template <class F>
   void for_rows(const operand& x, F f) const {
     bool cut = false;
@@ -110,7 +110,7 @@ struct executor_state {
   const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
   T* write(const operand& x) const;
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
-  /// True if this result is the number of correct samples for plan_options::correct.
+  /// True if the result x is the number of correct samples (plan_options::correct).
   bool counts(const operand& x) const {
     const auto& requested = what->correct();
     return requested.exists() && x.where == requested.where && x.index == requested.index;
@@ -135,8 +135,8 @@ struct executor_state {
     const auto& result = sums[static_cast<std::size_t>(&x - code.instructions.data())];
     return all_rows && !result.empty() ? result.data() : nullptr;
   }
-  /// Number of samples on which the result of an instruction depends: those of all workers
-  /// (node::key is not 0), or those of this worker.
+  /// Number of samples on which the result of an instruction depends. If node::key is not 0, these
+  /// are the samples of all workers, otherwise those of this worker.
   std::size_t rows_of(const instruction& x) const {
     return x.key != 0 ? all_rows.value_or(rows) : rows;
   }

@@ -45,14 +45,14 @@ template <class T>
 void gemm(std::size_t m, std::size_t n, std::size_t k, matrix<T> a, matrix<T> b, T* c,
           std::size_t row_stride, T* scratch, bool accumulate = false);
 
-/// Number of columns of b in a packed panel. A panel may also have this number divided by a power
-/// of 2.
+/// Largest number of columns of b in a packed panel. The actual number depends on the width of the
+/// vectors, and is gemm_columns divided by a power of 2.
 inline constexpr std::size_t gemm_columns = 32;
 
 /// For a matrix b (k, n) that is used in several products: first call pack(), which writes
-/// packed_elements() elements to `panels`. Then call gemm_packed() for each product. There, a is
-/// row-major, and n may be smaller than in pack() if it is a multiple of gemm_columns: the product
-/// then uses only the first n columns of b.
+/// packed_elements() elements to `panels`. Then call gemm_packed() for each product. gemm_packed()
+/// requires a row-major a. It can also use only the first columns of b: its n may be any multiple
+/// of gemm_columns that is smaller than the n of pack().
 template <class T>
 std::size_t packed_elements(std::size_t k, std::size_t n) noexcept;
 template <class T>

@@ -19,8 +19,8 @@ struct operand {
     const auto width = row_major ? columns : rows;
     const auto lines = row_major ? rows : columns;
     order = row_major ? CblasNoTrans : CblasTrans;
-    // If there is only one line, cblas does not use the stride. But it still requires a stride that
-    // is large enough.
+    // `lines` is the number of contiguous rows or columns. If there is only one, cblas does not use
+    // the stride, but still requires a stride of at least `width`.
     stride = lines == 1 ? width : row_major ? x.row_stride : x.column_stride;
     fits = stride >= width;
   }

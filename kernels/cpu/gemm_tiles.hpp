@@ -43,9 +43,9 @@ struct tiles {
   static vector load(const T* p) { return *reinterpret_cast<const unaligned*>(p); }
   static void store(T* p, vector x) { *reinterpret_cast<unaligned*>(p) = x; }
 
-  /// Computes one tile: c (R rows of V vectors) = a b, or c += a b if `accumulate` is true. Rows of
-  /// c begin c_stride apart, and rows of b b_stride apart. Element (i, p) of a is a[i * a_stride +
-  /// p]. If a is packed, it is a[p * R + i] instead.
+  /// Computes one tile: c (R rows of V vectors) = a b, or c += a b if `accumulate` is true.
+  /// c_stride and b_stride are the distances of the rows of c and of b. Element (i, p) of a is at
+  /// a[i * a_stride + p], or at a[p * R + i] if a is packed.
   template <size_t R, size_t V, bool packed>
   static void multiply(size_t depth, const T* a, size_t a_stride, const T* b, size_t b_stride, T* c,
                        size_t c_stride, bool accumulate) {
@@ -269,8 +269,8 @@ struct tiles {
     }
   }
 
-  /// The product for an a that is a single strip, and a row-major b. Only the columns of b after
-  /// the last whole vector are packed.
+  /// The product if a is only one strip and b is row-major. b is not packed, except for the columns
+  /// after its last whole vector.
   static void multiply_few_rows(size_t m, size_t n, size_t k, matrix<T> a, matrix<T> b, target c,
                                 bool accumulate, T* scratch) {
     const auto whole = n / lanes * lanes;

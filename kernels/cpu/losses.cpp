@@ -28,8 +28,8 @@ T sum_of_exponentials(std::size_t n, const T* x, T shift) {
   return total;
 }
 
-/// True if the logit of `label` is the largest logit. If several logits are equally large, the
-/// first of them counts. False if a logit is NaN.
+/// True if the logit of `label` is the largest logit. If several logits are the largest, it must be
+/// the first of them. False if a logit is NaN.
 template <class T>
 bool is_correct(std::size_t n, const T* logits, std::size_t label) {
   const T value = logits[label];
@@ -124,7 +124,7 @@ double squared_error(std::size_t n, const T* a, const T* b) {
   return total;
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
+// NOLINTBEGIN(bugprone-macro-parentheses): types in declarations must not be in parentheses
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void softmax(std::size_t, std::size_t, const T*, T*);                                   \
   template classification softmax_cross_entropy(std::size_t, std::size_t, const T*,                \

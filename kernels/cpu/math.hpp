@@ -72,8 +72,9 @@ TROUPE_HOST_DEVICE inline float exp(float x) {
   return x != x ? x : y;
 }
 
-/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the same bits as exp(x), but
-/// takes half as many instructions: the power of 2 is at most 1, and a NaN needs no test.
+/// exp(x) for x <= 0 (also -infinity), and for NaN. The result has the same bits as that of exp().
+/// The function has half as many instructions, because the power of 2 is at most 1, and a NaN needs
+/// no test.
 TROUPE_HOST_DEVICE inline float exp_of_negative(float x) {
   const float shifted = std::fma(x, 1.44269504F, integer_shift);
   // The exponent of the result is between -126 and 0.
@@ -180,7 +181,7 @@ erfc_coefficients(F next) {
 
 /// 1 - erf(x), without cancellation for large x. The relative error is below 5 ulp if the result is
 /// a normal float (x < 9.19). For larger x, the result is denormal or 0 (with flush_denormals,
-/// always 0). NaN stays NaN. Negative x use erfc(-x) = 2 - erfc(x).
+/// always 0). NaN stays NaN. For negative x, the result is 2 - erfc(-x).
 TROUPE_HOST_DEVICE inline float erfc(float x) {
   const float distance = std::fabs(x);
   const float a = distance > 9.5F ? 9.5F : distance;

@@ -48,9 +48,9 @@ struct operation_row {
   std::size_t (*scratch)(const instruction& x, std::size_t rows) = nullptr;
   /// Number of elements of scratch space that all threads share.
   std::size_t (*shared)(const instruction& x, std::size_t rows) = nullptr;
-  /// For operations whose result can depend on the samples of all workers (node::key is not 0):
-  /// computes this worker's part of the sums over all workers. There are two sums per channel: out
-  /// (2, channels). Null for all other operations.
+  /// Computes this worker's part of the sums over all workers: out (2, channels), two sums per
+  /// channel. Null, except for operations whose result can depend on the samples of all workers
+  /// (node::key is not 0).
   void (*sums)(const step<T>&, double* out) = nullptr;
   /// These members have the same meaning as in fusion_traits.
   bool takes_epilogue = false;

@@ -62,8 +62,8 @@ std::uint64_t bytes_read_by(const instruction& x, std::size_t rows) {
   return result;
 }
 
-/// The values that are in the arena at the same time. For each value, the map has its first element
-/// and its number of elements.
+/// The values that are at the same time in the arena, the memory for intermediate values. For each
+/// value, the map has the position of its first element and its number of elements.
 using live_values = std::map<std::size_t, std::size_t>;
 
 void add(live_values& all, const operand& x, std::size_t rows,

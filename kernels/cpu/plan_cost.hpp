@@ -12,13 +12,13 @@ namespace troupe {
 ///
 /// FLOPs: a multiplication and an addition are two FLOPs. An element-wise operation (exp, tanh, a
 /// derivative) is one FLOP per element. A comparison in a maximum is one FLOP. Operations that only
-/// copy elements have none. A sparse input counts as empty, because its number of entries is known
-/// only at run time.
+/// copy elements have none. A sparse input is treated as empty, because its number of entries is
+/// known only at run time.
 struct instruction_cost {
   std::uint64_t flops = 0;
-  /// Bytes of all operands. An operand counts only once, even if it is read several times or is in
+  /// Bytes of all operands. Each operand is counted once, even if it is read several times or is in
   /// a cache. If an operation reads only a part of its operand, such as some rows of a table, only
-  /// this part counts.
+  /// this part is counted.
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
 
@@ -40,8 +40,8 @@ struct plan_memory {
   std::size_t arena = 0;
   /// Scratch space of the executor.
   std::size_t scratch = 0;
-  /// The largest total size of values that exist at the same time, including constants. With this
-  /// order of the instructions, the arena cannot be smaller.
+  /// The largest total size of values that exist at the same time, including constants. The arena
+  /// cannot be smaller, unless the instructions run in another order.
   std::size_t needed = 0;
 };
 

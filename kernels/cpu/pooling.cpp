@@ -37,8 +37,8 @@ void each_position(const images& in, const images& out, const window& how, range
     }
 }
 
-/// The offset in a plane of the largest element under the window. If several elements are equally
-/// large, the first of them counts. If there are NaNs, the first NaN counts.
+/// The offset in a plane of the largest element under the window. If several elements are the
+/// largest, the offset of the first of them. If there are NaNs, the offset of the first NaN.
 template <class T>
 std::size_t largest(const T* x, std::size_t width, span_of_image rows, span_of_image columns) {
   auto best = rows.first * width + columns.first;
@@ -56,8 +56,8 @@ bool is_halving(const window& how) {
   return how == window{.height = 2, .width = 2, .stride_y = 2, .stride_x = 2};
 }
 
-/// 1 / number of elements under the window. Elements of the padding count. Elements beyond the
-/// padding do not.
+/// 1 / number of elements under the window. This number includes elements of the padding. It does
+/// not include the part of a window that extends beyond the padding (ceil_mode).
 template <class T>
 T share_of(const images& in, const images& out, const window& how, std::size_t position) {
   if (!how.ceil_mode)
@@ -72,8 +72,8 @@ T share_of(const images& in, const images& out, const window& how, std::size_t p
                      * covered(position % out.width, how.stride_x, how.pad_x, how.width, in.width));
 }
 
-/// Loads and stores N elements at a time, as a vector of up to 32 bytes. For the elements that
-/// remain, N is smaller.
+/// Loads and stores N elements at a time, as a vector of up to 32 bytes. A smaller N is used if
+/// there are too few elements for such a vector.
 template <class T, std::size_t N>
 struct group {
   using type [[gnu::vector_size(N * sizeof(T))]] = T;

@@ -31,9 +31,10 @@ struct workspace {
   T* gates;
   /// Gradients that the backward pass carries from a time step to the step before it, (batch,
   /// hidden) each.
-  /// - dh: the gradient of the h of the earlier step, through the product with w.
-  /// - through: the gradient of the c (lstm) or the h (gru) of the earlier step, on all other
-  ///   paths.
+  /// - dh: the part of the gradient with respect to the h of the earlier step that passes through
+  ///   the product with w.
+  /// - through: all other parts of the gradient with respect to the c (lstm) or the h (gru) of the
+  ///   earlier step.
   T* dh;
   T* through;
 };
@@ -151,7 +152,7 @@ void recurrent_gradient(const recurrence& size, const T* dh, const T* states, co
   }
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
+// NOLINTBEGIN(bugprone-macro-parentheses): types in declarations must not be in parentheses
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template std::size_t recurrent_scratch_elements<T>(const recurrence&);                           \
   template void recurrent(const recurrence&, const T*, const T*, const T*, T*, T*);                \

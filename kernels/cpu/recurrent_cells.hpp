@@ -25,8 +25,8 @@ struct cell_loops {
   /// - states: the stored values of this step.
   /// - before: as in the forward step.
   /// - direct: receives the gradient with respect to the c (lstm) or h (gru) of the previous step,
-  ///   without the part that goes through the product with w. For lstm, `direct` contains the
-  ///   gradient with respect to the c of this step before the call.
+  ///   without the part that goes through the product with w. For lstm, the caller first stores in
+  ///   `direct` the gradient with respect to the c of this step.
   /// - by_product: receives the gradient with respect to the product with w. Only for gru. For the
   ///   other cells, this gradient is `out`.
   /// - out: receives the gradient with respect to the inputs of the activations.
@@ -86,8 +86,8 @@ void rnn_back(std::size_t hidden, const T* dh, const T* states, const T*, T*, T*
     out[j] = cpu::tanh_gradient(dh[j], states[j]);
 }
 
-/// dc contains the gradient with respect to the c of this step, from the next step. The function
-/// replaces it by the gradient with respect to the c of the previous step.
+/// Before the call, dc contains the part of the gradient with respect to the c of this step that
+/// comes from the next step. After the call, dc contains the same part for the previous step.
 template <class T>
 void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* dc, T*,
                T* out) {
@@ -107,11 +107,12 @@ void lstm_back(std::size_t hidden, const T* dh, const T* states, const T* before
   }
 }
 
-/// - out: receives the gradients with respect to the inputs of r, u and n, and then the gradient of
-///   n times r.
+/// - out: receives four vectors: the gradients with respect to the inputs of the activations r, u
+///   and n, and the third of these gradients times r.
 /// - by_product: receives the gradients with respect to the three parts r, u and n of the product
 ///   with w.
-/// - direct: receives the gradient with respect to the previous h, through u.
+/// - direct: receives the part of the gradient with respect to the previous h that comes from the
+///   term u h_{t-1} of the new h.
 template <class T>
 void gru_back(std::size_t hidden, const T* dh, const T* states, const T* before, T* direct,
               T* by_product, T* out) {

@@ -10,9 +10,9 @@
 
 namespace troupe {
 
-// These functions are plain loops. The compiler vectorizes them for AVX2, and they are as fast as
-// the memory. Functions that run under flush_denormals are not inlined. Otherwise, the compiler
-// might move some of their arithmetic out of the scope of the flush_denormals object.
+// These functions are plain loops. The compiler vectorizes them for AVX2, so only the speed of the
+// memory limits them. Functions that run under flush_denormals are not inlined. Otherwise, the
+// compiler might move some of their arithmetic out of the scope of the flush_denormals object.
 
 namespace {
 

@@ -7,7 +7,7 @@ namespace troupe {
 // Sums of flat ranges, for rings and shards. All spans must have the same size; otherwise, the
 // functions throw std::invalid_argument. A range may be empty.
 //
-// The result of an element depends only on its operands. So the bits are the same wherever a range
+// The result of an element depends only on its operands. So the bits do not depend on how a range
 // is divided. add() and accumulate() treat denormal numbers as zero (flush_denormals), and so do
 // updates. Therefore, an update with two gradients (update_arguments::addend) has the same bits as
 // add() followed by an update.

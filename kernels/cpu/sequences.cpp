@@ -77,8 +77,8 @@ void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t fr
 
 namespace {
 
-/// Computes one entry of a result of blend(), which has `inner` elements. `term` points to the
-/// first term of the entry (see blend_sizes).
+/// Computes one row of a result of blend(). The row has `inner` elements. `term` points to the
+/// first pair (position, weight) of the row in the table of blend_sizes.
 template <class T>
 void blend_entry(const T* term, std::size_t taps, std::size_t inner, const T* x, T* out) {
   if (term[0] < 0) {
@@ -202,7 +202,7 @@ void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out) {
   }
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): a type in a declaration takes none
+// NOLINTBEGIN(bugprone-macro-parentheses): types in declarations must not be in parentheses
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void gather_strided(std::span<const std::size_t>, std::span<const std::size_t>,         \
                                const T*, T*);                                                      \

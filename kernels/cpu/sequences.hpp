@@ -26,10 +26,10 @@ template <class T>
 void copy_rows(std::size_t rows, std::size_t size, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride);
 
-/// The sizes for blend(), which computes each row (to, inner) of the result from a row (from,
-/// inner) of x. `table` (to, taps, 2) has a list of up to `taps` pairs (position, weight) for each
-/// i < to. Element (i, j) of the result is the sum of weight * x(position, j) over the pairs of
-/// list i. A negative position ends the list.
+/// The sizes for blend(). x has the shape (rows, from, inner), and the result has the shape (rows,
+/// to, inner). `table` (to, taps, 2) has a list of up to `taps` pairs (position, weight) for each
+/// i < to. In each row, element (i, j) of the result is the sum of weight * x(position, j) over the
+/// pairs of list i. A negative position ends the list.
 struct blend_sizes {
   std::size_t from = 0;
   std::size_t to = 0;
@@ -72,9 +72,9 @@ struct recurrence {
   std::size_t time = 0;
   std::size_t hidden = 0;
 
-  /// Numbers of vectors of `hidden` elements per sample and time step. gates(): one vector per
-  /// gate. stored(): the vectors that the forward pass stores in `states`. parts(): the vectors
-  /// that recurrent_gradient computes.
+  /// How many vectors of `hidden` elements there are for each sample and time step. gates(): one
+  /// per gate. stored(): those that the forward pass stores in `states`. parts(): those that
+  /// recurrent_gradient computes.
   std::size_t gates() const noexcept;
   std::size_t stored() const noexcept;
   std::size_t parts() const noexcept;

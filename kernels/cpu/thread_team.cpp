@@ -15,9 +15,9 @@ using std::chrono::microseconds;
 /// than the usual gap between two instructions that are divided among threads. Waking a sleeping
 /// thread takes about 50 us, and ten wake-ups take a third of a training step of an MLP.
 constexpr microseconds for_work{100};
-/// How long the owner spins while it waits for the other threads to finish their parts. It is about
-/// as long as a part takes. A thread that takes longer has probably lost its processor to other
-/// work. If the owner sleeps, that thread can use the owner's processor.
+/// How long the owner (the thread that calls `run`) spins while it waits for the other threads to
+/// finish their parts. It is about as long as a part takes. A thread that takes longer has probably
+/// lost its processor to another program. It can use the owner's processor if the owner sleeps.
 constexpr microseconds for_others{30};
 
 /// Waits until `x` differs from `old`, and returns the new value. Spins for `patience`, and then

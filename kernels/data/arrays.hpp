@@ -63,7 +63,7 @@ struct array_reading {
   /// If not 0, features that are whole numbers are tokens, and each token must be below this
   /// number.
   std::size_t vocabulary = 0;
-  /// If true, labels that are whole numbers of shape (records, positions) are classes, one per
+  /// If true, labels of a whole-number type and shape (records, positions) are classes, one per
   /// position of a sequence.
   bool classes_per_position = false;
   /// A number that is not a class but may occur as a label. The loss ignores records or positions
@@ -84,7 +84,7 @@ struct array_reading {
 ///   read);
 /// - a feature or target whose values float32 cannot distinguish (float32_spread);
 /// - a token outside the vocabulary;
-/// - labels of another rank, or a label outside the classes (with its record).
+/// - labels of any other shape, or a label outside the classes (with its record).
 std::shared_ptr<const dataset> npy_records(const npy_array& features, const shared_bytes& memory,
                                            std::string_view features_name, const npy_array& labels,
                                            std::string_view labels_name,

@@ -12,8 +12,8 @@ namespace troupe {
 struct augmentation {
   /// If true, each image is mirrored left to right with probability 1/2.
   bool flip = false;
-  /// Each image is padded with this number of zeros on each side. Then a part of the original size
-  /// is cut out at a random position.
+  /// Each image is padded with this number of zeros on each side. Then it is cut back to its
+  /// original size, at a random position.
   std::size_t crop_padding = 0;
 
   bool empty() const noexcept { return !flip && crop_padding == 0; }

@@ -11,8 +11,8 @@ namespace troupe {
 /// Where dataset::read writes the sparse features of a batch, as compressed rows. Row i has the
 /// entries from row_starts[i] up to, but not including, row_starts[i + 1].
 struct sparse_batch {
-  /// (batch + 1). The caller sets the first element. Entries are written from the position in this
-  /// element on.
+  /// (batch + 1). The caller sets the first element: the position in `columns` and `values` at
+  /// which the entries of the batch begin.
   std::span<std::int32_t> row_starts;
   std::span<std::int32_t> columns; ///< from 0; room for all entries of the batch
   std::span<float> values;         ///< same size as columns
@@ -60,12 +60,13 @@ public:
   /// Bytes of memory that the records take, for estimates. 0 if unknown.
   virtual std::size_t memory_bytes() const noexcept { return 0; }
 
-  /// The data set that holds the records in memory. Usually, this is `*this`. For a view of another
-  /// data set, such as a subset, it is that other data set.
+  /// The data set that has the records in memory. Usually, this is `*this`. For a data set that
+  /// wraps another one, such as a subset, it is the wrapped data set.
   virtual const dataset& storage() const noexcept { return *this; }
 
-  /// The number of a record in its source, such as a file. In a view of another data set, it is the
-  /// number in that data set's source. Otherwise, it is `record`.
+  /// The number of a record in its source, such as a file. Usually, this is `record`. For a data
+  /// set that wraps another one, such as a subset, it is the number in the source of the wrapped
+  /// one.
   virtual std::uint64_t origin(std::uint64_t record) const { return record; }
 
   /// For sparse features: the total number of entries in these records, at most 2^31 - 1.

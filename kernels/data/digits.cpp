@@ -129,9 +129,10 @@ void draw_stroke(canvas& image, const stroke& pen, const affine& place, float ha
   }
 }
 
-/// Adds ink and noise, and so turns coverage into grey levels. The noise of a pixel is a sum of
-/// four uniform bytes, minus its mean (510), times a factor. The sum has the standard deviation
-/// 148. A random number has 8 bytes, enough for two pixels.
+/// Turns coverage into grey levels: multiplies by the darkness of the ink, and adds noise. The
+/// noise of a pixel is a sum of four uniform bytes, minus the mean of such sums (510), times a
+/// factor. The standard deviation of the sums is 148. A random number has 8 bytes, enough for two
+/// pixels.
 void develop(const canvas& image, std::span<std::uint8_t> out, random_stream& random) noexcept {
   const float ink = static_cast<float>(between(random, amount.faint, 255.0));
   const float noise = static_cast<float>(between(random, 0.0, amount.noise)) / 148.0F;

@@ -14,9 +14,10 @@ inline constexpr std::size_t digit_classes = 10;
 /// strokes under a random affine distortion, with random control points, stroke width, ink and
 /// noise. For a small MLP, these digits are about as hard as MNIST.
 ///
-/// Digit i depends only on (seed, i). So the first n digits of a larger set are the set of n
-/// digits. The bytes are the same on every machine, because the generator uses integer randomness
-/// and only basic IEEE operations, without fused multiply-adds or library functions.
+/// Digit i depends only on (seed, i). So two sets with the same seed begin with the same digits,
+/// even if their sizes differ. The bytes are the same on every machine, because the generator uses
+/// integer randomness and only basic IEEE operations, without fused multiply-adds or library
+/// functions.
 std::shared_ptr<const image_dataset> generate_digits(std::uint64_t count, std::uint64_t seed);
 
 } // namespace troupe

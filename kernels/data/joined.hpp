@@ -11,8 +11,8 @@ namespace troupe {
 /// The result shares ownership of these data sets.
 /// @param parts at least one data set. The records of all parts must have the same shape, and must
 /// not be sparse.
-/// @throws input_error if the records of a part differ. The text gives the number of the part,
-/// counted from 0.
+/// @throws input_error if the records of a part have another shape than those of part 0. The text
+/// gives the number of the part, counted from 0.
 std::shared_ptr<const dataset> joined(std::vector<std::shared_ptr<const dataset>> parts);
 
 } // namespace troupe

@@ -11,8 +11,8 @@ namespace {
 
 constexpr unsigned min_bits = 8; // networks with fewer bits shuffle badly
 
-/// The round function of the Feistel network. `x` is one half of the bits plus a key. It is the
-/// finalizer of splitmix64 (Steele, Lea, Flood 2014).
+/// The round function of the Feistel network. It is the last step of splitmix64 (Steele, Lea, Flood
+/// 2014). `x` is one half of the bits plus a key.
 std::uint64_t mix_half(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;

@@ -14,7 +14,8 @@ namespace troupe {
 
 namespace {
 
-/// The names in a folder for which f(entry) is true, in byte order.
+/// The names of the entries of a folder for which f(entry) is true, sorted by their bytes. Names
+/// that begin with a dot are ignored.
 template <class F>
 std::vector<std::string> names_in(const std::filesystem::path& folder, F f) {
   std::vector<std::string> result;
@@ -95,7 +96,8 @@ private:
 
   picture_folder folder_;
   picture_size size_;
-  /// True if the caller chose the size. Otherwise, it is the size of the first picture.
+  /// True if the caller chose the size. Otherwise, all pictures must have the size of the first
+  /// one.
   bool given_;
   record_shape record_;
 };

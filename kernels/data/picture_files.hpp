@@ -15,7 +15,7 @@ namespace troupe {
 /// ignored.
 struct picture_folder {
   std::filesystem::path path;
-  /// Names of the classes, in the byte order of the names.
+  /// Names of the classes, sorted by their bytes.
   std::vector<std::string> classes;
   /// Paths of the pictures, relative to `path`, and the class of each picture. They are ordered by
   /// class, and then by the bytes of their names.
@@ -30,7 +30,7 @@ struct picture_folder {
 picture_folder list_pictures(const std::filesystem::path& path,
                              const std::vector<std::string>& classes = {});
 
-/// Lists the pictures in a folder and in the folders in it, in the byte order of their paths. The
+/// Lists the pictures in a folder and in the folders in it, sorted by the bytes of their paths. The
 /// classes of these pictures are not known, so all have the label 0.
 /// @param classes the classes of the training data.
 /// @throws input_error that names the folder, if it cannot be read or has no pictures.

@@ -31,8 +31,8 @@ public:
   const feature_batch& features() const noexcept { return features_; }
   const label_batch& labels() const noexcept { return labels_; }
 
-  /// Size in bytes of a buffer with these arguments, before its first read. With sparse records, it
-  /// grows in a read.
+  /// Size in bytes of a buffer with these arguments, before its first read. With sparse records, a
+  /// read may enlarge the buffer.
   static std::size_t memory_bytes(const record_shape& what, std::size_t most) noexcept;
 
 private:

@@ -19,7 +19,7 @@ std::span<T> take(std::span<T>& x, std::size_t n) {
   return result;
 }
 
-/// The records first .. first + count - 1. It has the interface of a vector of record numbers.
+/// The record numbers first .. first + count - 1, with the interface of a vector of numbers.
 struct record_range {
   std::uint64_t first;
   std::uint64_t count;
@@ -29,8 +29,8 @@ struct record_range {
 };
 
 /// Some records of another data set.
-/// @tparam Numbers maps the numbers of records to their numbers in the other data set: a
-/// record_range, or a vector.
+/// @tparam Numbers a record_range or a vector: element i is the number of record i in the other
+/// data set.
 template <class Numbers>
 class subset_dataset final : public dataset {
 public:
@@ -84,8 +84,8 @@ private:
     return result;
   }
 
-  /// Renumbers the records in groups, which fit into a fixed buffer. Calls f with the numbers of
-  /// each group in the whole data set.
+  /// Converts the numbers of records to their numbers in the whole data set, and calls f with these
+  /// numbers. It does so in groups that fit into a fixed buffer.
   template <class F>
   void each_part(std::span<const std::uint64_t> records, F f) const {
     std::array<std::uint64_t, 256> renumbered;

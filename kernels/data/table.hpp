@@ -25,9 +25,9 @@ struct column_moments {
   double scale = 1;
 };
 
-/// The mean and the standard deviation (population, divisor n) of a column over some rows. The
-/// deviation is the scale. If the deviation is not finite, or is at most 1e-12 of the mean's
-/// absolute value, the scale is 1 instead.
+/// The mean of a column over some rows, and its standard deviation (population, divisor n) as the
+/// scale. If the deviation is not finite, or is at most 1e-12 of the mean's absolute value, the
+/// scale is 1 instead.
 /// @param values (rows, width), row-major
 /// @param column below width
 /// @param rows the rows to use: at least one

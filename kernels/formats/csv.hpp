@@ -51,9 +51,9 @@ struct csv_table {
   std::vector<std::vector<std::string>> texts;
 };
 
-/// Like parse_csv above, but also for columns of texts, and values may be missing. A value is
+/// Like the other parse_csv, but also for columns of texts, and values may be missing. A value is
 /// missing if its field is empty or is one of `missing`.
-/// @throws input_error in the same cases as parse_csv above, except for a missing value.
+/// @throws input_error in the same cases as the other parse_csv, but not for a missing value.
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
 

@@ -51,10 +51,10 @@ shared_bytes map_plain_or_gzip(const std::filesystem::path& path);
 /// Tells the system that mapped bytes will be read in random order.
 void expect_random_access(const shared_bytes& x) noexcept;
 
-/// The files that match a path with wildcards in its last part (`*` and `?`, see matches_glob), in
-/// the byte order of their names. Without wildcards, this is the path itself. As in a shell, `*`
-/// and `?` do not match a dot at the start of a name, so they find no hidden or unfinished files.
-/// The result may contain directories, which cannot be read as files.
+/// The files that match a path with wildcards in its last part (`*` and `?`, see matches_glob),
+/// sorted by the bytes of their names. Without wildcards, this is the path itself. As in a shell,
+/// `*` and `?` do not match a dot at the start of a name, so they find no hidden or unfinished
+/// files. The result may contain directories, which cannot be read as files.
 /// @throws input_error that names `path`, if no file matches or its directory cannot be read.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path);
 

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-// If a character does not match, the last star of the pattern so far matches one more character,
-// and the comparison continues after it. Earlier stars do not have to be tried again.
+// If a character of the name does not match, the star that was passed last takes one more character
+// of the name, and the comparison continues after the star. Earlier stars need not be tried again.
 bool matches_glob(std::string_view pattern, std::string_view name) noexcept {
   constexpr auto none = std::string_view::npos;
   std::size_t p = 0;

@@ -37,8 +37,8 @@ private:
   z_stream stream_{};
 };
 
-/// Makes room for more output: doubles the size, up to `max` + 1 bytes. If the last byte is also
-/// used, the output is longer than `max`, which is an error.
+/// Makes room for more output: doubles the size, up to `max` + 1 bytes. If output also fills the
+/// additional byte, it is longer than `max`, which is an error.
 /// @param used bytes of `out` with output
 /// @param input bytes of the compressed data
 void grow_output(std::vector<std::byte>& out, std::size_t used, std::size_t input,

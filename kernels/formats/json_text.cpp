@@ -81,8 +81,8 @@ private:
   std::vector<level> open_;
 };
 
-/// The reason of an error: the last part of the library's text, after a colon. The position in that
-/// text is left out, because parse_json writes its own.
+/// The reason of an error: the last part of the library's text, after a colon. The library's text
+/// also has a position, which is left out here, because parse_json writes the position itself.
 std::string reason_of(const json::parse_error& error) {
   const std::string text = error.what();
   const auto column = text.find(", column ");

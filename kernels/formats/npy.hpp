@@ -21,7 +21,8 @@ std::string_view to_string(npy_type type) noexcept;
 /// A parsed .npy file: a view of the caller's bytes.
 struct npy_array {
   npy_type type = npy_type::f32;
-  /// The sizes of the dimensions, the slowest one first. Empty for a single number.
+  /// The sizes of the dimensions. Elements that differ only in the last index are neighbours. Empty
+  /// for a single number.
   std::vector<std::uint64_t> shape;
   /// The elements, row-major and little-endian, as many as the shape requires. They may be
   /// unaligned. The caller owns this memory.

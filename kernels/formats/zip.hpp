@@ -32,9 +32,9 @@ struct zip_member {
 class zip_archive {
 public:
   /// @param name the name of the input in errors, usually its path.
-  /// @throws input_error with `name`, if the bytes are not a zip archive or are truncated. For a
-  /// wrong member, the text also names the member: another compression method, encryption, or
-  /// members that are longer than the file.
+  /// @throws input_error with `name`, if the bytes are not a zip archive or are truncated. Also for
+  /// a member that is encrypted, has another compression method, or does not fit into the file; the
+  /// text then names the member.
   zip_archive(std::span<const std::byte> bytes, std::string_view name);
 
   /// The files, in the order of the archive's directory.

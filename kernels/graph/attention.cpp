@@ -52,8 +52,8 @@ bool heads_fit(const shape& q, const shape& k, const shape& v, std::int64_t head
   return rank == 3 ? q.last() % heads == 0 : q[1] == heads && k[1] == heads;
 }
 
-/// Finds a tensor of which queries, keys and values are slices along the last axis. An example is
-/// the result of a product that computes all three. If these slices cover the tensor completely,
+/// Finds a tensor that was cut along the last axis into queries, keys and values, such as the
+/// result of a product that computes all three. If the slices cover the tensor completely,
 /// attention reads the tensor directly, and writes the gradient of the whole tensor. Then no slice
 /// is copied.
 struct operand_search {
@@ -66,8 +66,8 @@ struct operand_search {
       && x.shape().last() < source(x).shape().last();
   }
   static expression source(expression x) { return {x.owner(), x.node().inputs[0]}; }
-  /// Requires that x is a slice. Looks at those `parts` that are slices of the same source as x.
-  /// Returns true if they cover the source completely, without overlap.
+  /// True if the slices of one tensor among `parts` cover the tensor completely, without overlap.
+  /// The tensor is the source of x, which must be a slice.
   bool is_covered(expression x) const {
     std::set<std::size_t> begins;
     std::int64_t width = 0;
@@ -144,8 +144,8 @@ expression attention(expression q, expression k, expression v, std::int64_t head
 
 expression attention_statistics(expression of) {
   const auto& n = of.node();
-  // Reuses the node if the graph already has it. The gradients of all operands then have the same
-  // inputs, so one step of the plan can compute them.
+  // Returns an existing node for the statistics if the graph has one. So the gradients of all
+  // operands have the same inputs, and one step of the plan can compute them.
   const auto& nodes = of.owner().nodes();
   for (auto id = of.id() + 1; id < nodes.size(); ++id)
     if (const auto& other = nodes[id]; other.op == operation::attention_statistics

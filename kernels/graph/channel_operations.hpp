@@ -24,8 +24,8 @@ expression channel_moments(expression x, bool all_workers = false);
 /// (x - mean) / sqrt(variance + epsilon) for each channel. `moments` must be channel_moments(x).
 /// The gradient with respect to x takes into account that the moments depend on x.
 expression normalize_channels(expression x, expression moments, double epsilon = 1e-5);
-/// The gradient of y = normalize_channels(x, moments) with respect to x, which is d sum(y * dy) /
-/// dx = (dy - mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
+/// The gradient of normalize_channels with respect to x. With y = normalize_channels(x, moments),
+/// it is d sum(y * dy) / dx = (dy - mean(dy) - y mean(dy y)) / sqrt(variance + epsilon).
 expression normalize_channels_gradient(expression dy, expression x, expression moments,
                                        double epsilon);
 /// For graph::update_state: the means in `moments` times the number of samples of the run. Result:

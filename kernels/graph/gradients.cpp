@@ -72,9 +72,10 @@ void reverse_mode::visit(std::uint32_t id) {
   traits_of(n.op).gradient({*this, n, {graph_, id}, *gradient_[id]});
 }
 
-// Visits an attention that reads the sources of slices instead of the slices (see bypass). Computes
-// the gradients of the sources, and adds their columns to the gradients of the slices (bypassed_).
-// The gradient of a source is dropped afterwards if only the slices need it.
+// Visits an attention node that reads columns of a tensor, the source, although the graph also has
+// these columns as slices (see bypass). Computes the gradient of the source, and adds its columns
+// to the gradients of the slices (bypassed_). At the end, drops the gradient of the source if only
+// its slices need it.
 void reverse_mode::visit_bypassing(std::uint32_t id) {
   // For each source: its entries of wanted_ and gradient_ before this visit. They are restored at
   // the end.
@@ -153,9 +154,9 @@ void sparse_matmul_gradient(const gradient_step& s) { // the operation is linear
   s.give(1, sparse_matmul(s.x(0), s.g));
 }
 
-/// gelu_gradient is linear in dy, so its derivative with respect to dy is itself. The second
-/// derivative of gelu is phi(x) (2 - x^2), where phi is the density of the standard normal
-/// distribution.
+/// gelu_gradient(dy, x) is linear in dy, so the gradient with respect to dy is gelu_gradient(g, x).
+/// The gradient with respect to x needs the second derivative of gelu, which is phi(x) (2 - x^2),
+/// where phi is the density of the standard normal distribution.
 void gelu_gradient(const gradient_step& s) {
   const auto x = s.x(1);
   if (s.wants(0))

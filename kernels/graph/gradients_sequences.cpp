@@ -40,8 +40,8 @@ void recurrent(const gradient_step& s) {
   const auto stored = s.y.shape().last();
   const auto dh = slice(s.g, 2, stored - hidden, stored);
   const auto d = recurrent_gradient(dh, s.y, w, how);
-  // The gradient with respect to h_{t-1} w^T + b. For gru, the last part is r times the gradient of
-  // n.
+  // The gradient with respect to h_{t-1} w^T + b. For gru, its third part is the last part of d
+  // (see troupe::recurrent_gradient).
   const auto state = how == cell::gru
     ? troupe::concat({slice(d, 2, 0, 2 * hidden), slice(d, 2, 3 * hidden, 4 * hidden)}, 2)
     : d;

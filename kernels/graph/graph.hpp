@@ -149,17 +149,17 @@ struct window {
   /// For convolutions: the distance of neighbouring elements of the kernel.
   std::int64_t dilation_y = 1;
   std::int64_t dilation_x = 1;
-  /// For pooling: if true, a last window that extends beyond the padded image counts, too
-  /// (PyTorch's ceil_mode). Windows that begin in the padding at the end never count.
+  /// For pooling: if true, the last position of the window may extend beyond the padded image
+  /// (PyTorch's ceil_mode). But no position begins in the padding at the end of the image.
   bool ceil_mode = false;
 
   /// Height (extent_y) and width (extent_x) of the area under the kernel, in rows and columns of
   /// the image. With dilation, this area is larger than the kernel.
   std::int64_t extent_y() const noexcept { return dilation_y * (height - 1) + 1; }
   std::int64_t extent_x() const noexcept { return dilation_x * (width - 1) + 1; }
-  /// Number of positions of the kernel along an image of height (rows) or width (columns) `image`.
-  /// The image with its padding must be at least as large as the area under the kernel (extent_y,
-  /// extent_x).
+  /// Number of positions of the kernel: rows() in an image of height `image`, columns() in an image
+  /// of width `image`. The image with its padding must be at least as large as the area under the
+  /// kernel (extent_y, extent_x).
   std::int64_t rows(std::int64_t image) const noexcept {
     return positions(image, extent_y(), stride_y, pad_y);
   }
@@ -195,9 +195,10 @@ struct cross_entropy {
 enum class cell : std::uint8_t { rnn, lstm, gru };
 
 /// Describes where attention finds its queries, keys and values (kernels/graph/attention.cpp). They
-/// are in one to three tensors, the operands of the node. In a tensor (batch, time, columns), the
-/// queries of all heads are neighbouring columns, and so are the keys and the values. In a tensor
-/// with four dimensions, they are the whole tensor.
+/// are in one to three tensors, the operands of the node. An operand with four dimensions has only
+/// queries, only keys or only values. In an operand (batch, time, columns), the queries of all
+/// heads are consecutive columns. Likewise, the keys are consecutive columns, and the values are,
+/// too.
 struct attention_operands {
   /// The number of the operand that contains the queries (or keys, or values), and their first
   /// column in this operand.
@@ -281,10 +282,10 @@ private:
 /// A static graph of typed nodes. All shapes are known when the graph is built. Dimension 0 of
 /// per-sample tensors is the symbolic `shape::batch`.
 ///
-/// Only one thread at a time may add nodes. Many threads may read (plan) a finished graph. A copy
-/// of a graph has its own nodes, but existing expressions still refer to the original graph. If
-/// tensors do not fit, the functions below throw an input_error with the names and shapes of the
-/// tensors.
+/// Only one thread at a time may add nodes. Many threads may read a finished graph, for example to
+/// make plans. A copy of a graph has its own nodes, but existing expressions still refer to the
+/// original graph. If tensors do not fit, the functions below throw an input_error with the names
+/// and shapes of the tensors.
 class graph {
 public:
   /// A value that the caller passes to each run, such as features (batch, 784) or int32 labels
@@ -299,9 +300,9 @@ public:
   /// A constant with the given elements, row-major. The shape must not contain the batch.
   expression constant(std::vector<double> values, shape dims);
 
-  /// Registers a statistic of the batch with which training updates a variable of kind state, such
-  /// as a running mean. `sum` has the shape of the variable. Its value is the statistic times the
-  /// number of samples (for example summed_mean()).
+  /// Registers how training updates a variable of kind state, such as a running mean: by a
+  /// statistic of the batch, such as its mean. `sum` has the shape of the variable. Its value is
+  /// the statistic times the number of samples (for example summed_mean()).
   ///
   /// In a plan with gradients, this value is written to the variable's place in the flat gradient.
   /// Like a gradient, it is summed over workers before the update. Throws input_error if the

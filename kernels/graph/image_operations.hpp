@@ -29,9 +29,9 @@ expression conv2d(expression x, expression w, const window& how);
 expression conv2d_input_gradient(expression dy, expression w, const window& how, shape dims);
 /// Transposed convolution (Zeiler et al., 2010; PyTorch's ConvTranspose2d) of x (batch, C, H, W)
 /// with w (C, O / groups, window.height, window.width). Result: (batch, O, H', W'), where H' = (H -
-/// 1) stride_y - 2 pad_y + window.extent_y() + extra_rows, and W' is computed in the same way. It
-/// is conv2d_input_gradient(x, w) for images of this size. extra_rows and extra_columns are at
-/// least 0 and less than the strides.
+/// 1) stride_y - 2 pad_y + window.extent_y() + extra_rows, and W' is computed in the same way. The
+/// result is conv2d_input_gradient(x, w, how, (batch, O, H', W')). extra_rows and extra_columns are
+/// at least 0 and less than the strides.
 expression conv_transpose2d(expression x, expression w, const window& how,
                             std::int64_t extra_rows = 0, std::int64_t extra_columns = 0);
 /// The gradient of conv2d with respect to w: d sum(y * dy) / dw, where y is the result of conv2d.
@@ -45,8 +45,9 @@ expression sum_channels(expression x);
 /// (C) -> dims = (batch, C, ...): repeats each element over its channel.
 expression broadcast_channels(expression x, shape dims);
 
-/// Max pooling: the largest element under the window, for each channel. If several elements are
-/// equally large, the first one gets the gradient. NaN counts as larger than any number.
+/// Max pooling: the largest element under the window, for each channel. This element gets the
+/// gradient. If several elements are the largest, the first of them gets it. A NaN is treated as
+/// larger than any number.
 expression max_pool(expression x, const window& how);
 /// Finds the largest element of x under the window, and returns the element of v at the same
 /// position. v and x have the same shape.
@@ -54,9 +55,9 @@ expression max_pool_select(expression v, expression x, const window& how);
 /// The adjoint of max_pool_select. For each window, adds the window's element of dy to the result,
 /// at the position of the largest element of x under the window. The result is 0 elsewhere.
 expression max_pool_gradient(expression dy, expression x, const window& how);
-/// Average pooling: the mean of the elements under the window. The zeros of the padding count
-/// (PyTorch's count_include_pad). With window::ceil_mode, positions beyond the padding do not
-/// count.
+/// Average pooling: the mean of the elements under the window. The mean includes the zeros of the
+/// padding (PyTorch's count_include_pad). With window::ceil_mode, it does not include the part of a
+/// window that extends beyond the padding.
 expression average_pool(expression x, const window& how);
 /// The adjoint of average_pool: distributes each element of dy evenly over the positions under its
 /// window. The result has shape `dims`.

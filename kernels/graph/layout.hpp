@@ -23,10 +23,11 @@ namespace troupe {
 ///   gradient is zero), and neither the optimizer nor its weight decay changes it.
 ///
 /// State is updated through the flat gradient of a batch: the range of a state tensor contains the
-/// statistic times the number of samples. This sum over all workers, divided by the total number of
-/// samples, is the weighted mean of the workers' statistics. An update computes w' = w + decay *
-/// (sum / samples - w), a running mean of these means. The optimizer, learning rate, weight decay
-/// and clipping do not apply to state.
+/// statistic times the number of samples of the worker. These products are added up over all
+/// workers. Their sum, divided by the total number of samples, is the weighted mean of the workers'
+/// statistics. An update computes w' = w + decay * (sum / samples - w), so the parameter is a
+/// running mean of these weighted means. The optimizer, learning rate, weight decay and clipping do
+/// not apply to state.
 ///
 /// If each worker normalizes its own batch (channel_moments without `all_workers`), the state of a
 /// variance follows the mean of the variances *within* the workers' batches. This mean is smaller
@@ -57,7 +58,7 @@ struct layout_entry {
 
 /// The layout table: the position of each tensor of a model in its flat float32 parameter vector.
 /// Tensors follow each other without gaps, in the order in which they were added (from the input to
-/// the output of the model). Shards, buckets, segments and codecs are ranges of this vector.
+/// the output of the model). Shards, buckets and segments are ranges of this vector.
 class layout {
 public:
   /// Appends a tensor. Throws input_error if the name is empty or already taken, or if the shape

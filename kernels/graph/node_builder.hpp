@@ -30,8 +30,8 @@ inline void check_float(operation op, expression x) {
     refuse(op, describe(x) + " is int32; expected a tensor of floating-point numbers");
 }
 
-/// Throws input_error if x is sparse and the operation does not accept sparse inputs. Only products
-/// with sparse matrices accept them.
+/// Throws input_error if x is sparse and the operation does not accept sparse inputs. Only
+/// sparse_matmul and its gradient accept them.
 inline void check_not_sparse(operation op, expression x) {
   if (x.node().type == dtype::sparse && !traits_of(op).takes_sparse)
     refuse(op, describe(x) + " is sparse; only a dense layer (sparse_matmul) can read it");

@@ -229,7 +229,7 @@ constexpr traits elements[] = {
   element(op::greater, "greater", nothing),
   element(op::above, "above", nothing),
   element(op::select, "select", [](step s) { rules::by_mask(s, above(s.x(0), 0), 1, 2); }),
-  // The gradient may have another type than x, because operations accept any mix of types.
+  // The gradient is not cast back to the type of x, because operations accept any mix of types.
   wide_element(op::cast, "cast", [](step s) { s.give(0, s.g); }),
   in_place(row(op::elementwise, "elementwise", nothing)),
 };
@@ -377,7 +377,7 @@ constexpr traits sequences[] = {
                           if (s.wants(1))
                             s.give(1, sum_leading(multiply(in_full(s.g), s.x(0))));
                         }))),
-  // Counts as if the matrix were full, although half of the elements are masked.
+  // The FLOPs include those of masked elements, which are half of the matrix.
   in_place(row(op::causal_softmax, "causal_softmax", each<4>, softmax)),
   of_kind<kind::attention>(product(row(
     op::attention, "attention", [](sizes s) { return attention(s, *s.output, 2); },

@@ -57,7 +57,7 @@ struct operation_traits {
   /// (kernels/graph/reverse_mode.hpp). Never null.
   void (*gradient)(const gradient_step&) = nullptr;
   /// Counts the FLOPs. A multiplication and an addition are two FLOPs. Functions such as exp, and
-  /// comparisons, are one FLOP. Null counts as 0 FLOPs, for example for operations that only copy
+  /// comparisons, are one FLOP. Null means 0 FLOPs, for example for operations that only copy
   /// elements. (`elementwise` is null, too: its FLOPs are counted from instruction::program.)
   std::uint64_t (*flops)(const operation_sizes&) = nullptr;
   /// The output may overwrite an input of the same size. This is possible if the operation reads

@@ -316,8 +316,8 @@ expression softmax(expression logits) {
 
 namespace {
 
-/// The factor that turns sum(x) into a loss: the mean over the outputs of each sample, summed over
-/// samples.
+/// The factor f for which f * sum(x) is a loss: the mean over the outputs of each sample, summed
+/// over the samples.
 double mean_factor(const shape& x) {
   const auto per_sample = std::max<std::size_t>(x.elements(1), 1);
   const auto samples =

@@ -58,8 +58,8 @@ expression leaky_relu(expression x, double slope = 0.01);
 /// x (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016; PyTorch's default, not the
 /// approximation by tanh).
 expression gelu(expression x);
-/// dy times the derivative of gelu at x, which is the *argument* of gelu: (1 + erf(x / sqrt(2))) /
-/// 2 + x phi(x). phi is the density of the standard normal distribution.
+/// dy times the derivative of gelu at x: (1 + erf(x / sqrt(2))) / 2 + x phi(x). x is the *argument*
+/// of gelu. phi is the density of the standard normal distribution.
 expression gelu_gradient(expression dy, expression x);
 expression tanh(expression x);
 /// 1 / (1 + exp(-x)).

@@ -36,8 +36,8 @@ bool fits(const std::vector<std::size_t>& ends, std::size_t parts, std::size_t m
   return begin == ends.back();
 }
 
-/// Divides the vector into `parts` consecutive parts that end at `ends`. Returns the smallest
-/// possible size of the largest part.
+/// The smallest possible size of the largest part if the vector is divided into `parts` consecutive
+/// parts that end at `ends`.
 std::size_t least_most(const std::vector<std::size_t>& ends, std::size_t parts) {
   std::size_t too_small = 0;
   std::size_t enough = ends.back();

@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// The common type of the floating-point inputs. Input number `ignored` does not count. Returns
-/// float32 if the types differ or if there are no floating-point inputs.
+/// The common type of all floating-point inputs except inputs[ignored]. Returns float32 if their
+/// types differ or if there are no such inputs.
 dtype common_type(std::span<const expression> inputs,
                   std::size_t ignored = operation_traits::none) {
   std::optional<dtype> result;
@@ -34,8 +34,8 @@ void choose_product(node& x, std::vector<expression>& inputs, std::size_t kept) 
   x.type = x.shape.has_batch() ? type : dtype::float32;
 }
 
-/// Appends casts of the parameters that products read. `ids` are the ids in `to` of the nodes of
-/// `source`.
+/// Appends to `to` casts of the parameters that products read. For each node of `source`, `ids` has
+/// the id of its copy in `to`.
 void cast_parameters(const graph& source, graph& to, const std::vector<std::uint32_t>& ids) {
   for (const auto& x : source.nodes()) {
     if (traits_of(x.op).precision != operation_precision::product)

@@ -40,7 +40,7 @@ void choose_type(node& x, std::vector<expression>& inputs);
 /// parameters and the placeholders stay the same, in the same order. Casts of parameters come
 /// before all other operations. The loss and other values that a caller reads may have 16 bits.
 /// Then the caller must cast them to float32 (graph::casted).
-/// @param ids on return, the id in the copy of each node of `source`
+/// @param ids on return: for each node of `source`, the id of its copy
 graph lower_precision(const graph& source, dtype type, std::vector<std::uint32_t>& ids);
 
 } // namespace troupe

@@ -27,10 +27,10 @@ public:
 
 private:
   friend struct gradient_step;
-  /// An attention node that does not read `slice`, although it uses the same columns: it reads them
-  /// directly from `source`, the tensor that was sliced (see operand_search in attention.cpp). The
-  /// gradient with respect to `slice` must nevertheless include this attention. All three members
-  /// are node ids.
+  /// An attention node that reads some columns directly from the tensor `source`, although the
+  /// graph has a node `slice` with these columns (see operand_search in attention.cpp). The
+  /// gradient with respect to `slice` must include this attention, too. All three members are node
+  /// ids.
   struct bypass {
     std::uint32_t slice;
     std::uint32_t attention;
@@ -55,9 +55,9 @@ private:
 /// rule calls give() for each input for which wants() is true, and creates no nodes for other
 /// inputs.
 ///
-/// A product has a data input, whose gradient reads the weight, and a weight. Rules call give() for
-/// the data input first (except multiply_channels). The weight is then not read after its own
-/// gradient is final, so its bucket is ready earlier (bucket::ready_after).
+/// A product has two inputs, the data and a weight. The gradient of the data reads the weight.
+/// Rules call give() for the data first (except multiply_channels). So the weight is not read after
+/// its own gradient is final, and its bucket is ready earlier (bucket::ready_after).
 struct gradient_step {
   reverse_mode& mode;
   const troupe::node& node;

@@ -145,7 +145,8 @@ expression gru_reset_before(expression z, expression w);
 
 /// For gradients(): d sum(h * dh) / d (inputs of the activations). `states` is the result of the
 /// recurrent node. Result: (batch, T, hidden) for rnn, and (batch, T, 4 hidden) for lstm and gru.
-/// For gru, it contains the gradients of r, u and n, and then r times the gradient of n.
+/// For gru, the four parts are the gradients for the activations r, u and n, and the third of these
+/// gradients times r.
 expression recurrent_gradient(expression dh, expression states, expression w, cell how);
 
 // -- layers

@@ -15,8 +15,8 @@ namespace troupe {
 // work is proportional to the number of entries in the batch times `units`.
 
 /// The product x W of a sparse x (batch, n) and the weight W (n, units). Result: (batch, units). If
-/// a row of x has a column outside 0 .. n - 1, that row of the result is NaN. If a column occurs
-/// twice in a row, both entries count.
+/// a row of x has a column outside 0 .. n - 1, that row of the result is NaN. If a row has two
+/// entries in the same column, both are multiplied and added up.
 expression sparse_matmul(expression x, expression weight);
 
 /// The gradient of sparse_matmul with respect to W: x^T g, where x (batch, n) is sparse and g is

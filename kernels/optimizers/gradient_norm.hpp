@@ -18,12 +18,12 @@ namespace troupe {
 /// The sum is computed in double, tensor by tensor. The same parts always give the same bits. If
 /// the vector is divided differently, the last bits of the total may differ. The relative error of
 /// the clipping factor is then below 1e-12, before the factor is rounded to float.
-/// @param values the elements of the part, where.size() of them
+/// @param values the where.size() elements of the part
 double squared_norm(const layout& parameters, range where, std::span<const float> values);
 
 /// The name of the first tensor with an element in `where` that is not finite. Empty if all
 /// elements are finite.
-/// @param values the elements of the part, where.size() of them
+/// @param values the where.size() elements of the part
 std::string first_not_finite(const layout& parameters, range where, std::span<const float> values);
 
 } // namespace troupe

@@ -19,9 +19,10 @@ using index = Eigen::Index;
 /// Number of samples that are converted to double at a time.
 constexpr index rows_at_once = 512;
 
-/// Smallest accepted pivot. The pivot of a column, which has length 1, is the squared length that
-/// remains when its projection on the earlier columns is subtracted. If less remains, it is
-/// rounding, and the column is a linear combination of earlier columns.
+/// Smallest accepted pivot. All columns have length 1. The pivot of a column is the squared length
+/// that remains when its projection on the earlier columns is subtracted. If the pivot is smaller
+/// than this constant, only rounding errors remain, and the column is a linear combination of
+/// earlier columns.
 constexpr double least_pivot = 1e-12;
 
 /// Returns the columns whose pivot is too small. These columns are left out of the decomposition,
@@ -49,8 +50,8 @@ struct least_squares::state {
   index targets;
   bool bias;
   index samples = 0;
-  /// The means of the features, and then of the targets, in the first call of add(). They are
-  /// subtracted from each sample. 0 without a bias.
+  /// The means of the features, and then of the targets, over the samples in the first call of
+  /// add(). They are subtracted from each sample. 0 without a bias.
   Eigen::VectorXd centre;
   /// The sums over samples of z z', where z = (features, targets, 1) of a sample after the
   /// subtraction of `centre`. Only the lower half of the matrix is used.

@@ -16,8 +16,9 @@ struct least_squares_solution {
   std::vector<double> bias;
   /// Sum over samples and targets of (prediction - target)^2.
   double squared_error = 0;
-  /// The features that make the weights ambiguous. Each of them is constant (if there is a bias)
-  /// or, up to rounding, a linear combination of earlier features. Empty if the weights are unique.
+  /// The features that make the weights ambiguous. Each of them is, up to rounding, a linear
+  /// combination of earlier features. If there is a bias, a constant feature is also one of them.
+  /// Empty if the weights are unique.
   std::vector<std::size_t> dependent;
 };
 

@@ -141,8 +141,8 @@ void descend(const update_factors<T>& f, const vectors<T>& x, Direction directio
     out[i] = std::fma(-f.rate, direction(i), w[i]);
 }
 
-/// Sets the new weights of adam and adamw. `mean(i)` is the first moment, or with look_ahead the
-/// moment after one more update.
+/// Sets the new weights of adam and adamw. `mean(i)` is the first moment of element i. With
+/// look_ahead, it is the first moment that one more update would give.
 template <class T, class Mean>
 void descend_by_moments(const update_factors<T>& f, const vectors<T>& x, Mean mean) {
   const auto [n, w, g, p0, p1, m, s, out] = x;

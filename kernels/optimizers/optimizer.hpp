@@ -62,8 +62,8 @@ struct optimizer {
   double epsilon = 1e-8;
   /// Limit for each element of the gradient. 0 means no limit.
   double clip_value = 0;
-  /// Penalty on the sum of the absolute weights: adds l1 * sign(w) to the gradient. It is part of
-  /// the gradient even for adamw and lamb, whose weight decay is not.
+  /// Penalty on the sum of the absolute weights: adds l1 * sign(w) to the gradient. This is also so
+  /// for adamw and lamb, although their weight decay is not added to the gradient.
   double l1 = 0;
   /// Limit for the norm of the whole gradient. 0 means no limit. `update` gets only ranges of the
   /// gradient, so it cannot apply this limit. The caller must compute the norm of the whole
@@ -79,8 +79,9 @@ struct optimizer {
   /// has no first moment.
   std::optional<std::size_t> moment_slot() const noexcept;
   /// Returns the factor by which a slot must be multiplied if the number of updates is changed from
-  /// `from` to `to`. Usually, it is 1. For the moments of adam, adamw and lamb, it is (1 - beta^to)
-  /// / (1 - beta^from), except if `from` is 0. The moments with corrected bias then stay the same.
+  /// `from` to `to`. For the moments of adam, adamw and lamb, the factor is (1 - beta^to) / (1 -
+  /// beta^from), so the moments with corrected bias stay the same. For all other slots, and if
+  /// `from` is 0, the factor is 1.
   double recount(std::size_t slot, std::uint64_t from, std::uint64_t to) const noexcept;
   /// True if each update must have the range of exactly one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
@@ -119,10 +120,11 @@ struct update_arguments {
   std::span<T> moment = {};
   /// Number of updates of the first moment, including this update. 0 means `step`.
   std::uint64_t moment_step = 0;
-  /// If true, the update uses the moment that one more update with the same gradient would give.
-  /// For momentum, this is momentum v' + g instead of v'. (nesterov always does this.) For rmsprop
-  /// with momentum, it is momentum v' + d instead of v'. For adam, adamw and lamb, it is (beta1 m'
-  /// + (1 - beta1) g) / (1 - beta1^(t+1)) instead of m' / (1 - beta1^t).
+  /// If true, the new weights are not computed from the new moment, but from the moment that one
+  /// more update with the same gradient would give. For momentum, this is momentum v' + g instead
+  /// of v'. (nesterov always does this.) For rmsprop with momentum, it is momentum v' + d instead
+  /// of v'. For adam, adamw and lamb, it is (beta1 m' + (1 - beta1) g) / (1 - beta1^(t+1)) instead
+  /// of m' / (1 - beta1^t).
   ///
   /// Used if each worker has its own moment. It compensates for the gradients of other workers,
   /// which are applied between two gradients of the same worker (DANA; Hakimi et al. 2019, arXiv
@@ -134,8 +136,8 @@ struct update_arguments {
   /// The state before the update, in the same layout as `state`, or empty. If it is not empty, the
   /// update only writes `state`, and does not read it.
   std::span<const T> old_state = {};
-  /// If it is not null, the update sets it to false if an element of the gradient is not finite.
-  /// The update never sets it to true. Not for lamb.
+  /// Null, or a flag that the update sets to false if an element of the gradient is not finite. The
+  /// update never sets the flag to true. Not for lamb.
   bool* finite = nullptr;
 };
 

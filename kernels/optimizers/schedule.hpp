@@ -56,8 +56,8 @@ struct learning_rate {
   std::variant<constant_rate, step_rate, exponential_rate, cosine_rate, one_cycle_rate> schedule;
 
   /// The rate after `epoch` epochs; epoch >= 0. It is 0 at the beginning of a warm-up, and at the
-  /// end of a cosine schedule whose final_rate is 0. A training step with rate 0 would change
-  /// nothing, so it uses the rate at the middle of the step.
+  /// end of a cosine schedule whose final_rate is 0. Each training step uses the rate at the middle
+  /// of the step, because a step with rate 0 would change nothing.
   double at(double epoch) const;
   bool operator==(const learning_rate&) const = default;
 };

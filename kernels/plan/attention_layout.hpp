@@ -38,7 +38,7 @@ struct attention_layout {
   /// Positions of the rows of the result. Its gradient has the same positions.
   head_rows y;
 
-  /// The number of the input of the instruction that is the first operand of attention().
+  /// The position of the first operand of attention() among the inputs of the instruction.
   static std::size_t first_operand(const instruction& x) noexcept {
     return first_attention_operand(x.op);
   }

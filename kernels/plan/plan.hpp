@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// Which other operations a device can compute in the same step as an operation. One entry of a
-/// fusion_table.
+/// Which operations a device can fuse with a given operation, that is, compute in the same step.
+/// One entry of a fusion_table.
 struct fusion_traits {
   /// The step can apply an epilogue, a last element-wise operation, before the result leaves the
   /// cache (instruction::after).
@@ -56,9 +56,9 @@ struct plan_options {
   const fusion_table* fusion = nullptr;
 };
 
-/// A bucket: a contiguous range of whole tensors in the flat parameter vector, which contains all
-/// parameters. The gradient of a bucket is passed on as a unit, while the backward pass computes
-/// the gradients of other buckets.
+/// A bucket: a contiguous range of the flat parameter vector that consists of whole tensors. The
+/// gradient of a bucket is passed on as a unit, while the backward pass computes the gradients of
+/// other buckets.
 struct bucket {
   range elements;
   /// The number of an instruction. After this instruction, the gradient of the bucket is final,

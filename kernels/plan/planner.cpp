@@ -179,10 +179,11 @@ void planner::find_row_sparse() {
   }
 }
 
-/// Adds steps that copy gradients to the flat gradient, where this is necessary. Usually, the step
-/// that computes the gradient of a parameter writes it directly to its place in the flat gradient.
-/// If the value has other uses, the plan gets a step that copies it (a scale by 1). No instruction
-/// reads the flat gradient, because the caller may change a bucket as soon as the bucket is ready.
+/// Usually, the step that computes the gradient of a parameter writes it directly to its place in
+/// the flat gradient. If the value has another use (in another step, for another parameter or for
+/// the caller), or if no step writes it, this function adds a step that copies it to the flat
+/// gradient (a scale by 1). No instruction reads the flat gradient, because the caller may change a
+/// bucket as soon as the bucket is ready.
 void planner::copy_shared_gradients() {
   std::vector<std::size_t> roles(needed_.size());
   for (const auto& [id, entry] : parameter_gradients_)

@@ -58,9 +58,9 @@ private:
     }
   };
 
-  /// Builds one step from a chain of element-wise nodes. The temporaries are numbered after the
-  /// inputs. Because the number of inputs is known only at the end, temporaries have the numbers
-  /// from first_temporary on until then.
+  /// Builds one step from a chain of element-wise nodes. In the finished step, the numbers of the
+  /// temporaries follow those of the inputs. But the number of inputs is known only at the end.
+  /// While a chain is built, the numbers of temporaries therefore begin with first_temporary.
   struct chain_builder {
     const planner& owner;
     step result;
@@ -72,10 +72,11 @@ private:
     std::uint32_t operand_of(std::uint32_t input);
   };
   static constexpr std::uint32_t first_temporary = 1U << 16;
-  /// The largest number of nodes in a chain that joins the step of the node that reads it. That
-  /// node has at most 3 operands, and each may be such a chain. So a step has at most 3 * 16 + 1
-  /// nodes. This limits the number of values that a step reads. A GPU kernel has space for so many
-  /// nodes (most_chain_steps in kernels/cuda/elementwise.hpp).
+  /// The largest number of nodes in a chain. A chain is computed in the step of the node that reads
+  /// the chain's result. This node has at most 3 operands, and each operand may be the result of a
+  /// chain. So a step has at most 3 * 16 + 1 nodes, and the number of values that it reads is
+  /// limited, too. A GPU kernel has space for this number of nodes (most_chain_steps in
+  /// kernels/cuda/elementwise.hpp).
   static constexpr std::size_t longest_chain = 16;
 
   const node& at(std::uint32_t id) const { return plan_.graph_.at(id); }
@@ -83,8 +84,8 @@ private:
     return options_.fusion != nullptr ? (*options_.fusion)[static_cast<std::size_t>(op)]
                                       : fusion_traits{};
   }
-  /// The node whose memory holds the elements of `id`. This is `id` itself, unless `id` is a view,
-  /// such as a reshape. For a view, it is the node whose elements the view shows.
+  /// The node whose memory contains the elements of `id`. Usually, this is `id` itself. If `id`
+  /// only shows the elements of another node, as a reshape does, it is that other node.
   std::uint32_t root(std::uint32_t id) const;
   operand place(std::uint32_t id) const;
   std::uint32_t check(const char* what, expression x) const;

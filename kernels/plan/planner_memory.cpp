@@ -43,8 +43,8 @@ std::size_t planner::allocate(std::size_t elements) {
     if (i->second >= elements && (best == free_.end() || i->second < best->second))
       best = i;
   if (best == free_.end()) {
-    // No free block is large enough, so the arena is extended. If the end of the arena is free, the
-    // new block begins there.
+    // No free block is large enough, so the arena is extended. If the last block of the arena is
+    // free, it becomes the beginning of the new block.
     auto begin = plan_.arena_elements_;
     if (!free_.empty() && free_.back().first + free_.back().second == begin) {
       begin = free_.back().first;
