@@ -151,7 +151,8 @@ void run_attention_gradient(const step& s) {
                      {result(how.queries), result(how.keys), result(how.values)});
 }
 
-/// The number of doubles of work space for `products` of attention_gradient(), which are floats.
+/// The work space for `products` of attention_gradient(): one float per query of each head. Work
+/// space is counted in doubles.
 std::size_t space_of_attention(const instruction& x, std::size_t rows) {
   const attention_layout size(x, rows);
   return (size.batch * size.heads * size.queries + 1) / 2;

@@ -209,7 +209,8 @@ struct narrow_work {
                   result);
     return result;
   }
-  /// Rounds x, multiplies it by the rows of tile i of a step, and adds the product to `sums`.
+  /// Rounds x, multiplies it by rows [i * tensor_edge, (i + 1) * tensor_edge) of `step`, and adds
+  /// the product to `sums`.
   TROUPE_DEVICE void add(const sum_tile& x, const tile_memory<T>& step, unsigned i,
                          sum_tile (&sums)[columns]) const {
     const auto factors = rounded_left<T>(x);

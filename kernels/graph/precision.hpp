@@ -20,10 +20,12 @@ namespace troupe {
 enum class operation_precision : std::uint8_t {
   /// float32. For losses, sums, exponential functions, statistics, recurrent layers and others.
   wide,
-  /// For products. If graph::precision is a type of 16 bits, the operands are cast to this type
-  /// (except operation_traits::keeps_type), the terms are added up in float32, and the result has
-  /// 16 bits. There is one exception: a result without a batch, such as the gradient of a weight,
-  /// is a sum over all samples and stays in float32.
+  /// For products. If graph::precision is a type of 16 bits, the operands are cast to this type.
+  /// (Operands of operations with operation_traits::keeps_type are not cast.) The terms are added
+  /// up
+  /// in float32, and the result has 16 bits. But a result without a batch, such as the gradient of
+  /// a
+  /// weight, stays in float32, because it is a sum over all samples.
   product,
   /// The type of the floating-point operands. float32 if their types differ.
   same,

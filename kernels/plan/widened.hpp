@@ -6,13 +6,14 @@
 #include <span>
 #include <vector>
 
-// Lets a device run a plan of mixed precision, although most of its loops support only float32.
+// Lets a device run a plan of mixed precision, although the device computes most operations only in
+// float32.
 // Internal to kernels.
 
 namespace troupe {
 
-/// A value of 16 bits (narrow), and the memory for its copy in float32 (wide). This memory is
-/// behind the arena of the plan.
+/// A value of 16 bits (narrow), and the memory for its copy in float32 (wide). This memory
+/// follows the memory of the plan's results (the arena).
 struct conversion {
   operand narrow;
   operand wide;

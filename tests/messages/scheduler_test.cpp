@@ -167,7 +167,8 @@ BOOST_AUTO_TEST_CASE(receivers_of_an_actor_that_renews_its_turn_run_here) {
   way x;
   const receivers_run_here here;
   BOOST_REQUIRE(x.stays(is_this));
-  // Tries again, because this thread may lose its processor after it has renewed its turn.
+  // Tries again, because the system may take the processor from this thread after it has renewed
+  // its turn (the time in which it runs the receivers of its messages itself).
   bool all_here = false;
   for (int i = 0; i < 1'000 && !all_here; ++i)
     all_here = std::ranges::all_of(*x.go_as({.slow = true, .renews = true}).threads, is_this);

@@ -156,7 +156,7 @@ product_result measure_product(const product& x, const openblas& blas,
   return result;
 }
 
-// -- work that the memory limits ----------------------------------------------------------------
+// -- work whose speed depends on the memory -----------------------------------------------------
 
 struct stream_result {
   std::string what;
