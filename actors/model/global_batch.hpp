@@ -19,8 +19,8 @@ void divide_batch(proto::Job& job, std::size_t workers);
 /// accumulate: 2, "128 samples per worker (2 batches of 64), 512 over all 4 workers".
 std::string batch_text(const job_context& context, std::size_t workers);
 
-/// Like the function above, but for a run in which only `present` of the `workers` workers are
-/// left: "64 samples per worker, 192 over 3 of 4 workers"; with a global batch, "..., of
+/// Like the function above, in a run that has lost workers: only `present` of the `workers` workers
+/// are left: "64 samples per worker, 192 over 3 of 4 workers"; with a global batch, "..., of
 /// data.global_batch: 256".
 std::string batch_text(const job_context& context, std::size_t present, std::size_t workers);
 

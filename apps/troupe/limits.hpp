@@ -26,7 +26,7 @@ std::string memory_problem(std::size_t needed);
 /// Throws input_error with the problem and `advice`. Does nothing if the problem is empty.
 void check_memory(const std::string& problem, const std::string& advice);
 
-/// Like memory_problem(needed), but for the sum of several processes on this host: "this would take
+/// Like memory_problem(needed), with the sum of several processes on this host: "this would take
 /// about 5.0 GiB of memory for coordinator/0 (1.0 GiB), 2 workers (up to 2.0 GiB each), and this
 /// host has 4.0 GiB".
 /// @param group true if the processes share this process's control group, and therefore its limit

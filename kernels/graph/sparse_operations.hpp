@@ -23,7 +23,7 @@ expression sparse_matmul(expression x, expression weight);
 /// (batch, units). Result: (n, units). Row i is 0 if column i does not occur in x.
 expression sparse_matmul_gradient(expression x, expression g);
 
-/// Like dense_layer, but for sparse features: activation(x W + b). The variables are "NAME.weight"
+/// Like dense_layer, with sparse features: activation(x W + b). The variables are "NAME.weight"
 /// (n, units), which is the transpose of a dense layer's weight, and, if `bias` is true,
 /// "NAME.bias" (units). Weights start with Glorot-uniform values, biases with zeros.
 expression sparse_dense_layer(expression x, const std::string& name, std::int64_t units,
