@@ -19,11 +19,17 @@ namespace troupe::cpu {
 TROUPE_HOST_DEVICE inline double exp(double x) {
   return std::exp(x);
 }
+TROUPE_HOST_DEVICE inline double exp_of_negative(double x) {
+  return std::exp(x);
+}
 TROUPE_HOST_DEVICE inline double log(double x) {
   return std::log(x);
 }
 TROUPE_HOST_DEVICE inline double tanh(double x) {
   return std::tanh(x);
+}
+TROUPE_HOST_DEVICE inline double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
 }
 TROUPE_HOST_DEVICE inline double erf(double x) {
   return std::erf(x);
@@ -83,13 +89,66 @@ TROUPE_HOST_DEVICE inline float exp_of_negative(float x) {
   return x < least_exp ? 0.0F : exp_of_rest(x, shifted) * power;
 }
 
-/// The hyperbolic tangent. Relative error below 3 ulp. NaN stays NaN. For |x| < 0.625, the result
+/// The smaller number (not_above) or the larger number (not_below). NaN if x is NaN. One
+/// instruction on a GPU.
+TROUPE_HOST_DEVICE inline float not_above(float x, float high) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(high));
+  return result;
+#else
+  return x > high ? high : x;
+#endif
+}
+TROUPE_HOST_DEVICE inline float not_below(float x, float low) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(low));
+  return result;
+#else
+  return x < low ? low : x;
+#endif
+}
+
+/// 1 / x, for NaN, and for 2^-100 <= |x| <= 2^100. On a GPU, it is the part of a division that such
+/// numbers need. The result has the same bits as a division, and there are no branches, so that a
+/// thread can compute several elements at the same time.
+TROUPE_HOST_DEVICE inline float reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return std::fma(result, std::fma(-x, result, 1.0F), result);
+#else
+  return 1.0F / x;
+#endif
+}
+
+/// 2^(n + f), for |f| <= 1/2 and -126 <= n <= 127. `shifted` is n + integer_shift. Relative error
+/// below 1 ulp. NaN if f is NaN. The polynomial was fitted for troupe.
+TROUPE_HOST_DEVICE inline float power_of_two(float shifted, float f) {
+  float p = 1.481517914e-4F;
+  p = std::fma(p, f, 1.336140340e-3F);
+  p = std::fma(p, f, 9.619122746e-3F);
+  p = std::fma(p, f, 5.550408581e-2F);
+  p = std::fma(p, f, 2.402265059e-1F);
+  p = std::fma(p, f, 6.931471806e-1F);
+  p = std::fma(p, f, 1.0F);
+  const auto exponent = std::bit_cast<std::uint32_t>(shifted) << 23;
+  return p * std::bit_cast<float>(exponent + (127U << 23));
+}
+
+inline constexpr float log2_e = 1.44269502F; // log2(e) = log2_e + log2_e_rest
+inline constexpr float log2_e_rest = 1.92596299e-8F;
+
+/// The hyperbolic tangent. Relative error below 2 ulp. NaN stays NaN. For |x| < 0.625, the result
 /// is an odd polynomial (Cephes' tanhf). Otherwise, it is 1 - 2 / (exp(2 |x|) + 1) with the sign of
 /// x.
 TROUPE_HOST_DEVICE inline float tanh(float x) {
   const float a = std::fabs(x);
-  const float e = exp(2 * a);
-  const float large = std::copysign(1.0F - 2.0F / (e + 1.0F), x);
+  const float b = not_above(a, 10.0F); // tanh(10) is rounded to 1
+  const float shifted = std::fma(b, 2 * log2_e, integer_shift);
+  const float f = std::fma(b, 2 * log2_e, integer_shift - shifted);
+  const float large = std::fma(-2.0F, reciprocal(power_of_two(shifted, f) + 1.0F), 1.0F);
   const float z = x * x;
   float p = -5.70498872745e-3F;
   p = std::fma(p, z, 2.06390887954e-2F);
@@ -97,8 +156,17 @@ TROUPE_HOST_DEVICE inline float tanh(float x) {
   p = std::fma(p, z, 1.33314422036e-1F);
   p = std::fma(p, z, -3.33332819422e-1F);
   const float small = std::fma(p * z, x, x);
-  const float y = a < 0.625F ? small : large;
-  return x != x ? x : y;
+  return a < 0.625F ? small : std::copysign(large, x);
+}
+
+/// 1 / (1 + exp(-x)). Relative error below 2 ulp. The result is 0 below -87.3. NaN stays NaN.
+TROUPE_HOST_DEVICE inline float sigmoid(float x) {
+  const float y = not_below(not_above(x, 80.0F), least_exp); // sigmoid(80) is rounded to 1
+  const float shifted = std::fma(y, -log2_e, integer_shift);
+  float f = std::fma(y, -log2_e, integer_shift - shifted);
+  f = std::fma(y, -log2_e_rest, f);
+  const float result = reciprocal(power_of_two(shifted, f) + 1.0F);
+  return x < least_exp ? 0.0F : result;
 }
 
 /// The natural logarithm. Relative error below 2 ulp. The result is -infinity for 0 and positive
@@ -150,7 +218,7 @@ TROUPE_HOST_DEVICE inline float erf(float x) {
   q = std::fma(q, z, -1.68282697438203e-3F);
   q = std::fma(q, z, -7.37332916720468e-3F);
   q = std::fma(q, z, -1.42647390514189e-2F);
-  return a * p / q;
+  return a * (p * reciprocal(q));
 }
 
 /// Calls next(c) for each coefficient c of the polynomial p in erfc(), the highest power first.
@@ -185,25 +253,25 @@ erfc_coefficients(F next) {
 TROUPE_HOST_DEVICE inline float erfc(float x) {
   const float distance = std::fabs(x);
   const float a = distance > 9.5F ? 9.5F : distance;
-  const float q = (a - 2.0F) / (a + 2.0F);
+  const float q = (a - 2.0F) * reciprocal(a + 2.0F);
   float p = 0;
   erfc_coefficients([&](float c) { p = std::fma(p, q, c); });
   // exp(-a^2), corrected for the rounding error of a^2.
   const float square = a * a;
   const float rest = std::fma(a, a, -square);
-  float tail = (p + 1.0F) / std::fma(2.0F, a, 1.0F) * exp(-square);
+  float tail = (p + 1.0F) * reciprocal(std::fma(2.0F, a, 1.0F)) * exp_of_negative(-square);
   tail = std::fma(tail, -rest, tail);
   return x < 0 ? 2.0F - tail : tail;
 }
 
 /// log(1 + exp(x)), computed as max(x, 0) + log(1 + exp(-|x|)). NaN stays NaN.
 TROUPE_HOST_DEVICE inline float softplus(float x) {
-  const float e = exp(-std::fabs(x));
+  const float e = exp_of_negative(-std::fabs(x));
   // Computes log(1 + e), accurately also for small e: the factor e / d corrects the rounding of 1 +
   // e (Kahan's log1p).
   const float u = 1.0F + e;
   const float d = u - 1.0F;
-  const float l = d > 0 ? log(u) * (e / d) : e;
+  const float l = d > 0 ? log(u) * (e * reciprocal(d)) : e;
   return (x < 0 ? 0.0F : x) + l;
 }
 
@@ -217,17 +285,12 @@ TROUPE_HOST_DEVICE T gelu_gradient(T dy, T x) {
   constexpr auto root_half = T(std::numbers::sqrt2 / 2);
   constexpr auto height = T(std::numbers::inv_sqrtpi / std::numbers::sqrt2);
   const T below = T(0.5) * (T(1) + erf(root_half * x));
-  return dy * std::fma(x * height, exp(T(-0.5) * x * x), below);
+  return dy * std::fma(x * height, exp_of_negative(T(-0.5) * x * x), below);
 }
 
 template <class T>
 TROUPE_HOST_DEVICE T sign(T x) {
   return x > T(0) ? T(1) : (x < T(0) ? T(-1) : x);
-}
-
-template <class T>
-TROUPE_HOST_DEVICE T sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
 }
 
 /// max(x, 0). NaN stays NaN.

@@ -10,14 +10,23 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <type_traits>
 
 namespace troupe::cuda {
 
 namespace {
 
+/// True if the terms of a pack are added up in float32, and only these sums in double. Elements of
+/// 16 bits have so few bits that such a sum is exact, or nearly. For them, the conversions to
+/// double would limit the speed.
+template <class In>
+inline constexpr bool adds_packs_in_float = !std::is_same_v<In, view<const float>>;
+
 /// The mean of a row of n columns.
-template <class Row>
+template <class In, class Row>
 TROUPE_DEVICE double mean_of(const typename Row::team& own, Row& x, double n) {
+  if constexpr (adds_packs_in_float<In>)
+    return own.sum(x.sum([](unsigned, float v) { return v; })) / n;
   double sum = 0;
   // The factor does not change the result, because the product is exact. Without it, the compiler
   // would keep the values, converted to double, until a later loop. This would take too many
@@ -45,13 +54,16 @@ struct rows_kernel {
     const typename Columns::team own{t};
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
-      const auto exact_mean = mean_of(own, values, n);
-      double squares = 0;
-      values.visit_present([&](bool present, float v) {
-        const auto d = present ? static_cast<double>(v) - exact_mean : 0;
-        squares = std::fma(d, d, squares);
-      });
+      const auto exact_mean = mean_of<In>(own, values, n);
       const auto mean = static_cast<float>(exact_mean);
+      double squares = 0;
+      if constexpr (adds_packs_in_float<In>)
+        squares = values.sum_present([&](float v) { return (v - mean) * (v - mean); });
+      else
+        values.visit_present([&](bool present, float v) {
+          const auto d = present ? static_cast<double>(v) - exact_mean : 0;
+          squares = std::fma(d, d, squares);
+        });
       const auto scale = static_cast<float>(scale_of(own.sum(squares), n, epsilon));
       values.write(out, [&](unsigned, float v) { return (v - mean) * scale; });
     }
@@ -74,20 +86,25 @@ struct rows_gradient_kernel {
     for (auto r = own.first(); r < rows; r += own.stride()) {
       row_values values(own, columns, x, r * columns.count);
       row_values gradients(own, columns, dy, r * columns.count);
-      const auto exact_mean = mean_of(own, values, n);
-      double squares = 0;
-      double products = 0;
-      gradients.visit_present_with(values, [&](bool present, float g, float v) {
-        const auto d = present ? static_cast<double>(v) - exact_mean : 0;
-        squares = std::fma(d, d, squares);
-        products = std::fma(static_cast<double>(g), d, products);
-      });
-      const auto exact_scale = scale_of(own.sum(squares), n, epsilon);
-      const auto sum = gradients.sum([](unsigned, float g) { return g; });
+      const auto exact_mean = mean_of<In>(own, values, n);
       const auto mean = static_cast<float>(exact_mean);
+      double totals[2] = {}; // of the squares of x - mean, and of dy (x - mean)
+      if constexpr (adds_packs_in_float<In>)
+        gradients.sum_present_with(values, totals, [&](float g, float v, float(&terms)[2]) {
+          terms[0] = (v - mean) * (v - mean);
+          terms[1] = g * (v - mean);
+        });
+      else
+        gradients.visit_present_with(values, [&](bool present, float g, float v) {
+          const auto d = present ? static_cast<double>(v) - exact_mean : 0;
+          totals[0] = std::fma(d, d, totals[0]);
+          totals[1] = std::fma(static_cast<double>(g), d, totals[1]);
+        });
+      const auto exact_scale = scale_of(own.sum(totals[0]), n, epsilon);
+      const auto sum = gradients.sum([](unsigned, float g) { return g; });
       const auto scale = static_cast<float>(exact_scale);
       const auto g_mean = static_cast<float>(own.sum(sum) / n);
-      const auto y_mean = static_cast<float>(exact_scale * own.sum(products) / n);
+      const auto y_mean = static_cast<float>(exact_scale * own.sum(totals[1]) / n);
       gradients.write_with(values, out, [&](float g, float v) {
         return scale * (g - g_mean - (v - mean) * scale * y_mean);
       });

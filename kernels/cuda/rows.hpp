@@ -210,6 +210,23 @@ public:
     });
     return total;
   }
+  /// Like sum_present, for two sums over both rows: f(value, value of the other row, terms) sets
+  /// the two terms. Adds the sums to `totals`.
+  template <class F>
+  TROUPE_DEVICE void sum_present_with(row_values& other, double (&totals)[2], F f) {
+    each_pack_with(other, [&](unsigned j, const values& x, const values& y) {
+      float parts[2] = {};
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < pack_width; ++k) {
+        float terms[2];
+        f(x.x[k], y.x[k], terms);
+        parts[0] += columns_.has(j, k) ? terms[0] : 0;
+        parts[1] += columns_.has(j, k) ? terms[1] : 0;
+      }
+      totals[0] += static_cast<double>(parts[0]);
+      totals[1] += static_cast<double>(parts[1]);
+    });
+  }
   /// Calls f(true if the row has the column, value) for each of the thread's columns.
   template <class F>
   TROUPE_DEVICE void visit_present(F f) {

@@ -49,13 +49,13 @@ BOOST_AUTO_TEST_CASE(accuracy) {
              < 2);
   BOOST_TEST(worst_error(
                -10, 10, [](float x) { return cpu::tanh(x); }, tanh)
-             < 3);
+             < 2);
   BOOST_TEST(worst_error(
                -1e-3F, 1e-3F, [](float x) { return cpu::tanh(x); }, tanh)
-             < 3);
+             < 2);
   BOOST_TEST(worst_error(
-               -80, 20, [](float x) { return cpu::sigmoid(x); }, sigmoid)
-             < 4);
+               -87, 90, [](float x) { return cpu::sigmoid(x); }, sigmoid)
+             < 2);
   auto log = [](double x) { return std::log(x); };
   BOOST_TEST(worst_error(
                1e-30F, 1e-3F, [](float x) { return cpu::log(x); }, log)
