@@ -25,7 +25,9 @@ struct peer_host_options {
   /// and its connection.
   enum class transport : std::uint8_t { automatic, tcp, basp };
   transport by = transport::automatic;
-  /// How long a connection may be broken, and how long the destructor waits for peers.
+  /// A connection that stays broken for this long ends, and its peer counts as lost. If this is
+  /// more than channel_host_options::grace, that limit applies instead. It is also how long the
+  /// destructor waits at most until peers have received all messages and released shared memory.
   std::chrono::milliseconds deadline{10'000};
 };
 

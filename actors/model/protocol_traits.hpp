@@ -46,12 +46,14 @@ struct protocol_traits {
   /// True if the run ends when a worker is lost. Always true if `in_step` is true.
   bool needs_all = false;
   /// True if workers can normalize over the samples of all workers (batch_norm.sync). This requires
-  /// that they are in step, and get a ring_node for sums (actors/protocols/ring/ring.hpp).
+  /// that they are in step, and that the protocol passes a ring_node for sums to each of them
+  /// (worker_site::give).
   bool sums_over_workers = false;
   /// True if a worker on a GPU may keep its replica there (worker_site::replica).
   bool replica_on_gpu = false;
-  /// True if workers of one process may add up their gradients on their GPUs. If
-  /// replica_home::in_ring is set, the synchronizer then calls replica_store::add_up and gather.
+  /// True if workers of one process may add up their gradients on their GPUs. If they do
+  /// (replica_home::in_ring), the synchronizer calls replica_store::add_up, which adds up a segment
+  /// on this GPU, and then gather, which copies the other segments.
   bool adds_on_gpus = false;
   /// True if all workers and shards must be in one process.
   bool one_process = false;

@@ -373,7 +373,7 @@ private:
   /// The slower workers that the board currently shows as the reason why this worker waits.
   std::vector<std::uint32_t> shown_;
   /// The newest statistics about the gradients of all workers. Shard 0 sends them with its
-  /// decisions.
+  /// decisions about this worker's gradients.
   proto::Pacing pacing_;
 };
 

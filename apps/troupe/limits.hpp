@@ -33,7 +33,7 @@ void check_memory(const std::string& problem, const std::string& advice);
 std::string memory_problem(const std::vector<task_memory>& on_host, bool group);
 
 /// Describes a lack of memory on the host of a node: too little for the node's own tasks (`own`
-/// bytes), or too little for all tasks on this host. Empty if there is enough. Also logs a warning
+/// bytes), or too little for all tasks on this host. Empty if there is enough. Then logs a warning
 /// if all tasks together need more than the limit of this process's control group, because they may
 /// be in the same group.
 std::string node_memory_problem(std::size_t own, const std::vector<task_memory>& on_host);

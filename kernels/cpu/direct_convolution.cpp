@@ -26,13 +26,15 @@ struct correlation {
 
   std::size_t patch() const { return channels * kernel_height * kernel_width; }
   std::size_t positions() const { return rows * columns; }
-  /// Number of elements of a line, and of a channel, of the padded image.
+  /// Number of elements of a line, and of a channel, of the padded image. `rows` and `columns` are
+  /// the sizes of the result.
   std::size_t line() const { return columns + kernel_width - 1; }
   std::size_t plane() const { return (rows + kernel_height - 1) * line(); }
   /// Number of results per filter, including useless results, which narrow() removes. These are the
   /// last kernel_width - 1 results of each line except the last line. They belong to positions
   /// where the window crosses the right edge (direct_convolution.hpp). The number is rounded up to
-  /// a multiple of gemm_columns, as gemm_at() requires.
+  /// a multiple of gemm_columns, as gemm_at() requires. narrow() also removes the results that this
+  /// adds.
   std::size_t wide_positions() const {
     return round_up(rows * line() - (kernel_width - 1), gemm_columns);
   }

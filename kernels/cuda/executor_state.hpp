@@ -97,15 +97,15 @@ struct executor_state {
   std::map<const instruction*, std::size_t> key_of;
 
   std::size_t rows = 0;
-  /// True if the gradient of the current run stays on the device. The run then ends with the norm
-  /// of the gradient.
+  /// True if the gradient of the current run stays on the device. The last work of the run is then
+  /// to compute the norm of the gradient.
   bool stays = false;
   /// The number of the last instruction that writes the loss; ~0 if no instruction writes it.
   std::size_t loss_instruction = ~std::size_t{0};
   /// The number of the current instruction.
   std::size_t current = 0;
-  /// True if the current instruction has written the loss to its slot in double, before the loss
-  /// was rounded to float32.
+  /// True if the current instruction has written the loss to loss_slot of `scalars` in double,
+  /// before the loss was rounded to float32.
   bool exact_loss = false;
   /// The number of labels that are not ignored, if the host knows it without the device.
   std::optional<std::size_t> counted;

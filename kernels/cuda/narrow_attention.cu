@@ -26,9 +26,10 @@ struct narrow_attention_kernel {
   std::size_t blocks_per_head;
 
   /// Replaces each product of these tiles by exp(product - m), where m is the largest product of
-  /// the row so far. If these tiles increase m, the sums over earlier tiles (`totals`, `sums`) are
-  /// multiplied by a factor, so that they also refer to the new m. `totals` are sums over only this
-  /// lane's columns.
+  /// the row so far, and adds these exponentials to `totals` (only over this lane's columns).
+  /// `sums` are the sums of exponentials times values over earlier tiles. If these tiles increase
+  /// m, the earlier `totals` and `sums` are multiplied by exp(old m - new m), so that they also
+  /// refer to the new m.
   TROUPE_DEVICE void to_exponentials(const work_of_block& work, unsigned row, unsigned column,
                                      sum_tile (&products)[tiles_at_once], float (&largest)[2],
                                      float (&totals)[2], sum_tile (&sums)[columns]) const {

@@ -25,8 +25,8 @@ public:
   }
 
   /// Copies the rows to the device. No earlier copy may be running. Returns true if the entries are
-  /// now in other memory than before. Recordings that contain the old addresses are then useless.
-  /// Throws device_error if there is too little memory.
+  /// now in other memory than before. Recordings (CUDA graphs) that contain the old addresses are
+  /// then useless. Throws device_error if there is too little memory.
   bool copy(stream where, const sparse_rows<float>& x, std::size_t rows);
 
   sparse_entries entries() const noexcept;

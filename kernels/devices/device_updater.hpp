@@ -43,7 +43,8 @@ struct range_update {
   double scale = 1;
   /// Number of updates of this range, including this one.
   std::uint64_t step = 1;
-  /// See update_arguments. `moment` has n elements, or is empty.
+  /// See update_arguments (kernels/optimizers/optimizer.hpp). `moment` is the first moment: n
+  /// elements, or empty.
   std::span<float> moment = {};
   std::uint64_t moment_step = 0;
   bool look_ahead = false;

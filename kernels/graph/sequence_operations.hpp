@@ -143,10 +143,10 @@ expression gru(expression z, expression w, expression b);
 /// gru(), but without b. Builds several nodes per time step.
 expression gru_reset_before(expression z, expression w);
 
-/// For gradients(): d sum(h * dh) / d (inputs of the activations). `states` is the result of the
-/// recurrent node. Result: (batch, T, hidden) for rnn, and (batch, T, 4 hidden) for lstm and gru.
-/// For gru, the four parts are the gradients for the activations r, u and n, and the third of these
-/// gradients times r.
+/// For gradients(): d sum(h * dh) / d (inputs of the activations). `states` is the whole recurrent
+/// node, which also stores the gates. rnn(), lstm() and gru() return only its last part, h. Result:
+/// (batch, T, hidden) for rnn, and (batch, T, 4 hidden) for lstm and gru. For gru, the four parts
+/// are the gradients for the activations r, u and n, and the third of these gradients times r.
 expression recurrent_gradient(expression dh, expression states, expression w, cell how);
 
 // -- layers

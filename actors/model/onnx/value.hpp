@@ -108,8 +108,8 @@ enum class arithmetic : std::uint8_t { add, subtract, multiply, divide, maximum,
 onnx_value combine(arithmetic how, const onnx_value& a, const onnx_value& b, graph& g,
                    std::size_t limit);
 
-/// a + b, a - b and so on, for whole numbers or multiples of onnx_constant::batch_size. If the
-/// result is neither of these, it is NaN (unknown).
+/// a + b, a - b and so on, for whole numbers or multiples of onnx_constant::batch_size (a
+/// placeholder for the number of samples). If the result is neither of these, it is NaN (unknown).
 double combine_whole(arithmetic how, double a, double b);
 
 /// Applies f to each pair of elements of two constants, with broadcasting. Throws input_error if

@@ -179,7 +179,7 @@ private:
   std::uint64_t first_step_ = 0;
   /// The step at which an average began: the newest average whose result is in the replica.
   std::uint64_t averaged_ = 0;
-  /// Samples of all workers up to the last average, including earlier runs.
+  /// Samples of all workers up to the beginning of that average, including earlier runs.
   std::uint64_t passed_samples_ = 0;
   acquire attributes_;
   /// The last batch of this run whose gradient the replica contains.

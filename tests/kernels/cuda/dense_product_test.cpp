@@ -188,7 +188,8 @@ BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
   BOOST_TEST((run(wide, false, operation::end, 0, true) == pair{0, 0}));
 }
 
-// Large matrices of 16 bits whose rows are not aligned go through padded copies.
+// Large matrices of 16 bits whose rows are not aligned go through padded copies: operands before
+// the product, the result after it.
 BOOST_AUTO_TEST_CASE(rows_are_aligned) {
   simulated_device gpu;
   const auto launches_of = [&](std::size_t m, std::size_t n, std::size_t k, dtype type,
