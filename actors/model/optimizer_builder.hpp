@@ -41,7 +41,7 @@ parameter_groups build_groups(const proto::Optimizer& options, const layout& par
 /// Builds the learning-rate schedule of a job. A cosine schedule needs the number of epochs.
 /// @throws input_error that names the field if a value makes no sense.
 learning_rate build_learning_rate(const proto::Job& job);
-/// Like build_learning_rate(), but without the check, for a job that is being validated.
+/// Like build_learning_rate(), but does not check the values, for a job that is being validated.
 learning_rate unchecked_learning_rate(const proto::Job& job);
 
 } // namespace troupe

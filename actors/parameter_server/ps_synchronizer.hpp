@@ -99,10 +99,11 @@ struct ps_synchronizer_options {
 /// In asynchronous protocols without `pull_ahead`, the worker pulls the weights of its next step
 /// together with the commit of this step. The reader answers once the gradient is decided. This
 /// saves a round trip. It does not change the result of a run with a single worker. The worker does
-/// not pull with its commit if it pulls only rows, writes the weights itself, or has no next batch.
-/// Shards that share memory with this process (shares_memory) send the weights of the next step
-/// themselves, before they answer the commit. If such a shard has not sent them, the worker pulls
-/// when it has the answer to the commit.
+/// not pull with its commit if it pulls only rows, writes the weights itself (`writes`: hogwild),
+/// must not get too far ahead (`bounded`: ssp), or has no next batch. Shards that share memory with
+/// this process (shares_memory) send the weights of the next step themselves, before they answer
+/// the commit. If such a shard has not sent them, the worker pulls when it has the answer to the
+/// commit.
 ///
 /// With `pull_ahead`, a worker may also acquire the next step before its last gradient is decided
 /// (protocol_traits::overlaps). It gets the weights that it pulled early. The synchronizer keeps
@@ -112,8 +113,9 @@ struct ps_synchronizer_options {
 /// it. (Shards on this host, and shards with which only rows are exchanged, get their part as a
 /// whole.) The shard sends a piece of the next weights as soon as it has this piece of all workers'
 /// gradients, so a connection carries gradients and weights at the same time. If all pieces have
-/// arrived when the worker acquires the next step, nothing is pulled. With `in_step`, shards that
-/// share memory with this process send their whole range.
+/// arrived when the worker acquires the next step, nothing is pulled. With `in_step`, but without
+/// `first_decides`, shards that share memory with this process send their whole range after each
+/// update.
 ///
 /// If a commit gets no answer in time, it is sent again. The gradient itself is sent again only if
 /// the shard does not have it.

@@ -171,8 +171,9 @@ private:
   payload sum_;
   payload addend_;
   std::uint64_t samples_ = 0;
-  /// Number of chunks whose complete sum has not arrived. For reduce_scatter: number of chunks
-  /// whose partial sum has not arrived.
+  /// Number of chunks whose complete sum this rank does not have yet. For reduce_scatter: number of
+  /// chunks whose partial sum has not arrived (one arrives for each chunk, except those of the
+  /// segment that this rank sends first).
   std::size_t missing_ = 0;
   std::vector<ring_piece> early_;
 };

@@ -170,7 +170,8 @@ void worker::report_front_lease(std::function<void()> then, bool drops_next) {
 
 // Gives the rest of the first lease back, and continues when the coordinator has answered. The
 // coordinator must get this report before a gradient of a later lease is applied. Otherwise, a
-// checkpoint would count all batches of this lease as trained.
+// checkpoint would count all batches of this lease as trained, because it counts all batches of a
+// worker before its last applied gradient.
 void worker::give_back_lease(bool drops_next) {
   enter(phase::returning);
   data_.reset();

@@ -367,7 +367,7 @@ constexpr traits sequences[] = {
   in_place(
     as_first(row(op::normalize_rows, "normalize_rows", each<6>,
                  [](step s) { s.give(0, normalize_rows_gradient(s.g, s.x(0), s.node.factor)); }))),
-  // 14 FLOPs: those of normalize_channels_gradient, and the moments.
+  // 14 FLOPs: the 8 of normalize_channels_gradient, and the 6 of normalize_rows.
   in_place(as_first(row(op::normalize_rows_gradient, "normalize_rows_gradient", each<14>,
                         rules::normalize_rows_gradient))),
   in_place(as_first(row(op::multiply_rows, "multiply_rows", each<1>,

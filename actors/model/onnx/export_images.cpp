@@ -42,8 +42,9 @@ void onnx_exporter::absorb_batch_norm(const node& n) {
   if (!read_once(scaled) || !read_once(centered))
     return;
   absorbed_.insert({scaled, centered});
-  // `opposite` (-mean) and the nodes in the loop below are computed from variables only. Such a
-  // node is absorbed if only absorbed nodes read it.
+  // `opposite` (-mean) and the nodes in the loop below are computed from parameters only (weights
+  // and running statistics), so other nodes may read them, too. Such a node is absorbed if only
+  // absorbed nodes read it.
   if (const auto opposite = at(centered).inputs[1]; read_once(opposite))
     absorbed_.insert(opposite);
   const auto factor = at(scaled).inputs[1];

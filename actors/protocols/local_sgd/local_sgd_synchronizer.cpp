@@ -250,10 +250,11 @@ void local_sgd_synchronizer::on_reduced(const reduction& x) {
   proceed();
 }
 
-/// Computes the new weights of a piece from the sum over all workers, and puts them into the
+/// Computes the new weights of a piece from the sum of all workers' weights, and puts them into the
 /// replica.
-/// @param captured the replica's weights when the average of a fragment began; empty if the worker
-/// has made no step since then
+/// @param captured the replica's weights when the average of a fragment began. The changes of
+/// trainable weights since then are added to the new weights. Empty in an average of all weights,
+/// because the worker makes no steps meanwhile
 void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const payload& captured) {
   const auto where = fragments_.pieces()[piece];
   const auto share = 1 / static_cast<float>(workers_);

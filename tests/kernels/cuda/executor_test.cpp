@@ -35,10 +35,10 @@ BOOST_AUTO_TEST_CASE(dense_models_are_those_of_the_cpu) {
   });
 }
 
-// All biases are aligned (see has_epilogue), so the products of all four layers get an epilogue,
-// which adds the bias. In the first two layers, the epilogue also computes the ReLU. In the third
-// layer, it does not compute the GELU. Products of derivatives have no bias, so they get no
-// epilogue.
+// All biases begin at multiples of 16 bytes (see has_epilogue), so the products of all four layers
+// get an epilogue, which adds the bias. In the first two layers, the epilogue also computes the
+// ReLU. In the third layer, it does not compute the GELU. The matrix products of the backward pass
+// have no bias, so they get no epilogue.
 BOOST_AUTO_TEST_CASE(layers_with_epilogues_are_those_of_the_cpu) {
   with_all_devices([](simulated_device& gpu) {
     for (const bool epilogues : {true, false}) {
