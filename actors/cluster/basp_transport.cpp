@@ -1,10 +1,12 @@
 #include "actors/cluster/basp_transport.hpp"
 
 #include "actors/cluster/address.hpp"
+#include "actors/link/sockets.hpp"
 #include "kernels/error.hpp"
 #include "messages/errors.hpp"
 
 #include <caf/io/all.hpp>
+#include <caf/io/basp_broker.hpp>
 
 #include <cerrno>
 #include <memory>
@@ -46,17 +48,10 @@ std::string listen_problem(const std::string& host, std::uint16_t port) {
   return "the port is in use, or the address is not of this host";
 }
 
-/// Returns the reason why a host name cannot be resolved; empty if it can be resolved. May block.
-std::string name_problem(const std::string& host) {
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found); error != 0)
-    return "host unknown: " + std::string{::gai_strerror(error)};
-  ::freeaddrinfo(found);
-  return {};
-}
-
-/// Makes one attempt to connect. The middleman connects in its own thread and then answers this
-/// actor. This actor needs its own thread too, because name_problem() may block.
+/// Makes one attempt to connect. It resolves the name and connects on its own thread, because both
+/// may block. Then it gives the socket to CAF's broker. CAF can connect by itself, but does so for
+/// all peers on one thread and without a time limit: if one address did not answer, no other peer
+/// could be reached for minutes.
 class dialler : public caf::event_based_actor {
 public:
   dialler(caf::actor_config& cfg, task_name task, std::string address, dial_listener listener,
@@ -74,15 +69,25 @@ protected:
       tell(nullptr, "'" + address_ + "' is not host:port");
       return {};
     }
-    request(system().middleman().actor_handle(), timeout_, caf::connect_atom::value, host, port)
+    std::string problem;
+    bool refused = false;
+    auto socket = connect_to(host, port, timeout_, problem, refused);
+    if (!socket) {
+      tell(nullptr, problem);
+      return {};
+    }
+    auto& middleman = system().middleman();
+    request(middleman.named_broker<caf::io::basp_broker>(caf::atom("BASP")), timeout_,
+            caf::connect_atom::value, middleman.backend().new_scribe(socket.release()), port)
       .then(
         [this](const caf::node_id&, caf::strong_actor_ptr& node, const std::set<std::string>&) {
           tell(std::move(node), "nothing is published there");
         },
-        [this, host](const caf::error& error) {
-          const auto problem =
-            error == caf::sec::cannot_connect_to_node ? name_problem(host) : std::string{};
-          tell(nullptr, problem.empty() ? explain(error) : problem);
+        [this](const caf::error& error) {
+          tell(nullptr,
+               error == caf::sec::request_timeout || error == caf::sec::connection_timeout
+                 ? "a program accepts connections there, but does not answer"
+                 : explain(error));
         });
     return {[](caf::unit_t) {}};
   }

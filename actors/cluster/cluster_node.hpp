@@ -147,7 +147,9 @@ private:
     caf::actor handle;
     std::uint64_t incarnation = 0;
     std::shared_ptr<link_session> session;
-    std::map<endpoint, caf::strong_actor_ptr> ports;
+    std::map<endpoint, caf::strong_actor_ptr> ports = {};
+    /// When another process connected as the same task.
+    std::optional<std::chrono::steady_clock::time_point> second_start = {};
   };
 
   /// A node that has sent Hello but has not become a peer yet.
@@ -188,6 +190,7 @@ private:
   void on_link_up(const link_up& x);
   void on_link_down(const link_down& x, const caf::actor& which);
   void on_tick();
+  void drop_replaced_processes();
   void tick_later();
 
   // -- life cycle --
@@ -258,12 +261,13 @@ private:
   /// Requests for a probe. One prober answers all of them.
   std::vector<caf::typed_response_promise<proto::Probed>> probes_;
   std::uint64_t strangers_refused_ = 0;
-  /// The texts of the notices about peers and other programs so far. The same notice is not given
-  /// twice.
+  /// The texts of the notices so far about peers, and about programs that are not part of the run.
+  /// The same notice is not given twice.
   std::set<std::string> told_;
   bool begun_ = false;
   /// Largest payload in bytes that a peer may ever send, from `options_.links` as the caller set
-  /// it. limit_links() lowers the limit in `options_` if the model is small.
+  /// it. The limit in `options_` is lower while the job is not known, and if the model is small
+  /// (limit_links).
   std::size_t most_payload_;
   std::uint64_t jitter_;
 

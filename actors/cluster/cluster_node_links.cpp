@@ -192,12 +192,8 @@ void cluster_node::on_link_up(const link_up& x) {
   // coordinator then refuses.
   if (auto i = links_.find(x.peer); i != links_.end() && i->second.incarnation != x.incarnation) {
     x.session->park();
-    // A process that has ended cannot restore its connection, so there is no need to wait for it.
-    if (i->second.session->broken()) {
-      const std::string reason = "its process has ended, and was started again";
-      anon_send(i->second.handle, end_link{reason});
-      drop_link(x.peer, make_error(errc::link_lost, reason));
-    }
+    i->second.second_start = clock().now();
+    drop_replaced_processes();
     return;
   }
   const auto address = addresses_.find(x.peer);
@@ -207,7 +203,7 @@ void cluster_node::on_link_up(const link_up& x) {
   if (const auto i = links_.find(x.peer); i != links_.end())
     anon_send(i->second.handle, end_link{});
   drop_link(x.peer, caf::exit_reason::remote_link_unreachable);
-  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session, {}};
+  links_[x.peer] = {caf::actor_cast<caf::actor>(current_sender()), x.incarnation, x.session};
   x.session->limit(options_.links.limits());
   monitor(links_[x.peer].handle);
   flush_waiting();
@@ -257,10 +253,33 @@ void cluster_node::drop_link(const task_name& peer, const caf::error& reason) {
     static_cast<caf::actor_proxy*>(port->get())->kill_proxy(context(), reason);
 }
 
+// Ends the links to processes that have ended and were started again. Such a process does not
+// restore its connection. If its host has failed, its connection does not break, but nothing is
+// received from it any more.
+void cluster_node::drop_replaced_processes() {
+  const auto silence = link_options::longest_silence(options_.links.suspect_after);
+  std::vector<task_name> ended;
+  for (auto& [task, x] : links_) {
+    if (!x.second_start)
+      continue;
+    const auto since = clock().now() - *x.second_start;
+    if (x.session->broken() || (since >= silence && x.session->silent_for() >= since))
+      ended.push_back(task);
+    else if (since >= silence)
+      x.second_start.reset();
+  }
+  for (const auto& task : ended) {
+    const std::string reason = "its process has ended, and was started again";
+    anon_send(links_.at(task).handle, end_link{reason});
+    drop_link(task, make_error(errc::link_lost, reason));
+  }
+}
+
 void cluster_node::on_tick() {
   ticking_ = false;
   if (ended_)
     return;
+  drop_replaced_processes();
   for (auto& [task, attempt] : dialling_) {
     const auto waited = clock().now() - attempt.since;
     const auto text = to_string(task) + " at " + attempt.address + " ("

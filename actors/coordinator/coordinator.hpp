@@ -210,8 +210,8 @@ private:
   std::vector<checkpoint_mark> resumed_marks_;
   std::shared_ptr<cluster_handles> handles_;
   std::size_t unreached_ = 0;
-  /// The monitored actors, with their tasks: workers and shards in the first map, the nodes of all
-  /// tasks in the second.
+  /// The monitored actors, with their tasks: workers and shards in the first map, the nodes
+  /// (processes) of all tasks that joined in the second.
   std::map<caf::actor_addr, task_name> monitored_;
   std::map<caf::actor_addr, task_name> monitored_nodes_;
 

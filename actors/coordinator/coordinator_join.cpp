@@ -1,5 +1,6 @@
 #include "actors/checkpoint/checkpoint_manifest.hpp"
 #include "actors/coordinator/coordinator.hpp"
+#include "actors/link/link.hpp"
 #include "actors/model/problem_list.hpp"
 #include "actors/model/replica_state.hpp"
 
@@ -18,9 +19,11 @@ namespace {
 
 constexpr std::chrono::milliseconds join_tick_interval{250};
 
-/// If a task that is already a member asks to join again, the answer is delayed by this time.
-/// Perhaps its earlier process has ended. This node learns about the end of a process on another
-/// host after about a second (channel_host_options::refused_for).
+/// If a task that is already a member asks to join again, the answer is delayed by this time and
+/// link_options::longest_silence(). Perhaps its earlier process has ended. This node learns about
+/// the end of a process on another host after about a second (channel_host_options::refused_for).
+/// If that host has failed, too, this node waits until the earlier process has been silent for too
+/// long.
 constexpr std::chrono::milliseconds second_start_patience{2'000};
 
 /// If a task that was lost in this view asks to join again, the answer is delayed by this time.
@@ -50,7 +53,9 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
   if (const auto reason = members_.refusal(x, task)) {
     if (!members_.has_other_start(task, x.incarnation()))
       return refuse(task, x.address(), *reason);
-    return hold({task, x.address(), *reason}, second_start_patience);
+    const std::chrono::milliseconds suspect_after{job().runtime().suspect_after_ms()};
+    return hold({task, x.address(), *reason},
+                second_start_patience + link_options::longest_silence(suspect_after));
   }
   if (phase_ == phase::running && lost_.contains(task))
     return hold({task, x.address()}, loss_patience);

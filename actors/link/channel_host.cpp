@@ -381,10 +381,12 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
     const auto port = static_cast<std::uint16_t>(offer.port());
     bool refused = false;
     auto socket = connect_to(address, port, options_.connect_timeout, problem, refused);
-    if (socket)
-      connected(std::move(socket), {offer.token(), address, port, true}, then);
-    else
+    if (!socket) {
       post([then, problem] { then(nullptr, problem); });
+      return;
+    }
+    const auto ip = peer_of(socket.get());
+    connected(std::move(socket), {offer.token(), ip.empty() ? address : ip, port, true}, then);
   });
 }
 
@@ -556,8 +558,9 @@ void channel_host::exchange(const channel_ptr& channel, std::uint32_t events) {
   } else if (channel->finished()) {
     routes_.erase(channel);
     drop(channel);
-  } else if (const auto x = routes_.find(channel); x != routes_.end() && channel->resumed()) {
+  } else if (const auto x = routes_.find(channel); x != routes_.end() && channel->works()) {
     x->second.give_up = {};
+    x->second.restored = false;
   }
 }
 

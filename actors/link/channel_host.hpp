@@ -105,6 +105,7 @@ private:
   /// How to connect again to the peer of a channel between hosts.
   struct route {
     std::string token;
+    /// The peer's IP address. Not its name, because a server of names may be unreachable, too.
     std::string address;
     std::uint16_t port = 0;
     /// True if this side must connect again. False if this side waits until the peer connects.
@@ -112,6 +113,8 @@ private:
     /// The time at which the channel ends if the connection is still broken; zero while the
     /// connection works.
     time_point give_up = {};
+    /// True if the connection was restored after the break, but broke again before anything arrived.
+    bool restored = false;
     /// True if an attempt has shown that this host can connect to the peer's port.
     bool reachable = false;
   };

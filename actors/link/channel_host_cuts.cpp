@@ -16,6 +16,9 @@ namespace {
 /// Longest pause in milliseconds between attempts to connect to a port that refuses connections.
 constexpr int refusal_pause = 100;
 
+constexpr auto nothing_arrives = "it accepts connections, but data does not arrive there; perhaps "
+                                 "the network loses large packets (check its MTU)";
+
 } // namespace
 
 void channel_host::in_background(std::function<void()> task) {
@@ -45,11 +48,18 @@ void channel_host::on_cut(const channel_ptr& channel) {
   const auto keep = channel; // A copy, because the handler that holds this reference is removed.
   drop(keep);
   auto& where = routes_[keep];
-  // If `give_up` is already set, leave it: the connection was restored, but broke again before both
-  // sides had agreed where to continue. The time limit then still begins at the first break.
-  if (where.give_up == time_point{})
-    where.give_up = std::chrono::steady_clock::now() + keep->grace();
+  const auto now = std::chrono::steady_clock::now();
   spdlog::debug("the connection to {} broke", where.address);
+  // If `give_up` is already set, leave it: the connection was restored, but broke again before
+  // anything arrived. The time limit then still begins at the first break.
+  if (where.give_up == time_point{})
+    where.give_up = now + keep->grace();
+  else
+    where.restored = true;
+  if (now >= where.give_up) {
+    give_up(keep, keep->cuts(), nothing_arrives);
+    return;
+  }
   try {
     in_background([this, keep, where, cuts = keep->cuts()] {
       if (where.ours)
@@ -67,7 +77,7 @@ void channel_host::on_cut(const channel_ptr& channel) {
 void channel_host::connect_again(const channel_ptr& channel, const route& where,
                                  std::uint64_t cuts) {
   std::minstd_rand random{static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(&where))};
-  std::string problem = "it did not answer";
+  std::string problem = where.restored ? nothing_arrives : "it did not answer";
   constexpr auto never = time_point::max();
   auto refused_since = never;
   for (int wait = 20; pause(std::chrono::milliseconds{wait / 2 + random() % wait}, channel, cuts);
@@ -137,6 +147,8 @@ void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& 
                     until - std::chrono::steady_clock::now()),
                   channel, cuts))
     return;
+  else if (where.restored)
+    problem = nothing_arrives;
   else if (until != where.give_up)
     problem = "its port answers, but it did not come back";
   else

@@ -102,6 +102,12 @@ struct link_options {
   std::shared_ptr<channel_maker> channels;
 
   channel_limits limits() const { return {window, transfer.max_bytes, grace}; }
+
+  /// How long a peer that runs is silent at most. It sends something at least every quarter of
+  /// `suspect_after`, and checks eight times within `suspect_after` whether this is due.
+  static std::chrono::milliseconds longest_silence(std::chrono::milliseconds suspect_after) {
+    return suspect_after * 3 / 8;
+  }
 };
 
 /// One end of the connection between two nodes. First, both ends introduce their nodes to each

@@ -35,6 +35,11 @@ bool link_session::broken() const {
   return channel_ && !channel_->resumed();
 }
 
+std::chrono::nanoseconds link_session::silent_for() const {
+  const std::lock_guard guard{mutex_};
+  return channel_ ? channel_->silent_for() : std::chrono::nanoseconds{0};
+}
+
 bool link_session::on_this_host() const {
   const std::lock_guard guard{mutex_};
   return channel_ && channel_->on_this_host();

@@ -51,6 +51,9 @@ public:
   /// True if the connection of the channel broke, and is not restored yet.
   bool broken() const;
 
+  /// The time since the peer sent something. 0 if there is no channel.
+  std::chrono::nanoseconds silent_for() const;
+
   /// True if the peer is known to run on this host.
   bool on_this_host() const;
 

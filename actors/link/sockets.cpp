@@ -33,7 +33,7 @@ address_list resolve(const std::string& address, std::uint16_t port, int flags,
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    problem = ::gai_strerror(error);
+    problem = std::string{"host unknown: "} + ::gai_strerror(error);
   return {found, ::freeaddrinfo};
 }
 
@@ -45,6 +45,14 @@ file_descriptor new_socket(int family) {
 void send_at_once(const file_descriptor& socket) {
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
+/// The time for the next of `addresses` addresses: an equal part of the time that is left.
+std::chrono::milliseconds share_of(std::chrono::steady_clock::time_point until,
+                                   std::ptrdiff_t addresses) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+    (until - std::chrono::steady_clock::now()) / addresses);
+  return std::max(left, std::chrono::milliseconds{1});
 }
 
 /// The text of an IP address. Empty for addresses of other kinds.
@@ -174,11 +182,15 @@ file_descriptor connect_locally(const std::string& name) {
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
                            std::chrono::milliseconds timeout, std::string& problem, bool& refused) {
   const auto found = resolve(address, port, 0, problem);
-  for (const auto* x = found.get(); x != nullptr; x = x->ai_next) {
+  std::ptrdiff_t left = 0;
+  for (const auto* x = found.get(); x != nullptr; x = x->ai_next)
+    ++left;
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  for (const auto* x = found.get(); x != nullptr; x = x->ai_next, --left) {
     auto result = new_socket(x->ai_family);
     int error = ::connect(result.get(), x->ai_addr, x->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS)
-      error = wait_for_connection(result, timeout);
+      error = wait_for_connection(result, share_of(until, left));
     if (error == 0) {
       send_at_once(result);
       return result;
@@ -187,6 +199,13 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
     refused = error == ECONNREFUSED;
   }
   return {};
+}
+
+std::string peer_of(int socket) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  return ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0 ? ip_text(peer, size)
+                                                                               : std::string{};
 }
 
 bool has_equal_ends(int socket) {

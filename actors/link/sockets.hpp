@@ -33,11 +33,16 @@ file_descriptor accept_on(int listener, std::string& peer);
 /// Connects to an abstract Unix socket.
 file_descriptor connect_locally(const std::string& name);
 
-/// Connects by TCP. Waits until this succeeds, fails, or times out.
+/// Connects by TCP. Waits until this succeeds, fails, or times out. If a name has several
+/// addresses, tries one after the other.
+/// @param timeout for all addresses together. Resolving the name is not limited.
 /// @param problem set to the reason of the failure
 /// @param refused set to true if the connection failed because nothing listens at the address
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
                            std::chrono::milliseconds timeout, std::string& problem, bool& refused);
+
+/// The IP address of the other end of a TCP connection; empty if the connection is broken.
+std::string peer_of(int socket);
 
 /// True if both ends of a TCP connection have the same IP address, so that they are on one host.
 bool has_equal_ends(int socket);

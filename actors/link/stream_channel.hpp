@@ -162,6 +162,10 @@ public:
   /// where to continue.
   bool resumed() const;
 
+  /// True if resumed(), and if the peer has received a record over the new socket, or no record
+  /// waits for it. So this stays false in a network that loses all large packets.
+  bool works() const;
+
   /// Ends the channel, because the owner cannot get another socket.
   void give_up(const std::string& reason);
 
@@ -186,6 +190,9 @@ public:
   /// `suspect_after`, breaks a connection that can be resumed, and returns false for any other
   /// connection. Otherwise returns true. Thread-safe.
   bool keep_alive(std::chrono::nanoseconds suspect_after);
+
+  /// The time since something was received. Thread-safe.
+  std::chrono::nanoseconds silent_for() const { return now() - heard_.load(); }
 
   /// How long a peer that runs may take to notice that the connection broke. Thread-safe.
   std::chrono::nanoseconds unnoticed_for() const;
@@ -238,6 +245,8 @@ private:
   /// Drops the records that the peer has received. Returns false if the peer cannot have received
   /// this many records.
   bool acknowledge(std::uint64_t received, std::deque<outgoing>& dropped);
+  /// Puts the records that the peer has not received into the queue, after the peer has reported
+  /// which records these are.
   void resend();
   void give_back(std::uint64_t loan) noexcept;
 
@@ -288,6 +297,8 @@ private:
   std::deque<outgoing> sent_;
   /// Number of the first record in sent_. If sent_ is empty: number of the next record to write.
   std::uint64_t first_sent_ = 0;
+  /// The peer must acknowledge the records before this number before the channel works().
+  std::uint64_t to_arrive_ = 0;
   bool cut_ = false;
   /// True after a reconnection until the peer has reported which records it has received.
   bool holding_ = false;

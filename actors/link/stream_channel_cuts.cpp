@@ -62,6 +62,11 @@ bool stream_channel::resumed() const {
   return !cut_ && !holding_;
 }
 
+bool stream_channel::works() const {
+  const std::lock_guard guard{mutex_};
+  return !cut_ && !holding_ && first_sent_ >= to_arrive_;
+}
+
 file_descriptor stream_channel::release_socket() {
   const std::lock_guard guard{mutex_};
   if (!std::exchange(cut_, true))
@@ -122,6 +127,8 @@ void stream_channel::resend() {
   queue_.insert(queue_.begin(), std::make_move_iterator(sent_.begin()),
                 std::make_move_iterator(sent_.end()));
   sent_.clear();
+  const bool waits = std::ranges::any_of(queue_, &outgoing::numbered);
+  to_arrive_ = first_sent_ + (waits ? 1 : 0);
 }
 
 void stream_channel::give_up(const std::string& reason) {

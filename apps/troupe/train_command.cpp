@@ -9,13 +9,17 @@
 #include "apps/troupe/processors.hpp"
 #include "apps/troupe/session.hpp"
 #include "apps/troupe/setup.hpp"
-#include "apps/troupe/temporary_folder.hpp"
 #include "kernels/error.hpp"
+#include "kernels/file_descriptor.hpp"
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
+#include <cerrno>
+#include <iterator>
+#include <system_error>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace troupe {
 
@@ -40,11 +44,20 @@ std::vector<unsigned> processors_for(const proto::Job& job, const train_command&
   return may ? processors_of(x.workers, allowed_processors()) : std::vector<unsigned>{};
 }
 
-/// Runs the coordinator in this process, and every other task in a child process. The children get
-/// the coordinator's address.
+/// Makes a file in memory. Nothing is left of it when this process has ended, even if it was
+/// killed.
+file_descriptor in_memory(const std::string& text) {
+  file_descriptor result{::memfd_create("cluster.json", MFD_CLOEXEC)};
+  if (!result || ::write(result.get(), text.data(), text.size()) != std::ssize(text))
+    throw input_error{"cannot make a file in memory: " + std::generic_category().message(errno)};
+  return result;
+}
+
+/// Runs the coordinator in this process, and every other task in a child process. The children read
+/// the coordinator's address from a cluster file.
 run_summary train_with_children(coordinator_setup setup, const std::vector<task_name>& tasks,
                                 const train_command& x) {
-  const temporary_folder folder;
+  file_descriptor cluster_file;
   children others;
   session_options session;
   session.node.tasks = {coordinator_task};
@@ -72,8 +85,9 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
     cluster.add(process_of(coordinator_task, address));
     for (auto& task : tasks)
       cluster.add(process_of(task, "127.0.0.1:0"));
-    const auto file = (folder.path() / "cluster.json").string();
-    std::ofstream{file} << to_json(cluster);
+    cluster_file = in_memory(to_json(cluster));
+    // Children open this process's descriptor. They may also be started later.
+    const auto file = fmt::format("/proc/{}/fd/{}", ::getpid(), cluster_file.get());
     for (auto& task : tasks) {
       std::vector<std::string> arguments{"node",
                                          fmt::format("--role={}", to_string(task.job)),

@@ -114,6 +114,26 @@ class Elastic(TestCase):
         for process in coordinator, *processes.values():
             self.assert_exit(process, 1)
 
+    def test_a_task_moves_from_a_failed_host(self):
+        """A paused process sends nothing, like a failed host. Its task is started at another address, and may join."""
+        more = ("--transport=tcp",)
+        file, cluster = self.cluster(ps=1, workers=2)
+        arguments = (f"--job={self.job}", f"--out={self.out}", "--set", "protocol=SYNC_PS")
+        coordinator = self.start_task("coordinator", 0, file, *arguments, *more)
+        others = [self.start_task(*x, file, *more) for x in (("worker", 0), ("ps", 0))]
+        paused = self.start_task("worker", 1, file, *more)
+        self.wait_for_progress()
+        paused.send(signal.SIGSTOP)
+        cluster["worker"][1] = "127.0.0.1:0"
+        moved = self.start_task("worker", 1, self.file("moved.json", json.dumps({"cluster": cluster})), *more)
+        coordinator.wait_for("view 1 is over")
+        self.wait_for_progress()
+        self.assertNotIn("has joined already", coordinator.output + moved.output)
+        paused.kill()
+        coordinator.send(signal.SIGTERM)
+        for process in coordinator, moved, *others:
+            self.assert_exit(process, 1)
+
     def test_train_restarts_children(self):
         run = self.start("train", f"--job={self.job}", "--processes", "--protocol=ring", "--workers=2",
                          f"--out={self.out}")

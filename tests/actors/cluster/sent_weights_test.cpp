@@ -82,7 +82,7 @@ protected:
 };
 
 /// What one of the two simulated processes has.
-struct process {
+struct simulated_process {
   std::shared_ptr<directory> actors = std::make_shared<directory>();
   std::shared_ptr<link_session> session;
   std::shared_ptr<stream_channel> channel;
@@ -329,8 +329,8 @@ private:
   std::optional<caf::actor_system> sys_;
   std::optional<caf::scoped_actor> self_;
   /// The process of the worker (near) and of the parameter server (far).
-  process near_;
-  process far_;
+  simulated_process near_;
+  simulated_process far_;
   std::shared_ptr<const job_context> context_;
   std::shared_ptr<version_pool> versions_;
   std::shared_ptr<std::atomic<int>> pulls_ = std::make_shared<std::atomic<int>>(0);

@@ -307,6 +307,32 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   BOOST_TEST(x.a.channel()->cuts() > cuts);
 }
 
+// The network loses all large packets, also over new connections. So the connection is restored
+// again and again, but a large message never arrives. Its sender must give up.
+BOOST_AUTO_TEST_CASE(a_network_that_loses_large_packets) {
+  codec system;
+  for (const bool dialling_end_sends : {true, false}) {
+    BOOST_TEST_INFO_SCOPE("the dialling end sends: " << dialling_end_sends);
+    auto how = by_tcp();
+    how.grace = 300ms;
+    connected_hosts x{system.system(), how};
+    x.connect();
+    x.wait_for_other_end();
+    x.a.send(1);
+    x.b.send(1);
+    BOOST_TEST_REQUIRE(x.all_arrive(1));
+    x.proxy.lose_records_above(stream_channel::large);
+    auto& sender = dialling_end_sends ? x.a : x.b;
+    auto& receiver = dialling_end_sends ? x.b : x.a;
+    sender.send(2);
+    BOOST_TEST_REQUIRE(sender.wait_for([&] { return sender.is_closed(); }, &receiver));
+    BOOST_TEST(contains(sender.closed(), "MTU"));
+    BOOST_TEST(sender.channel()->cuts() > 1U);
+    BOOST_TEST(receiver.wait_for([&] { return receiver.is_closed(); }));
+    BOOST_TEST(receiver.received() == 1U);
+  }
+}
+
 // The port refuses connections for a moment, as when a firewall restarts. The peer counts as alive.
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
   codec system;

@@ -52,6 +52,11 @@ void harming_proxy::plan(harm how, std::uint64_t record, std::uint64_t bytes) {
   bytes_ = bytes;
 }
 
+void harming_proxy::lose_records_above(std::uint64_t bytes) {
+  const std::lock_guard guard{mutex_};
+  largest_ = bytes;
+}
+
 bool harming_proxy::planned() const {
   const std::lock_guard guard{mutex_};
   return planned_;
@@ -152,6 +157,10 @@ std::size_t harming_proxy::count(direction& way, std::span<const char> bytes,
     }
     way.passed += step;
     good += step;
+    if (way.head_seen == way.head.size() && way.left > largest_) {
+      due = harm::stall;
+      return good;
+    }
     const bool complete = way.head_seen == way.head.size() && way.left == 0;
     if (last && (complete || way.passed >= bytes_)) {
       planned_ = false;

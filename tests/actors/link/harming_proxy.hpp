@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -50,6 +51,10 @@ public:
   /// plan is possible at a time.
   void plan(harm how, std::uint64_t record, std::uint64_t bytes);
 
+  /// From now on, each record with more than `bytes` bytes stalls its connection, as in a network
+  /// that loses large packets.
+  void lose_records_above(std::uint64_t bytes);
+
   /// True if the planned harm has not happened yet.
   bool planned() const;
 
@@ -91,6 +96,7 @@ private:
   harm how_ = harm::cut;
   std::uint64_t record_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t largest_ = std::numeric_limits<std::uint64_t>::max();
   std::thread thread_;
 };
 
