@@ -1,6 +1,7 @@
 #include "actors/model/data_split.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/layer_list.hpp"
+#include "actors/model/model_source.hpp"
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/sha256.hpp"
 #include "kernels/formats/file.hpp"
@@ -189,7 +190,7 @@ void name_layers(google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
 
 std::vector<flat_field> flatten(proto::Job job) {
   name_layers(*job.mutable_model()->mutable_layer());
-  if (const auto& structure = job.model().onnx_structure(); !structure.empty())
+  if (const auto structure = onnx_structure_of(job.model()); !structure.empty())
     job.mutable_model()->set_onnx_structure(sha256_hex(as_byte_span(structure)));
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());

@@ -71,10 +71,7 @@ private:
     if (!fits)
       throw input_error(layer_ + " " + units_text(dims) + ", but the data has labels "
                         + to_string(labels) + "; expected logits for each label"
-                        + (dims.rank() > labels.rank() + 1
-                             ? ". To use a record as one vector, begin with layer { flatten {} }"
-                             : "")
-                        + line_);
+                        + hint(dims, labels) + line_);
     if (data_.label_width > units)
       throw input_error(layer_ + " has " + std::to_string(units) + " units, but the data has "
                         + std::to_string(data_.label_width)
@@ -87,6 +84,18 @@ private:
     result.loss = output.same() ? result.training_loss
                                 : softmax_cross_entropy(output.testing, result.labels, how);
     result.correct = softmax_correct(output.testing, result.labels, how);
+  }
+
+  /// What to do if the logits do not fit the labels.
+  std::string hint(const shape& logits, const shape& labels) const {
+    if (model_.has_onnx_structure())
+      return labels.rank() == 1
+        ? ". For one label per record, the model must return (batch, classes)"
+        : ". The model must return (batch, labels, classes): classes last, as in "
+          "y.flatten(2).transpose(1, 2)";
+    return logits.rank() > labels.rank() + 1
+      ? ". To use a record as one vector, begin with layer { flatten {} }"
+      : "";
   }
 
   /// Builds a loss for two classes. The two classes become the targets 0 and 1 of a single output

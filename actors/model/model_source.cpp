@@ -5,6 +5,7 @@
 #include "actors/model/onnx/importer.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
+#include "kernels/formats/gzip.hpp"
 #include "kernels/formats/printable.hpp"
 #include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/initializers.hpp"
@@ -21,10 +22,19 @@ namespace troupe {
 
 namespace {
 
+/// Largest structure of an ONNX model, as it is stored in a job.
 constexpr std::size_t most_structure = std::size_t{2} << 20;
+/// A structure of at most this size is not compressed.
+constexpr std::size_t plain_structure = std::size_t{64} << 10;
+/// Largest structure before it is compressed.
+constexpr std::size_t most_unpacked = std::size_t{1} << 30;
 
 std::string path_of(const proto::Model& model) {
   return expand_environment(model.onnx(), "model.onnx");
+}
+
+std::string as_text(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 std::string names_of(const std::vector<std::string>& names) {
@@ -112,12 +122,23 @@ void embed_onnx(proto::Job& job) {
   const auto source = onnx_model::read(path);
   source.require_finite();
   auto structure = source.structure();
+  const auto size = structure.size();
+  if (size > plain_structure && size <= most_unpacked)
+    structure = as_text(gzip(as_byte_span(structure)));
   if (structure.size() > most_structure)
-    throw input_error(
-      path + ": besides its weights, the model takes " + std::to_string(structure.size())
-      + " bytes, and 2 MiB are allowed; it contains large constants, which a layer or "
-        "Constant node makes from fewer numbers");
+    throw input_error(path + ": besides its weights, the model has " + std::to_string(size)
+                      + " bytes of constants and nodes (compressed: "
+                      + (size > most_unpacked ? "not tried" : std::to_string(structure.size()))
+                      + "); at most 2 MiB are accepted after compression. Compute large constants "
+                        "in the model, for example with torch.arange or torch.tril");
   model.set_onnx_structure(std::move(structure));
+}
+
+std::string onnx_structure_of(const proto::Model& model) {
+  const auto& stored = model.onnx_structure();
+  if (!is_gzip(as_byte_span(stored)))
+    return stored;
+  return as_text(gunzip(as_byte_span(stored), most_unpacked, model.onnx()));
 }
 
 proto::Job without_structure(const proto::Job& job) {
@@ -128,7 +149,7 @@ proto::Job without_structure(const proto::Job& job) {
 }
 
 onnx_head add_onnx(const proto::Model& model, expression features, parameter_choice& choice) {
-  const auto& bytes = model.onnx_structure();
+  const auto bytes = onnx_structure_of(model);
   if (bytes.empty())
     throw input_error("model.onnx: " + model.onnx() + " has not been read");
   const auto source = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), model.onnx());
@@ -148,13 +169,18 @@ onnx_head add_onnx(const proto::Model& model, expression features, parameter_cho
   if (outputs.size() != 1)
     throw input_error(source.name() + ": expected one output; it has "
                       + names_of(onnx_outputs(source)));
-  const auto result = outputs[0].x;
-  if (!result.shape().has_batch() || result.shape().rank() < 2)
+  if (!outputs[0].x.shape().has_batch())
     throw input_error(source.name() + ": output \"" + onnx_outputs(source)[0] + "\" has shape "
-                      + to_string(result.shape()) + "; expected (batch, units)");
+                      + to_string(outputs[0].x.shape()) + "; expected (batch, units)");
+  // One number per sample counts as one unit.
+  const auto in_units = [](expression x) {
+    return x.shape().rank() == 1 ? reshape(x, {shape::batch, 1}) : x;
+  };
+  const auto result = in_units(outputs[0].x);
   if (!differs_in_training(source))
     return {result, result};
-  return {import_onnx(source, features.owner(), {input}, true, kind_of)[0].x, result};
+  const auto training = import_onnx(source, features.owner(), {input}, true, kind_of);
+  return {in_units(training[0].x), result};
 }
 
 namespace {
@@ -162,7 +188,7 @@ namespace {
 std::vector<float> weights_of_onnx(const proto::Model& model, const layout& parameters) {
   const auto path = path_of(model);
   const auto source = onnx_model::read(path);
-  if (source.structure() != model.onnx_structure())
+  if (source.structure() != onnx_structure_of(model))
     throw input_error(path + ": has changed since the job was read");
   auto weights = source.values(parameters);
   require_finite(parameters, weights, path);

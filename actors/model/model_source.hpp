@@ -16,15 +16,22 @@ namespace troupe {
 /// If the job names an ONNX file, this function reads the file and stores its structure in the job.
 /// The structure is the model without the values of its weights. Nodes that receive the job then
 /// need no file. Call it after loading a job, before `validate`.
-/// @throws input_error like onnx_model::parse; also if the file cannot be read, or if it has more
-/// than 2 MiB besides the weights.
+///
+/// The job is part of a message to each node, so the structure must be small. It is stored as gzip
+/// if it has more than 64 KiB. (Masks of attention compress to less than 1%.)
+/// @throws input_error like onnx_model::parse; also if the file cannot be read, or if the structure
+/// has more than 2 MiB as gzip, or more than 1 GiB before.
 void embed_onnx(proto::Job& job);
+
+/// The structure that embed_onnx() stored, not compressed. Empty if the model has none.
+/// @throws input_error if the stored bytes are corrupt
+std::string onnx_structure_of(const proto::Model& model);
 
 /// Returns the job without the structure that embed_onnx() added, for people to read.
 proto::Job without_structure(const proto::Job& job);
 
-/// The single output of an ONNX model, for training and for testing. If the model has no dropout
-/// and no batch normalization, both members are the same expression.
+/// The single output of an ONNX model, for training and for testing. Both members are the same
+/// expression unless differs_in_training().
 struct onnx_head {
   expression training;
   expression testing;

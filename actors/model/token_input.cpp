@@ -1,5 +1,6 @@
 #include "actors/model/token_input.hpp"
 
+#include "actors/model/model_source.hpp"
 #include "actors/model/onnx/importer.hpp"
 
 #include <algorithm>
@@ -33,9 +34,8 @@ const proto::Embedding* reader_of(const layers& all, const std::string& source) 
 } // namespace
 
 std::optional<std::size_t> token_input(const proto::Model& model) {
-  if (!model.onnx_structure().empty()) {
-    const auto bytes = std::as_bytes(std::span{model.onnx_structure()});
-    const auto onnx = onnx_model::parse_structure(bytes, model.onnx());
+  if (const auto bytes = onnx_structure_of(model); !bytes.empty()) {
+    const auto onnx = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), model.onnx());
     const auto ports = onnx_inputs(onnx);
     if (ports.size() != 1 || ports[0].type != dtype::int32)
       return std::nullopt;

@@ -1,7 +1,9 @@
 // ONNX's constants and types, operators that return shapes, and operators that change nothing.
 
+#include "actors/model/onnx/model.hpp"
 #include "actors/model/onnx/node.hpp"
 #include "kernels/graph/operations.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -24,7 +26,9 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
   if (!v.known) {
     const bool from_whole = v.x.node().type == dtype::int32;
     if (to == kind::integer && !from_whole)
-      node.refuse("a tensor of real numbers cannot become one of whole numbers");
+      node.refuse(std::string{v.is_truth ? "truth values" : "real numbers"}
+                  + " that depend on the model's input become whole numbers, which troupe does not "
+                    "compute with; leave out the cast, or cast to a real type");
     const auto dims = v.x.shape();
     if (to == kind::boolean) {
       const auto real = from_whole ? to_float(v.x, dims) : v.x;
@@ -203,6 +207,14 @@ void dropout(onnx_node& node) {
   node.set(1, std::move(all));
 }
 
+void identity(onnx_node& node) {
+  auto v = node.input(0);
+  const bool stops = node.integer(onnx_model::stops_gradient, 0) != 0;
+  if (stops && !v.known && v.x.node().type == dtype::float32)
+    v.x = stop_gradient(v.x);
+  node.set(std::move(v));
+}
+
 } // namespace
 
 void add_constant_operators(onnx_operators& all) {
@@ -216,7 +228,7 @@ void add_constant_operators(onnx_operators& all) {
   all["Size"] = {size_of_tensor, 1};
   all["Range"] = {range_of_numbers, 11, "constants only"};
   all["Dropout"] = {dropout, 1, "the ratio is a constant"};
-  all["Identity"] = {[](onnx_node& node) { node.set(node.input(0)); }, 1};
+  all["Identity"] = {identity, 1};
 }
 
 } // namespace troupe

@@ -63,9 +63,11 @@ expression exp_minus_one(expression x) {
   return scale(t, 2) / offset(scale(t, -1), 1);
 }
 
-/// alpha (exp(x / width) - 1) for x below 0, otherwise x.
+/// alpha (exp(x / width) - 1) for x below 0, otherwise x. As in PyTorch, the gradient at 0 is that
+/// of the first case. (at_most(x, 0) has no gradient at 0, but minimum(0, x) has.)
 expression elu_of(expression x, double alpha, double width = 1) {
-  const auto below = scale(at_most(x, 0), 1 / width);
+  const auto zero = x.owner().constant(0, shape{x.shape()});
+  const auto below = scale(minimum(zero, x), 1 / width);
   const auto change = width > 0 ? exp_minus_one(below) : offset(exp(below), -1);
   return relu(x) + scale(change, alpha);
 }
@@ -237,8 +239,38 @@ void mean(onnx_node& node) {
   node.set(node.combine(arithmetic::divide, sum_of_inputs(node), count));
 }
 
+/// The negation of a truth value, which is 1 or 0.
+expression not_of(expression x) {
+  return offset(scale(x, -1), 1);
+}
+
+/// 1 if x is a number, 0 if it is NaN.
+expression is_number(expression x) {
+  return above(troupe::absolute(x), -1);
+}
+
+expression power(onnx_node& node, expression x, double exponent);
+
+/// x^exponent, where the exponent is not a whole number: x^n exp(f log(x)), where n is a whole
+/// number and f the rest. For a positive exponent, f is between 0 and 1, which keeps more digits;
+/// for a negative one, n is 0. For x = 0, the gradient is 0; for x < 0, the result is NaN. The
+/// logarithm gets 1 instead of 0, because its gradient at 0 is infinite.
+expression real_power(onnx_node& node, expression x, double exponent) {
+  const auto whole = std::max(0.0, std::floor(exponent));
+  const auto is_zero = not_of(above(troupe::absolute(x), 0)) * is_number(x);
+  const shape dims = x.shape(); // a copy: adding nodes invalidates references
+  auto& g = x.owner();
+  const auto base = select(is_zero, g.constant(1, dims), x);
+  const auto part = exp(scale(log(base), exponent - whole));
+  const auto at_zero = exponent > 0 ? 0 : std::numeric_limits<double>::infinity();
+  return select(is_zero, g.constant(at_zero, dims),
+                whole == 0 ? part : power(node, x, whole) * part);
+}
+
 expression power(onnx_node& node, expression x, double exponent) {
   constexpr double most = 16;
+  if (!(std::abs(exponent) <= most))
+    node.refuse("the exponent is " + number_text(exponent) + "; expected a number from -16 to 16");
   if (exponent == 0) {
     const auto dims = x.shape();        // a copy: adding nodes invalidates references
     return x.owner().constant(1, dims); // 1 even if x is NaN
@@ -246,15 +278,14 @@ expression power(onnx_node& node, expression x, double exponent) {
   // Adding 0 turns -0 into 0, so that the result is plus infinity, not minus infinity.
   if (exponent == -0.5)
     return reciprocal_of(troupe::square_root(offset(x, 0)));
+  if (exponent == 0.5)
+    return troupe::square_root(x);
+  if (exponent != std::trunc(exponent))
+    return real_power(node, x, exponent);
   // Computes (1 / x)^n instead of 1 / x^n. If x^n overflowed, the gradient would be 0 times
   // infinity.
   if (exponent < 0)
     return power(node, reciprocal_of(x), -exponent);
-  if (exponent == 0.5)
-    return troupe::square_root(x);
-  if (exponent != std::trunc(exponent) || exponent > most)
-    node.refuse("the exponent is " + std::to_string(exponent)
-                + "; expected a whole number from -16 to 16, 0.5 or -0.5");
   auto result = x;
   for (int i = 1; i < static_cast<int>(exponent); ++i)
     result = result * x;
@@ -264,10 +295,11 @@ expression power(onnx_node& node, expression x, double exponent) {
 void power(onnx_node& node) {
   const auto& x = node.input(0);
   if (x.known && node.input(1).known) {
-    // A constant must give the same result as a tensor. For the base -infinity, the square root of
-    // the graph gives NaN, but std::pow does not.
+    // A constant must give the same result as a tensor. For the base -infinity and an exponent that
+    // is not a whole number, the graph gives NaN, but std::pow does not.
     const auto f = [](double a, double b) {
-      return b == 0.5 ? std::sqrt(a) : b == -0.5 ? 1 / std::sqrt(a + 0.0) : std::pow(a, b);
+      const bool real = b != std::trunc(b);
+      return real && a == -std::numeric_limits<double>::infinity() ? std::nan("") : std::pow(a, b);
     };
     node.set(troupe::combine(*x.known, *node.input(1).known, f, node.limit()));
     return;
@@ -291,15 +323,6 @@ onnx_value as_real(const onnx_node& node, const onnx_value& v) {
   }
   const auto dims = v.x.shape(); // a copy: adding nodes invalidates references
   return v.x.node().type == dtype::int32 ? onnx_value{to_float(v.x, dims), v.batch_at} : v;
-}
-
-expression not_of(expression x) {
-  return offset(scale(x, -1), 1);
-}
-
-/// 1 if x is a number, 0 if it is NaN.
-expression is_number(expression x) {
-  return above(troupe::absolute(x), -1);
 }
 
 /// a <= b; false if one of them is NaN.
@@ -365,6 +388,23 @@ void logical_not(onnx_node& node) {
   auto result = *v.known;
   for (auto& x : result.values)
     x = x == 0 ? 1 : 0;
+  node.set(std::move(result));
+}
+
+void is_nan(onnx_node& node) {
+  const auto& v = node.input(0);
+  if (!v.known) {
+    onnx_value result{not_of(is_number(v.x)), v.batch_at};
+    result.is_truth = true;
+    node.set(std::move(result));
+    return;
+  }
+  auto result = *v.known;
+  if (result.type != onnx_constant::kind::real)
+    node.refuse("the operand is not a tensor of real numbers");
+  for (auto& x : result.values)
+    x = std::isnan(x) ? 1 : 0;
+  result.type = onnx_constant::kind::boolean;
   node.set(std::move(result));
 }
 
@@ -458,7 +498,7 @@ void add_elementwise_operators(onnx_operators& all) {
   all["Mean"] = {mean, 1};
   all["Max"] = {extreme<arithmetic::maximum>, 1};
   all["Min"] = {extreme<arithmetic::minimum>, 1};
-  all["Pow"] = {power, 1, "the exponent is a constant from -16 to 16, or 0.5 or -0.5"};
+  all["Pow"] = {power, 1, "the exponent is a constant from -16 to 16"};
   all["Equal"] = {[](onnx_node& node) {
                     compare(
                       node, [](expression a, expression b) { return equal(a, b); },
@@ -508,6 +548,7 @@ void add_elementwise_operators(onnx_operators& all) {
                 },
                 1};
   all["Not"] = {logical_not, 1};
+  all["IsNaN"] = {is_nan, 9};
   all["ThresholdedRelu"] = {thresholded_relu, 10};
   all["Shrink"] = {shrink, 9};
   all["Where"] = {where, 9};

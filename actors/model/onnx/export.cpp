@@ -107,7 +107,45 @@ std::string onnx_exporter::in_units(const column_scaling& how) {
   return add("Add", {scaled, numbers(how.target_mean, extents)});
 }
 
+// In the graph, a slice of an embedding stands for the embedding of a slice of the ids. If the
+// features hold ids for several tables, ONNX must slice the ids: all ids together may be beyond the
+// end of a table.
+void onnx_exporter::find_row_parts() {
+  for (std::uint32_t id = 0; id < graph_.nodes().size(); ++id) {
+    const auto& n = at(id);
+    if (n.op != operation::slice && n.op != operation::reshape)
+      continue;
+    const auto& x = at(n.inputs[0]);
+    const bool whole_rows =
+      x.shape.rank() > 0 && n.shape.rank() > 1 && n.shape.last() == x.shape.last();
+    const auto before = row_parts_.find(n.inputs[0]);
+    if (!whole_rows || (n.op == operation::slice && n.axes[0] + 1 == n.shape.rank()))
+      continue;
+    if (before != row_parts_.end()) {
+      auto part = before->second;
+      part.moves.push_back(id);
+      row_parts_.emplace(id, std::move(part));
+    } else if (x.op == operation::embedding) {
+      row_parts_.emplace(id, row_part{x.inputs[0], x.inputs[1], {id}});
+    }
+  }
+  std::erase_if(row_parts_, [&](const auto& part) {
+    return std::ranges::none_of(part.second.moves,
+                                [&](auto id) { return at(id).op == operation::slice; });
+  });
+}
+
+std::vector<std::uint32_t> onnx_exporter::read_by(std::uint32_t id) const {
+  if (const auto part = row_parts_.find(id); part != row_parts_.end())
+    return {part->second.table, part->second.ids};
+  const auto& n = at(id);
+  // The exporter writes the table of a blend itself: blended()
+  return n.op == operation::blend ? std::vector{n.inputs[0]}
+                                  : std::vector(n.inputs.begin(), n.inputs.end());
+}
+
 void onnx_exporter::mark_needed() {
+  find_row_parts();
   std::set<std::uint32_t> marked{output_};
   std::vector<std::uint32_t> open{output_};
   ++readers_[output_];
@@ -116,9 +154,7 @@ void onnx_exporter::mark_needed() {
     open.pop_back();
     if (id == input_)
       continue;
-    for (const auto input : at(id).inputs) {
-      if (at(id).op == operation::blend && input != at(id).inputs[0])
-        continue; // the exporter writes the table of a blend itself: blended()
+    for (const auto input : read_by(id)) {
       ++readers_[input];
       if (marked.insert(input).second)
         open.push_back(input);
@@ -244,7 +280,9 @@ std::string onnx_exporter::expanded(const std::string& x, const shape& dims) {
 void onnx_exporter::emit(std::uint32_t id) {
   const auto& n = at(id);
   const auto& row = onnx_export_row_of(n.op);
-  if (!row.same.empty()) {
+  if (const auto part = row_parts_.find(id); part != row_parts_.end()) {
+    names_[id] = looked_up(part->second);
+  } else if (!row.same.empty()) {
     std::vector<std::string> inputs;
     for (const auto input : n.inputs)
       inputs.push_back(value(input));

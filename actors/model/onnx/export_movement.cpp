@@ -28,11 +28,34 @@ std::string onnx_exporter::joined(const node& n) {
 std::string onnx_exporter::sliced(const node& n) {
   if (absorbed_.contains(n.inputs[0]))
     return recurrent(at(n.inputs[0]));
-  const auto axis = n.axes[0];
-  const auto begin = static_cast<std::int64_t>(n.axes[1]);
+  return sliced(value(n.inputs[0]), n);
+}
+
+/// The slice of x at the positions of the node `how`.
+std::string onnx_exporter::sliced(const std::string& x, const node& how) {
+  const auto axis = how.axes[0];
+  const auto begin = static_cast<std::int64_t>(how.axes[1]);
   return add("Slice",
-             {value(n.inputs[0]), whole_numbers({begin}), whole_numbers({begin + n.shape[axis]}),
+             {x, whole_numbers({begin}), whole_numbers({begin + how.shape[axis]}),
               whole_numbers({static_cast<std::int64_t>(axis)})});
+}
+
+/// Slices and reshapes the ids, and then looks up the rows.
+std::string onnx_exporter::looked_up(const row_part& part) {
+  auto ids = value(part.ids);
+  for (const auto id : part.moves) {
+    const auto& n = at(id);
+    if (n.op == operation::slice) {
+      ids = sliced(ids, n);
+      continue;
+    }
+    auto extents = n.shape.extents();
+    extents.pop_back();
+    if (n.shape.has_batch())
+      extents[0] = -1;
+    ids = add("Reshape", {ids, whole_numbers(extents)});
+  }
+  return add("Gather", {value(part.table), ids});
 }
 
 std::string onnx_exporter::reversed(const node& n) {
@@ -73,10 +96,10 @@ std::string onnx_exporter::blended(const node& n) {
       weights.push_back(repeats ? last.weight / static_cast<double>(taps + 1 - terms.size())
                                 : last.weight);
     }
-    const auto part = add("Mul",
-                          {add("Gather", {value(n.inputs[0]), whole_numbers(positions)},
-                               {integer("axis", static_cast<std::int64_t>(axis))}),
-                           numbers(weights, dims)});
+    auto part = add("Gather", {value(n.inputs[0]), whole_numbers(positions)},
+                    {integer("axis", static_cast<std::int64_t>(axis))});
+    if (std::ranges::any_of(weights, [](double weight) { return weight != 1; }))
+      part = add("Mul", {part, numbers(weights, dims)});
     result = result.empty() ? part : add("Add", {result, part});
   }
   return result;

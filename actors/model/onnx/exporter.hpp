@@ -58,9 +58,21 @@ private:
     return {name, {}, x, attribute::kind::real};
   }
 
+  /// Part of the rows that an embedding looks up: the result of slices and reshapes of an embedding
+  /// that keep each row whole.
+  struct row_part {
+    std::uint32_t table = 0;
+    std::uint32_t ids = 0;
+    /// The slices and reshapes, in the order of computation.
+    std::vector<std::uint32_t> moves = {};
+  };
+
   const node& at(std::uint32_t id) const { return graph_.at(id); }
   [[noreturn]] void refuse(const node& n, const std::string& what) const;
   void mark_needed();
+  void find_row_parts();
+  /// The nodes that the ONNX nodes of this node read.
+  std::vector<std::uint32_t> read_by(std::uint32_t id) const;
   /// True if only one exported node reads this node.
   bool read_once(std::uint32_t id) const { return readers_.at(id) == 1; }
 
@@ -119,6 +131,8 @@ private:
   std::string transposed(const node& n);
   std::string joined(const node& n);
   std::string sliced(const node& n);
+  std::string sliced(const std::string& x, const node& how);
+  std::string looked_up(const row_part& part);
   std::string reversed(const node& n);
   std::string placed(const node& n);
   std::string blended(const node& n);
@@ -136,6 +150,7 @@ private:
   std::map<std::uint32_t, std::size_t> readers_;
   /// Nodes that are exported as a part of the node that reads them.
   std::set<std::uint32_t> absorbed_;
+  std::map<std::uint32_t, row_part> row_parts_;
   std::map<std::uint32_t, std::string> names_;
   std::set<std::string> taken_;
   std::string batch_;

@@ -131,7 +131,8 @@ void convert(onnx_node& node) {
     node.refuse(error.what()
                 + (node.example() > 0
                      ? "; the model was exported with a batch of " + std::to_string(node.example())
-                       + ": export it with an open batch (dynamic_shapes)"
+                       + ": export it with an open batch (dynamic_shapes, or dynamic_axes if "
+                         "dynamo=False)"
                      : std::string{}));
   }
   node.finish();
@@ -269,7 +270,9 @@ bool differs_in_training(const onnx_model& model) {
   const auto all = outline_of(model.proto().graph());
   return std::ranges::any_of(all.node(), [&](const onnx::NodeProto& node) {
     return measures_batch(node, model.version())
-      || (node.op_type() == "Dropout" && node.input_size() > 2);
+      || (node.op_type() == "Dropout" && node.input_size() > 2)
+      || std::ranges::any_of(node.attribute(),
+                             [](const auto& x) { return x.name() == onnx_model::padding_row; });
   });
 }
 

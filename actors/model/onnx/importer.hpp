@@ -58,8 +58,8 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
                                      const std::vector<expression>& inputs, bool training = false,
                                      const onnx_kinds& kind_of = {});
 
-/// True if the model computes different results in training and in testing (dropout, batch
-/// normalization).
+/// True if import_onnx() builds different graphs for training and for testing (dropout, batch
+/// normalization, embeddings with a row that gets no gradient).
 bool differs_in_training(const onnx_model& model);
 
 /// An operator that can be imported.

@@ -15,7 +15,7 @@ namespace {
 onnx_value times_matrix(const onnx_node& node, const onnx_value& a, expression b) {
   if (a.has_batch() && a.batch_at + 1 == a.rank())
     node.refuse("the sum would run over the batch");
-  return {matmul(to_tensor(a, node.target()), b), a.batch_at};
+  return {matmul(a.x, b), a.batch_at};
 }
 
 /// Matrix products with NumPy's broadcasting of all dimensions except the last two.
@@ -43,21 +43,20 @@ onnx_value batched(const onnx_node& node, const onnx_value& a, const onnx_value&
 } // namespace
 
 onnx_value matrix_product(const onnx_node& node, const onnx_value& left, const onnx_value& right) {
-  auto a = left;
-  auto b = right;
+  auto a = as_tensor(left, node.target());
+  auto b = as_tensor(right, node.target());
   const bool row = a.rank() == 1;
   const bool column = b.rank() == 1;
   if (a.rank() == 0 || b.rank() == 0)
     node.refuse("an operand is a single number");
   const auto with = [&](const onnx_value& v, std::vector<std::int64_t> dims) {
-    return with_dims(node, onnx_value{to_tensor(v, node.target()), v.batch_at}, dims);
+    return with_dims(node, v, dims);
   };
   if (row)
     a = with(a, {1, a.dims()[0]});
   if (column)
     b = with(b, {b.dims()[0], 1});
-  auto result = b.rank() == 2 && !b.has_batch() ? times_matrix(node, a, to_tensor(b, node.target()))
-                                                : batched(node, a, b);
+  auto result = b.rank() == 2 && !b.has_batch() ? times_matrix(node, a, b.x) : batched(node, a, b);
   auto dims = result.dims();
   if (column)
     dims.pop_back();
@@ -100,6 +99,7 @@ void general_product(onnx_node& node) {
 } // namespace
 
 void add_linear_operators(onnx_operators& all) {
+  add_einsum_operators(all);
   all["MatMul"] = {
     [](onnx_node& node) { node.set(matrix_product(node, node.input(0), node.input(1))); }, 1,
     "the batch is not a dimension of the matrices that is summed"};

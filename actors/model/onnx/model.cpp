@@ -11,6 +11,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -31,23 +32,23 @@ constexpr int node_metadata = 9;
 /// True if an input of an operator gets no gradient, because it is only a setting, such as a shape.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
-    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And", "Or", "Xor",
-    "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign"};
+    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And",  "Or",   "Xor",
+    "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign", "IsNaN"};
   static const std::set<std::string, std::less<>> all_but_the_first{
-    "Reshape",        "Expand",
-    "Slice",          "Split",
-    "Squeeze",        "Unsqueeze",
-    "Gather",         "Pad",
-    "Clip",           "Pow",
-    "Dropout",        "ReduceSum",
-    "ReduceMean",     "ReduceMax",
-    "ReduceMin",      "ReduceL1",
-    "ReduceL2",       "ReduceSumSquare",
-    "ReduceLogSum",   "ReduceLogSumExp",
-    "Tile",           "Trilu",
-    "CastLike",       "Upsample",
-    "Resize",         "SequenceAt",
-    "SplitToSequence"};
+    "Reshape",      "Expand",
+    "Slice",        "Split",
+    "Squeeze",      "Unsqueeze",
+    "Gather",       "Pad",
+    "Clip",         "Pow",
+    "Dropout",      "ReduceSum",
+    "ReduceMean",   "ReduceMax",
+    "ReduceMin",    "ReduceL1",
+    "ReduceL2",     "ReduceSumSquare",
+    "ReduceLogSum", "ReduceLogSumExp",
+    "Tile",         "Trilu",
+    "CastLike",     "CumSum",
+    "Upsample",     "Resize",
+    "SequenceAt",   "SplitToSequence"};
   const auto& op = node.op_type();
   if (all.contains(op))
     return true;
@@ -97,8 +98,10 @@ bool is_neutral(const onnx::NodeProto& node, int input, const std::string& origi
 class merged_parameters {
 public:
   merged_parameters(const onnx::GraphProto& graph, const std::string& model) : model_(model) {
+    const onnx_roles roles{graph};
     for (const auto& x : graph.initializer())
-      if (is_onnx_real(x.data_type()) && x.dims_size() > 0)
+      if (is_onnx_real(x.data_type())
+          && (x.dims_size() > 0 || roles.is_stored_by_pytorch(x.name())))
         uses_.emplace(x.name(), use{});
   }
 
@@ -203,6 +206,54 @@ node_marks marks_of(const onnx::NodeProto& node) {
   return result;
 }
 
+/// The padding_idx of an embedding in PyTorch. Empty if there is none.
+/// @param origin the text of the operation (node_marks::origin):
+/// "...aten.embedding.default](args = (%p_table_weight, %x, 0), kwargs = {})"
+std::optional<std::int64_t> padding_in(const std::string& origin) {
+  constexpr std::string_view operation = "aten.embedding.default](args = (";
+  auto at = origin.find(operation);
+  for (int skipped = 0; skipped < 2 && at != std::string::npos; ++skipped)
+    at = origin.find(", ", at + 1);
+  std::int64_t row = -1;
+  if (at == std::string::npos || at > origin.find(')'))
+    return std::nullopt;
+  const auto* text = origin.data() + at + 2;
+  const auto [end, error] = std::from_chars(text, origin.data() + origin.size(), row);
+  return error == std::errc{} && row >= 0 ? std::optional{row} : std::nullopt;
+}
+
+void add_attribute(onnx::NodeProto& node, std::string_view name, std::int64_t value) {
+  auto& result = *node.add_attribute();
+  result.set_name(std::string{name});
+  result.set_type(onnx::AttributeProto::INT);
+  result.set_i(value);
+}
+
+bool has_values(const onnx::TensorProto& x) {
+  return x.has_raw_data() || x.float_data_size() > 0 || x.double_data_size() > 0
+    || x.int32_data_size() > 0;
+}
+
+/// The values of a graph that the gradients of its outputs reach.
+/// @param stops true if marks of x.detach() stop gradients
+std::unordered_set<std::string_view> learnt_in(const onnx::GraphProto& graph, bool stops) {
+  std::unordered_set<std::string_view> result;
+  for (const auto& output : graph.output())
+    result.insert(output.name());
+  for (int i = graph.node_size(); i-- > 0;) {
+    const auto& node = graph.node(i);
+    const bool ends = stops && std::ranges::any_of(node.attribute(), [](const auto& x) {
+                        return x.name() == onnx_model::stops_gradient;
+                      });
+    if (ends || std::ranges::none_of(node.output(), [&](auto& x) { return result.contains(x); }))
+      continue;
+    for (int input = 0; input < node.input_size(); ++input)
+      if (!only_says(node, input))
+        result.insert(node.input(input));
+  }
+  return result;
+}
+
 /// True if the second half of each row (directions, 2 n) is 0.
 bool has_zero_second_halves(const onnx::TensorProto& x) {
   if (!is_onnx_real(x.data_type()) || x.dims_size() != 2 || x.dims(1) % 2 != 0)
@@ -245,10 +296,7 @@ void mark_single_biases(onnx::ModelProto& model) {
     const auto bias = tensors.find(node.input(3));
     if (bias == tensors.end() || !has_zero_second_halves(*bias->second))
       return;
-    auto& mark = *node.add_attribute();
-    mark.set_name(std::string{onnx_model::single_bias});
-    mark.set_type(onnx::AttributeProto::INT);
-    mark.set_i(1);
+    add_attribute(node, onnx_model::single_bias, 1);
   });
 }
 
@@ -282,7 +330,7 @@ onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
     load_external_data(*result.proto_, result.name_, *folder);
   result.check_operator_sets();
   result.read_marks();
-  result.find_weights();
+  result.find_weights(without_values);
   result.check_tensors(result.proto_->graph(), without_values);
   result.check_names();
   if (!without_values)
@@ -306,8 +354,8 @@ void onnx_model::check_operator_sets() {
 
 /// Restores what PyTorch's exporter changes in models for training. The exporter writes batch
 /// normalization in inference mode, or merges it into a convolution. The metadata of the nodes show
-/// what the original model does. So this function sets the training mode again, and refuses merged
-/// nodes.
+/// what the original model does. So this function sets the training mode again, refuses merged
+/// nodes, and marks nodes that stop gradients.
 void onnx_model::read_marks() {
   merged_parameters merged{proto_->graph(), name_};
   computed_tensors computed{proto_->graph()};
@@ -321,44 +369,44 @@ void onnx_model::read_marks() {
       throw input_error(name_ + ": " + onnx_node_text(node)
                         + ": the exporter folded batch normalization into this node, so that it "
                           "cannot be trained; export with optimize=False");
-    if (node.op_type() == "BatchNormalization" && trains && !measures_batch(node, version_)) {
-      auto& mode = *node.add_attribute();
-      mode.set_name("training_mode");
-      mode.set_type(onnx::AttributeProto::INT);
-      mode.set_i(1);
-    }
+    if (node.op_type() == "BatchNormalization" && trains && !measures_batch(node, version_))
+      add_attribute(node, "training_mode", 1);
+    if (node.op_type() == "Identity" && marks.origin.find("aten.detach.") != std::string::npos)
+      add_attribute(node, stops_gradient, 1);
+    if (const auto row = padding_in(marks.origin); node.op_type() == "Gather" && row)
+      add_attribute(node, padding_row, *row);
     node.DiscardUnknownFields();
   });
   computed.write(*proto_->mutable_graph());
 }
 
-void onnx_model::find_weights() {
+void onnx_model::find_weights(bool without_values) {
   const auto graph = outline_of(proto_->graph());
-  std::unordered_set<std::string_view> outside;
+  std::unordered_map<std::string_view, const onnx::TensorProto*> outside;
   for (const auto& x : proto_->graph().initializer())
-    outside.insert(x.name());
-  std::unordered_set<std::string_view> learnt;
-  for (const auto& output : graph.output())
-    learnt.insert(output.name());
-  for (int i = graph.node_size(); i-- > 0;) {
-    const auto& node = graph.node(i);
-    if (std::ranges::none_of(node.output(), [&](auto& output) { return learnt.contains(output); }))
-      continue;
-    for (int input = 0; input < node.input_size(); ++input)
-      if (!only_says(node, input))
-        learnt.insert(node.input(input));
-  }
+    outside.emplace(x.name(), &x);
+  const auto learnt = learnt_in(graph, false);
+  const auto reached = learnt_in(graph, true);
   std::unordered_map<std::string_view, double> state;
   for (const auto& node : graph.node())
     if (measures_batch(node, version_))
       for (int input = 3; input < std::min(node.input_size(), 5); ++input)
         state.emplace(node.input(input), 1 - momentum_of(node));
   const onnx_roles roles{graph};
+  const auto& from = proto_->producer_name();
+  const bool names_parameters = from == "troupe" || (from == "pytorch" && !roles.has_marks());
+  const auto is_constant = [&](const onnx::TensorProto& x) {
+    if (x.dims_size() > 0 || !outside.contains(x.name()))
+      return x.dims_size() == 0;
+    if (without_values) // then exactly the weights have no values
+      return has_values(*outside.at(x.name()));
+    return !roles.is_stored_by_pytorch(x.name())
+      && (!names_parameters || x.name().starts_with("onnx::"));
+  };
   for (const auto& x : graph.initializer()) {
     const auto running = state.find(x.name());
     const bool is_state = running != state.end();
-    if (!is_onnx_real(x.data_type()) || x.dims_size() == 0
-        || !(is_state || learnt.contains(x.name())))
+    if (!is_onnx_real(x.data_type()) || is_constant(x) || !(is_state || learnt.contains(x.name())))
       continue;
     if (!outside.contains(x.name())) {
       if (roles.why_it_stays(x.name()).empty())
@@ -375,6 +423,8 @@ void onnx_model::find_weights() {
       found.decay = running->second;
     else
       found.stays = roles.why_it_stays(x.name());
+    if (found.stays.empty() && !is_state && !reached.contains(x.name()))
+      found.stays = "x.detach() in the PyTorch model stops its gradient";
     weights_.push_back(std::move(found));
     weight_names_.insert(x.name());
   }

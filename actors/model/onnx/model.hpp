@@ -32,9 +32,12 @@ inline constexpr std::int64_t newest_onnx_operators = 24;
 /// The schema comes from Debian's libonnx. Only sources in actors/model include libonnx's headers.
 class onnx_model {
 public:
-  /// A tensor of the model that can be trained. It is an initializer of real numbers with at least
-  /// one dimension, and gradients can reach it. (Gradients do not reach a shape, or a mask that is
-  /// only compared with 0.) Single numbers and the contents of Constant nodes are constants.
+  /// A tensor of the model that can be trained. It is an initializer of real numbers, and gradients
+  /// can reach it. (Gradients do not reach a shape, or a mask that is only compared with 0.) The
+  /// contents of Constant nodes are constants. So are initializers without dimensions, because most
+  /// exporters write the numbers of formulas in this form. Exceptions: those that PyTorch's
+  /// exporter marks as a parameter or buffer, and, if the exporter is PyTorch's older one or
+  /// troupe, those whose name is not "onnx::...".
   struct weight {
     std::string name;
     troupe::shape shape;
@@ -48,6 +51,12 @@ public:
   /// The name of an attribute that parse() adds to a recurrent operator if its second bias is 0 and
   /// must stay 0.
   static constexpr std::string_view single_bias = "troupe_single_bias";
+  /// The name of an attribute that parse() adds to an Identity if PyTorch's exporter wrote it for
+  /// x.detach(): no gradient passes it.
+  static constexpr std::string_view stops_gradient = "troupe_stops_gradient";
+  /// The name of an attribute that parse() adds to a Gather if PyTorch's exporter wrote it for an
+  /// embedding with padding_idx. Its value is the row of the table that gets no gradient.
+  static constexpr std::string_view padding_row = "troupe_padding_row";
 
   /// Reads a model from a file. Tensors may be in other files of the same folder, which may have
   /// any size.
@@ -90,7 +99,7 @@ private:
                           const std::filesystem::path* folder = nullptr);
   void read_marks();
   void check_operator_sets();
-  void find_weights();
+  void find_weights(bool without_values);
   void check_tensors(const onnx::GraphProto& graph, bool without_values) const;
   void check_names() const;
 

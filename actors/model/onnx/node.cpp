@@ -62,6 +62,7 @@ bool works_within(const std::string& op) {
                                                       "HardSigmoid",
                                                       "HardSwish",
                                                       "Identity",
+                                                      "IsNaN",
                                                       "LayerNormalization",
                                                       "LeakyRelu",
                                                       "Log",
@@ -359,7 +360,7 @@ void onnx_node::set(std::size_t i, onnx_value x) {
   // The result of an operator that only arranges elements has truth values if an input has them.
   // The first input of Where is only the condition.
   static const std::set<std::string_view> arranging{
-    "Concat", "Expand", "Flatten", "Gather", "Identity",  "Pad",       "Reshape",
+    "Concat", "Expand", "Flatten", "Gather", "GatherND",  "Identity",  "Pad",  "Reshape",
     "Slice",  "Split",  "Squeeze", "Tile",   "Transpose", "Unsqueeze", "Where"};
   if (arranging.contains(op()))
     for (std::size_t k = op() == "Where" ? 1 : 0; k < inputs(); ++k)

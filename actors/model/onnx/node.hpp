@@ -188,6 +188,7 @@ using onnx_operators = std::map<std::string, onnx_operator, std::less<>>;
 
 void add_attention_operators(onnx_operators& all);
 void add_constant_operators(onnx_operators& all);
+void add_einsum_operators(onnx_operators& all);
 void add_elementwise_operators(onnx_operators& all);
 void add_image_operators(onnx_operators& all);
 void add_linear_operators(onnx_operators& all);

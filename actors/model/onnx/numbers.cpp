@@ -83,13 +83,26 @@ void triangle(onnx_node& node) {
   }));
 }
 
-/// Repeats a whole tensor along each dimension.
+/// Repeats a whole tensor along each dimension. A dimension of 1 that is repeated for each sample
+/// becomes the batch.
 void tile(onnx_node& node) {
-  const auto v = node.input(0);
-  const auto counts = node.integers_of(1, "repeats");
+  auto v = node.input(0);
+  const auto repeats = elements_of(node.known(1, "repeats"), 64, node);
   auto dims = v.dims();
-  if (counts.size() != dims.size())
+  if (repeats.size() != dims.size())
     node.refuse("expected a number of repeats for each dimension");
+  std::vector<std::int64_t> counts;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const bool for_each_sample = repeats[i] == onnx_constant::batch_size;
+    counts.push_back(for_each_sample ? 1 : onnx_integer(repeats[i]));
+    if (!for_each_sample)
+      continue;
+    if (dims[i] != 1 || v.has_batch())
+      node.refuse("dimension " + std::to_string(i) + " of " + shape_text(dims)
+                  + " is repeated for each sample; expected a dimension of 1, and no batch");
+    dims[i] = onnx_constant::batch;
+    v = expanded(node, as_tensor(v, node.target()), dims);
+  }
   for (std::size_t i = 0; i < dims.size(); ++i) {
     if (counts[i] < 1 || counts[i] > (std::int64_t{1} << 32))
       node.refuse("a dimension is repeated " + std::to_string(counts[i]) + " times");
@@ -178,7 +191,7 @@ void add_number_operators(onnx_operators& all) {
   all["Round"] = {unary<to_even>, 11, "constants only"};
   all["Mod"] = {modulo, 10, "constants only"};
   all["Trilu"] = {triangle, 14, "constants only"};
-  all["Tile"] = {tile, 1, "not along the batch"};
+  all["Tile"] = {tile, 1, "not along the batch, but a dimension of 1 can become the batch"};
   all["ScatterND"] = {scatter, 11, "constants only; no reduction"};
 }
 

@@ -1,5 +1,6 @@
 // ONNX's operators that split and join tensors.
 
+#include "actors/model/onnx/model.hpp"
 #include "actors/model/onnx/padding.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/sequence_operations.hpp"
@@ -24,6 +25,12 @@ struct cut {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t step = 1;
+
+  std::int64_t count() const {
+    const auto distance = step > 0 ? end - begin : begin - end;
+    const auto size = std::abs(step);
+    return std::max<std::int64_t>(0, (distance + size - 1) / size);
+  }
 };
 
 /// Resolves the bounds of a slice as NumPy does: negative positions count from the end, and
@@ -52,9 +59,7 @@ onnx_constant part_of(const onnx_constant& c, std::size_t axis, const cut& how, 
   result.type = c.type;
   result.dims = c.dims;
   const auto extent = c.dims[axis];
-  const auto distance = how.step > 0 ? how.end - how.begin : how.begin - how.end;
-  const auto step = std::abs(how.step);
-  const auto count = std::max<std::int64_t>(0, (distance + step - 1) / step);
+  const auto count = how.count();
   result.dims[axis] = count;
   if (c.uniform()) {
     result.values = c.values;
@@ -104,6 +109,31 @@ slice_arguments arguments_of_slice(onnx_node& node) {
   return x;
 }
 
+/// Every `step`-th element of v along an axis: `count` elements, of which the first is at `begin`.
+onnx_value strided(const onnx_node& node, const onnx_value& v, std::size_t axis, std::int64_t begin,
+                   std::int64_t count, std::int64_t step) {
+  const auto extent = v.dims()[axis];
+  // Cuts the axis into groups of `step` elements, and takes one element of each group. The groups
+  // may begin with their element, or end with it. If neither fits, the last element is added alone.
+  const bool ends = begin + count * step > extent && begin >= step - 1;
+  const auto groups = ends || begin + count * step <= extent ? count : count - 1;
+  const auto first = ends ? begin - (step - 1) : begin;
+  const auto last = begin + (count - 1) * step;
+  std::vector<onnx_value> parts;
+  if (groups > 0) {
+    auto dims = v.dims();
+    dims[axis] = groups;
+    auto apart = dims;
+    apart.insert(apart.begin() + static_cast<std::ptrdiff_t>(axis) + 1, step);
+    const auto x = with_dims(node, sliced(node, v, axis, first, first + groups * step), apart);
+    const auto at = ends ? step - 1 : 0;
+    parts.push_back(with_dims(node, sliced(node, x, axis + 1, at, at + 1), dims));
+  }
+  if (groups < count)
+    parts.push_back(sliced(node, v, axis, last, last + 1));
+  return parts.size() == 1 ? parts[0] : concatenated(node, parts, axis);
+}
+
 void slice(onnx_node& node) {
   auto v = node.input(0);
   const auto x = arguments_of_slice(node);
@@ -121,14 +151,15 @@ void slice(onnx_node& node) {
       v = part_of(*v.known, axis, how, node.limit(), node);
       continue;
     }
-    if (how.step == -1 && how.begin == extent - 1 && how.end == -1) {
-      v = {reverse(to_tensor(v, node.target()), v.graph_axis(axis)), v.batch_at};
+    const auto count = how.count();
+    if (how.step < 0) {
+      v = {reverse(v.x, v.graph_axis(axis)), v.batch_at};
+      v = count == 0 ? sliced(node, v, axis, 0, 0)
+                     : strided(node, v, axis, extent - 1 - how.begin, count, -how.step);
       continue;
     }
-    if (how.step != 1)
-      node.refuse("a step is " + std::to_string(x.steps[i])
-                  + "; expected 1, or -1 over the whole axis");
-    v = sliced(node, v, axis, how.begin, how.end);
+    v = how.step == 1 || count == 0 ? sliced(node, v, axis, how.begin, how.begin + count)
+                                    : strided(node, v, axis, how.begin, count, how.step);
   }
   node.set(v);
 }
@@ -327,15 +358,22 @@ onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constan
     else
       runs.emplace_back(position, position + 1);
   }
-  if (runs.size() > most_runs)
-    node.refuse("the selected elements form more than " + std::to_string(most_runs)
-                + " runs of consecutive positions");
-  auto result = sliced(node, v, axis, runs[0].first, runs[0].second);
-  if (runs.size() > 1) {
+  onnx_value result;
+  if (runs.size() > most_runs) {
+    constexpr std::size_t numbers = 2; // a position and a weight
+    node.charge(numbers * positions.size());
+    blend_table table;
+    for (const auto& [begin, end] : runs)
+      for (auto position = begin; position < end; ++position)
+        table.push_back({{static_cast<std::size_t>(position), 1}});
+    result = {blend(v.x, v.graph_axis(axis), table), v.batch_at};
+  } else if (runs.size() > 1) {
     std::vector<expression> parts;
     for (const auto& [begin, end] : runs)
       parts.push_back(to_tensor(sliced(node, v, axis, begin, end), node.target()));
     result = {troupe::concat(parts, v.graph_axis(axis)), v.batch_at};
+  } else {
+    result = sliced(node, v, axis, runs[0].first, runs[0].second);
   }
   auto dims = result.dims();
   const auto at = dims.begin() + static_cast<std::ptrdiff_t>(axis);
@@ -343,7 +381,17 @@ onnx_value picked(const onnx_node& node, const onnx_value& v, const onnx_constan
   return with_dims(node, result, dims);
 }
 
+/// The rows of an embedding. Those of this id pass no gradient to the table.
+expression without_gradient_of(std::int64_t id, expression rows, expression ids) {
+  const auto ids_shape = ids.shape(); // copies: adding nodes invalidates references
+  const auto rows_shape = rows.shape();
+  const auto distance = absolute(offset(to_float(ids, ids_shape), -static_cast<double>(id)));
+  const auto others = broadcast_last(above(distance, 0.5), rows_shape);
+  return select(others, rows, stop_gradient(rows));
+}
+
 void gather(onnx_node& node) {
+  const auto padding = node.integer(onnx_model::padding_row, -1);
   const auto& v = node.input(0);
   const auto& which = node.token_input(1);
   const auto axis = node.axis(node.integer("axis", 0), v.rank());
@@ -369,7 +417,46 @@ void gather(onnx_node& node) {
         node.refuse("the model computes another position than " + std::to_string(token)
                     + " from the token " + std::to_string(token)
                     + "; compute the positions before the model, and give them as the data");
-  node.set({embedding(node.tensor(0), which.x), which.batch_at});
+  const auto rows = embedding(node.tensor(0), which.x);
+  const bool pads = padding >= 0 && node.training();
+  node.set({pads ? without_gradient_of(padding, rows, which.x) : rows, which.batch_at});
+}
+
+/// GatherND: each row of the indices is the position of a part of the data. The rows must be
+/// constants.
+void gather_parts(onnx_node& node) {
+  node.require("batch_dims", 0, 0);
+  const auto& v = node.input(0);
+  const auto& indices = node.known(1, "positions");
+  const auto from = v.dims();
+  const auto depth = indices.dims.empty() ? 0 : indices.dims.back();
+  if (depth < 1 || static_cast<std::size_t>(depth) > from.size())
+    node.refuse("the positions, of shape " + shape_text(indices.dims) + ", do not fit the data, "
+                + shape_text(from));
+  const auto leading = from.begin() + depth;
+  if (std::find(from.begin(), leading, onnx_constant::batch) != leading)
+    node.refuse("the positions select samples of the batch");
+  const auto numbers = elements_of(indices, node.limit(), node);
+  onnx_constant which;
+  which.type = onnx_constant::kind::integer;
+  which.dims.assign(indices.dims.begin(), indices.dims.end() - 1);
+  for (std::size_t i = 0; i < numbers.size(); i += static_cast<std::size_t>(depth)) {
+    std::int64_t position = 0;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(depth); ++k) {
+      const auto given = onnx_integer(numbers[i + k]);
+      const auto x = given < 0 ? given + from[k] : given;
+      if (x < 0 || x >= from[k])
+        node.refuse("index " + std::to_string(given) + " is out of range: dimension "
+                    + std::to_string(k) + " has " + std::to_string(from[k]) + " elements");
+      position = position * from[k] + x;
+    }
+    which.values.push_back(static_cast<double>(position));
+  }
+  std::vector<std::int64_t> dims{onnx_product(from, 0, static_cast<std::size_t>(depth))};
+  dims.insert(dims.end(), leading, from.end());
+  const auto flat = with_dims(node, v, dims);
+  node.set(flat.known ? onnx_value{picked(node, *flat.known, which, 0)}
+                      : picked(node, flat, which, 0));
 }
 
 /// `count` elements that continue an axis with mirrored elements, or with copies of the last
@@ -478,7 +565,7 @@ onnx_value concatenated(const onnx_node& node, const std::vector<onnx_value>& pa
 }
 
 void add_part_operators(onnx_operators& all) {
-  all["Slice"] = {slice, 1, "a step of 1, or -1 over a whole axis; not along the batch"};
+  all["Slice"] = {slice, 1, "not along the batch"};
   all["ReverseSequence"] = {reverse_sequence, 10, "equal lengths"};
   all["Split"] = {split, 1, "not along the batch"};
   all["SplitToSequence"] = {split_to_sequence, 11, "lengths are constants"};
@@ -486,6 +573,7 @@ void add_part_operators(onnx_operators& all) {
   all["Concat"] = {concat, 1, "not along the batch"};
   all["Gather"] = {gather, 1,
                    "constant positions, or rows of a table that whole numbers of the input select"};
+  all["GatherND"] = {gather_parts, 11, "constant positions; not of the batch; no batch_dims"};
   all["Pad"] = {pad, 1, "constant, reflect and edge; not along the batch"};
 }
 

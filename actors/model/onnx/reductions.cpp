@@ -396,6 +396,56 @@ void batch_normalization(onnx_node& node) {
   node.set(node.combine(arithmetic::add, scaled, per_channel(node, 2, rank)));
 }
 
+onnx_constant cumulative_sum_of(const onnx_node& node, const onnx_constant& c, std::size_t axis,
+                                bool exclusive, bool backwards) {
+  if (c.dims[axis] == onnx_constant::batch)
+    node.refuse("axis " + std::to_string(axis) + " is the batch, whose samples must stay apart");
+  node.charge(c.elements());
+  auto result = c;
+  result.values = elements_of(c, node.limit(), node);
+  const auto behind = static_cast<std::size_t>(onnx_product(c.dims, axis + 1, c.dims.size()));
+  const auto extent = static_cast<std::size_t>(c.dims[axis]);
+  for (std::size_t first = 0; first < result.values.size(); ++first) {
+    if (first / behind % extent != 0)
+      continue;
+    double sum = 0;
+    for (std::size_t i = 0; i < extent; ++i) {
+      auto& x = result.values[first + (backwards ? extent - 1 - i : i) * behind];
+      const auto before = sum;
+      sum += x;
+      x = exclusive ? before : sum;
+    }
+  }
+  return result;
+}
+
+/// CumSum: each element becomes the sum of the elements up to it. Computed in log2(n) steps, each
+/// of which adds the elements 1, 2, 4, ... positions before. (A product with a matrix of ones would
+/// spread infinity and NaN to the elements before them.)
+void cumulative_sum(onnx_node& node) {
+  const auto& v = node.input(0);
+  const auto axis = node.axis(onnx_integer(node.number_of(1, "axis")), v.rank());
+  const bool exclusive = node.integer("exclusive", 0) != 0;
+  const bool backwards = node.integer("reverse", 0) != 0;
+  if (v.known) {
+    node.set(cumulative_sum_of(node, *v.known, axis, exclusive, backwards));
+    return;
+  }
+  if (v.has_batch() && axis == v.batch_at)
+    node.refuse("axis " + std::to_string(axis) + " is the batch, whose samples must stay apart");
+  const auto at = v.graph_axis(axis);
+  const auto dims = v.x.shape();
+  const auto moved = [&](expression x, std::int64_t distance) {
+    return place(slice(x, at, 0, dims[at] - distance), at, distance, dims);
+  };
+  auto x = backwards ? reverse(v.x, at) : v.x;
+  if (exclusive)
+    x = dims[at] > 1 ? moved(x, 1) : node.target().constant(0, dims);
+  for (std::int64_t distance = 1; distance < dims[at]; distance *= 2)
+    x = x + moved(x, distance);
+  node.set({backwards ? reverse(x, at) : x, v.batch_at});
+}
+
 } // namespace
 
 void add_reduction_operators(onnx_operators& all) {
@@ -409,6 +459,7 @@ void add_reduction_operators(onnx_operators& all) {
   all["ReduceSumSquare"] = {reduce<sum_of_squares>, 1, "not over the batch"};
   all["ReduceLogSum"] = {reduce<log_of_sum>, 1, "not over the batch"};
   all["ReduceLogSumExp"] = {reduce<log_sum_exp>, 1, "not over the batch"};
+  all["CumSum"] = {cumulative_sum, 11, "not over the batch; the axis is a constant"};
   all["Softmax"] = {softmax_like<softmax>, 1, "not over the batch"};
   all["LogSoftmax"] = {softmax_like<log_softmax_of>, 1, "not over the batch"};
   all["LayerNormalization"] = {layer_normalization, 17, "not over the batch"};

@@ -35,16 +35,35 @@ expression reordered(expression w, cell how, std::int64_t hidden, std::int64_t f
   return parts.size() == 1 ? parts[0] : concat(parts, 0);
 }
 
-/// Initial states must be 0, because the graph's initial states are 0.
-void check_initial(const onnx_node& node, std::size_t input, const std::string& what) {
-  if (!node.has_input(input))
-    return;
+/// Some inputs must be 0: the graph's initial states are 0, and it has no peepholes.
+const onnx_constant& check_zero(const onnx_node& node, std::size_t input, const std::string& what) {
   const auto& c = node.known(input, what);
   if (!std::ranges::all_of(c.values, [](double x) { return x == 0; }))
     node.refuse("the " + what + " is not 0");
+  return c;
 }
 
-void check_attributes(onnx_node& node, cell how, std::int64_t directions) {
+/// Initial states: (directions, batch, hidden), or with batch_first (batch, directions, hidden).
+void check_initial(const onnx_node& node, std::size_t input, const std::string& what,
+                   std::int64_t directions, std::int64_t hidden, bool batch_first) {
+  if (!node.has_input(input))
+    return;
+  auto dims = check_zero(node, input, what).dims;
+  const std::size_t batch_at = batch_first ? 0 : 1;
+  const auto is_batch = [&](std::int64_t extent) {
+    return extent == onnx_constant::batch || extent == 1 || extent == node.example();
+  };
+  std::vector<std::int64_t> expected{directions, directions, hidden};
+  expected[batch_at] = onnx_constant::batch;
+  if (dims.size() == expected.size() && is_batch(dims[batch_at]))
+    dims[batch_at] = onnx_constant::batch;
+  if (dims != expected)
+    node.refuse("the " + what + " has the shape " + shape_text(dims) + "; expected "
+                + shape_text(expected) + " (LSTMs with PyTorch's proj_size are not supported)");
+}
+
+void check_attributes(onnx_node& node, cell how, std::int64_t directions, std::int64_t hidden,
+                      bool batch_first) {
   auto expected = std::vector<std::string>{"Tanh"};
   if (how == cell::lstm)
     expected = {"Sigmoid", "Tanh", "Tanh"};
@@ -61,10 +80,11 @@ void check_attributes(onnx_node& node, cell how, std::int64_t directions) {
     node.require("input_forget", 0, 0);
   if (node.has_input(4))
     node.refuse("lengths of single sequences are not supported");
-  check_initial(node, 5, "initial state");
+  check_initial(node, 5, "initial state", directions, hidden, batch_first);
   if (how == cell::lstm) {
-    check_initial(node, 6, "initial cell state");
-    check_initial(node, 7, "peephole");
+    check_initial(node, 6, "initial cell state", directions, hidden, batch_first);
+    if (node.has_input(7))
+      check_zero(node, 7, "peephole");
     node.refuse_output(2, "last cell state");
   }
 }
@@ -131,11 +151,11 @@ void recurrence(onnx_node& node) {
     node.refuse("attribute \"direction\" is \"" + direction
                 + "\"; expected forward, reverse or bidirectional");
   const std::int64_t directions = direction == "bidirectional" ? 2 : 1;
-  check_attributes(node, how, directions);
   const bool batch_first = node.integer("layout", 0) != 0;
   const auto hidden = node.integer("hidden_size", 0);
   if (hidden < 1 || hidden > (std::int64_t{1} << 20))
     node.refuse("attribute \"hidden_size\" is " + std::to_string(hidden));
+  check_attributes(node, how, directions, hidden, batch_first);
   const bool after = node.integer("linear_before_reset", 0) != 0;
   const bool single_bias = node.integer(onnx_model::single_bias, 0) != 0;
   const auto x = sequence_of(node, batch_first);

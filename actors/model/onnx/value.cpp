@@ -240,11 +240,17 @@ expression to_tensor(const onnx_value& v, graph& g) {
   if (c.type != onnx_constant::kind::real)
     throw input_error("a tensor of whole numbers, of shape " + shape_text(c.dims)
                       + ", takes part in a computation with real ones");
+  const bool batch = std::ranges::find(c.dims, onnx_constant::batch) != c.dims.end();
+  const auto dims = batch ? in_graph_order(c.dims, v.batch_at) : shape{c.dims};
   if (c.uniform())
-    return g.constant(c.values[0], shape{c.dims});
+    return g.constant(c.values[0], dims);
   if (!v.made->valid())
-    *v.made = g.constant(c.values, shape{onnx_dims_of_a_sample(c.dims)});
-  return expand(*v.made, shape{c.dims});
+    *v.made = g.constant(c.values, shape{onnx_dims_of_a_sample(dims.extents())});
+  return expand(*v.made, dims);
+}
+
+onnx_value as_tensor(const onnx_value& v, graph& g) {
+  return v.known ? onnx_value{to_tensor(v, g), v.batch_at} : v;
 }
 
 shape common_shape(const shape& a, const shape& b) {

@@ -22,6 +22,7 @@ struct onnx_value {
   /// Null if the value is a tensor of the graph.
   std::shared_ptr<const onnx_constant> known;
   expression x;
+  /// The position of the batch among ONNX's dimensions; 0 if there is no batch.
   std::size_t batch_at = 0;
   /// Not empty if the model merges the batch with other dimensions into one, as exporters do in
   /// attention: (batch * heads, time, features). x then still has separate dimensions: (1, batch,
@@ -43,9 +44,13 @@ struct onnx_value {
   onnx_value() = default;
   onnx_value(onnx_constant constant)
     : known(std::make_shared<const onnx_constant>(std::move(constant))),
-      made(std::make_shared<expression>()) {}
+      made(std::make_shared<expression>()) {
+    for (std::size_t i = 0; i < known->dims.size(); ++i)
+      batch_at = known->dims[i] == onnx_constant::batch ? i : batch_at;
+  }
   onnx_value(expression tensor, std::size_t batch = 0) : x(tensor), batch_at(batch) {}
 
+  /// True for a tensor of the graph with a batch. (In a constant, all samples are equal.)
   bool has_batch() const noexcept { return !known && x.shape().has_batch(); }
   /// The dimensions in ONNX's order. The batch is onnx_constant::batch.
   std::vector<std::int64_t> dims() const;
@@ -81,6 +86,9 @@ shape in_graph_order(const std::vector<std::int64_t>& dims, std::size_t batch_at
 /// Turns a constant into a tensor of the graph (see onnx_value::made). Returns a tensor of the
 /// graph unchanged. Throws input_error for a constant of whole numbers or truth values.
 expression to_tensor(const onnx_value& v, graph& g);
+
+/// Like the function above, with the position of the batch.
+onnx_value as_tensor(const onnx_value& v, graph& g);
 
 /// Repeats the tensor along dimensions of extent 1, as NumPy does. Both shapes have the same rank.
 /// Throws input_error if the result does not have the shape `dims`.

@@ -67,7 +67,7 @@ bool only_moves(const std::string& op) {
 }
 
 bool is_product(const std::string& op) {
-  return op == "Gemm" || op == "MatMul" || op == "Conv" || op == "ConvTranspose";
+  return op == "Gemm" || op == "MatMul" || op == "Einsum" || op == "Conv" || op == "ConvTranspose";
 }
 
 /// True if an operator uses this input as weights.
@@ -87,7 +87,12 @@ bool is_vector(const onnx::TensorProto& x) {
   return std::ranges::count_if(x.dims(), [](auto extent) { return extent != 1; }) <= 1;
 }
 
-bool named_as_weight(const std::string& name) {
+bool named_as_weight(std::string name) {
+  // PyTorch's parametrizations store the parts of a weight:
+  // "linear.parametrizations.weight.original0".
+  if (const auto part = name.rfind(".original");
+      part != std::string::npos && name.rfind("parametrizations.", part) != std::string::npos)
+    name.resize(part);
   auto last = name.substr(name.rfind('.') + 1);
   std::ranges::transform(last, last.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -241,6 +246,11 @@ bool onnx_roles::trained_by_use(const std::string& name) const {
 bool onnx_roles::decided_by_exporter(const std::string& name) const {
   const auto said = said_.find(name);
   return said != said_.end() && (said->second == "PARAMETER") != trained_by_use(name);
+}
+
+bool onnx_roles::is_stored_by_pytorch(const std::string& name) const {
+  const auto said = said_.find(name);
+  return said != said_.end() && (said->second == "PARAMETER" || said->second == "BUFFER");
 }
 
 std::string onnx_roles::why_it_stays(const std::string& name) const {

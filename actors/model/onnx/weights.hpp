@@ -36,7 +36,8 @@ void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueIn
 ///
 /// 1. PyTorch's exporter (dynamo=True, from 2.5 on) marks each tensor as PARAMETER, BUFFER or
 ///    CONSTANT_TENSOR in the metadata of its value_info. A PARAMETER is trained.
-/// 2. The weights of an operator are trained: operands of Gemm, MatMul, Conv and ConvTranspose,
+/// 2. The weights of an operator are trained: operands of Gemm, MatMul, Einsum, Conv and
+/// ConvTranspose,
 ///    tensors of RNN, LSTM and GRU, scales and shifts of normalizations, slopes of PRelu, and
 ///    tables from which Gather takes rows that the data selects. These weights may first be
 ///    transposed, sliced or concatenated.
@@ -46,7 +47,8 @@ void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueIn
 ///    shape that is added to a product with this scale is the shift. Scale and shift are trained.
 /// 4. A tensor whose name is typical of weights is trained. In such a name, the part after the last
 ///    dot contains "weight" or "bias", or is "gamma" or "beta"; or the name contains
-///    "ReadVariableOp" (TensorFlow).
+///    "ReadVariableOp" (TensorFlow). In PyTorch's "parametrizations.weight.original0", the part
+///    before the last dot counts.
 ///
 /// All other initializers keep their values. The constructor reads the graph and keeps no reference
 /// to it.
@@ -60,6 +62,11 @@ public:
   /// True if the mark of PyTorch's exporter decides whether this tensor is trained, against the
   /// other rules (see the comment of this class).
   bool decided_by_exporter(const std::string& name) const;
+
+  /// True if PyTorch's exporter marks this tensor as a parameter or buffer.
+  bool is_stored_by_pytorch(const std::string& name) const;
+  /// True if PyTorch's exporter marked at least one tensor.
+  bool has_marks() const noexcept { return !said_.empty(); }
 
 private:
   bool trained_by_use(const std::string& name) const;

@@ -66,6 +66,30 @@ BOOST_AUTO_TEST_CASE(names) {
 
 // Hostile sizes must not take memory: shapes of 10^18 elements, and constants whose size doubles
 // with every node.
+// The initial states are 0 in any shape, but another shape shows that the operator is another one
+// (PyTorch's LSTM with proj_size).
+BOOST_AUTO_TEST_CASE(shapes_of_initial_states) {
+  const auto error = [](const std::vector<std::int64_t>& dims) {
+    small_model m;
+    m.reshape("x", {-1, 2, 2}, "sequence");
+    m.weight("w", {1, 12, 2}, 24);
+    m.weight("r", {1, 12, 3}, 36);
+    m.weight("h0", dims, static_cast<std::size_t>(dims[0] * dims[1] * dims[2]));
+    for (auto& x : *m.proto.mutable_graph()->mutable_initializer(3)->mutable_float_data())
+      x = 0;
+    auto& lstm = m.node("LSTM", {"sequence", "w", "r", "", "", "h0", "h0"}, "y");
+    integer(lstm, "hidden_size", 3);
+    integer(lstm, "layout", 1);
+    m.proto.mutable_opset_import(0)->set_version(14);
+    return m.error();
+  };
+  BOOST_TEST(error({1, 1, 3}) == "(no error)");
+  BOOST_TEST(contains(error({1, 1, 6}),
+                      "the initial state has the shape (batch, 1, 6); expected "
+                      "(batch, 1, 3)"));
+  BOOST_TEST(contains(error({1, 2, 3}), "the initial state has the shape (batch, 2, 3)"));
+}
+
 BOOST_AUTO_TEST_CASE(sizes) {
   small_model longer;
   longer.weight("w", {2, 4}, 3);

@@ -156,6 +156,35 @@ BOOST_AUTO_TEST_CASE(element_by_element) {
          }});
 }
 
+// Each column of the features holds ids of its own table. ONNX must slice the ids before it looks
+// up rows, because the ids of the other columns may be beyond the end of the table.
+BOOST_AUTO_TEST_CASE(tables_of_different_sizes) {
+  const exported from{
+    {shape::batch, 3}, dtype::int32, [](expression x) {
+      auto& g = x.owner();
+      const auto column = [&](std::int64_t i, const std::string& name) {
+        const auto ids = reshape(slice(x, 1, i, i + 1), {shape::batch});
+        return embedding(g.variable(name, {7 + i, 4}), ids);
+      };
+      const auto both = slice(x, 1, 1, 3);
+      const auto rows = embedding(g.variable("c", {9, 4}), both);
+      const auto half = slice(rows, 2, 0, 2);
+      return concat({column(0, "a"), column(1, "b"), slice(flatten(rows), 1, 3, 6), flatten(half)},
+                    1);
+    }};
+  check(from);
+  onnx::ModelProto proto;
+  BOOST_TEST_REQUIRE(
+    proto.ParseFromString(export_onnx(from.x, from.y, weights_of(from.g), "test")));
+  std::size_t lookups = 0;
+  for (const auto& node : proto.graph().node()) {
+    lookups += node.op_type() == "Gather" ? 1 : 0;
+    if (node.op_type() == "Gather")
+      BOOST_TEST(node.input(1) != proto.graph().input(0).name(), node.input(0));
+  }
+  BOOST_TEST(lookups == 3u);
+}
+
 // Weights have the usual names of the model's input and output. The weights keep their names, and
 // the input and output get others.
 BOOST_AUTO_TEST_CASE(weights_with_the_names_of_ports) {

@@ -2,9 +2,13 @@
 // nodes, and shapes that merge the batch with other dimensions.
 
 #include "actors/model/model_source.hpp"
+#include "kernels/devices/graph_session.hpp"
+#include "kernels/graph/gradients.hpp"
+#include "kernels/graph/operations.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
 #include "tests/support/temporary_directory.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -228,7 +232,7 @@ BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   node.set_op_type("Softmax");
   integer(node, "axis", 0);
   BOOST_TEST(contains(softmax.error(), "axis 0 is merged with the batch"));
-  node.set_op_type("CumSum");
+  node.set_op_type("Hardmax");
   BOOST_TEST(contains(softmax.error(), "does not have this operator"));
   node.set_op_type("Flatten");
   BOOST_TEST(contains(softmax.error(), "node \"the y\" (Flatten): input 0 merges the batch"));
@@ -283,6 +287,95 @@ BOOST_AUTO_TEST_CASE(a_batch_beside_a_merged_one) {
     BOOST_TEST(contains(model(batch),
                         "node \"the sum\" (Add): input 0 merges the batch with another dimension, "
                         "and input 1 does not"));
+}
+
+namespace {
+
+/// The gradients of the sum of y with respect to the weights, all of which are 1, for these inputs.
+template <class T>
+std::vector<double> slopes_of(const small_model& m, dtype type, const std::vector<T>& features) {
+  const auto model = m.parsed();
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4}, type);
+  const auto y = import_onnx(model, g, {x}, true).at(0).x;
+  std::vector<expression> weights;
+  for (std::uint32_t id = 0; id < g.nodes().size(); ++id)
+    if (g.at(id).op == operation::variable)
+      weights.emplace_back(g, id);
+  const auto slopes = gradients(sum(y), weights);
+  graph_session<double> s{g};
+  std::ranges::copy(model.values(g.parameters()), s.variables().begin());
+  const std::vector<session_feed<double>> feeds{session_feed<double>{x, std::span{features}}};
+  std::vector<double> result;
+  for (const auto& found : s.run(feeds, slopes))
+    result.insert(result.end(), found.begin(), found.end());
+  return result;
+}
+
+std::string stays(const onnx_model& model) {
+  std::string result;
+  for (const auto& x : model.weights())
+    result += x.name + ": " + (x.stays.empty() ? "trained" : x.stays) + "\n";
+  return result;
+}
+
+} // namespace
+
+// x.detach() is an Identity that passes no gradient. Tensors that only it reaches stay.
+BOOST_AUTO_TEST_CASE(detached_values) {
+  const std::vector<double> features{1, 2, 3, 4};
+  for (const bool detached : {true, false}) {
+    small_model m;
+    m.weight("before.weight", {4}, 4);
+    m.weight("w.weight", {4}, 4);
+    m.node("Mul", {"x", "before.weight"}, "a");
+    m.node("Mul", {"a", "w.weight"}, "b");
+    auto& identity = m.node("Identity", {"a"}, "c");
+    if (detached)
+      mark(identity, origin, "%detach : [target=torch.ops.aten.detach.default](args = (%a,))");
+    m.node("Mul", {"b", "c"}, "y");
+    // y = x^2 before^2 w. If c is a constant, y = x^2 before w.
+    const auto expected = detached ? std::vector<double>{1, 4, 9, 16, 1, 4, 9, 16}
+                                   : std::vector<double>{2, 8, 18, 32, 1, 4, 9, 16};
+    BOOST_TEST(slopes_of(m, dtype::float32, features) == expected,
+               boost::test_tools::per_element());
+  }
+  small_model m;
+  m.weight("before.weight", {4}, 4);
+  m.weight("w.weight", {4}, 4);
+  m.node("Mul", {"x", "before.weight"}, "a");
+  mark(m.node("Identity", {"a"}, "b"), origin, "%d : aten.detach.default](args = (%a,))");
+  m.node("Mul", {"b", "w.weight"}, "y");
+  const auto model = m.parsed();
+  const std::string expected = "before.weight: x.detach() in the PyTorch model stops its gradient\n"
+                               "w.weight: trained\n";
+  BOOST_TEST(stays(model) == expected);
+  const auto bytes = model.structure();
+  const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "structure");
+  BOOST_TEST(stays(structure) == expected);
+  BOOST_TEST(structure.structure() == bytes);
+}
+
+// In PyTorch, the row padding_idx of an embedding gets no gradient.
+BOOST_AUTO_TEST_CASE(rows_for_padding) {
+  const std::vector<std::int32_t> tokens{0, 2, 0, 1};
+  const auto slopes = [&](const std::string& arguments) {
+    small_model m;
+    m.proto.mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      onnx::TensorProto::INT64);
+    m.weight("table", {3, 2}, 6);
+    mark(m.node("Gather", {"table", "x"}, "y"), origin,
+         "%e : aten.embedding.default](args = (" + arguments + "), kwargs = {})");
+    const auto model = m.parsed();
+    BOOST_TEST(differs_in_training(model) == (arguments != "%p_table, %x"));
+    return slopes_of(m, dtype::int32, tokens);
+  };
+  BOOST_TEST(slopes("%p_table, %x") == std::vector<double>({2, 2, 1, 1, 1, 1}),
+             boost::test_tools::per_element());
+  BOOST_TEST(slopes("%p_table, %x, 0") == std::vector<double>({0, 0, 1, 1, 1, 1}),
+             boost::test_tools::per_element());
+  BOOST_TEST(slopes("%p_table, %x, 2, False") == std::vector<double>({2, 2, 1, 1, 0, 0}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -160,6 +160,63 @@ BOOST_AUTO_TEST_CASE(slopes_of_prelu) {
   compare("PRelu, by x", x, found[1], by_x);
 }
 
+BOOST_AUTO_TEST_CASE(tests_for_nan) {
+  const numbers x{0, 1, not_a_number, infinity, -infinity, -2};
+  for (const auto rows : {std::int64_t{6}, shape::batch}) {
+    const auto found = single_node{"IsNaN"}.feed("x", {rows}).run<float>({x});
+    compare("IsNaN", x, found[0], {0, 0, 1, 0, 0, 0});
+    compare("IsNaN, slopes", x, found[1], numbers(6, 0));
+  }
+}
+
+// At 0, both pieces of these functions have a slope. PyTorch takes the slope of the exponential.
+BOOST_AUTO_TEST_CASE(slopes_at_0) {
+  const auto slope = [](single_node node) { return node.feed("x", {1}).run<double>({{0}})[1]; };
+  compare("Elu", {}, slope(single_node{"Elu"}.real("alpha", 0.5)), {0.5});
+  compare("Selu", {}, slope(single_node{"Selu"}), {1.67326319217681884 * 1.05070102214813232});
+  compare("Celu", {}, slope(single_node{"Celu"}.real("alpha", 0.5)), {1});
+}
+
+BOOST_AUTO_TEST_CASE(powers_of_real_numbers) {
+  for (const double exponent : {0.25, 1.5, 2.3, 15.75, -0.3, -2.5})
+    check_unary(
+      "Pow " + std::to_string(exponent),
+      [&](const extents& dims) {
+        return single_node{"Pow"}.feed("x", dims).constant({exponent}, {});
+      },
+      [&](double x) { return std::pow(x, double{static_cast<float>(exponent)}); },
+      {0, 1e-30, 1e-9, 0.02, 0.3, 1, 2.5, 7, 100, 1e6, 1e18, 1e30, infinity, not_a_number, -1},
+      3e-5);
+  // At 0, where the logarithm has no slope.
+  const auto found = single_node{"Pow"}.feed("x", {2}).constant({1.5}, {}).run<float>({{0, 4}});
+  compare("slopes at 0", {}, found[1], {0, 3});
+}
+
+BOOST_AUTO_TEST_CASE(cumulative_sums) {
+  const auto sums = [](const numbers& x, const extents& dims, int exclusive, int backwards) {
+    return single_node{"CumSum"}
+      .feed("x", dims)
+      .constant({1}, {}, onnx::TensorProto::INT32)
+      .integer("exclusive", exclusive)
+      .integer("reverse", backwards)
+      .run<double>({x});
+  };
+  const numbers x{1, 2, 3, 4, 5, 60, 70, 80, 90, 100};
+  for (const auto rows : {std::int64_t{2}, shape::batch}) {
+    compare("sums", {}, sums(x, {rows, 5}, 0, 0)[0], {1, 3, 6, 10, 15, 60, 130, 210, 300, 400});
+    compare("of the elements before", {}, sums(x, {rows, 5}, 1, 0)[0],
+            {0, 1, 3, 6, 10, 0, 60, 130, 210, 300});
+    compare("backwards", {}, sums(x, {rows, 5}, 0, 1)[0],
+            {15, 14, 12, 9, 5, 400, 340, 270, 190, 100});
+    compare("of the elements behind", {}, sums(x, {rows, 5}, 1, 1)[0],
+            {14, 12, 9, 5, 0, 340, 270, 190, 100, 0});
+    compare("slopes", {}, sums(x, {rows, 5}, 0, 0)[1], {5, 4, 3, 2, 1, 5, 4, 3, 2, 1});
+    compare("single elements", {}, sums({3, 4}, {rows, 1}, 1, 0)[0], {0, 0});
+  }
+  // Infinity does not change the sums before it.
+  compare("infinity", {}, sums({1, 2, infinity, 4}, {1, 4}, 0, 0)[0], {1, 3, infinity, infinity});
+}
+
 BOOST_AUTO_TEST_CASE(negative_powers) {
   for (const double exponent : {-1.0, -2.0, -3.0, -7.0, -16.0, -0.5}) {
     const auto power = [&](const numbers& x) {

@@ -4,9 +4,13 @@
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/token_input.hpp"
+#include "kernels/devices/graph_session.hpp"
+#include "kernels/graph/gradients.hpp"
+#include "kernels/graph/operations.hpp"
 #include "tests/actors/model/onnx/small_model.hpp"
 #include "tests/support/temporary_directory.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
@@ -168,14 +172,16 @@ BOOST_AUTO_TEST_CASE(operands_of_products_and_their_biases) {
 }
 
 BOOST_AUTO_TEST_CASE(names_of_weights) {
-  for (const std::string name : {"norm.weight", "a.in_proj_bias", "ln/gamma.gamma", "beta",
-                                 "net/BiasAdd/ReadVariableOp:0", "h.weight_g"}) {
+  for (const std::string name :
+       {"norm.weight", "a.in_proj_bias", "ln/gamma.gamma", "beta", "net/BiasAdd/ReadVariableOp:0",
+        "h.weight_g", "h.parametrizations.weight.original0"}) {
     small_model m;
     m.weight(name, {4}, 4);
     m.node("Mul", {"x", name}, "y");
     BOOST_TEST(trained(m.parsed()) == name + " ");
   }
-  for (const std::string name : {"bias_net.mask", "weights.pe", "alpha", "gammas"}) {
+  for (const std::string name :
+       {"bias_net.mask", "weights.pe", "alpha", "gammas", "weight.original0"}) {
     small_model m;
     m.weight(name, {4}, 4);
     m.node("Mul", {"x", name}, "y");
@@ -271,6 +277,57 @@ BOOST_AUTO_TEST_CASE(the_word_of_the_exporter_counts) {
   BOOST_TEST(same.parsed().structure() == positions().parsed().structure());
 }
 
+// A tensor without dimensions is usually a number of a formula. If PyTorch's exporter marks it, or
+// names it, it is a parameter.
+BOOST_AUTO_TEST_CASE(single_numbers) {
+  const auto model_of = [](const std::string& producer, const std::string& mark) {
+    small_model m;
+    m.proto.set_producer_name(producer);
+    m.weight("w", {4, 4}, 16);
+    m.weight("logit_scale", {}, 1);
+    m.weight("onnx::Mul_3", {}, 1);
+    if (!mark.empty())
+      say(m, "logit_scale", mark);
+    m.node("MatMul", {"x", "w"}, "a");
+    m.node("Mul", {"a", "onnx::Mul_3"}, "b");
+    m.node("Mul", {"b", "logit_scale"}, "y");
+    return m.parsed();
+  };
+  const auto marked = model_of("pytorch", "PARAMETER");
+  BOOST_TEST(trained(marked) == "w logit_scale ");
+  BOOST_TEST(frozen(marked) == "");
+  BOOST_TEST(frozen(model_of("pytorch", "BUFFER")) == "logit_scale ");
+  BOOST_TEST(frozen(model_of("pytorch", "CONSTANT_TENSOR")) == "");
+  BOOST_TEST(frozen(model_of("pytorch", "")) == "logit_scale ");
+  BOOST_TEST(frozen(model_of("troupe", "")) == "logit_scale ");
+  BOOST_TEST(frozen(model_of("tf2onnx", "")) == "");
+  BOOST_TEST(trained(model_of("tf2onnx", "")) == "w ");
+  for (const auto& mark : {"PARAMETER", "BUFFER", "CONSTANT_TENSOR", ""}) {
+    const auto model = model_of("pytorch", mark);
+    const auto bytes = model.structure();
+    const auto structure = onnx_model::parse_structure(std::as_bytes(std::span{bytes}), "s");
+    BOOST_TEST(trained(structure) == trained(model));
+    BOOST_TEST(frozen(structure) == frozen(model));
+    BOOST_TEST(structure.structure() == bytes);
+  }
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  const auto y = import_onnx(marked, g, {x}).at(0).x;
+  const auto* entry = g.parameters().find("logit_scale");
+  BOOST_TEST_REQUIRE(entry != nullptr);
+  BOOST_TEST(entry->shape.rank() == 0u);
+  // y = s (x w). The gradient with respect to s is the sum of x w.
+  std::uint32_t id = 0;
+  while (g.at(id).name != "logit_scale")
+    ++id;
+  const auto slope = gradients(sum(y), std::array{expression{g, id}});
+  graph_session<double> s{g};
+  std::ranges::copy(marked.values(g.parameters()), s.variables().begin());
+  const std::vector<double> features{1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<session_feed<double>> feeds{session_feed<double>{x, std::span{features}}};
+  BOOST_TEST(s.run(feeds, slope)[0].at(0) == 4 * 36);
+}
+
 BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
   const temporary_directory folder;
   const auto bytes = positions().proto.SerializeAsString();
@@ -294,6 +351,103 @@ BOOST_AUTO_TEST_CASE(jobs_have_the_last_word) {
   BOOST_TEST(kinds("train: 'pe'") == "ftftttt");
   BOOST_TEST(kinds("freeze: 'first.*' freeze: 'pe'") == "ffffftt");
   BOOST_TEST(kinds("freeze: '*' train: 'onnx::*'") == "ffffftf");
+}
+
+// Messages about the outputs of an ONNX model speak about the program that exported it, not about
+// layers.
+BOOST_AUTO_TEST_CASE(outputs_and_labels) {
+  const auto error = [](const std::vector<std::int64_t>& output, proto::Loss loss,
+                        const record_shape& data) {
+    small_model m;
+    m.weight("w", {4, 12}, 48);
+    m.node("MatMul", {"x", "w"}, "hidden");
+    m.reshape("hidden", output, "y");
+    proto::Model model;
+    model.set_onnx("model.onnx");
+    model.set_onnx_structure(m.parsed().structure());
+    model.set_loss(loss);
+    return error_of([&] { build_model(model, data); });
+  };
+  const record_shape one{.dims = {4}, .label_width = 3};
+  const record_shape four{.dims = {4}, .label_width = 3, .labels_per_record = 4};
+  const auto softmax = proto::SOFTMAX_CROSS_ENTROPY;
+  BOOST_TEST(error({-1, 12}, softmax, one) == "(no error)");
+  BOOST_TEST(error({-1, 4, 3}, softmax, four) == "(no error)");
+  BOOST_TEST(contains(error({-1, 4, 3}, softmax, one),
+                      "expected logits for each label. For one label per record, the model must "
+                      "return (batch, classes)"));
+  BOOST_TEST(contains(error({-1, 3, 4}, softmax, four),
+                      "The model must return (batch, labels, classes): classes last, as in "
+                      "y.flatten(2).transpose(1, 2)"));
+}
+
+// An output (batch) is one number per sample.
+BOOST_AUTO_TEST_CASE(outputs_without_units) {
+  small_model m;
+  m.weight("w", {4}, 4);
+  m.node("MatMul", {"x", "w"}, "y");
+  proto::Model model;
+  model.set_onnx("model.onnx");
+  model.set_onnx_structure(m.parsed().structure());
+  model.set_loss(proto::MEAN_SQUARED_ERROR);
+  const auto built =
+    build_model(model, {.dims = {4}, .labels = label_kind::targets, .label_width = 1});
+  BOOST_TEST(to_string(built.output.shape()) == "(batch, 1)");
+}
+
+// The job stores a large structure as gzip. A mask of 1024 x 1024 truth values takes 1 MiB before.
+BOOST_AUTO_TEST_CASE(large_masks) {
+  const temporary_directory folder;
+  const auto job_of = [&](std::int64_t n, bool noise) {
+    small_model m;
+    m.weight("w", {n, 4}, static_cast<std::size_t>(4 * n));
+    auto& mask = *m.proto.mutable_graph()->add_initializer();
+    mask.set_name("mask");
+    mask.set_data_type(onnx::TensorProto::INT32);
+    mask.add_dims(n);
+    mask.add_dims(n);
+    std::uint32_t state = 1;
+    for (std::int64_t i = 0; i < n * n; ++i) {
+      state = state * 1664525U + 1013904223U;
+      mask.add_int32_data(noise ? static_cast<std::int32_t>(state >> 8) : i / n >= i % n ? 1 : 0);
+    }
+    m.whole("first", {}, {0});
+    m.node("Gather", {"mask", "first"}, "row");
+    auto& cast = m.node("Cast", {"row"}, "factors");
+    integer(cast, "to", onnx::TensorProto::FLOAT);
+    auto& product = m.node("Gemm", {"x", "w"}, "hidden");
+    integer(product, "transB", 1);
+    m.node("Mul", {"hidden", "factors"}, "y");
+    std::ofstream{folder / "model.onnx", std::ios::binary} << m.proto.SerializeAsString();
+    proto::Job job;
+    apply_override(job,
+                   "model={onnx: '" + (folder / "model.onnx").string() + "' "
+                     + "loss: MEAN_SQUARED_ERROR}");
+    embed_onnx(job);
+    return job;
+  };
+  const auto small = job_of(16, false);
+  BOOST_TEST(onnx_structure_of(small.model()) == small.model().onnx_structure());
+  const auto large = job_of(1024, false);
+  BOOST_TEST(large.model().onnx_structure().size() < 65536u);
+  const auto structure = onnx_structure_of(large.model());
+  BOOST_TEST(structure == onnx_model::read(folder / "model.onnx").structure());
+  const record_shape data{.dims = {4}, .labels = label_kind::targets, .label_width = 1024};
+  std::vector<std::string> notices;
+  const auto model = build_model(large.model(), data);
+  const auto weights = initial_weights(large, model.graph->parameters(), notices);
+  BOOST_TEST_REQUIRE(weights.has_value());
+  BOOST_TEST(weights->size() == 4096u);
+  // The hash of a job does not depend on the compression.
+  auto plain = large;
+  plain.mutable_model()->set_onnx_structure(structure);
+  BOOST_TEST(job_hash(plain) == job_hash(large));
+  const auto refusal = error_of([&] { job_of(1024, true); });
+  BOOST_TEST(contains(refusal, "bytes of constants and nodes (compressed: "), refusal);
+  BOOST_TEST(contains(refusal, "at most 2 MiB are accepted after compression. Compute large"));
+  auto corrupt = large;
+  corrupt.mutable_model()->mutable_onnx_structure()->resize(100);
+  BOOST_TEST(contains(error_of([&] { build_model(corrupt.model(), data); }), "model.onnx: "));
 }
 
 // The model reads tokens from a table. A token beyond the rows of the table is refused, with an
