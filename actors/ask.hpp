@@ -1,45 +1,135 @@
 #pragma once
 
+#include "actors/link/port.hpp"
+#include "actors/payload_meter.hpp"
 #include "messages/caf_shim.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 namespace troupe {
 
 /// How long a request waits for its answer, and how often it is sent before it counts as failed. A
 /// receiver recognizes a repeated request, so it does no harm to send a request again.
+///
+/// The time in which payloads travel does not count: see ask().
 struct patience {
   std::chrono::milliseconds timeout{10'000};
   int attempts = 3;
+  /// The field of the job that sets the timeout. Null if no field sets it.
+  const char* field = "runtime.request_timeout_ms";
 
-  /// For a request with a large payload: adds one second per MiB to the timeout, because links may
-  /// be slow.
+  /// For a request with a large payload: adds one second per 64 MiB to the timeout, because the
+  /// receiver needs time to handle the payload.
   patience for_bytes(std::size_t bytes) const noexcept {
-    return {timeout + std::chrono::seconds{bytes >> 20}, attempts};
+    return {timeout + std::chrono::seconds{bytes >> 26}, attempts, field};
   }
 
-  /// For a request with a large payload: makes only one attempt, so that the payload is never sent
-  /// twice. This attempt gets the time of all attempts together, plus one second per MiB.
+  /// Like for_bytes(), but makes only one attempt, so that the payload is never sent twice. This
+  /// attempt gets the time of all attempts together.
   patience once(std::size_t bytes) const noexcept {
-    return {timeout * attempts + std::chrono::seconds{bytes >> 20}, 1};
+    return {all() + std::chrono::seconds{bytes >> 26}, 1, field};
+  }
+
+  /// The time of all attempts together.
+  std::chrono::milliseconds all() const noexcept { return timeout * attempts; }
+};
+
+namespace detail {
+
+/// The error of a request that has no answer after the time of all attempts.
+caf::error no_answer(const patience& how);
+
+/// Handles the error of a request. If the deadline has passed, but payloads have moved on the link
+/// since then, sets a new deadline: `limit` after the last byte.
+template <class Self, class Then>
+struct late_answer {
+  Self* self;
+  caf::message_id request;
+  /// Null if the receiver is in this process.
+  std::shared_ptr<const payload_meter> link;
+  std::chrono::milliseconds limit;
+  Then then;
+  std::function<void(const caf::error&)> fail;
+
+  void operator()(caf::error& error) const {
+    if (error == caf::sec::request_timeout && link) {
+      const auto until = link->moved() + limit;
+      if (until > self->clock().now()) {
+        self->clock().set_request_timeout(until, self, request);
+        self->add_multiplexed_response_handler(request, caf::behavior{then, *this});
+        return;
+      }
+    }
+    fail(error);
   }
 };
 
-/// Sends a request. If no answer arrives before the timeout, sends it again, until all attempts are
-/// used. Exactly one of the handlers is called, in the actor `self`. For a request with a large
-/// payload, use `patience::once`.
+/// Sends a request once. If no answer comes, calls `fail` with sec::request_timeout.
 template <class Self, class Handle, class Then, class... In>
-void ask(Self* self, const Handle& receiver, patience how, Then then,
-         std::function<void(const caf::error&)> fail, const In&... in) {
-  auto again = [=](caf::error& error) {
-    if (error == caf::sec::request_timeout && how.attempts > 1)
-      ask(self, receiver, patience{how.timeout, how.attempts - 1}, then, fail, in...);
+void send_request(Self* self, const Handle& receiver, std::chrono::milliseconds limit, Then then,
+                  std::function<void(const caf::error&)> fail, const In&... in) {
+  const auto* to = port_of(receiver);
+  auto sent = self->request(receiver, limit, in...);
+  late_answer<Self, Then> late{self,  sent.id(),       to ? to->meter() : nullptr,
+                               limit, std::move(then), std::move(fail)};
+  sent.then(late.then, late);
+}
+
+/// Passes an error on. If the request had no answer, the error says what the operator can do.
+inline auto explained(std::function<void(const caf::error&)> fail, const patience& how) {
+  return [fail = std::move(fail), how](const caf::error& error) {
+    fail(error == caf::sec::request_timeout ? no_answer(how) : error);
+  };
+}
+
+/// Sends a request up to `attempts` times.
+template <class Self, class Handle, class Then, class... In>
+void ask_again(Self* self, const Handle& receiver, std::chrono::milliseconds limit, int attempts,
+               Then then, std::function<void(const caf::error&)> fail, const In&... in) {
+  auto failed = [=](const caf::error& error) {
+    if (error == caf::sec::request_timeout && attempts > 1)
+      ask_again(self, receiver, limit, attempts - 1, then, fail, in...);
     else
       fail(error);
   };
-  self->request(receiver, how.timeout, in...).then(then, std::move(again));
+  send_request(self, receiver, limit, then, std::move(failed), in...);
+}
+
+} // namespace detail
+
+/// Makes the first attempt of ask(). If the message may be lost on its way, and no answer comes in
+/// time, calls `fail` with sec::request_timeout. The caller can then send the request again.
+template <class Self, class Handle, class Then, class... In>
+void try_ask(Self* self, const Handle& receiver, patience how, Then then,
+             std::function<void(const caf::error&)> fail, const In&... in) {
+  if (is_delivered(receiver))
+    detail::send_request(self, receiver, how.all(), std::move(then),
+                         detail::explained(std::move(fail), how), in...);
+  else
+    detail::send_request(self, receiver, how.timeout, std::move(then), std::move(fail), in...);
+}
+
+/// Sends a request. If no answer arrives before the timeout, sends it again, until all attempts are
+/// used. If no message can be lost on the way to the receiver, the request is sent only once, and
+/// this attempt gets the time of all attempts together. Exactly one of the handlers is called, in
+/// the actor `self`.
+///
+/// While a large payload moves on the link, in either direction, the time does not run. All
+/// messages of a link travel in order, so the request or its answer may be in this payload, or may
+/// wait behind it. A transfer that makes progress therefore never fails, and is never started
+/// again.
+template <class Self, class Handle, class Then, class... In>
+void ask(Self* self, const Handle& receiver, patience how, Then then,
+         std::function<void(const caf::error&)> fail, const In&... in) {
+  auto failed = detail::explained(std::move(fail), how);
+  if (is_delivered(receiver))
+    detail::send_request(self, receiver, how.all(), std::move(then), std::move(failed), in...);
+  else
+    detail::ask_again(self, receiver, how.timeout, how.attempts, std::move(then), std::move(failed),
+                      in...);
 }
 
 } // namespace troupe

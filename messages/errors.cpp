@@ -6,6 +6,7 @@
 #include <caf/message.hpp>
 #include <caf/sec.hpp>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -18,6 +19,15 @@ constexpr auto category = caf::atom("troupe");
 constexpr std::array names{
   "none",      "old view",  "fenced",     "join refused", "no such endpoint", "link lost",
   "malformed", "timed out", "not finite", "interrupted",  "failed",           "bad input"};
+
+/// Makes words of the name of an error of CAF: "socket_disconnected" becomes "socket disconnected".
+/// Adds the error's text, if it has one.
+std::string words_of(std::string name, const caf::message& context) {
+  std::ranges::replace(name, '_', ' ');
+  if (!context.empty() && context.match_element<std::string>(0))
+    name += ": " + context.get_as<std::string>(0);
+  return name;
+}
 
 } // namespace
 
@@ -58,6 +68,14 @@ std::string explain(const caf::error& x) {
     return "the peer could not understand a message (does it have another version?)";
   if (x == caf::sec::cannot_connect_to_node)
     return "connection refused, or there is no route";
+  if (x == caf::sec::connection_timeout)
+    return "nothing was received over the connection in time";
+  if (x == caf::sec::disconnect_during_handshake)
+    return "the peer closed the connection at once (is it a troupe node?)";
+  if (x.category() == caf::atom("system"))
+    return words_of(to_string(static_cast<caf::sec>(x.code())), x.context());
+  if (x.category() == caf::atom("exit"))
+    return words_of(to_string(static_cast<caf::exit_reason>(x.code())), x.context());
   return to_string(x);
 }
 

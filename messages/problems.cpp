@@ -199,6 +199,8 @@ std::string problem_of(const proto::TaskStatus& x) {
   auto problem = seconds_problem(x.seconds());
   if (problem.empty())
     problem = seconds_problem(x.step_seconds());
+  if (problem.empty())
+    problem = seconds_problem(x.payload_seconds());
   if (!problem.empty() || !x.has_pacing())
     return problem;
   const auto& pacing = x.pacing();

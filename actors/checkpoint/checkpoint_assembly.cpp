@@ -214,9 +214,10 @@ void checkpoint_assembly::done() {
 
 // -- giving up ----------------------------------------------------------------------------------
 
-void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds limit) {
+void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds limit,
+                                    time_point moved) {
   std::erase_if(versions_, [&](auto& x) {
-    const bool late = x.second.missing > 0 && now - x.second.since > limit;
+    const bool late = x.second.missing > 0 && now - std::max(x.second.since, moved) > limit;
     if (late)
       leave_out(x.first);
     return late;

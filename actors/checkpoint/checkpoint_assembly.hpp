@@ -115,8 +115,9 @@ public:
     left_out_.clear();
   }
 
-  /// Gives up versions that have been arriving for longer than `limit`.
-  void drop_late(time_point now, std::chrono::nanoseconds limit);
+  /// Gives up versions that have been arriving for longer than `limit`. The time until `moved` does
+  /// not count: the holders' payloads moved until then.
+  void drop_late(time_point now, std::chrono::nanoseconds limit, time_point moved = {});
 
   /// Call this at the end of a run. From then on, the assembly waits for `version`, the last
   /// version that all holders send, and drops newer incomplete versions.

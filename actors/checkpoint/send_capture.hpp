@@ -41,13 +41,13 @@ void send_part(Self* self, const coordinator_actor& to, patience how, proto::Che
     ask(
       self, to, how,
       [=](const proto::Ack&) {
-        send_part(self, to, {how.timeout, how.attempts - 1}, header, data, then);
+        send_part(self, to, {how.timeout, how.attempts - 1, how.field}, header, data, then);
       },
       [then](const caf::error&) { then(false); }, header, payload{});
   };
-  ask(
-    self, to, patience{how.for_bytes(data.size()).timeout, 1},
-    [then](const proto::Ack&) { then(true); }, again, header, data);
+  try_ask(
+    self, to, how.for_bytes(data.size()), [then](const proto::Ack&) { then(true); }, again, header,
+    data);
 }
 
 } // namespace detail

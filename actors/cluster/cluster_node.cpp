@@ -33,6 +33,7 @@ cluster_node::cluster_node(caf::actor_config& cfg, node_options options)
   : super(cfg), options_(std::move(options)), most_payload_(options_.links.transfer.max_bytes),
     jitter_(options_.incarnation | 1) {
   options_.links.transfer.max_bytes = std::min(most_payload_, least_payload);
+  options_.links.meter = std::make_shared<payload_meter>();
   // Move the highest task (in the order evaluator, worker, ps, coordinator) to the front: it is the
   // name by which other nodes know this node.
   std::ranges::iter_swap(options_.tasks.begin(), std::ranges::max_element(options_.tasks));
@@ -227,7 +228,7 @@ void cluster_node::join_as(const task_name& task) {
       x.set_job_text(options_.job->DebugString());
     }
     ask(
-      this, caf::actor_cast<coordinator_actor>(coordinator), patience{join_patience, 2},
+      this, caf::actor_cast<coordinator_actor>(coordinator), patience{join_patience, 2, nullptr},
       [this](const proto::Joined& answer) { on_joined(answer); },
       [this](const caf::error& error) {
         if (ended_)

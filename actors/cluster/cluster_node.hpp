@@ -282,6 +282,8 @@ private:
   bool returning_ = false;
   /// When this node left a view. Empty when the node has joined again.
   std::optional<time_point> left_at_;
+  /// When the operator is next told that this node still waits to join again.
+  time_point next_waiting_notice_;
   /// When this node last left a view, or last failed to join again.
   time_point leaving_since_;
   /// When the coordinator began, if it is on this node.

@@ -24,6 +24,13 @@ constexpr std::chrono::milliseconds stop_pause{1'000};
 /// How long a node that was told to stop waits for the coordinator's answer.
 constexpr std::chrono::milliseconds stop_patience{5'000};
 
+/// How often the operator is told that a node still waits to join again.
+constexpr std::chrono::seconds waiting_notice_interval{10};
+
+std::string whole_seconds(std::chrono::nanoseconds x) {
+  return std::to_string(std::chrono::floor<std::chrono::seconds>(x).count());
+}
+
 } // namespace
 
 // -- between two views --------------------------------------------------------------------------
@@ -43,8 +50,14 @@ void cluster_node::leave_view(const std::string& reason) {
   // The pause before the first attempt to join again is short. Before further attempts it is
   // longer, because the coordinator may not be ready yet.
   delayed_send(this, left_at_ ? longest_pause : rejoin_pause, begin_again{});
-  if (!left_at_)
+  if (!left_at_) {
     left_at_ = leaving_since_;
+    next_waiting_notice_ = leaving_since_ + waiting_notice_interval;
+  } else if (leaving_since_ >= next_waiting_notice_) {
+    next_waiting_notice_ += waiting_notice_interval;
+    notice("waiting to join the run (" + whole_seconds(leaving_since_ - *left_at_)
+           + " s): " + reason + "; gives up after " + whole_seconds(options_.join_timeout) + " s");
+  }
 }
 
 void cluster_node::end_links() {

@@ -156,7 +156,7 @@ task_site cluster_node::site_of(const task_name& task, const coordinator_actor& 
   result.task = task;
   result.incarnation = options_.incarnation;
   result.requests = requests();
-  result.board = boards_[task] = std::make_shared<activity_board>();
+  result.board = boards_[task] = std::make_shared<activity_board>(options_.links.meter);
   result.coordinator = coordinator;
   return result;
 }

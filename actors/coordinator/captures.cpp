@@ -144,10 +144,11 @@ void captures::read_snapshot() {
         [this, i](const proto::Weights& header, const payload& data) {
           on_part_read(i, header, data);
         },
-        [this](const caf::error& error) {
+        [this, task = handles_->reader_tasks[i]](const caf::error& error) {
           if (run_)
             send(run_,
-                 end_run{"cannot read the weights at the end of the epoch: " + explain(error),
+                 end_run{"cannot read the weights of " + to_string(task)
+                           + " at the end of the epoch: " + explain(error),
                          false, std::nullopt, true});
         },
         pull);
@@ -301,15 +302,19 @@ void captures::on_tick() {
   const auto now = clock().now();
   const auto parameters = options_.context->parameters().size() * sizeof(float);
   const auto late = [&](std::size_t slots) {
-    const auto how = requests().for_bytes(parameters * slots);
-    return how.timeout * how.attempts;
+    return requests().for_bytes(parameters * slots).all();
   };
+  payload_meter::time_point moved;
+  for (std::size_t i = 0; handles_ && i < handles_->reporters.size(); ++i)
+    if (const auto* holder = port_of(handles_->reporters[i]))
+      moved = std::max(moved, holder->meter()->moved());
   write_held();
   if (to_evaluate_)
-    to_evaluate_->drop_late(now, late(1));
+    to_evaluate_->drop_late(now, late(1), moved);
   if (checkpoints_)
     checkpoints_->drop_late(
-      now, late(1 + state_names(*options_.context, view_.of(job_kind::worker).size()).size()));
+      now, late(1 + state_names(*options_.context, view_.of(job_kind::worker).size()).size()),
+      moved);
   end_if_done();
 }
 

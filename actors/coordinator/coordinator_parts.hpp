@@ -10,6 +10,7 @@
 #include "kernels/range.hpp"
 #include "messages/interfaces.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -161,6 +162,10 @@ struct watch_tasks {
   std::vector<task_name> all;
   std::vector<task_name> idle;
   std::vector<task_name> at_work;
+  /// Count the payloads on the links between the coordinator and these tasks.
+  std::map<task_name, std::shared_ptr<payload_meter>> links;
+  /// True if one of these tasks is on another host.
+  bool network = false;
 };
 
 /// A worker has reported its progress.

@@ -67,18 +67,29 @@ void progress::on_exit() {
 
 void progress::on_watch(const watch_tasks& x) {
   const auto now = clock().now();
+  links_ = x.links;
   tasks_.begin(x.all, x.idle, now);
   const auto& context = *options_.context;
-  stalls_.begin(x.at_work, context.protocol.needs_all, now,
-                context.protocol.waits_after(context.job));
+  stall_conditions how;
+  how.needs_all = context.protocol.needs_all;
+  how.elastic = context.job.has_elastic();
+  how.network = x.network;
+  how.steps_between_waits = context.protocol.waits_after(context.job);
+  stalls_.begin(x.at_work, how, now);
 }
 
 void progress::on_status(const proto::TaskStatus& x) {
   task_name task;
   if (!from_proto(x.task(), task) || !problem_of(x).empty())
     return;
-  tasks_.hear(task, x, clock().now());
-  stalls_.hear(task, x, clock().now());
+  const auto now = clock().now();
+  tasks_.hear(task, x, now);
+  stalls_.hear(task, x, now);
+  // The task may answer the coordinator only after it has exchanged payloads with other tasks. So
+  // its requests to this task must not fail meanwhile: see ask().
+  const auto link = links_.find(task);
+  if (link != links_.end() && x.has_payload_seconds() && x.payload_seconds() < 1)
+    link->second->count(0, now);
   if (x.pacing().halvings() > halvings_) {
     halvings_ = x.pacing().halvings();
     notice(
@@ -95,6 +106,8 @@ void progress::on_state(const run_state& x) {
   if (x.progress)
     publish(*x.progress);
   report_hot_shard();
+  for (const auto& [task, link] : links_)
+    stalls_.exchange(task, link->bytes(), clock().now());
   if (auto text = stalls_.judge(x.for_captures ? captures_wait_ : x.wait, clock().now()))
     notice({std::move(*text), notice_level::warning});
 }

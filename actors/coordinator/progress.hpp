@@ -5,6 +5,7 @@
 #include "actors/output/record_queue.hpp"
 #include "actors/spawner.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -72,6 +73,8 @@ private:
   bool hot_shard_reported_ = false;
   task_table tasks_;
   stall_judge stalls_;
+  /// See watch_tasks::links.
+  std::map<task_name, std::shared_ptr<payload_meter>> links_;
   coordinator_wait captures_wait_;
 
   recorder_actor recorder_;

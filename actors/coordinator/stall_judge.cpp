@@ -1,5 +1,7 @@
 #include "actors/coordinator/stall_judge.hpp"
 
+#include "actors/payload_meter.hpp"
+
 #include <algorithm>
 
 // This file decides when the operator gets a notice, and finds the cause of the stall.
@@ -32,6 +34,9 @@ constexpr std::chrono::nanoseconds unknown_step = 5s;
 /// judge() is called more often than this. A longer gap means that this process itself was paused.
 constexpr std::chrono::nanoseconds own_pause = 1s;
 
+/// The speed of a transfer is measured over at least this time.
+constexpr std::chrono::nanoseconds speed_over = 10s;
+
 constexpr std::chrono::nanoseconds first_repetition = 10s;
 constexpr std::chrono::nanoseconds longest_repetition = 5min;
 
@@ -40,23 +45,39 @@ std::chrono::nanoseconds from_seconds(double x) {
 }
 
 bool works(kind x) {
-  return x == kind::computing || x == kind::reading || x == kind::updating;
+  return x == kind::computing || x == kind::reading || x == kind::updating || x == kind::transfer;
 }
 
 } // namespace
 
 // -- listening ----------------------------------------------------------------------------------
 
-void stall_judge::begin(const std::vector<task_name>& tasks, bool needs_all, time_point now,
-                        std::uint64_t steps_between_waits) {
+void stall_judge::begin(const std::vector<task_name>& tasks, const stall_conditions& how,
+                        time_point now) {
   begun_ = true;
-  needs_all_ = needs_all;
-  steps_between_waits_ = steps_between_waits;
+  how_ = how;
   now_ = moved_ = awake_ = learn_from_ = now;
   for (auto& task : tasks) {
     auto& x = tasks_[task];
     x.heard = x.moved = now;
+    for (auto* y : {&x.with_all, &x.with_coordinator})
+      y->moved = now - payload_meter::still_after;
   }
+}
+
+void stall_judge::traffic::see(std::uint64_t bytes_now, time_point moved_at, time_point now) {
+  if (moved_at - moved >= payload_meter::still_after || bytes_now < bytes)
+    from = next_from = {now, bytes_now};
+  if (now - next_from.first >= speed_over)
+    from = std::exchange(next_from, {now, bytes_now});
+  moved = std::max(moved, moved_at);
+  bytes = bytes_now;
+}
+
+void stall_judge::exchange(const task_name& task, std::uint64_t bytes, time_point now) {
+  if (const auto i = tasks_.find(task); i != tasks_.end())
+    if (auto& x = i->second.with_coordinator; bytes > x.bytes)
+      x.see(bytes, now, now);
 }
 
 void stall_judge::moved(time_point now) {
@@ -87,6 +108,8 @@ void stall_judge::hear(const task_name& task, const proto::TaskStatus& x, time_p
     moved_ = std::max(moved_, when);
   }
   state.status = x;
+  if (x.has_payload_seconds())
+    state.with_all.see(x.payload_bytes(), now - from_seconds(x.payload_seconds()), now);
 }
 
 // -- judging ------------------------------------------------------------------------------------
@@ -132,7 +155,7 @@ stall_judge::duration stall_judge::longest_step() const {
 }
 
 stall_judge::duration stall_judge::longest_round() const {
-  return longest_step() * static_cast<std::int64_t>(steps_between_waits_);
+  return longest_step() * static_cast<std::int64_t>(how_.steps_between_waits);
 }
 
 // Returns a time limit: if nothing moves for longer, a run with these causes counts as stalled. A
@@ -161,8 +184,14 @@ bool stall_judge::paused_or_cut_off() const {
   return stall_ && std::ranges::any_of(roots_, [](auto& x) { return !works(x.what); });
 }
 
+bool stall_judge::moves(const traffic& x) const {
+  return now_ - x.moved < payload_meter::still_after;
+}
+
+// A large payload on the link to the coordinator delays the reports of a task. The payload itself
+// then shows that the task is not silent.
 stall_judge::duration stall_judge::silence(const task_state& x) const {
-  return now_ - std::max(x.heard, awake_);
+  return now_ - std::max({x.heard, awake_, x.with_coordinator.moved});
 }
 
 bool stall_judge::silent(const task_state& x) const {
@@ -239,6 +268,8 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
     for (auto& other : x.waits_for)
       if (!link_is_dead(x, who, other))
         follow(other, seen, roots);
+      else if (transfers(x, other))
+        roots.insert({kind::transfer, std::min(who, other), std::max(who, other)});
       else if (who.job == other.job && who.job == job_kind::ps)
         roots.insert({kind::link, std::min(who, other), std::max(who, other)});
       else
@@ -246,6 +277,11 @@ void stall_judge::follow(const task_name& who, std::set<task_name>& seen, found&
                        ? stall_root{kind::link, other, who}
                        : stall_root{kind::link, who, other});
   }
+}
+
+bool stall_judge::transfers(const task_state& who, const task_name& other) const {
+  const auto i = tasks_.find(other);
+  return moves(who.with_all) || (i != tasks_.end() && moves(i->second.with_all));
 }
 
 // True if `who` waits for a message that `other` has already sent. If two live tasks wait for each
@@ -289,8 +325,13 @@ void stall_judge::follow_coordinator(std::set<task_name>& seen, found& roots) co
   default:
     for (auto& task : own_.tasks) {
       const auto i = tasks_.find(task);
-      const bool is_silent = i != tasks_.end() && silent(i->second);
-      roots.insert({is_silent ? kind::silent : kind::unresponsive, task, {}});
+      if (i != tasks_.end() && silent(i->second))
+        roots.insert({kind::silent, task, {}});
+      else if (i != tasks_.end()
+               && (moves(i->second.with_coordinator) || moves(i->second.with_all)))
+        roots.insert({kind::transfer, task, coordinator_task});
+      else
+        roots.insert({kind::unresponsive, task, {}});
     }
   }
 }

@@ -42,12 +42,25 @@ struct stall_root {
     updating,     ///< `task` does not finish an update
     evaluating,   ///< the coordinator's evaluation does not end
     writing,      ///< checkpoints are not written
+    transfer,     ///< `task` and `other` exchange a large payload
   };
   kind what = kind::silent;
   task_name task;
   task_name other;
 
   friend auto operator<=>(const stall_root&, const stall_root&) = default;
+};
+
+/// What a stall_judge must know about a run.
+struct stall_conditions {
+  /// True if all workers must take part in each step. A lost worker then ends the run or the view.
+  bool needs_all = false;
+  /// True if the run continues from its newest checkpoint after a task is lost.
+  bool elastic = false;
+  /// True if a network connects the coordinator to a task.
+  bool network = false;
+  /// Number of steps that a worker makes between two waits for other tasks.
+  std::uint64_t steps_between_waits = 1;
 };
 
 /// Detects that no task in the cluster makes progress, and finds the cause. Tasks report their
@@ -63,13 +76,12 @@ public:
   using time_point = std::chrono::steady_clock::time_point;
 
   /// Training begins.
-  /// @param needs_all true if a lost worker ends the run
-  /// @param steps_between_waits number of steps that a worker makes between two waits for other
-  /// tasks
-  void begin(const std::vector<task_name>& tasks, bool needs_all, time_point now,
-             std::uint64_t steps_between_waits = 1);
+  void begin(const std::vector<task_name>& tasks, const stall_conditions& how, time_point now);
 
   void hear(const task_name& task, const proto::TaskStatus& x, time_point now);
+
+  /// The number of payload bytes so far on the link between the coordinator and this task.
+  void exchange(const task_name& task, std::uint64_t bytes, time_point now);
 
   /// The task has left or was lost. From now on, it cannot be the cause of a stall.
   void forget(const task_name& task) { tasks_.erase(task); }
@@ -88,6 +100,18 @@ public:
 private:
   using duration = std::chrono::nanoseconds;
 
+  /// Payload bytes that move over links.
+  struct traffic {
+    std::uint64_t bytes = 0;
+    /// The last time at which bytes moved. Long ago if none have moved.
+    time_point moved;
+    /// Earlier times, with the number of bytes at these times. The speed is measured from `from`.
+    std::pair<time_point, std::uint64_t> from;
+    std::pair<time_point, std::uint64_t> next_from;
+
+    void see(std::uint64_t bytes_now, time_point moved_at, time_point now);
+  };
+
   struct task_state {
     proto::TaskStatus status;
     time_point heard;
@@ -97,6 +121,9 @@ private:
     /// step.
     duration step{0};
     std::vector<task_name> waits_for;
+    /// Between the task's process and all others, and between the task and the coordinator.
+    traffic with_all;
+    traffic with_coordinator;
   };
 
   struct stall {
@@ -107,12 +134,15 @@ private:
 
   using found = std::set<stall_root>;
 
+  bool moves(const traffic& x) const;
   bool silent(const task_state& x) const;
   duration silence(const task_state& x) const;
   /// Follows the chain of waits that begins with this task, and adds the causes at its end to
   /// `roots`.
   void follow(const task_name& who, std::set<task_name>& seen, found& roots) const;
   void follow_coordinator(std::set<task_name>& seen, found& roots) const;
+  /// True if a payload moves that `who` may wait for, or that `other` sends.
+  bool transfers(const task_state& who, const task_name& other) const;
   bool link_is_dead(const task_state& who, const task_name& self, const task_name& other) const;
   found find_roots() const;
   /// The step time of the slowest task. All other tasks may be waiting for this task.
@@ -126,14 +156,18 @@ private:
   // -- words --
   std::string explain() const;
   std::string explain(const stall_root& x) const;
-  std::string advice(const stall_root& x) const;
+  bool all_silent() const;
+  std::string explain_roots() const;
+  std::string explain_silence_of_all() const;
+  std::string end_of(const task_name& task) const;
+  std::string ends_of(const std::vector<task_name>& tasks) const;
+  std::string speed_of(const stall_root& x) const;
   std::string chain() const;
   std::string resumed() const;
   double seconds_since(time_point x) const;
 
   std::map<task_name, task_state> tasks_;
-  bool needs_all_ = false;
-  std::uint64_t steps_between_waits_ = 1;
+  stall_conditions how_;
   bool begun_ = false;
   time_point now_;
   time_point moved_;

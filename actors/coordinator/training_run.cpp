@@ -375,7 +375,7 @@ void training_run::on_task_lost(const task_lost& x) {
     return;
   const auto reason = to_string(x.task) + " is gone: " + x.reason;
   if (x.task.job != job_kind::worker || phase_ == phase::opening)
-    fail_without_task(reason, x.task);
+    fail_without_task(reason + after_loss_of(x.task), x.task);
   else if (auto* worker = book_->find(x.task.index))
     on_worker_lost(*worker, reason);
 }
@@ -387,7 +387,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
     return;
   summary_.gone.push_back(who.name());
   if (options_.context->protocol.needs_all || !book_->anybody_present()) {
-    fail_without_task(reason, who.name());
+    fail_without_task(reason + after_loss_of(who.name()), who.name());
     return;
   }
   notice(reason + "; the others train its samples", notice_level::warning);

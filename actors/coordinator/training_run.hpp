@@ -132,6 +132,8 @@ private:
   void settle_accounts();
   void end(const end_run& x);
   void fail(const std::string& reason, bool interrupted = false);
+  /// The end of an error about the loss of this task: its address, and how to continue.
+  std::string after_loss_of(const task_name& task) const;
   /// Ends the run because a task that it needs failed, left, or was lost.
   void fail_without_task(const std::string& reason, const std::optional<task_name>& missing = {});
   void fail_not_finite(const std::string& reason, std::uint32_t epoch);

@@ -1,4 +1,5 @@
 #include "actors/coordinator/training_run.hpp"
+#include "actors/link/port.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/model/replica_state.hpp"
 #include "actors/seconds.hpp"
@@ -150,6 +151,16 @@ void training_run::watch() {
     const bool idle = x.task.job == job_kind::ps && !options_.context->protocol.uses_shards();
     (idle ? order.idle : order.at_work).push_back(x.task);
   }
+  const auto add_link = [&](const task_name& task, const auto& handle) {
+    if (const auto* to = port_of(handle)) {
+      order.links[task] = to->meter();
+      order.network = order.network || !to->on_this_host();
+    }
+  };
+  for (std::size_t i = 0; i < handles_->readers.size(); ++i)
+    add_link(handles_->reader_tasks[i], handles_->readers[i]);
+  for (std::size_t i = 0; i < handles_->workers.size(); ++i)
+    add_link(book_->workers()[i].name(), handles_->workers[i]);
   send(options_.progress, std::move(order));
 }
 

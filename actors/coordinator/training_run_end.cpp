@@ -202,6 +202,23 @@ void training_run::fail_without_task(const std::string& reason,
   fail(reason);
 }
 
+// If the run ends because this task is lost: where the task ran, and how the operator can continue.
+std::string training_run::after_loss_of(const task_name& task) const {
+  if (job().has_elastic())
+    return "";
+  std::string result;
+  for (const auto& x : view_.members)
+    if (x.task == task && !x.address.empty())
+      result += "; it ran at " + x.address;
+  if (!last_checkpoint_.empty())
+    return result + "; start all tasks again with --resume; the newest checkpoint is "
+      + last_checkpoint_;
+  if (phase_ != phase::opening && !options_.output.empty())
+    result += "; no checkpoint was written, so training must begin again (checkpoint.every_steps "
+              "writes checkpoints)";
+  return result;
+}
+
 void training_run::fail(const std::string& reason, bool interrupted) {
   if (phase_ == phase::done)
     return;

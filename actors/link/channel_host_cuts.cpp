@@ -152,8 +152,8 @@ void channel_host::ask_whether_it_runs(const channel_ptr& channel, const route& 
   else if (until != where.give_up)
     problem = "its port answers, but it did not come back";
   else
-    problem = "it did not come back within "
-      + std::to_string(std::chrono::duration<double>(channel->grace()).count()) + " s";
+    problem = fmt::format("its connection broke, and it did not come back within {:g} s",
+                          std::chrono::duration<double>(channel->grace()).count());
   post([this, channel, cuts, problem] { give_up(channel, cuts, problem); });
 }
 

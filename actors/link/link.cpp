@@ -112,7 +112,7 @@ caf::behavior link::make_behavior() {
       return caf::sec::unexpected_message;
     });
   monitor(owner_);
-  session_ = std::make_shared<link_session>(system(), local_, ctrl());
+  session_ = std::make_shared<link_session>(system(), local_, ctrl(), options_.meter);
   session_->limit(options_.limits());
   delayed_send(this, introduction_time, introduction_limit{});
   greet();
@@ -425,7 +425,10 @@ void link::on_credit(const proto::Credit& x) {
     shut(to_string(peer_task_) + " acknowledged bytes that were never sent");
     return;
   }
+  const auto acknowledged = x.received() - i->second.credited;
+  i->second.credited = x.received();
   i->second.moved = clock().now();
+  session_->meter()->count(acknowledged, i->second.moved);
   if (i->second.transfer.done())
     sending_.erase(i);
   else
@@ -479,6 +482,7 @@ void link::on_chunk(const proto::Chunk& x, const payload& data) {
     return;
   }
   state.moved = clock().now();
+  session_->meter()->count(data.size(), state.moved);
   proto::Credit credit;
   credit.set_kind(x.kind());
   credit.set_id(x.id());

@@ -101,6 +101,9 @@ struct link_options {
   /// framework's own network protocol.
   std::shared_ptr<channel_maker> channels;
 
+  /// Counts the bytes of large payloads of all links of this node. May be null.
+  std::shared_ptr<payload_meter> meter;
+
   channel_limits limits() const { return {window, transfer.max_bytes, grace}; }
 
   /// How long a peer that runs is silent at most. It sends something at least every quarter of
@@ -172,6 +175,8 @@ private:
     outgoing_transfer transfer;
     time_point moved;
     std::uint64_t bytes = 0;
+    /// How many bytes the peer has received.
+    std::uint64_t credited = 0;
   };
 
   struct receiving {

@@ -11,12 +11,14 @@
 namespace troupe {
 
 link_session::link_session(caf::actor_system& sys, std::shared_ptr<directory> local,
-                           caf::strong_actor_ptr link)
-  : sys_(sys), local_(std::move(local)), link_(std::move(link)) {}
+                           caf::strong_actor_ptr link, std::shared_ptr<payload_meter> meter)
+  : sys_(sys), local_(std::move(local)), meter_(std::make_shared<payload_meter>(std::move(meter))),
+    link_(std::move(link)) {}
 
 link_session::~link_session() = default;
 
 bool link_session::use(std::shared_ptr<stream_channel> channel) {
+  channel->measure(meter_);
   const std::lock_guard guard{mutex_};
   if (!closed_)
     channel_ = std::move(channel);

@@ -2,6 +2,7 @@
 
 #include "actors/link/channel_limits.hpp"
 #include "actors/link/directory.hpp"
+#include "actors/payload_meter.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -41,8 +42,9 @@ public:
   using time_point = std::chrono::steady_clock::time_point;
 
   /// @param link the link's actor; kept alive until close()
-  link_session(caf::actor_system& sys, std::shared_ptr<directory> local,
-               caf::strong_actor_ptr link);
+  /// @param meter also counts what meter() counts; may be null
+  link_session(caf::actor_system& sys, std::shared_ptr<directory> local, caf::strong_actor_ptr link,
+               std::shared_ptr<payload_meter> meter = nullptr);
   ~link_session();
 
   /// From now on, messages use this channel. Returns false if close() was called before.
@@ -60,6 +62,9 @@ public:
   /// True if large payloads are not sent, because both processes read them in each other's memory.
   /// False for a peer on this host whose channel is a TCP connection.
   bool lends() const;
+
+  /// Counts the bytes of large payloads on this link.
+  const std::shared_ptr<payload_meter>& meter() const noexcept { return meter_; }
 
   /// Sets the peer's name. Before this call, all messages of the peer are refused.
   void introduce(const link_peer& peer);
@@ -111,6 +116,7 @@ private:
 
   caf::actor_system& sys_;
   std::shared_ptr<directory> local_;
+  const std::shared_ptr<payload_meter> meter_;
 
   mutable std::mutex mutex_;
   bool closed_ = false;

@@ -31,6 +31,14 @@ bool port::lends() const {
   return session_->lends();
 }
 
+bool port::delivers() const {
+  return session_->has_channel();
+}
+
+const std::shared_ptr<payload_meter>& port::meter() const {
+  return session_->meter();
+}
+
 void port::kill_proxy(caf::execution_unit* context, caf::error reason) {
   closed_ = true;
   cleanup(std::move(reason), context);

@@ -9,6 +9,7 @@
 namespace troupe {
 
 class link_session;
+class payload_meter;
 
 /// A proxy for an actor on another node. Local actors send messages and requests to it, and monitor
 /// it, as if the actor were local. The port passes everything to the session of its link
@@ -31,6 +32,10 @@ public:
   bool on_this_host() const;
   /// See link_session::lends().
   bool lends() const;
+  /// True if every message arrives, or the link ends. False if the link has no channel.
+  bool delivers() const;
+  /// See link_session::meter().
+  const std::shared_ptr<payload_meter>& meter() const;
 
 private:
   std::shared_ptr<link_session> session_;
@@ -40,16 +45,30 @@ private:
   std::atomic<bool> closed_ = false;
 };
 
+/// The port that this handle refers to. Null if the actor is on this node.
+template <class Handle>
+const port* port_of(const Handle& x) {
+  return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
+}
+
 /// True if the actor of this handle is on another node.
 template <class Handle>
 bool is_port(const Handle& x) {
-  return dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x)) != nullptr;
+  return port_of(x) != nullptr;
+}
+
+/// True if a message to this actor cannot be lost while the handle is valid. Then it is useless to
+/// repeat a request.
+template <class Handle>
+bool is_delivered(const Handle& x) {
+  const auto* to = port_of(x);
+  return to == nullptr || to->delivers();
 }
 
 /// True if messages to this actor travel to another host.
 template <class Handle>
 bool is_on_another_host(const Handle& x) {
-  const auto* to = dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
+  const auto* to = port_of(x);
   return to != nullptr && !to->on_this_host();
 }
 
@@ -57,7 +76,7 @@ bool is_on_another_host(const Handle& x) {
 /// a copy.
 template <class Handle>
 bool shares_memory(const Handle& x) {
-  const auto* to = dynamic_cast<const port*>(caf::actor_cast<caf::abstract_actor*>(x));
+  const auto* to = port_of(x);
   return to != nullptr && to->lends();
 }
 

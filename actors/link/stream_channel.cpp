@@ -272,6 +272,8 @@ void stream_channel::flush() {
       return;
     }
     said_ = now();
+    if (meter_ && !x.body.empty())
+      meter_->count(static_cast<std::uint64_t>(sent), said_);
     written_ += static_cast<std::size_t>(sent);
     while (!queue_.empty() && written_ >= queue_.front().bytes()) {
       auto& done = queue_.front();

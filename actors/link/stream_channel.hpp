@@ -4,6 +4,7 @@
 #include "actors/link/loan_table.hpp"
 #include "actors/link/record_reader.hpp"
 #include "actors/link/sent_together.hpp"
+#include "actors/payload_meter.hpp"
 #include "kernels/file_descriptor.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
@@ -100,6 +101,10 @@ public:
   /// Sets the callbacks for the peer's messages. Call it once, on the reading thread or before that
   /// thread starts. Until then, all records except the greeting wait.
   void listen(events to);
+
+  /// Counts the bytes of large payloads from now on. Call it before listen() and before the first
+  /// call of send().
+  void measure(std::shared_ptr<payload_meter> meter) { meter_ = std::move(meter); }
 
   /// Sends a message. Thread-safe. Messages of the same thread stay in order. If a message cannot
   /// be written at once, it waits in a queue; its payload is not copied. Does nothing once the
@@ -267,6 +272,7 @@ private:
   void mistrust(const std::string& sent);
   void fail(const std::string& reason);
   bool end_overflow();
+  void measure_waiting(clock::time_point time);
 
   caf::actor_system& sys_;
   file_descriptor socket_;
@@ -275,6 +281,8 @@ private:
   /// later socket, so that both ends agree.
   bool same_host_;
   events events_;
+  /// Null if no one counts.
+  std::shared_ptr<payload_meter> meter_;
 
   mutable std::mutex mutex_;
   std::deque<outgoing> queue_;
@@ -303,6 +311,8 @@ private:
   /// True after a reconnection until the peer has reported which records it has received.
   bool holding_ = false;
   clock::time_point said_ = now();
+  /// How many bytes waited in the system for the peer at the last call of keep_alive().
+  int waited_ = 0;
   /// The last argument of keep_alive(); the time since which this argument has not changed; and the
   /// largest value that the peer may still pass to its own keep_alive().
   std::chrono::nanoseconds suspicion_ = first_suspicion;

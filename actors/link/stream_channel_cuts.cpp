@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -28,6 +29,7 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   }
   if (broken_ || cut_)
     return true;
+  measure_waiting(time);
   if (time - said_ >= suspect_after / 4) {
     push({records::make(proto::PING), {}, -1, {}, false});
     write(queue_.size() - 1);
@@ -42,6 +44,18 @@ bool stream_channel::keep_alive(std::chrono::nanoseconds suspect_after) {
   if (options_.resumes)
     ::shutdown(socket_.get(), SHUT_RDWR);
   return options_.resumes;
+}
+
+// The system may hold several MiB of a payload after they were written. On a slow network, they
+// move for many seconds more. So report a movement if fewer bytes wait than before. A few bytes do
+// not count: they are small messages.
+void stream_channel::measure_waiting(clock::time_point time) {
+  int waiting = 0;
+  if (::ioctl(socket_.get(), SIOCOUTQ, &waiting) != 0)
+    return;
+  if (meter_ && waiting < waited_ && waited_ >= static_cast<int>(large))
+    meter_->count(0, time);
+  waited_ = waiting;
 }
 
 // The peer notices a break in keep_alive(), when it has heard nothing for the time

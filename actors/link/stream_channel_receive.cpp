@@ -136,6 +136,8 @@ bool stream_channel::read_some(std::uint64_t& bytes) {
     return true;
   }
   const auto to_body = std::min(static_cast<std::size_t>(got), rest);
+  if (meter_ && to_body > 0)
+    meter_->count(to_body, heard_);
   body_read_ += to_body;
   reader_.add(static_cast<std::size_t>(got) - to_body);
   const sent_together answers{sent_together::kind::small};
@@ -187,6 +189,8 @@ void stream_channel::parse() {
         && (x.kind == proto::MESSAGE || x.kind == proto::RETURN || x.kind == proto::END))
       count();
     body_read_ = reader_.take({body_.mutable_data(), body_.size()});
+    if (meter_ && body_read_ > 0)
+      meter_->count(body_read_, heard_);
   }
 }
 

@@ -153,22 +153,23 @@ void ps_synchronizer::push(std::size_t shard) {
   if (part.rows)
     *header.mutable_rows() = *part.rows;
   options_.board->count_bytes_sent(data.size());
-  request(options_.shards[shard], options_.requests.for_bytes(data.size()).timeout, header, data)
-    .then(
-      [this, shard, sequence = sequence_](const proto::Pushed&) {
-        if (sequence != sequence_)
-          return;
-        parts_[shard].on_its_way = false;
-        report_exchange();
-      },
-      [this, shard, sequence = sequence_](const caf::error& error) {
-        if (sequence != sequence_)
-          return;
-        parts_[shard].on_its_way = false;
-        report_exchange();
-        if (error != caf::sec::request_timeout)
-          fail("push a gradient to", shard, error);
-      });
+  try_ask(
+    this, options_.shards[shard], options_.requests.for_bytes(data.size()),
+    [this, shard, sequence = sequence_](const proto::Pushed&) {
+      if (sequence != sequence_)
+        return;
+      parts_[shard].on_its_way = false;
+      report_exchange();
+    },
+    [this, shard, sequence = sequence_](const caf::error& error) {
+      if (sequence != sequence_)
+        return;
+      parts_[shard].on_its_way = false;
+      report_exchange();
+      if (error != caf::sec::request_timeout)
+        fail("push a gradient to", shard, error);
+    },
+    header, data);
 }
 
 // -- commit -------------------------------------------------------------------------------------
@@ -251,10 +252,10 @@ void ps_synchronizer::commit_part(std::size_t shard) {
     part.pushed = true;
     const auto data = gradient_for(part);
     options_.board->count_bytes_sent(data.size());
-    request(options_.shards[shard], how.timeout, header, data).then(decided, lost);
+    try_ask(this, options_.shards[shard], how, decided, lost, header, data);
   } else {
     push_if_complete(shard);
-    request(options_.shards[shard], how.timeout, header).then(decided, lost);
+    try_ask(this, options_.shards[shard], how, decided, lost, header);
   }
   if (pulls_next() && !part.pulled_next && !sends_weights(shard))
     pull_next(shard);

@@ -61,12 +61,24 @@ file_descriptor simulated_channels::open_end(const connection_ptr& x, std::size_
   x->sides[end].wire = file_descriptor{ends[0]};
   file_descriptor result{ends[1]};
   open_.emplace(std::pair{x->number, end}, x);
+  watch(x, end);
+  return result;
+}
+
+void simulated_channels::watch(const connection_ptr& x, std::size_t end) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = x->number << 1 | end;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, ends[0], &event) != 0)
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, x->sides[end].wire.get(), &event) != 0)
     fail_with("epoll");
-  return result;
+}
+
+// Bytes of this side have arrived, so its waiting bytes can be sent.
+void simulated_channels::landed(const connection_ptr& x, std::size_t end, std::size_t bytes) {
+  auto& side = x->sides[end];
+  side.in_transit -= bytes;
+  if (std::exchange(side.waits, false) && side.wire)
+    watch(x, end);
 }
 
 void simulated_channels::pump() {
@@ -89,7 +101,14 @@ void simulated_channels::pump() {
 void simulated_channels::drain(const connection_ptr& x, std::size_t end) {
   auto& side = x->sides[end];
   for (;;) {
-    const auto n = ::recv(side.wire.get(), buffer_.data(), buffer_.size(), 0);
+    const auto room = network_.in_transit() - side.in_transit;
+    if (room == 0 && !x->broken) {
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, side.wire.get(), nullptr);
+      side.waits = true;
+      return;
+    }
+    const auto most = x->broken ? buffer_.size() : std::min(room, buffer_.size());
+    const auto n = ::recv(side.wire.get(), buffer_.data(), most, 0);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       return;
     if (n <= 0)
@@ -151,7 +170,9 @@ void simulated_channels::send(const connection_ptr& x, std::size_t end,
     x->broken = true; // Without these bytes, the peer cannot read later bytes.
     return;
   }
+  x->sides[end].in_transit += good.size();
   nodes_[to]->post(*when, [this, x, end, arrived = std::vector(good.begin(), good.end())] {
+    landed(x, end, arrived.size());
     if (!x->lost)
       arrive(x, 1 - end, arrived);
   });

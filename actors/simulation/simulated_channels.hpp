@@ -84,6 +84,8 @@ private:
   /// of node `from`. The caller must make this channel and attach it to the connection.
   std::pair<connection_ptr, file_descriptor> connect(sim_node from, sim_node to);
   file_descriptor open_end(const connection_ptr& x, std::size_t end);
+  void watch(const connection_ptr& x, std::size_t end);
+  void landed(const connection_ptr& x, std::size_t end, std::size_t bytes);
   void drain(const connection_ptr& x, std::size_t end);
   void send(const connection_ptr& x, std::size_t end, std::span<const char> bytes);
   std::size_t count(connection& x, std::size_t end, std::span<const char> bytes,

@@ -24,6 +24,9 @@ struct simulated_channels::connection {
     std::uint64_t seen = 0;
     std::uint64_t size = 0;
     std::optional<record_fate> fate;
+    /// How many bytes of this side are in transit; and whether its other bytes wait for them.
+    std::size_t in_transit = 0;
+    bool waits = false;
   };
 
   std::uint64_t number = 0;

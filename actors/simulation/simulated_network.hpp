@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +28,9 @@ struct link_model {
   /// seed. Messages between two nodes stay in order, as on a TCP connection.
   std::chrono::nanoseconds jitter = std::chrono::microseconds{50};
   double bytes_per_second = 1e9;
+  /// Largest number of bytes that a channel has in transit in one direction. Further bytes wait in
+  /// its socket, as on a TCP connection. Must not be 0.
+  std::size_t in_transit = std::numeric_limits<std::size_t>::max();
 };
 
 /// What happens to a message. Tests use it to inject faults.
@@ -65,6 +69,7 @@ public:
   bool connected(sim_node a, sim_node b) const { return !partitions_.contains(std::minmax(a, b)); }
 
   std::chrono::nanoseconds latency() const noexcept { return model_.latency; }
+  std::size_t in_transit() const noexcept { return model_.in_transit; }
 
   /// Breaks the connections between two nodes. Both nodes notice this after a latency, and can
   /// connect again.

@@ -132,6 +132,10 @@ proto::TaskStatus activity_board::status(time_point now) const {
   result.set_pieces_received(received_);
   result.set_bytes_sent(bytes_sent_);
   result.set_bytes_received(bytes_received_);
+  if (links_ && links_->bytes() > 0) {
+    result.set_payload_bytes(links_->bytes());
+    result.set_payload_seconds(std::max(to_seconds(now - links_->moved()), 0.0));
+  }
   if (pacing_)
     *result.mutable_pacing() = *pacing_;
   if (doing_ == proto::TaskStatus::WAITING_FOR_WEIGHTS)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/payload_meter.hpp"
 #include "actors/status/ring_failure.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
@@ -7,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -20,6 +22,10 @@ class activity_board {
 public:
   using time_point = std::chrono::steady_clock::time_point;
   using doing = proto::TaskStatus::Doing;
+
+  /// @param links counts the payloads of all links of this process; may be null
+  explicit activity_board(std::shared_ptr<const payload_meter> links = nullptr)
+    : links_(std::move(links)) {}
 
   /// From `now` on, the task does `what`. No effect if the task already does this.
   void enter(doing what, time_point now);
@@ -73,6 +79,7 @@ private:
   std::chrono::nanoseconds hidden_since(time_point now) const;
   void count_hidden(time_point now);
 
+  const std::shared_ptr<const payload_meter> links_;
   mutable std::mutex mutex_;
   doing doing_ = proto::TaskStatus::DOING_UNSET;
   time_point since_;

@@ -341,8 +341,8 @@ ELSEWHERE = {
     **{operator: "products and activations, which are compared here: onnx_nodes, apps.keras, apps.pytorch"
        for operator in ("GRU", "LSTM", "RNN")},
     **moves("DepthToSpace", "Expand", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze",
-            "Concat", "Gather", "GatherND", "ReverseSequence", "SequenceAt", "Slice", "Split", "SplitToSequence", "Tile",
-            "Identity", "CastLike", "Dropout"),
+            "Concat", "Gather", "GatherND", "ReverseSequence", "SequenceAt", "Slice", "Split", "SplitToSequence",
+            "Tile", "Identity", "CastLike", "Dropout"),
     **{operator: "constants only: onnx_nodes"
        for operator in ("Constant", "ConstantOfShape", "Range", "Shape", "Size", "Ceil", "Cos", "Floor", "Mod", "Round",
                         "ScatterND", "Sin", "Trilu")},

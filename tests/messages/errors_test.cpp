@@ -28,6 +28,15 @@ BOOST_AUTO_TEST_CASE(texts_for_a_person) {
   BOOST_TEST(explain(make_error(errc::failed, "no data")) == "no data");
   BOOST_TEST(explain(make_error(errc::failed)) == "failed");
   BOOST_TEST(explain(caf::sec::request_timeout) == "no answer before the deadline");
+  // Errors of CAF become words, not names of constants.
+  BOOST_TEST(explain(caf::sec::connection_timeout)
+             == "nothing was received over the connection in time");
+  BOOST_TEST(explain(caf::sec::disconnect_during_handshake)
+             == "the peer closed the connection at once (is it a troupe node?)");
+  BOOST_TEST(explain(caf::sec::socket_disconnected) == "socket disconnected");
+  BOOST_TEST(explain(caf::make_error(caf::sec::runtime_error, std::string{"no memory"}))
+             == "runtime error: no memory");
+  BOOST_TEST(explain(caf::exit_reason::user_shutdown) == "user shutdown");
   BOOST_TEST((code_of(make_error(errc::fenced, "x")) == errc::fenced));
   BOOST_TEST((code_of(caf::sec::request_timeout) == errc::none));
   BOOST_TEST((code_of({}) == errc::none));

@@ -467,7 +467,12 @@ BOOST_AUTO_TEST_CASE(a_failure_names_the_newest_checkpoint) {
   const auto names = options.files->directories(checkpoint_folder("out"));
   BOOST_TEST_REQUIRE(!names.empty());
   const auto newest = (checkpoint_folder("out") / names.back()).string();
-  BOOST_TEST(summary.failure.ends_with("; the newest checkpoint is " + newest), summary.failure);
+  // The text also says where the lost task ran, and what the operator can do.
+  BOOST_TEST(summary.failure.find("worker/1 is gone: ") == 0U, summary.failure);
+  BOOST_TEST(summary.failure.find("; it ran at ") != std::string::npos, summary.failure);
+  BOOST_TEST(summary.failure.ends_with(
+               "; start all tasks again with --resume; the newest checkpoint is " + newest),
+             summary.failure);
 }
 
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_holds_nobody_up) {

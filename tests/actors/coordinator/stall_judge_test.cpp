@@ -1,5 +1,7 @@
 #include "actors/coordinator/stall_judge.hpp"
 
+#include "tests/support/input_errors.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <map>
@@ -7,6 +9,7 @@
 #include <vector>
 
 using namespace troupe;
+using namespace troupe::test;
 using namespace std::chrono_literals;
 using status = proto::TaskStatus;
 using kind = stall_root::kind;
@@ -37,14 +40,23 @@ public:
     /// The time between two steps. 0 means that the task makes no steps.
     std::chrono::milliseconds step{0};
     bool paused = false;
+    /// Bytes of payloads that this task exchanges with all tasks, and with the coordinator.
+    std::uint64_t bytes_per_second = 0;
+    std::uint64_t to_coordinator_per_second = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t to_coordinator = 0;
+    stall_judge::time_point bytes_moved{};
     stall_judge::time_point moved{};
     stall_judge::time_point since{};
   };
 
-  explicit stage(const names& tasks, bool needs_all = true, std::uint64_t steps_between_waits = 1) {
+  explicit stage(const names& tasks, bool needs_all = true, std::uint64_t steps_between_waits = 1)
+    : stage(tasks, stall_conditions{needs_all, false, false, steps_between_waits}) {}
+
+  stage(const names& tasks, const stall_conditions& how) {
     for (auto& x : tasks)
       actors[x].moved = actors[x].since = now;
-    judge.begin(tasks, needs_all, now, steps_between_waits);
+    judge.begin(tasks, how, now);
   }
 
   void all_step(std::chrono::milliseconds each) {
@@ -70,6 +82,12 @@ public:
     const auto begin = now;
     while (now < begin + how_long) {
       now += 10ms;
+      for (auto& [task, x] : actors) {
+        x.bytes += x.bytes_per_second / 100;
+        x.to_coordinator += x.to_coordinator_per_second / 100;
+        if (x.bytes_per_second > 0)
+          x.bytes_moved = now;
+      }
       for (auto& [task, x] : actors)
         while (x.step > 0ms && now - x.moved >= x.step) {
           x.moved += x.step;
@@ -80,6 +98,8 @@ public:
       for (auto& [task, x] : actors)
         if (!x.paused)
           judge.hear(task, tell(x), now);
+      for (auto& [task, x] : actors)
+        judge.exchange(task, x.to_coordinator, now);
       if (auto text = judge.judge(own, now))
         told.emplace_back(std::chrono::duration<double>(now - begin).count(), *text);
     }
@@ -103,18 +123,26 @@ private:
     result.set_step_seconds(seconds(x.moved));
     result.set_pieces_sent(x.sent);
     result.set_pieces_received(x.received);
+    if (x.bytes > 0) {
+      result.set_payload_bytes(x.bytes);
+      result.set_payload_seconds(seconds(x.bytes_moved));
+    }
     return result;
   }
 };
 
 /// Returns tasks that make steps of 20 ms for three seconds without a notice, and then stop. The
 /// test then sets what each of them waits for.
-stage healthy(const names& tasks, bool needs_all = true) {
-  stage result{tasks, needs_all};
+stage healthy(const names& tasks, const stall_conditions& how) {
+  stage result{tasks, how};
   result.all_step(20ms);
   BOOST_TEST(result.pass(3s).empty());
   result.all_stop();
   return result;
+}
+
+stage healthy(const names& tasks, bool needs_all = true) {
+  return healthy(tasks, stall_conditions{needs_all});
 }
 
 const names two_and_one{worker(0), worker(1), ps(0)};
@@ -447,6 +475,101 @@ BOOST_AUTO_TEST_CASE(words) {
         "Root: worker/1 is paused, hangs or is cut off: nothing heard from it for ",
         "`kill -CONT PID` wakes a paused process; if you end the process, the run ends"})
     BOOST_TEST(text.find(part) != std::string::npos, text);
+}
+
+// Weights are on their way over a slow network. When they no longer move, the shard is the cause.
+BOOST_AUTO_TEST_CASE(a_transfer_in_progress) {
+  auto x = healthy(two_and_one);
+  x.set(worker(0), status::WAITING_FOR_WEIGHTS, {ps(0)});
+  x.set(worker(1), status::WAITING_FOR_WEIGHTS, {ps(0)});
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  for (const auto i : {0U, 1U})
+    x.actors[worker(i)].bytes_per_second = 250'000;
+  auto told = x.pass(6s);
+  BOOST_TEST_REQUIRE(told.size() == 1U);
+  BOOST_TEST(
+    contains(told[0].second,
+             "Root: a transfer between worker/0 and ps/0 is in progress, 0.25 MB/s; a "
+             "transfer between worker/1 and ps/0 is in progress, 0.25 MB/s. It takes long"),
+    told[0].second);
+  BOOST_TEST(!contains(told[0].second, "debugger"), told[0].second);
+  for (const auto i : {0U, 1U})
+    x.actors[worker(i)].bytes_per_second = 0;
+  told = x.pass(12s);
+  BOOST_TEST_REQUIRE(told.size() == 1U);
+  BOOST_TEST(contains(told[0].second, "ps/0 is alive, but does not answer"), told[0].second);
+}
+
+BOOST_AUTO_TEST_CASE(a_transfer_in_a_ring) {
+  auto x = healthy(ring_of_three);
+  wait_in_ring(x);
+  x.actors[worker(0)].sent = 102;
+  x.actors[worker(1)].bytes_per_second = 1'000'000;
+  check(x, kind::transfer, worker(0), worker(1));
+}
+
+// The weights of a shard delay its reports to the coordinator. So the shard is not silent.
+BOOST_AUTO_TEST_CASE(a_transfer_to_the_coordinator) {
+  auto x = healthy(two_and_one);
+  for (const auto i : {0U, 1U})
+    x.set(worker(i), status::WAITING_FOR_LEASE, {coordinator_task});
+  x.own = {coordinator_wait::reason::weights, {ps(0)}};
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0), worker(1)});
+  BOOST_TEST(x.pass(250ms).empty());
+  x.pause(ps(0));
+  x.actors[ps(0)].to_coordinator_per_second = 100'000;
+  check(x, kind::transfer, ps(0), coordinator_task);
+}
+
+// If the network of the coordinator's host fails, the coordinator hears from no task.
+BOOST_AUTO_TEST_CASE(all_tasks_fall_silent_at_once) {
+  for (const bool network : {true, false}) {
+    auto x = healthy(two_and_one, stall_conditions{.needs_all = false, .network = network});
+    for (auto& task : two_and_one)
+      x.pause(task);
+    const auto told = x.pass(2s);
+    BOOST_TEST_REQUIRE(told.size() == 1U);
+    const auto& text = told[0].second;
+    BOOST_TEST_MESSAGE(text);
+    if (network) {
+      BOOST_TEST(contains(text, "nothing heard from any task (worker/0, worker/1 and ps/0)"));
+      BOOST_TEST(contains(text, "the likely cause is the network of the coordinator's host"));
+    } else {
+      // The advice is given once. It says for each task what its end causes.
+      BOOST_TEST(contains(text,
+                          "wakes a paused process; if you end the process of worker/0 and "
+                          "worker/1, the others train its samples; if you end the process of "
+                          "ps/0, the run ends"));
+    }
+  }
+}
+
+// Tasks that fall silent one after the other are more likely to be paused or lost.
+BOOST_AUTO_TEST_CASE(all_tasks_fall_silent_one_after_the_other) {
+  auto x = healthy(two_and_one, stall_conditions{.needs_all = true, .network = true});
+  x.pause(worker(0));
+  x.set(worker(1), status::WAITING_FOR_UPDATE, {ps(0)});
+  x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(0)});
+  BOOST_TEST(x.pass(5s).size() == 1U);
+  x.pause(worker(1));
+  x.pause(ps(0));
+  const auto told = x.pass(8s);
+  BOOST_TEST_REQUIRE(told.size() == 1U);
+  BOOST_TEST(contains(told[0].second, "worker/0 is paused"), told[0].second);
+}
+
+BOOST_AUTO_TEST_CASE(the_end_of_a_process) {
+  for (const bool elastic : {true, false}) {
+    auto x = healthy(two_and_one, stall_conditions{.needs_all = true, .elastic = elastic});
+    x.pause(worker(1));
+    x.set(worker(0), status::WAITING_FOR_UPDATE, {ps(0)});
+    x.set(ps(0), status::WAITING_FOR_GRADIENTS, {worker(1)});
+    const auto told = x.pass(2s);
+    BOOST_TEST_REQUIRE(told.size() == 1U);
+    BOOST_TEST(told[0].second.ends_with(elastic ? "the run continues from its newest checkpoint"
+                                                : "the run ends"),
+               told[0].second);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

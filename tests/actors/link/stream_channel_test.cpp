@@ -15,6 +15,7 @@
 using namespace troupe;
 using namespace troupe::test;
 using boost::test_tools::per_element;
+using namespace std::chrono_literals;
 
 BOOST_FIXTURE_TEST_SUITE(stream_channel_records, with_shared_memory)
 
@@ -294,6 +295,50 @@ BOOST_AUTO_TEST_CASE(connections_within_this_host) {
     BOOST_TEST(has_equal_ends(connection.get()) == within);
   }
   BOOST_TEST(!has_equal_ends(-1));
+}
+
+// Only large payloads count, while they move: when they are written, when the system has sent them,
+// and when they are read.
+BOOST_AUTO_TEST_CASE(payloads_that_move_are_counted) {
+  connection x{false};
+  const auto sent = std::make_shared<payload_meter>();
+  const auto received = std::make_shared<payload_meter>();
+  x.a->channel->measure(sent);
+  x.b->channel->measure(received);
+  constexpr std::size_t size = std::size_t{2} << 20;
+
+  x.a->send(1, patterned(100));
+  x.a->channel->keep_alive(0ns);
+  x.run();
+  BOOST_TEST(sent->bytes() == 0U);
+  BOOST_TEST(received->bytes() == 0U);
+  BOOST_TEST((sent->moved() == payload_meter::time_point{}));
+
+  // The socket is too small for the payload.
+  x.a->send(2, patterned(size));
+  const auto written = sent->bytes();
+  BOOST_TEST(written > 0U);
+  BOOST_TEST(written < size);
+  const auto before = sent->moved();
+  // The system still holds what was written.
+  x.a->channel->keep_alive(1h);
+  BOOST_TEST((sent->moved() == before));
+  while (x.b->channel->on_readable())
+    ;
+  BOOST_TEST(received->bytes() > 0U);
+  BOOST_TEST(received->bytes() < size);
+  // Nothing was written, but the bytes have left the system.
+  x.a->channel->keep_alive(1h);
+  BOOST_TEST((sent->moved() > before));
+  BOOST_TEST(sent->bytes() == written);
+  const auto moved = sent->moved();
+  x.a->channel->keep_alive(1h);
+  BOOST_TEST((sent->moved() == moved));
+
+  x.run();
+  BOOST_TEST(x.b->messages.size() == 2U);
+  BOOST_TEST(received->bytes() == size);
+  BOOST_TEST(sent->bytes() >= size);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
