@@ -32,6 +32,9 @@
   ROW(unary, sign, cpu::sign(a))                                                                   \
   ROW(costly_unary, erf, cpu::erf(a))                                                              \
   ROW(costly_unary, erfc, cpu::erfc(a))                                                            \
+  ROW(costly_unary, sine, cpu::sine(a))                                                            \
+  ROW(costly_unary, cosine, cpu::cosine(a))                                                        \
+  ROW(unary, round, std::rint(a))                                                                  \
   ROW(costly_unary, gelu, cpu::gelu(a))                                                            \
   ROW(costly_unary, softplus, cpu::softplus(a))                                                    \
   ROW(activation, relu, cpu::relu(a))                                                              \

@@ -37,6 +37,12 @@ TROUPE_HOST_DEVICE inline double erf(double x) {
 TROUPE_HOST_DEVICE inline double erfc(double x) {
   return std::erfc(x);
 }
+TROUPE_HOST_DEVICE inline double sine(double x) {
+  return std::sin(x);
+}
+TROUPE_HOST_DEVICE inline double cosine(double x) {
+  return std::cos(x);
+}
 TROUPE_HOST_DEVICE inline double softplus(double x) {
   return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x)));
 }
@@ -262,6 +268,41 @@ TROUPE_HOST_DEVICE inline float erfc(float x) {
   float tail = (p + 1.0F) * reciprocal(std::fma(2.0F, a, 1.0F)) * exp_of_negative(-square);
   tail = std::fma(tail, -rest, tail);
   return x < 0 ? 2.0F - tail : tail;
+}
+
+/// sin(x + quarters * pi / 2). Relative error below 2 ulp for |x| < 1e15, except near the zeros
+/// beyond 1e9. For larger |x|, whose floats are farther apart than a period, the result is that of
+/// x = 0. Infinity gives NaN, and NaN stays NaN.
+///
+/// With x = n pi / 2 + r and |r| <= pi / 4, polynomials in r give sin(r) and cos(r) (coefficients
+/// of Cephes' sinf and cosf, Moshier 1992). r is computed in double, with pi / 2 as a sum of two
+/// numbers.
+TROUPE_HOST_DEVICE inline float sine_after(float x, std::uint64_t quarters) {
+  constexpr double integer = 6755399441055744.0; // 1.5 * 2^52: adding it rounds to an integer
+  constexpr double half_pi = 1.5707963267948966;
+  constexpr double rest_of_half_pi = 6.123233995736766e-17;
+  const float size = std::fabs(x);
+  const double wide = size < 1e15F ? static_cast<double>(x) : 0.0;
+  const double shifted = std::fma(wide, 2 * std::numbers::inv_pi, integer);
+  const double n = shifted - integer;
+  const auto r = static_cast<float>(std::fma(n, -rest_of_half_pi, std::fma(n, -half_pi, wide)));
+  const float z = r * r;
+  float s = std::fma(-1.9515295891e-4F, z, 8.3321608736e-3F);
+  s = std::fma(s, z, -1.6666654611e-1F);
+  s = std::fma(s * z, r, r);
+  float c = std::fma(2.443315711809948e-5F, z, -1.388731625493765e-3F);
+  c = std::fma(c, z, 4.166664568298827e-2F);
+  c = std::fma(c * z, z, std::fma(-0.5F, z, 1.0F));
+  const auto quadrant = std::bit_cast<std::uint64_t>(shifted) + quarters;
+  const float y = (quadrant & 1U) != 0 ? c : s;
+  const float turned = (quadrant & 2U) != 0 ? -y : y;
+  return size < HUGE_VALF ? turned : x - x;
+}
+TROUPE_HOST_DEVICE inline float sine(float x) {
+  return sine_after(x, 0);
+}
+TROUPE_HOST_DEVICE inline float cosine(float x) {
+  return sine_after(x, 1);
 }
 
 /// log(1 + exp(x)), computed as max(x, 0) + log(1 + exp(-|x|)). NaN stays NaN.

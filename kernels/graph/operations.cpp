@@ -169,6 +169,18 @@ expression erfc(expression x) {
   return unary(operation::erfc, x);
 }
 
+expression sine(expression x) {
+  return unary(operation::sine, x);
+}
+
+expression cosine(expression x) {
+  return unary(operation::cosine, x);
+}
+
+expression round(expression x) {
+  return unary(operation::round, x);
+}
+
 expression softplus(expression x) {
   return unary(operation::softplus, x);
 }

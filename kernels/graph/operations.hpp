@@ -49,6 +49,12 @@ expression sign(expression x);
 expression erf(expression x);
 /// 1 - erf(x). The relative error is small even for large x, where 1 - erf(x) would cancel.
 expression erfc(expression x);
+/// The sine of x in radians. The result is NaN for infinite x.
+expression sine(expression x);
+/// The cosine of x in radians. The result is NaN for infinite x.
+expression cosine(expression x);
+/// The whole number next to x. Of two that are equally near, the even one. The derivative is 0.
+expression round(expression x);
 /// log(1 + exp(x)), without overflow.
 expression softplus(expression x);
 /// max(x, 0). NaN stays NaN. The derivative at 0 is 0.

@@ -102,10 +102,16 @@ def case(*operators, relative=2e-6, absolute=SMALLEST):
 # onnxruntime approximates the sigmoid by a rational function with an error of 2e-5 of the result.
 @case("Sigmoid", relative=2e-5, absolute=1e-7)
 @case("Erf", absolute=2 * SMALLEST)  # onnxruntime's quotient has a denormal numerator
-@case("Abs", "Exp", "HardSwish", "Log", "Neg", "Reciprocal", "Relu", "Sign", "Softplus", "Softsign", "Sqrt",
-      "Tanh")
+@case("Abs", "Ceil", "Exp", "Floor", "HardSwish", "Log", "Neg", "Reciprocal", "Relu", "Round", "Sign", "Softplus",
+      "Softsign", "Sqrt", "Tanh")
 def of_one_number(add, operator, opset):
     add([ALL])
+    add([DENORMAL], denormal=True)
+
+
+@case("Cos", "Sin", absolute=1e-7)
+def of_angles(add, operator, opset):
+    add([[x for x in ALL if not 1e15 < abs(x) < INFINITY]])  # larger numbers are farther apart than a period
     add([DENORMAL], denormal=True)
 
 
@@ -223,7 +229,8 @@ def reduction(add, operator, opset):
 def cumulative_sum(add, operator, opset):
     for exclusive, reverse in itertools.product((0, 1), (0, 1)):
         # Not the row in which 1e18 cancels out: the order of the sums differs.
-        add([[row for row in MODEST_ROWS if 1e18 not in row]], [numpy.array(1)], exclusive=exclusive, reverse=reverse)
+        rows = [row for row in MODEST_ROWS if 1e18 not in row]
+        add([rows], [numpy.array(1)], exclusive=exclusive, reverse=reverse)
         for x in MODEST_IMAGES:
             add([x], [numpy.array(-2)], exclusive=exclusive, reverse=reverse)
 
@@ -344,8 +351,7 @@ ELSEWHERE = {
             "Concat", "Gather", "GatherND", "ReverseSequence", "SequenceAt", "Slice", "Split", "SplitToSequence",
             "Tile", "Identity", "CastLike", "Dropout"),
     **{operator: "constants only: onnx_nodes"
-       for operator in ("Constant", "ConstantOfShape", "Range", "Shape", "Size", "Ceil", "Cos", "Floor", "Mod", "Round",
-                        "ScatterND", "Sin", "Trilu")},
+       for operator in ("Constant", "ConstantOfShape", "Range", "Shape", "Size", "Mod", "ScatterND", "Trilu")},
     **{operator: "a part of the model: onnx_loops" for operator in ("If", "Loop")},
 }
 

@@ -120,6 +120,12 @@ double element(const node& n, double a, double b) {
     return std::erf(a);
   case operation::erfc:
     return std::erfc(a);
+  case operation::sine:
+    return std::sin(a);
+  case operation::cosine:
+    return std::cos(a);
+  case operation::round:
+    return a - std::remainder(a, 1.0);
   case operation::gelu:
     return a * (1 + std::erf(a * std::sqrt(0.5))) / 2;
   case operation::gelu_gradient:
@@ -278,6 +284,10 @@ double distance_to_kinks(const graph& g, std::uint32_t id, const leaves& given) 
     case operation::select:
       for (double x : value(n.inputs[0]))
         result = std::min(result, std::fabs(x));
+      break;
+    case operation::round:
+      for (double x : value(n.inputs[0]))
+        result = std::min(result, std::fabs(x - std::floor(x) - 0.5));
       break;
     case operation::at_least:
     case operation::at_most:

@@ -32,8 +32,9 @@ constexpr int node_metadata = 9;
 /// True if an input of an operator gets no gradient, because it is only a setting, such as a shape.
 bool only_says(const onnx::NodeProto& node, int input) {
   static const std::set<std::string, std::less<>> all{
-    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And",  "Or",   "Xor",
-    "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign", "IsNaN"};
+    "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",  "And",  "Or",    "Xor",
+    "Not",   "Shape", "Size",        "Range",   "ConstantOfShape", "Sign", "IsNaN", "Floor",
+    "Ceil",  "Round"};
   static const std::set<std::string, std::less<>> all_but_the_first{
     "Reshape",      "Expand",
     "Slice",        "Split",

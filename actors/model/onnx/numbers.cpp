@@ -1,6 +1,7 @@
 // ONNX's operators that are supported only for constants: positions, masks, shapes.
 
 #include "actors/model/onnx/node.hpp"
+#include "kernels/graph/operations.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -38,17 +39,33 @@ double element(const onnx_constant& c, const position& at) {
   return c.at(index);
 }
 
-template <double (*f)(double)>
+template <expression (*on_tensor)(expression), double (*on_number)(double)>
 void unary(onnx_node& node) {
-  auto result = node.known(0, "operand");
+  const auto& v = node.input(0);
+  if (!v.known) {
+    node.set({on_tensor(v.x), v.batch_at});
+    return;
+  }
+  auto result = *v.known;
   if (result.type != onnx_constant::kind::real)
     node.refuse("the operand is not a tensor of real numbers");
-  std::ranges::transform(result.values, result.values.begin(), f);
+  std::ranges::transform(result.values, result.values.begin(), on_number);
   node.set(std::move(result));
 }
 
+/// The largest whole number that is at most x.
+expression floor_of(expression x) {
+  const auto near = round(x);
+  return near - greater(near, x);
+}
+
+/// The smallest whole number that is at least x.
+expression ceiling_of(expression x) {
+  return scale(floor_of(scale(x, -1)), -1);
+}
+
 double to_even(double x) {
-  return x - std::remainder(x, 1);
+  return std::isfinite(x) ? x - std::remainder(x, 1) : x;
 }
 
 /// The remainder of a division. It has the sign of the divisor. With the attribute fmod, it has the
@@ -184,11 +201,11 @@ void scatter(onnx_node& node) {
 } // namespace
 
 void add_number_operators(onnx_operators& all) {
-  all["Sin"] = {unary<std::sin>, 7, "constants only"};
-  all["Cos"] = {unary<std::cos>, 7, "constants only"};
-  all["Floor"] = {unary<std::floor>, 1, "constants only"};
-  all["Ceil"] = {unary<std::ceil>, 1, "constants only"};
-  all["Round"] = {unary<to_even>, 11, "constants only"};
+  all["Sin"] = {unary<sine, std::sin>, 7};
+  all["Cos"] = {unary<cosine, std::cos>, 7};
+  all["Floor"] = {unary<floor_of, std::floor>, 1};
+  all["Ceil"] = {unary<ceiling_of, std::ceil>, 1};
+  all["Round"] = {unary<round, to_even>, 11};
   all["Mod"] = {modulo, 10, "constants only"};
   all["Trilu"] = {triangle, 14, "constants only"};
   all["Tile"] = {tile, 1, "not along the batch, but a dimension of 1 can become the batch"};

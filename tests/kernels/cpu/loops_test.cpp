@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(elements_do_not_depend_on_the_width_of_vectors) {
       BOOST_TEST(same_bits(narrow, chosen), "operation " << op << ", n " << n);
     }
   }
-  BOOST_TEST(costly == 9U);
+  BOOST_TEST(costly == 11U);
 }
 
 BOOST_AUTO_TEST_CASE(cells_do_not_depend_on_the_width_of_vectors) {

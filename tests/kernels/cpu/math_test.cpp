@@ -40,6 +40,27 @@ double worst_error(float low, float high, F f, R reference) {
 
 } // namespace
 
+// Near a zero, the relative error would be large, but the absolute error is small.
+BOOST_AUTO_TEST_CASE(accuracy_of_sines) {
+  for (const float range : {1.0F, 10.0F, 1e4F, 1e8F, 9e14F})
+    for (int i = -100000; i <= 100000; ++i) {
+      const float x = range * static_cast<float>(i) / 100000;
+      const auto wide = static_cast<double>(x);
+      const auto close = [&](float found, double expected) {
+        const double error = std::fabs(static_cast<double>(found) - expected);
+        return error <= 2 * 0x1p-23 * std::fabs(expected) + (range > 1e9F ? 1e-7 : 1e-16);
+      };
+      BOOST_TEST_REQUIRE(close(cpu::sine(x), std::sin(wide)), "sin " << x);
+      BOOST_TEST_REQUIRE(close(cpu::cosine(x), std::cos(wide)), "cos " << x);
+    }
+  for (const float x : {inf, -inf, quiet_nan}) {
+    BOOST_TEST(std::isnan(cpu::sine(x)));
+    BOOST_TEST(std::isnan(cpu::cosine(x)));
+  }
+  BOOST_TEST(cpu::sine(3e38F) == 0.0F);
+  BOOST_TEST(cpu::cosine(-3e38F) == 1.0F);
+}
+
 BOOST_AUTO_TEST_CASE(accuracy) {
   auto exp = [](double x) { return std::exp(x); };
   auto tanh = [](double x) { return std::tanh(x); };

@@ -99,6 +99,9 @@ BOOST_AUTO_TEST_CASE(element_wise) {
   check_both(m.g, sign(m.h) * m.h);
   check_both(m.g, erf(m.h));
   check_both(m.g, erfc(m.h));
+  check_both(m.g, sine(scale(m.h, 3)));
+  check_both(m.g, cosine(scale(m.h, 3)));
+  check_both(m.g, round(scale(m.h, 3)) * m.h);
   check_both(m.g, softplus(m.h));
   check_both(m.g, gelu(m.h));
   check_both(m.g, gelu_gradient(v, m.h));

@@ -136,6 +136,9 @@ BOOST_AUTO_TEST_CASE(dense_layers) {
 BOOST_AUTO_TEST_CASE(element_by_element) {
   check({rows, dtype::float32,
          [](expression x) { return erfc(scale(x, 9)) + greater(x, scale(x, 2)) + above(x, 0.1); }});
+  check({rows, dtype::float32, [](expression x) {
+           return sine(scale(x, 5)) + cosine(scale(x, 5)) + round(scale(x, 3.1));
+         }});
   // Results near 0 stay exact: they are not computed as a difference of larger numbers.
   check({rows, dtype::float32, [](expression x) { return log(erfc(scale(x, 6))); }});
   check({rows, dtype::float32, [](expression x) {

@@ -124,6 +124,24 @@ BOOST_AUTO_TEST_CASE(where) {
   compare("Where of a matrix, slopes", {}, wide[1], {1, 1});
 }
 
+BOOST_AUTO_TEST_CASE(angles_and_whole_numbers) {
+  numbers angles{0, 1e-30, 1e-3, 0.3, -1, 2.5, 7, -100, 65504, 1e6, -1e12, infinity, not_a_number};
+  for (auto& x : angles)
+    x = double{static_cast<float>(x)};
+  check_unary(
+    "Sin", plain("Sin"), [](double x) { return std::sin(x); }, angles);
+  check_unary(
+    "Cos", plain("Cos"), [](double x) { return std::cos(x); }, angles);
+  auto x = extremes();
+  x.insert(x.end(), {0.5, 1.5, -0.5, -1.5, 2.5, -2.5, 0.7, -0.7, 8388609, -8388609, 4194304.5});
+  check_unary(
+    "Floor", plain("Floor"), [](double z) { return std::floor(z); }, x);
+  check_unary(
+    "Ceil", plain("Ceil"), [](double z) { return std::ceil(z); }, x);
+  check_unary(
+    "Round", plain("Round"), [](double z) { return std::nearbyint(z); }, x);
+}
+
 BOOST_AUTO_TEST_CASE(activations) {
   check_unary("HardSigmoid", plain("HardSigmoid"),
               [](double x) { return clipped(double{0.2F} * x + 0.5, 0, 1); });
