@@ -58,7 +58,8 @@ private:
 };
 
 /// Computes a 64-bit number from a seed and a name (or a list of integers). Similar arguments give
-/// unrelated numbers. Use the result as the seed of a stream or of several related streams.
+/// unrelated numbers. Use the result as the seed of a stream, or of several streams with different
+/// names or integers.
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) noexcept;
 std::uint64_t stream_key(std::uint64_t seed, std::initializer_list<std::uint64_t> path) noexcept;
 

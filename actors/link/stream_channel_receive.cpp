@@ -32,8 +32,9 @@ constexpr std::uint64_t bytes_in_a_row = 2U << 20;
 constexpr std::uint64_t max_unacknowledged = 64;
 
 /// Limits for polling while the rest of a payload arrives. The reading thread polls for at most
-/// `longest_poll` at a time. In total, it polls no longer than the bytes that have arrived would
-/// take at `polled_bytes_per_second`. So on a slow network, the thread sleeps nearly all the time.
+/// `longest_poll` at a time. For each payload, it polls in total no longer than the payload's bytes
+/// that have arrived would take at `polled_bytes_per_second`. So on a slow network, the thread
+/// sleeps nearly all the time.
 constexpr std::chrono::microseconds longest_poll{50};
 constexpr double polled_bytes_per_second = 5e9;
 

@@ -91,7 +91,7 @@ void ps_synchronizer::begin_gradient(const acquire& x) {
   }
 }
 
-// -- contribute: push ---------------------------------------------------------------------------
+// -- contribute: pushes the gradient to the shards ----------------------------------------------
 
 void ps_synchronizer::on_contribute(const contribute& x) {
   if (is_later(x.step))

@@ -57,7 +57,7 @@ void ps_synchronizer::on_new_weights(const proto::NewWeights& x, const payload& 
   }
   if (x.version() < to.version)
     return;
-  // New memory, because the trainer may still read the previous version.
+  // Drops the pieces of an older version, because pieces of two versions must not be mixed.
   if (x.version() > to.version)
     to.weights = piece_assembly{to.pieces};
   to.version = x.version();

@@ -77,7 +77,7 @@ public:
   /// the weights.
   std::vector<part> to_train();
 
-  /// The newest weights of a bucket. Valid until the next publish().
+  /// The newest weights of a bucket. Valid until the next publish(), replace() or restore().
   std::span<const float> published(std::size_t bucket) const {
     return newest_of(*buckets_.at(bucket));
   }

@@ -21,15 +21,17 @@ public:
   children(const children&) = delete;
   children& operator=(const children&) = delete;
 
-  /// Starts a child with these arguments. `name` is its name in messages. Throws std::system_error.
+  /// Starts a child with these arguments. `name` is its name in error texts. Throws
+  /// std::system_error.
   void start(std::string name, const std::vector<std::string>& arguments);
 
-  /// Describes the first child that has ended with an exit code other than 0 since the last call.
-  /// It does not report a child that was killed, because the cluster handles the loss of its task.
+  /// Describes a child that has ended with an exit code other than 0. Each call describes another
+  /// child; empty if there is none. It does not report a child that was killed, because the cluster
+  /// handles the loss of its task.
   std::optional<std::string> failed();
 
-  /// Starts all children again that were killed. failed() and wait() then ignore the end of the
-  /// killed process.
+  /// Starts all children again that were killed, unless failed() has already noticed their end.
+  /// failed() and wait() then ignore the end of the killed process.
   void restart_killed();
 
   /// Complete lines that children have written to standard output or error since the last call.

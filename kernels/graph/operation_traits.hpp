@@ -12,8 +12,8 @@ namespace troupe {
 
 struct gradient_step;
 
-/// What is needed to count the FLOPs of an operation: its shapes, and the number of samples of a
-/// run (`rows`).
+/// What is needed to count the FLOPs of an operation: its shapes and options, and the number of
+/// samples in one execution of the graph (`rows`).
 struct operation_sizes {
   std::size_t rows = 0;
   std::vector<const shape*> inputs;

@@ -61,7 +61,7 @@ public:
     }
     book_.emplace(run_book::options{records, batch, 2, false, true}, names);
     book_->begin(2, std::nullopt, now_);
-    stalls_.begin(tasks, false, now_);
+    stalls_.begin(tasks, {}, now_);
     checkpoint_assembly::options how;
     how.parts = {{0, 4}, {4, elements}};
     how.slots = 2;
@@ -450,8 +450,8 @@ void decode(cluster& to, std::string_view bytes, std::uint8_t size) {
 
 using decoder = void (*)(cluster&, std::string_view, std::uint8_t);
 
-/// A decoder for each kind. The index is the number of the kind in stored inputs, so add new kinds
-/// only at the end.
+/// A decoder for each kind. Stored inputs have the index (modulo the number of kinds), so add new
+/// kinds only at the end.
 constexpr decoder decoders[] = {
   decode<proto::Push>,         decode<proto::Commit>,          decode<proto::Fence>,
   decode<proto::PartialNorm>,  decode<proto::Segment>,         decode<proto::CheckpointPart>,

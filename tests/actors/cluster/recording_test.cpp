@@ -30,7 +30,8 @@ constexpr auto job_text = R"(
   epochs: 2
 )";
 
-/// Storage in memory. Operations number `first` to `first + count - 1` fail, and all others work.
+/// Storage in memory. Operations number `first` to `first + count - 1`, counted from 0, fail; all
+/// others work.
 class failing_storage : public memory_storage {
 public:
   failing_storage(std::size_t first, std::size_t count) : first_(first), count_(count) {}

@@ -153,7 +153,8 @@ BOOST_AUTO_TEST_CASE(exact_sums_in_any_order_of_events) {
 }
 
 // Sums depend on the order of additions, which is documented. `direct` and `one_shot` add ranks 0,
-// 1, 2, ... `ring` starts with the rank that owns the segment.
+// 1, 2, ... `ring` adds up segment s in the order of ranks s, s + 1, ...; rank 0 follows the last
+// rank.
 BOOST_AUTO_TEST_CASE(the_order_of_additions) {
   constexpr std::size_t elements = 5'003;
   const input value = [](std::size_t r, std::size_t i) {

@@ -444,7 +444,7 @@ void check_mixed(cuda::device& gpu, model& m, std::int64_t classes, double round
       m.draw(rows, classes);
       const auto actual = run(m, there);
       const auto expected = run(m, here);
-      // Results go through six roundings. Epilogues also round biases: up to four
+      // Results go through six roundings. With epilogues, up to four biases are rounded, too
       // (dense_product.hpp).
       const double tolerance = roundings * rounding_of(type);
       BOOST_TEST(std::fabs(actual.result.loss - expected.result.loss)

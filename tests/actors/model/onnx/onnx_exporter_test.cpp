@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(detached_values) {
     if (detached)
       mark(identity, origin, "%detach : [target=torch.ops.aten.detach.default](args = (%a,))");
     m.node("Mul", {"b", "c"}, "y");
-    // y = x^2 before^2 w. If c is a constant, y = x^2 before w.
+    // y = x^2 before^2 w. If c is a constant, its value is x, and y = x^2 before w.
     const auto expected = detached ? std::vector<double>{1, 4, 9, 16, 1, 4, 9, 16}
                                    : std::vector<double>{2, 8, 18, 32, 1, 4, 9, 16};
     BOOST_TEST(slopes_of(m, dtype::float32, features) == expected,
