@@ -14,4 +14,10 @@ caf::error no_answer(const patience& how) {
   return make_error(errc::timed_out, std::move(text));
 }
 
+caf::error no_answer_at_all(std::chrono::milliseconds longest) {
+  return make_error(errc::timed_out,
+                    fmt::format("no answer for {:g} s, although payloads moved on the connection",
+                                static_cast<double>(longest.count()) / 1000));
+}
+
 } // namespace troupe::detail

@@ -24,6 +24,9 @@ public:
       all_->count(bytes, now);
   }
 
+  /// A payload moves elsewhere, and messages on this link may wait for it.
+  void touch(time_point now) noexcept { moved_ = now; }
+
   std::uint64_t bytes() const noexcept { return bytes_; }
 
   /// The last time at which bytes of a payload moved. If none have moved: the beginning of the

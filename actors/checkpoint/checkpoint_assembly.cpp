@@ -217,7 +217,8 @@ void checkpoint_assembly::done() {
 void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds limit,
                                     time_point moved) {
   std::erase_if(versions_, [&](auto& x) {
-    const bool late = x.second.missing > 0 && now - std::max(x.second.since, moved) > limit;
+    const bool late = x.second.missing > 0
+      && (now - std::max(x.second.since, moved) > limit || now - x.second.since > 10 * limit);
     if (late)
       leave_out(x.first);
     return late;

@@ -21,6 +21,8 @@ namespace troupe {
 
 namespace {
 
+constexpr auto no_answer = "a program accepts connections there, but does not answer";
+
 /// Finds the reason why a node cannot listen at this address, because CAF's network module (the
 /// middleman) does not report it.
 std::string listen_problem(const std::string& host, std::uint16_t port) {
@@ -76,6 +78,11 @@ protected:
       tell(nullptr, problem);
       return {};
     }
+    // The other end speaks first. CAF would only wait for about a second.
+    if (!has_data(socket.get(), timeout_)) {
+      tell(nullptr, no_answer);
+      return {};
+    }
     auto& middleman = system().middleman();
     request(middleman.named_broker<caf::io::basp_broker>(caf::atom("BASP")), timeout_,
             caf::connect_atom::value, middleman.backend().new_scribe(socket.release()), port)
@@ -86,7 +93,7 @@ protected:
         [this](const caf::error& error) {
           tell(nullptr,
                error == caf::sec::request_timeout || error == caf::sec::connection_timeout
-                 ? "a program accepts connections there, but does not answer"
+                 ? no_answer
                  : explain(error));
         });
     return {[](caf::unit_t) {}};

@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds join_tick_interval{250};
 /// If that host has failed, too, this node waits until the earlier process has been silent for too
 /// long.
 constexpr std::chrono::milliseconds second_start_patience{2'000};
+/// A node gives up its request to join after a longer time.
+constexpr std::chrono::milliseconds longest_second_start_patience{30'000};
 
 /// If a task that was lost in this view asks to join again, the answer is delayed by this time.
 /// Normally, the loss ends the view before that. If the view still goes on, the task may join it.
@@ -55,7 +57,8 @@ caf::result<proto::Joined> coordinator::on_join(const proto::Join& x) {
       return refuse(task, x.address(), *reason);
     const std::chrono::milliseconds suspect_after{job().runtime().suspect_after_ms()};
     return hold({task, x.address(), *reason},
-                second_start_patience + link_options::longest_silence(suspect_after));
+                std::min(second_start_patience + link_options::longest_silence(suspect_after),
+                         longest_second_start_patience));
   }
   if (phase_ == phase::running && lost_.contains(task))
     return hold({task, x.address()}, loss_patience);

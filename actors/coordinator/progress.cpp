@@ -89,7 +89,7 @@ void progress::on_status(const proto::TaskStatus& x) {
   // its requests to this task must not fail meanwhile: see ask().
   const auto link = links_.find(task);
   if (link != links_.end() && x.has_payload_seconds() && x.payload_seconds() < 1)
-    link->second->count(0, now);
+    link->second->touch(now);
   if (x.pacing().halvings() > halvings_) {
     halvings_ = x.pacing().halvings();
     notice(

@@ -75,9 +75,16 @@ void stall_judge::traffic::see(std::uint64_t bytes_now, time_point moved_at, tim
 }
 
 void stall_judge::exchange(const task_name& task, std::uint64_t bytes, time_point now) {
-  if (const auto i = tasks_.find(task); i != tasks_.end())
-    if (auto& x = i->second.with_coordinator; bytes > x.bytes)
-      x.see(bytes, now, now);
+  const auto i = tasks_.find(task);
+  if (i == tasks_.end())
+    return;
+  auto& x = i->second.with_coordinator;
+  // The link has carried payloads before this view began.
+  if (!x.seen)
+    x.from = x.next_from = {now, x.bytes = bytes};
+  else if (bytes > x.bytes)
+    x.see(bytes, now, now);
+  x.seen = true;
 }
 
 void stall_judge::moved(time_point now) {

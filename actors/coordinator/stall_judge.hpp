@@ -102,6 +102,7 @@ private:
 
   /// Payload bytes that move over links.
   struct traffic {
+    bool seen = false;
     std::uint64_t bytes = 0;
     /// The last time at which bytes moved. Long ago if none have moved.
     time_point moved;

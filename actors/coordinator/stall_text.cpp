@@ -193,7 +193,7 @@ std::string stall_judge::speed_of(const stall_root& x) const {
   if (speed <= 0)
     return "";
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), ", %.2g MB/s", speed / 1e6);
+  std::snprintf(text.data(), text.size(), speed < 1e8 ? ", %.2g MB/s" : ", %.0f MB/s", speed / 1e6);
   return text.data();
 }
 

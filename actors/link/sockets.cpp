@@ -201,6 +201,11 @@ file_descriptor connect_to(const std::string& address, std::uint16_t port,
   return {};
 }
 
+bool has_data(int socket, std::chrono::milliseconds timeout) {
+  pollfd x{socket, POLLIN, 0};
+  return ::poll(&x, 1, static_cast<int>(timeout.count())) > 0;
+}
+
 std::string peer_of(int socket) {
   sockaddr_storage peer{};
   socklen_t size = sizeof peer;

@@ -41,6 +41,10 @@ file_descriptor connect_locally(const std::string& name);
 file_descriptor connect_to(const std::string& address, std::uint16_t port,
                            std::chrono::milliseconds timeout, std::string& problem, bool& refused);
 
+/// Waits until data has arrived, or the other end has closed the connection. Returns false if
+/// neither happens within `timeout`.
+bool has_data(int socket, std::chrono::milliseconds timeout);
+
 /// The IP address of the other end of a TCP connection; empty if the connection is broken.
 std::string peer_of(int socket);
 

@@ -275,6 +275,7 @@ void stream_channel::flush() {
     if (meter_ && !x.body.empty())
       meter_->count(static_cast<std::uint64_t>(sent), said_);
     written_ += static_cast<std::size_t>(sent);
+    written_to_socket_ += static_cast<std::uint64_t>(sent);
     while (!queue_.empty() && written_ >= queue_.front().bytes()) {
       auto& done = queue_.front();
       written_ -= done.bytes();

@@ -167,8 +167,8 @@ public:
   /// where to continue.
   bool resumed() const;
 
-  /// True if resumed(), and if the peer has received a record over the new socket, or no record
-  /// waits for it. So this stays false in a network that loses all large packets.
+  /// True if resumed(), and if a record or much data has arrived at the peer over the new socket,
+  /// or no record waits for it. So this stays false in a network that loses all large packets.
   bool works() const;
 
   /// Ends the channel, because the owner cannot get another socket.
@@ -307,6 +307,8 @@ private:
   std::uint64_t first_sent_ = 0;
   /// The peer must acknowledge the records before this number before the channel works().
   std::uint64_t to_arrive_ = 0;
+  /// Bytes written to the present socket.
+  std::uint64_t written_to_socket_ = 0;
   bool cut_ = false;
   /// True after a reconnection until the peer has reported which records it has received.
   bool holding_ = false;

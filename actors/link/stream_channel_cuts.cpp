@@ -78,7 +78,13 @@ bool stream_channel::resumed() const {
 
 bool stream_channel::works() const {
   const std::lock_guard guard{mutex_};
-  return !cut_ && !holding_ && first_sent_ >= to_arrive_;
+  if (cut_ || holding_ || first_sent_ >= to_arrive_)
+    return !cut_ && !holding_;
+  // A large record takes long on a slow network. The peer acknowledges it only at its end.
+  constexpr std::uint64_t much = std::uint64_t{256} << 10;
+  int waiting = 0;
+  return ::ioctl(socket_.get(), SIOCOUTQ, &waiting) == 0
+    && written_to_socket_ >= static_cast<std::uint64_t>(waiting) + much;
 }
 
 file_descriptor stream_channel::release_socket() {
@@ -102,6 +108,7 @@ void stream_channel::resume(file_descriptor socket, const proto::Greeting* greet
     cut_ = false;
     heard_ = now();
     written_ = 0;
+    written_to_socket_ = 0;
     std::erase_if(queue_, [this](auto& x) {
       if (!x.numbered)
         waiting_ -= x.bytes();

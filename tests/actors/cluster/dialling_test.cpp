@@ -9,9 +9,10 @@
 
 #include <array>
 #include <condition_variable>
-#include <map>
+#include <thread>
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 using namespace troupe;
@@ -107,6 +108,52 @@ private:
   std::array<file_descriptor, 4> waiting_;
 };
 
+/// A port that passes one connection on to another port, but only after `delay`, as a network with
+/// a long way does.
+class late_port {
+public:
+  late_port(std::uint16_t to, std::chrono::milliseconds delay)
+    : listener_(listen_on("127.0.0.1", port)), thread_([this, to, delay] { run(to, delay); }) {}
+  ~late_port() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+
+  std::uint16_t port = 0;
+
+private:
+  void run(std::uint16_t to, std::chrono::milliseconds delay) {
+    pollfd incoming{listener_.get(), POLLIN, 0};
+    ::poll(&incoming, 1, -1);
+    std::string problem;
+    bool refused = false;
+    std::array<file_descriptor, 2> ends{accept_on(listener_.get(), problem)};
+    if (!ends[0])
+      return;
+    std::this_thread::sleep_for(delay);
+    ends[1] = connect_to("127.0.0.1", to, 5s, problem, refused);
+    for (;;) {
+      std::array<pollfd, 3> files{
+        {{ends[0].get(), POLLIN, 0}, {ends[1].get(), POLLIN, 0}, {listener_.get(), 0, 0}}};
+      ::poll(files.data(), files.size(), -1);
+      if (files[2].revents != 0) // the destructor waits
+        return;
+      for (std::size_t i = 0; i < 2; ++i) {
+        std::array<char, 4096> bytes{};
+        if (files[i].revents == 0)
+          continue;
+        const auto n = ::recv(ends[i].get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (n <= 0)
+          return;
+        ::send(ends[1 - i].get(), bytes.data(), static_cast<std::size_t>(n), MSG_NOSIGNAL);
+      }
+    }
+  }
+
+  file_descriptor listener_;
+  std::thread thread_;
+};
+
 std::string at(std::uint16_t port) {
   return "127.0.0.1:" + std::to_string(port);
 }
@@ -127,6 +174,17 @@ BOOST_AUTO_TEST_CASE(an_address_that_does_not_answer_delays_no_other) {
   BOOST_TEST(found[1].task.index == 0U);
   BOOST_TEST((found[1].node == nullptr));
   BOOST_TEST(contains(found[1].problem, "timed out"));
+}
+
+// CAF itself closes a connection over which nothing arrives within about a second.
+BOOST_AUTO_TEST_CASE(an_answer_that_takes_long) {
+  two_processes x;
+  const late_port late{x.port, 2s};
+  basp_transport net{*x.dialling.sys};
+  net.dial({job_kind::worker, 0}, at(late.port), x.listener);
+  const auto found = x.found->wait_for(1);
+  BOOST_TEST(found[0].problem == "");
+  BOOST_TEST((found[0].node != nullptr));
 }
 
 // All attempts find the same node, whether or not another connection to it is open already.
