@@ -98,7 +98,7 @@ class Evaluations(TestCase):
             self.assertIn(says, process.output)
 
     def test_learning_rate(self):
-        process = self.train(LONG_JOB.replace("epochs: 100000", "epochs: 30").replace(
+        process = self.train(LONG_JOB.replace("epochs: 100000", "epochs: 150").replace(
             "base: 0.05", "base: 0.05 cosine {}"), "--set=data.batch=4")
         self.assert_exit(process, 0)
         rates = [x["learning_rate"] for x in self.events("progress")]
