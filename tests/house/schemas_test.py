@@ -17,7 +17,7 @@ MOST = {
     "collective": 20,
     "data": 190,
     "job": 245,
-    "names": 210,
+    "names": 215,
     "pieces": 30,
     "store": 20,
     "wire": 245,

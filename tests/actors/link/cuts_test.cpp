@@ -198,6 +198,15 @@ struct connected_hosts {
       && b.wait_for([&] { return b.has(count); }, &a);
   }
 
+  /// Connects. Then each end has sent and received one message.
+  void connect_and_exchange() {
+    connect();
+    wait_for_other_end();
+    a.send(1);
+    b.send(1);
+    BOOST_TEST_REQUIRE(all_arrive(1));
+  }
+
   end_point a;
   end_point b;
   channel_host dialled;
@@ -284,11 +293,7 @@ BOOST_AUTO_TEST_CASE(an_end_that_has_not_noticed_is_awaited) {
   auto how = by_tcp();
   how.grace = 50ms;
   connected_hosts x{system.system(), how};
-  x.connect();
-  x.wait_for_other_end();
-  x.a.send(1);
-  x.b.send(1);
-  BOOST_TEST_REQUIRE(x.all_arrive(1));
+  x.connect_and_exchange();
   // Meanwhile, the ends exchange acknowledgments. So the dialed end knows that it can reach the
   // other end.
   std::this_thread::sleep_for(6 * how.grace);
@@ -316,11 +321,7 @@ BOOST_AUTO_TEST_CASE(a_network_that_loses_large_packets) {
     auto how = by_tcp();
     how.grace = 300ms;
     connected_hosts x{system.system(), how};
-    x.connect();
-    x.wait_for_other_end();
-    x.a.send(1);
-    x.b.send(1);
-    BOOST_TEST_REQUIRE(x.all_arrive(1));
+    x.connect_and_exchange();
     x.proxy.lose_records_above(stream_channel::large);
     auto& sender = dialling_end_sends ? x.a : x.b;
     auto& receiver = dialling_end_sends ? x.b : x.a;
@@ -337,11 +338,7 @@ BOOST_AUTO_TEST_CASE(a_network_that_loses_large_packets) {
 BOOST_AUTO_TEST_CASE(a_port_that_refuses_for_a_moment) {
   codec system;
   connected_hosts x{system.system()};
-  x.connect();
-  x.wait_for_other_end();
-  x.a.send(1);
-  x.b.send(1);
-  BOOST_TEST_REQUIRE(x.all_arrive(1));
+  x.connect_and_exchange();
   x.proxy.plan(harm::refuse, 0, whole_record);
   x.a.send(2);
   BOOST_TEST_REQUIRE(x.b.wait_for([&] { return !x.proxy.planned(); }, &x.a));
