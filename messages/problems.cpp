@@ -16,6 +16,9 @@ namespace {
 /// The longest accepted time, longer than any run. Times up to this limit fit in the types of all
 /// clocks.
 constexpr double most_seconds = 1e9;
+constexpr std::uint64_t most_nanoseconds = 1'000'000'000'000'000'000;
+/// Largest number of activities in a status.
+constexpr int most_activities = 4096;
 /// The largest accepted position in an epoch. The sum of a few positions up to this limit fits in
 /// 64 bits.
 constexpr std::uint64_t most_positions = std::uint64_t{1} << 62;
@@ -49,6 +52,29 @@ std::string counts_problem(std::initializer_list<std::pair<const char*, std::uin
   for (auto& [what, x] : counts)
     if (x > most_counted)
       return std::string{what} + ' ' + std::to_string(x) + ", more than any run counts";
+  return "";
+}
+
+std::string activities_problem(const proto::Activities& x) {
+  const auto n = x.lengths_size();
+  if (n > most_activities || x.pauses_size() != n || x.steps_size() != n || x.arrived_size() != n
+      || (x.doing_size() > 0 && x.doing_size() != n) || x.tasks_size() > n)
+    return "lists of activities of different or too large sizes";
+  std::uint64_t end = 0;
+  std::uint64_t step = 0;
+  for (int i = 0; i < n; ++i) {
+    for (const auto time : {x.pauses(i), x.lengths(i)}) {
+      if (time > most_nanoseconds - end)
+        return "an activity that ends later than any run";
+      end += time;
+    }
+    if (x.steps(i) > most_counted - step)
+      return "an activity of more steps than any run has";
+    step += x.steps(i);
+    if (x.arrived(i) > static_cast<std::uint32_t>(x.tasks_size())
+        || (x.doing_size() > 0 && !proto::TaskStatus::Doing_IsValid(x.doing(i))))
+      return "an activity that is not known";
+  }
   return "";
 }
 
@@ -201,6 +227,12 @@ std::string problem_of(const proto::TaskStatus& x) {
     problem = seconds_problem(x.step_seconds());
   if (problem.empty())
     problem = seconds_problem(x.payload_seconds());
+  if (problem.empty())
+    problem = activities_problem(x.done());
+  if (problem.empty())
+    problem = activities_problem(x.exchanged());
+  if (problem.empty() && x.clock() > most_nanoseconds)
+    problem = "a clock of " + std::to_string(x.clock()) + " ns";
   if (!problem.empty() || !x.has_pacing())
     return problem;
   const auto& pacing = x.pacing();

@@ -1,5 +1,6 @@
 #include "actors/coordinator/progress.hpp"
 
+#include "actors/boot_id.hpp"
 #include "messages/problems.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +11,17 @@
 
 namespace troupe {
 
+namespace {
+
+std::string evaluated_text(const epoch_report& x) {
+  return fmt::format("{} {} evaluated: loss {:.5g}", x.step > 0 ? "step" : "epoch",
+                     x.step > 0 ? x.step : x.epoch, x.test_loss);
+}
+
+} // namespace
+
 progress::progress(caf::actor_config& cfg, progress_options options)
-  : super(cfg), options_(std::move(options)) {}
+  : super(cfg), options_(std::move(options)), timeline_(boot_number()) {}
 
 progress::behavior_type progress::make_behavior() {
   if (!options_.output.empty()) {
@@ -41,6 +51,7 @@ progress::behavior_type progress::make_behavior() {
     [this](const epoch_report& x) {
       if (options_.observer)
         send(options_.observer, x);
+      timeline_.mark(evaluated_text(x), clock().now());
       record(x);
     },
     [this](const record_weights& x) {
@@ -85,6 +96,8 @@ void progress::on_status(const proto::TaskStatus& x) {
   const auto now = clock().now();
   tasks_.hear(task, x, now);
   stalls_.hear(task, x, now);
+  if (recorder_)
+    timeline_.hear(task, x, now);
   // The task may answer the coordinator only after it has exchanged payloads with other tasks. So
   // its requests to this task must not fail meanwhile: see ask().
   const auto link = links_.find(task);
@@ -108,8 +121,11 @@ void progress::on_state(const run_state& x) {
   report_hot_shard();
   for (const auto& [task, link] : links_)
     stalls_.exchange(task, link->bytes(), clock().now());
-  if (auto text = stalls_.judge(x.for_captures ? captures_wait_ : x.wait, clock().now()))
+  if (auto text = stalls_.judge(x.for_captures ? captures_wait_ : x.wait, clock().now())) {
     notice({std::move(*text), notice_level::warning});
+    timeline_due_ = true;
+    record_next();
+  }
 }
 
 void progress::publish(run_progress x) {
@@ -161,6 +177,7 @@ void progress::summarize_tasks() {
 void progress::notice(const run_notice& x) {
   if (options_.observer)
     send(options_.observer, x);
+  timeline_.mark(x.text, clock().now());
   record(x);
 }
 
@@ -181,6 +198,10 @@ void progress::record_next() {
     return;
   if (auto next = recorder_ ? queue_.pop() : std::nullopt) {
     std::visit([this](auto& x) { send(recorder_, std::move(x)); }, *next);
+    await_disk();
+  } else if (recorder_ && timeline_due_) {
+    timeline_due_ = false;
+    send(recorder_, record_timeline{std::make_shared<run_timeline>(timeline_.newest())});
     await_disk();
   } else if (summary_) {
     record_end();
@@ -242,6 +263,7 @@ void progress::on_conclude(const conclude_run& x) {
   if (recorder_)
     summary_->output = options_.output;
   summary_->best = options_.best;
+  timeline_due_ = true;
   record_next();
 }
 

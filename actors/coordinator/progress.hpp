@@ -2,6 +2,7 @@
 
 #include "actors/coordinator/coordinator_parts.hpp"
 #include "actors/coordinator/task_table.hpp"
+#include "actors/coordinator/timeline.hpp"
 #include "actors/output/record_queue.hpp"
 #include "actors/spawner.hpp"
 
@@ -73,6 +74,7 @@ private:
   bool hot_shard_reported_ = false;
   task_table tasks_;
   stall_judge stalls_;
+  timeline timeline_;
   /// See watch_tasks::links.
   std::map<task_name, std::shared_ptr<payload_meter>> links_;
   coordinator_wait captures_wait_;
@@ -91,6 +93,8 @@ private:
 
   /// The states of the tasks when training ended.
   std::optional<run_summary> at_end_;
+  /// True if the timeline is to be written once no other record waits.
+  bool timeline_due_ = false;
   enum class ending { none, flushed, summary, over };
   ending ending_ = ending::none;
   std::optional<run_summary> summary_;

@@ -1,5 +1,6 @@
 #include "actors/link/channel_host.hpp"
 
+#include "actors/boot_id.hpp"
 #include "actors/link/link_secret.hpp"
 #include "actors/link/sockets.hpp"
 
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <fstream>
 #include <ranges>
 #include <set>
 #include <system_error>
@@ -36,13 +36,6 @@ constexpr std::size_t share_from = std::size_t{64} << 10;
 /// released memory wait, they wait for at most `long_tick`.
 constexpr std::chrono::nanoseconds tick{1'000'000};
 constexpr std::chrono::nanoseconds long_tick{5'000'000};
-
-/// A text that identifies this host and changes with each boot. Empty if the system has none.
-std::string boot_id() {
-  std::string result;
-  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> result;
-  return result;
-}
 
 void ring(int bell) {
   const std::uint64_t one = 1;

@@ -7,6 +7,7 @@
 #include "actors/model/model_source.hpp"
 #include "actors/seconds.hpp"
 #include "kernels/formats/file.hpp"
+#include "kernels/formats/gzip.hpp"
 #include "messages/configure.hpp"
 
 #include <algorithm>
@@ -73,6 +74,7 @@ recorder::behavior_type recorder::make_behavior() {
     [this](const run_summary& x) { on_summary(x); },
     [this](const run_notice& x) { on_notice(x); },
     [this](const record_weights& x) { on_weights(x); },
+    [this](const record_timeline& x) { on_timeline(x); },
     [this](record_flush) {
       return record_done{problem_, weights_};
     },
@@ -143,15 +145,23 @@ void recorder::on_notice(const run_notice& x) {
   history_.add({seconds(), x.text});
 }
 
+void recorder::on_timeline(const record_timeline& x) {
+  timeline_ = x.timeline;
+  attempt([&] {
+    const auto events = trace_events(*timeline_);
+    storage_->replace(directory_ / "timeline.json.gz", gzip(bytes_of(events)));
+  });
+}
+
 void recorder::on_summary(const run_summary& x) {
   if (context_->job.device_size() > 0)
     append_line(devices_line(context_->job, x.tasks));
   append_line(to_json(x));
   append_events(events_.add(x, time()));
   attempt([&] {
-    const auto page =
-      render_report({context_->job.name(), version(), origin_,
-                     job_text(without_structure(context_->job)), context_->hash, history_, x});
+    const auto page = render_report({context_->job.name(), version(), origin_,
+                                     job_text(without_structure(context_->job)), context_->hash,
+                                     history_, x, timeline_});
     storage_->replace(directory_ / "report.html", bytes_of(page));
   });
 }

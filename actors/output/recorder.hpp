@@ -4,6 +4,7 @@
 #include "actors/model/job_context.hpp"
 #include "actors/output/report_page.hpp"
 #include "actors/output/run_report.hpp"
+#include "actors/output/run_timeline.hpp"
 #include "actors/output/tensorboard.hpp"
 #include "actors/storage/storage.hpp"
 
@@ -36,20 +37,27 @@ struct record_done {
 
 struct record_flush {};
 
+/// The newest activities of all tasks.
+struct record_timeline {
+  std::shared_ptr<const run_timeline> timeline;
+};
+
 } // namespace troupe
 
 TROUPE_LOCAL_MESSAGE(troupe::record_weights)
 TROUPE_LOCAL_MESSAGE(troupe::record_done)
 TROUPE_LOCAL_MESSAGE(troupe::record_flush)
+TROUPE_LOCAL_MESSAGE(troupe::record_timeline)
 
 namespace troupe {
 
-using recorder_actor = run_observer::extend<rpc<void, record_weights>, //
+using recorder_actor = run_observer::extend<rpc<void, record_weights>, rpc<void, record_timeline>,
                                             rpc<record_done, record_flush>>;
 
 /// Writes the output directory: metrics.jsonl, TensorBoard's event file, weights.safetensors,
-/// best.safetensors if the job has early_stopping or checkpoint.keep_best, and report.html at the
-/// end. A disk error does not end the run. The first error is reported at the end of the run.
+/// best.safetensors if the job has early_stopping or checkpoint.keep_best, timeline.json.gz, and
+/// report.html at the end. A disk error does not end the run. The first error is reported at the
+/// end of the run.
 class recorder : public recorder_actor::base {
 public:
   using super = recorder_actor::base;
@@ -72,6 +80,7 @@ private:
   void on_epoch(const epoch_report& x);
   void on_weights(const record_weights& x);
   void on_notice(const run_notice& x);
+  void on_timeline(const record_timeline& x);
   void on_summary(const run_summary& x);
 
   template <class F>
@@ -93,6 +102,7 @@ private:
   std::optional<std::chrono::steady_clock::time_point> last_progress_;
   tensorboard_log events_;
   run_history history_;
+  std::shared_ptr<const run_timeline> timeline_;
   std::string problem_;
 };
 

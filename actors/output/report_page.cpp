@@ -5,6 +5,7 @@
 #include "actors/output/svg_chart.hpp"
 #include "actors/output/tensorboard.hpp"
 #include "actors/output/text.hpp"
+#include "actors/seconds.hpp"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -20,6 +21,11 @@ namespace {
 
 /// Largest number of rows of a table, so that the page stays readable and small.
 constexpr std::size_t most_tasks = 256;
+
+/// Limits of the chart of the last steps.
+constexpr std::size_t most_lanes = 32;
+constexpr std::size_t shown_steps = 8;
+constexpr std::size_t most_stretches = 2000;
 
 const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
                                            {"waiting for a lease", "series-2"},
@@ -213,6 +219,57 @@ std::string time_card(const std::vector<task_status>& tasks) {
   return legend(time_parts) + stacked_bars("How each worker spent its time", time_parts, stacks);
 }
 
+const std::array<chart_part, 6> lane_parts{
+  chart_part{"computing or updating", "series-1"},
+  chart_part{"waiting for a lease", "series-2"},
+  chart_part{"waiting for data", "series-3"},
+  chart_part{"waiting for weights", "series-4"},
+  chart_part{"waiting for updates, norms or readers", "series-5"},
+  chart_part{"waiting for gradients", "idle"}};
+
+const std::string& lane_style(proto::TaskStatus::Doing x) {
+  switch (x) {
+  case proto::TaskStatus::COMPUTING:
+  case proto::TaskStatus::UPDATING:
+    return lane_parts[0].style;
+  case proto::TaskStatus::WAITING_FOR_LEASE:
+    return lane_parts[1].style;
+  case proto::TaskStatus::WAITING_FOR_DATA:
+    return lane_parts[2].style;
+  case proto::TaskStatus::WAITING_FOR_WEIGHTS:
+    return lane_parts[3].style;
+  case proto::TaskStatus::WAITING_FOR_GRADIENTS:
+    return lane_parts[5].style;
+  default:
+    return lane_parts[4].style;
+  }
+}
+
+std::string timeline_card(const run_timeline& timeline) {
+  const auto window = newest_steps(timeline, shown_steps, most_stretches);
+  const auto at = [&](activity::time_point x) { return 1e3 * to_seconds(x - window.begin); };
+  std::vector<chart_lane> shown;
+  for (const auto& task : timeline.tasks) {
+    chart_lane lane{to_string(task.task), {}};
+    for (const auto& x : task.done) {
+      if (x.end <= window.begin || x.begin >= window.end)
+        continue;
+      auto title = fmt::format("{}, {:.3g} ms, step {}", activity_name(x.doing),
+                               at(x.end) - at(x.begin), x.step);
+      if (x.arrived)
+        title += "; last message from " + to_string(*x.arrived);
+      lane.stretches.push_back({at(x.begin), at(x.end), lane_style(x.doing), std::move(title)});
+    }
+    if (!lane.stretches.empty() && shown.size() < most_lanes)
+      shown.push_back(std::move(lane));
+  }
+  if (shown.empty())
+    return "";
+  return legend(lane_parts) + lanes("The last steps of each task", shown, at(window.end))
+    + "<p class=\"note\">In milliseconds. timeline.json.gz has more: open it with "
+      "ui.perfetto.dev or chrome://tracing.</p>\n";
+}
+
 std::string task_card(const std::vector<task_status>& tasks) {
   if (tasks.empty())
     return "";
@@ -351,6 +408,8 @@ std::string render_report(const report_data& x) {
   put_card(result, "Samples per second", speed_card(x.history));
   put_card(result, "Gradients by staleness", staleness_card(x.summary.staleness));
   put_card(result, "How each worker spent its time", time_card(x.summary.tasks), "full");
+  if (x.timeline)
+    put_card(result, "The last steps of each task", timeline_card(*x.timeline), "full");
   put_card(result, "Tasks", task_card(x.summary.tasks), "full");
   put_card(result, "Confusion matrix", confusion_card(x.summary.measures), "full");
   put_card(result, "Notices", notices_card(x.history), "full");

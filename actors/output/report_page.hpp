@@ -2,7 +2,9 @@
 
 #include "actors/output/run_history.hpp"
 #include "actors/output/run_report.hpp"
+#include "actors/output/run_timeline.hpp"
 
+#include <memory>
 #include <string>
 
 namespace troupe {
@@ -19,6 +21,8 @@ struct report_data {
   std::string job_hash;
   run_history history;
   run_summary summary;
+  /// May be null.
+  std::shared_ptr<const run_timeline> timeline;
 };
 
 /// Renders the page of a run: one HTML file that loads no other files and runs no scripts. It is

@@ -38,6 +38,7 @@ header p { margin: 0 0 20px; color: var(--soft); overflow-wrap: anywhere; }
 .chart .mark, .chart .bar { fill: currentColor; }
 .series-1 { color: var(--s1); } .series-2 { color: var(--s2); } .series-3 { color: var(--s3); }
 .series-4 { color: var(--s4); } .series-5 { color: var(--s5); }
+.idle { color: var(--line); }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 0 0 6px; font-size: 13px; color: var(--soft); }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 6px;
   background: currentColor; }

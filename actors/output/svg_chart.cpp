@@ -22,6 +22,12 @@ constexpr double right = 14;
 constexpr double top = 16;
 constexpr double bottom = 44;
 
+// Rows of a chart that fills the page.
+constexpr double wide = 980;
+constexpr double row_height = 28;
+constexpr double bar_height = 16;
+constexpr double label_width = 84;
+
 /// Maps a range of values to positions in the drawing.
 struct scale {
   double low = 0;
@@ -85,6 +91,12 @@ void put_line(std::string& out, const chart_line& line, const scale& x, const sc
                "</title></circle>\n",
                line.style, x(p.x), y(p.y), line.points.size() > 60 ? 2 : 3.5,
                escape_html(line.name), p.y);
+}
+
+/// The label of a row whose bar begins at `y`.
+void put_label(std::string& out, double y, const std::string& label) {
+  print_to(out, "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+           label_width - 10, y + 13, escape_html(label));
 }
 
 } // namespace
@@ -186,10 +198,6 @@ std::string bar_chart(const chart_axes& axes, std::span<const chart_bar> bars) {
 
 std::string stacked_bars(const std::string& title, std::span<const chart_part> parts,
                          std::span<const chart_stack> stacks) {
-  constexpr double wide = 980;
-  constexpr double row = 28;
-  constexpr double bar = 16;
-  constexpr double names = 84;
   constexpr double notes = 130;
   double most = 0;
   const auto size = [](double x) { return std::isfinite(x) && x > 0 ? x : 0; };
@@ -201,25 +209,51 @@ std::string stacked_bars(const std::string& title, std::span<const chart_part> p
   }
   if (most <= 0)
     return "";
-  auto result = open_svg(title, wide, row * static_cast<double>(stacks.size()));
-  const auto unit = (wide - names - notes) / most;
+  auto result = open_svg(title, wide, row_height * static_cast<double>(stacks.size()));
+  const auto unit = (wide - label_width - notes) / most;
   for (std::size_t i = 0; i < stacks.size(); ++i) {
-    const auto y = row * static_cast<double>(i) + (row - bar) / 2;
-    print_to(result, "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-             names - 10, y + 13, escape_html(stacks[i].label));
-    auto x = names;
+    const auto y = row_height * static_cast<double>(i) + (row_height - bar_height) / 2;
+    put_label(result, y, stacks[i].label);
+    auto x = label_width;
     for (std::size_t p = 0; p < std::min(parts.size(), stacks[i].parts.size()); ++p) {
       const auto w = size(stacks[i].parts[p]) * unit;
       if (w > 0)
         print_to(result,
                  "<rect class=\"bar {}\" x=\"{:.1f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\">"
                  "<title>{}: {}</title></rect>",
-                 parts[p].style, x, y, std::max(w - 1, 0.3), bar, escape_html(parts[p].name),
+                 parts[p].style, x, y, std::max(w - 1, 0.3), bar_height, escape_html(parts[p].name),
                  duration_text(stacks[i].parts[p]));
       x += w;
     }
     print_to(result, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", x + 8, y + 13,
              escape_html(stacks[i].note));
+  }
+  return result + "</svg>\n";
+}
+
+std::string lanes(const std::string& title, std::span<const chart_lane> x, double length) {
+  const auto bottom_of_lanes = row_height * static_cast<double>(x.size());
+  auto result = open_svg(title, wide, bottom_of_lanes + 20);
+  const scale at{0, length, label_width, wide - right};
+  for (auto t : axis_ticks(0, length, 10))
+    if (t <= length)
+      print_to(result,
+               "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1}\" />"
+               "<text class=\"tick\" x=\"{0:.1f}\" y=\"{2}\" text-anchor=\"middle\">{3}</text>\n",
+               at(t), bottom_of_lanes, bottom_of_lanes + 14, tick_text(t));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto y = row_height * static_cast<double>(i) + (row_height - bar_height) / 2;
+    put_label(result, y, x[i].label);
+    for (const auto& stretch : x[i].stretches) {
+      const auto begin = at(std::clamp(stretch.begin, 0.0, length));
+      const auto end = at(std::clamp(stretch.end, 0.0, length));
+      print_to(result,
+               "<rect class=\"bar {}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\">"
+               "<title>{}</title></rect>",
+               stretch.style, begin, y, std::max(end - begin, 0.2), bar_height,
+               escape_html(stretch.title));
+    }
+    result += '\n';
   }
   return result + "</svg>\n";
 }

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -66,5 +67,24 @@ struct chart_part {
 /// Draws horizontal bars, one below the other, on one scale. The parts are in seconds.
 std::string stacked_bars(const std::string& title, std::span<const chart_part> parts,
                          std::span<const chart_stack> stacks);
+
+/// A stretch of a lane.
+struct chart_stretch {
+  double begin = 0;
+  double end = 0;
+  /// The CSS class of its SVG element.
+  std::string_view style;
+  /// Shown when the pointer is over it.
+  std::string title;
+};
+
+/// A horizontal lane of stretches of time, which do not overlap.
+struct chart_lane {
+  std::string label;
+  std::vector<chart_stretch> stretches;
+};
+
+/// Draws lanes, one below the other, over a common axis from 0 to `length`, in milliseconds.
+std::string lanes(const std::string& title, std::span<const chart_lane> x, double length);
 
 } // namespace troupe

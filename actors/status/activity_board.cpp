@@ -18,10 +18,13 @@ void activity_board::enter(doing what, time_point now) {
   if (doing_ == what)
     return;
   count_hidden(now);
-  if (doing_ != proto::TaskStatus::DOING_UNSET)
+  if (doing_ != proto::TaskStatus::DOING_UNSET) {
     spent_[static_cast<std::size_t>(doing_)] += now - since_;
-  else
+    ended_.add({since_, now, doing_, steps_, arrived_});
+  } else {
     last_step_ = now;
+  }
+  arrived_.reset();
   doing_ = what;
   since_ = now;
 }
@@ -31,7 +34,10 @@ void activity_board::exchange(bool under_way, time_point now) {
   if (exchanging_ == under_way)
     return;
   count_hidden(now);
+  if (exchanging_)
+    exchanged_.add({.begin = exchanging_since_, .end = now, .step = steps_});
   exchanging_ = under_way;
+  exchanging_since_ = now;
 }
 
 // Several actors call this object, and each reads the clock itself. So `now` may be a little
@@ -56,6 +62,7 @@ void activity_board::await(const task_name& other) {
 void activity_board::arrived(const task_name& other) {
   std::lock_guard guard{mutex_};
   std::erase(awaited_, other);
+  arrived_ = other;
 }
 
 void activity_board::set_behind(std::uint64_t steps) {
@@ -155,6 +162,16 @@ proto::TaskStatus activity_board::status(time_point now) const {
     break;
   }
   return result;
+}
+
+activity_board::reported activity_board::add_ended(proto::TaskStatus& report,
+                                                   const reported& before) const {
+  std::lock_guard guard{mutex_};
+  if (ended_.count() > before.done)
+    *report.mutable_done() = encode(ended_.after(before.done));
+  if (exchanged_.count() > before.exchanged)
+    *report.mutable_exchanged() = encode(exchanged_.after(before.exchanged));
+  return {ended_.count(), exchanged_.count()};
 }
 
 std::string enumerate(const std::vector<task_name>& tasks) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/payload_meter.hpp"
+#include "actors/status/activities.hpp"
 #include "actors/status/ring_failure.hpp"
 #include "messages/names.hpp"
 #include "messages/proto/wire.pb.h"
@@ -15,9 +16,9 @@
 
 namespace troupe {
 
-/// The current activity of a task, and the time spent on each activity. The task's actors write it
-/// a few times per step. A separate actor (pulse) reads it and reports to the coordinator, so that
-/// even a stuck task reports. Thread-safe.
+/// The current activity of a task, its newest activities, and the time spent on each activity. The
+/// task's actors write it a few times per step. A separate actor (pulse) reads it and reports to
+/// the coordinator, so that even a stuck task reports. Thread-safe.
 class activity_board {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -69,8 +70,19 @@ public:
   /// Seconds of computing so far during which gradients or weights were in transit.
   double seconds_exchanging_while_computing(time_point now) const;
 
-  /// The report to the coordinator, without the number of the view and the name of the task.
+  /// The report to the coordinator, without the number of the view, the name of the task, and its
+  /// ended activities.
   proto::TaskStatus status(time_point now) const;
+
+  /// Numbers of activities that were already reported.
+  struct reported {
+    std::uint64_t done = 0;
+    std::uint64_t exchanged = 0;
+  };
+
+  /// Writes the activities that have ended since the report `before` into a report: the newest of
+  /// each kind (recent_activities). Returns the `before` of the next report.
+  reported add_ended(proto::TaskStatus& report, const reported& before) const;
 
 private:
   /// The time since `hidden_until_`, if the task computes while gradients or weights are in
@@ -84,12 +96,19 @@ private:
   doing doing_ = proto::TaskStatus::DOING_UNSET;
   time_point since_;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
+  /// The activities that have ended, and the stretches of time in which gradients or weights were
+  /// in transit.
+  recent_activities ended_;
+  recent_activities exchanged_;
   bool exchanging_ = false;
+  time_point exchanging_since_;
   /// Total time, up to `hidden_until_`, during which this task computed while gradients or weights
   /// were in transit.
   std::chrono::nanoseconds hidden_{0};
   time_point hidden_until_;
   std::vector<task_name> awaited_;
+  /// The last task for which arrived() was called in this activity.
+  std::optional<task_name> arrived_;
   std::uint64_t behind_ = 0;
   std::uint64_t steps_ = 0;
   time_point last_step_;

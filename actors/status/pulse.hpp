@@ -37,6 +37,8 @@ private:
   void beat();
 
   pulse_options options_;
+  std::uint64_t host_;
+  activity_board::reported reported_;
 };
 
 } // namespace troupe

@@ -1,6 +1,9 @@
 """Runs the program `troupe` for tests: processes that are always ended, their output, cluster files, job files."""
 
+import collections
 import contextlib
+import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -272,6 +275,23 @@ class TestCase(unittest.TestCase):
         text = (pathlib.Path(directory) / "metrics.jsonl").read_text()
         self.assertTrue(text.endswith("\n"))
         return [json.loads(line) for line in text.splitlines()]
+
+    def timeline(self, directory):
+        """The activities in timeline.json.gz: for each task, a list of (name, begin, end, arguments) in order; times
+        are in microseconds. Activities of a thread must not overlap."""
+        events = json.loads(gzip.decompress((pathlib.Path(directory) / "timeline.json.gz").read_bytes()))["traceEvents"]
+        tasks = {x["pid"]: x["args"]["name"] for x in events if x["ph"] == "M" and x["name"] == "process_name"}
+        threads = collections.defaultdict(list)
+        for x in events:
+            if x["ph"] == "X":
+                threads[x["pid"], x["tid"]].append((x["name"], x["ts"], x["ts"] + x["dur"], x["args"]))
+        result = collections.defaultdict(list)
+        for (task, _), activities in threads.items():
+            for before, after in itertools.pairwise(activities):
+                self.assertLessEqual(before[2], after[1] + 0.002)
+                self.assertLessEqual(before[3]["step"], after[3]["step"])
+            result[tasks[task]] += activities
+        return result
 
 
 def run_tests():

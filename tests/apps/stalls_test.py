@@ -18,6 +18,14 @@ class Stalls(TestCase):
         tasks[name].send(signal.SIGSTOP)
         try:
             line = coordinator.wait_for(f"{name} is paused")
+            # The timeline is written at once, and shows which task waits since then.
+            out = self.folder / "out"
+            self.wait_until((out / "timeline.json.gz").is_file, "a timeline")
+            timeline = self.timeline(out)
+            end = max(x[2] for activities in timeline.values() for x in activities)
+            waiting = [task for task, activities in timeline.items() if task != name and end - activities[-1][1] > 1e6]
+            self.assertNotEqual(waiting, [])
+            self.assertLess(max((x[2] for x in timeline[name]), default=0), end - 1e6)
         finally:
             tasks[name].send(signal.SIGCONT)
         self.assertIn("nothing has moved for ", line)

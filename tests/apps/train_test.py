@@ -143,6 +143,32 @@ class Train(TestCase):
         self.assertIn("stopped", page)
         self.assertIn("SIGINT", page)
 
+    def test_the_timeline_of_a_run(self):
+        waits = {"ps/0": "waiting for gradients", "worker/0": "waiting for updates", "worker/1": "waiting for updates"}
+        job = self.file("job.textproto", LONG_JOB)
+        for protocol, tasks in (("sync_ps", ("ps/0", "worker/0", "worker/1")), ("ring", ("worker/0", "worker/1"))):
+            with self.subTest(protocol=protocol):
+                out = self.folder / protocol
+                process = self.start("train", f"--job={job}", f"--out={out}", "--processes", "--workers=2",
+                                     f"--protocol={protocol}", "--set", "learning_rate.base=0.01")
+                process.wait_for("epoch 3/")
+                process.send(signal.SIGINT)
+                self.assert_exit(process, 1)
+                timeline = self.timeline(out)
+                self.assertEqual(sorted(timeline), sorted(tasks))
+                for task in tasks:
+                    names = [x[0] for x in timeline[task]]
+                    self.assertIn("updating" if task == "ps/0" else "computing", names)
+                    self.assertIn(waits[task], names)
+                    self.assertGreater(len({x[3]["step"] for x in timeline[task]}), 20)
+                if protocol == "sync_ps":
+                    senders = {x[3].get("last message from") for x in timeline["ps/0"] if x[0] == waits["ps/0"]}
+                    self.assertLessEqual({"worker/0", "worker/1"}, senders)
+                page = xml.etree.ElementTree.parse(out / "report.html").getroot()
+                charts = [x for x in page.iter() if x.get("aria-label") == "The last steps of each task"]
+                self.assertEqual(len(charts), 1)
+                self.assertGreater(len([x for x in charts[0].iter() if x.tag.endswith("rect")]), 20)
+
     def test_a_full_disk(self):
         # Limits files to 24 KiB. The weights need 31 KiB. Unlike permissions, this limit also applies to root.
         job = self.file("job.textproto", QUICK_JOB)

@@ -9,6 +9,7 @@
 #include "actors/collective/early_pieces.hpp"
 #include "actors/coordinator/run_book.hpp"
 #include "actors/coordinator/stall_judge.hpp"
+#include "actors/coordinator/timeline.hpp"
 #include "actors/model/data_shape.hpp"
 #include "actors/parameter_server/gradient_journal.hpp"
 #include "actors/parameter_server/norm_exchange.hpp"
@@ -227,7 +228,9 @@ public:
     task_name task;
     if (!from_proto(x.task(), task) || !problem_of(x).empty())
       return;
-    stalls_.hear(task, x, now_ += 1s);
+    timeline_.hear(task, x, now_ += 1s);
+    timeline_.newest();
+    stalls_.hear(task, x, now_);
     stalls_.judge({}, now_);
   }
 
@@ -427,6 +430,7 @@ private:
   std::optional<checkpoint_assembly> parts_;
   std::optional<run_book> book_;
   stall_judge stalls_;
+  timeline timeline_{1};
   step_pieces gradients_{range_pieces::cut({0, elements}), workers};
   piece_assembly weights_{range_pieces::cut({0, elements})};
   early_pieces early_{member_options{.rank = 1, .ranks = 3, .chunk_bytes = 8, .max_bytes = 64}};

@@ -17,10 +17,10 @@ MOST = {
     "collective": 20,
     "data": 190,
     "job": 245,
-    "names": 215,
+    "names": 220,
     "pieces": 30,
     "store": 20,
-    "wire": 245,
+    "wire": 255,
 }
 
 

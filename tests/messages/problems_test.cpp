@@ -121,6 +121,41 @@ BOOST_AUTO_TEST_CASE(what_workers_report) {
     changed(status, [](auto& x) { x.set_doing(static_cast<proto::TaskStatus::Doing>(99)); })
     == "an activity 99");
   BOOST_TEST(changed(status, [](auto& x) { x.mutable_pacing()->set_damping(nan_value); }) != "");
+  BOOST_TEST(changed(status, [](auto& x) { x.set_clock(huge); }) != "");
+}
+
+BOOST_AUTO_TEST_CASE(activities) {
+  proto::TaskStatus status;
+  auto& done = *status.mutable_done();
+  for (int i = 0; i < 2; ++i) {
+    done.add_pauses(5);
+    done.add_lengths(7);
+    done.add_doing(proto::TaskStatus::COMPUTING);
+    done.add_steps(1);
+    done.add_arrived(0);
+  }
+  *done.add_tasks() = to_proto(task_name{job_kind::ps, 0});
+  BOOST_TEST(problem_of(status) == "");
+  const auto with = [&](auto change) {
+    return changed(status, [&](auto& x) { change(*x.mutable_done()); });
+  };
+  BOOST_TEST(with([](auto& x) { x.set_arrived(1, 1); }) == "");
+  BOOST_TEST(with([](auto& x) { x.set_arrived(1, 2); }) == "an activity that is not known");
+  BOOST_TEST(with([](auto& x) { x.set_doing(1, static_cast<proto::TaskStatus::Doing>(99)); })
+             == "an activity that is not known");
+  BOOST_TEST(with([](auto& x) { x.clear_doing(); }) == "");
+  for (const auto& problem :
+       {with([](auto& x) { x.add_pauses(1); }),
+        with([](auto& x) { x.mutable_doing()->RemoveLast(); }),
+        with([](auto& x) { x.clear_steps(); }), with([](auto& x) { x.clear_arrived(); })})
+    BOOST_TEST(problem == "lists of activities of different or too large sizes");
+  BOOST_TEST(with([](auto& x) { x.set_pauses(1, huge); })
+             == "an activity that ends later than any run");
+  BOOST_TEST(with([](auto& x) { x.set_lengths(1, huge - 10); })
+             == "an activity that ends later than any run");
+  BOOST_TEST(with([](auto& x) { x.set_steps(1, most_counted); })
+             == "an activity of more steps than any run has");
+  BOOST_TEST(changed(status, [](auto& x) { x.mutable_exchanged()->add_lengths(1); }) != "");
 }
 
 BOOST_AUTO_TEST_CASE(counts) {

@@ -51,6 +51,12 @@ void add(google::protobuf::Message& x, const FieldDescriptor& field, std::uint64
     access.AddDouble(&x, &field,
                      std::bit_cast<double>(delicate_doubles[number % delicate_doubles.size()]));
     break;
+  case FieldDescriptor::CPPTYPE_ENUM: {
+    const auto& type = *field.enum_type();
+    access.AddEnumValue(
+      &x, &field, type.value(static_cast<int>(number % 2) * (type.value_count() - 1))->number());
+    break;
+  }
   default:
     BOOST_FAIL(field.full_name() << ": teach add() of it");
   }

@@ -3,6 +3,7 @@
 #include "actors/model/job_file.hpp"
 #include "actors/model/model_file.hpp"
 #include "actors/model/sha256.hpp"
+#include "kernels/formats/gzip.hpp"
 #include "messages/configure.hpp"
 #include "tests/support/input_errors.hpp"
 
@@ -167,9 +168,9 @@ void check_weights_file(const memory_storage& disk, const run_summary& summary) 
                == "the weights of epoch 1 (version " + std::to_string(model.info.version) + ")");
 }
 
-const std::set<std::filesystem::path> all_files{"out/metrics.jsonl",
-                                                "out/events.out.tfevents.7.a_host",
-                                                "out/weights.safetensors", "out/report.html"};
+const std::set<std::filesystem::path> all_files{
+  "out/metrics.jsonl", "out/events.out.tfevents.7.a_host", "out/weights.safetensors",
+  "out/report.html", "out/timeline.json.gz"};
 
 } // namespace
 
@@ -195,6 +196,16 @@ BOOST_AUTO_TEST_CASE(what_a_run_leaves_behind) {
   BOOST_TEST(contains(page, "recorded"));
   BOOST_TEST(contains(page, "units: 10"));
   BOOST_TEST(contains(page, summary.weights_sha256));
+  const auto timeline =
+    gunzip(bytes_of(files->contents("out/timeline.json.gz")), 1 << 20, "timeline.json.gz");
+  const auto* text = reinterpret_cast<const char*>(timeline.data());
+  const auto trace = json::parse(text, text + timeline.size()).at("traceEvents");
+  BOOST_TEST(std::ranges::count_if(trace,
+                                   [](const json& x) {
+                                     return x.at("name").get<std::string>().starts_with(
+                                       "epoch 2 evaluated: loss ");
+                                   })
+             == 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_disk_that_fails_ends_no_run) {
