@@ -42,19 +42,20 @@ buffer::buffer(std::byte* data, std::size_t capacity, bool writable) noexcept
 buffer::~buffer() = default;
 
 payload::payload(const payload& other) noexcept
-  : buffer_(other.buffer_), offset_(other.offset_), size_(other.size_) {
+  : buffer_(other.buffer_), offset_(other.offset_), size_(other.size_), rounded_(other.rounded_) {
   if (buffer_)
     buffer_->ref();
 }
 
 payload::payload(payload&& other) noexcept
   : buffer_(std::exchange(other.buffer_, nullptr)), offset_(std::exchange(other.offset_, 0)),
-    size_(std::exchange(other.size_, 0)) {}
+    size_(std::exchange(other.size_, 0)), rounded_(std::exchange(other.rounded_, false)) {}
 
 payload& payload::operator=(payload other) noexcept {
   std::swap(buffer_, other.buffer_);
   std::swap(offset_, other.offset_);
   std::swap(size_, other.size_);
+  std::swap(rounded_, other.rounded_);
   return *this;
 }
 

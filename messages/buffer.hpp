@@ -121,6 +121,12 @@ public:
   /// this payload may then write to the bytes.
   bool unique() const noexcept { return buffer_ && buffer_->refs() == 1 && buffer_->writable(); }
 
+  /// States that these are float32 values most of which were rounded to bfloat16. Links between
+  /// hosts then send them packed (packed_floats.hpp). Slices of this payload inherit the mark. It
+  /// is not sent: the payload that a peer receives has no mark.
+  void mark_rounded() noexcept { rounded_ = true; }
+  bool is_rounded() const noexcept { return rounded_; }
+
   /// The buffer. Null if the payload is empty.
   const buffer* storage() const noexcept { return buffer_; }
   /// Position of the payload's first byte in the buffer.
@@ -130,6 +136,7 @@ private:
   buffer* buffer_ = nullptr;
   std::size_t offset_ = 0;
   std::size_t size_ = 0;
+  bool rounded_ = false;
 };
 
 /// Keeps released buffers, and reuses them for requests of the same size. So a training step does

@@ -9,7 +9,7 @@ class actor_system_config;
 namespace troupe {
 
 /// Increase this whenever nodes of an old and a new build could misunderstand each other.
-inline constexpr std::uint32_t wire_version = 9;
+inline constexpr std::uint32_t wire_version = 10;
 
 /// The version of this build, such as "0.1.0".
 const char* version() noexcept;

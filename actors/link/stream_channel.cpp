@@ -3,6 +3,7 @@
 #include "actors/link/sockets.hpp"
 #include "actors/link/stream_records.hpp"
 #include "messages/errors.hpp"
+#include "messages/packed_floats.hpp"
 
 #include <caf/actor_clock.hpp>
 #include <caf/actor_system.hpp>
@@ -96,6 +97,11 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
       body = std::move(copy);
     }
   }
+  if (!options_.lends && body.is_rounded())
+    if (auto packed = pack(body.as_floats()); !packed.empty()) {
+      frame.set_packed(body.as_floats().size());
+      body = std::move(packed);
+    }
   std::vector<char> encoded;
   caf::binary_serializer sink{sys_, encoded};
   if (auto error = sink(content))

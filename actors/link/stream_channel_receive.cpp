@@ -302,6 +302,8 @@ bool stream_channel::decode(std::span<const char> head) {
   } catch (const std::exception&) {
     return false; // The message contains impossible lengths.
   }
+  if (frame_.packed() > 0 && (body_.empty() || frame_.packed() > accepts_ / sizeof(float)))
+    return false;
   const bool wants_payload = frame_.has_loan() || !body_.empty();
   return !content_.empty() && (!wants_payload || has_payload(content_));
 }
@@ -309,6 +311,19 @@ bool stream_channel::decode(std::span<const char> head) {
 void stream_channel::deliver(payload body) {
   if (over_)
     return;
+  if (frame_.packed() > 0) {
+    try {
+      auto values = unpack(body, frame_.packed());
+      if (!values) {
+        mistrust("packed values that cannot be decoded");
+        return;
+      }
+      body = std::move(*values);
+    } catch (const std::bad_alloc&) {
+      mistrust(std::to_string(frame_.packed()) + " packed values, but there is no memory for them");
+      return;
+    }
+  }
   if (!body.empty())
     content_.get_mutable_as<payload>(content_.size() - 1) = std::move(body);
   events_.received(frame_, std::exchange(content_, caf::message{}));

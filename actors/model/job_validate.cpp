@@ -187,6 +187,11 @@ void check_precision(const proto::Job& job, problem_list& problems) {
   const auto precision = job.precision();
   problems.require(precision != proto::PRECISION_UNSET, "precision",
                    "expected FLOAT32, BFLOAT16 or FLOAT16");
+  const auto exchanged = job.exchange_precision();
+  problems.require(exchanged == proto::FLOAT32 || exchanged == proto::BFLOAT16,
+                   "exchange_precision", "expected FLOAT32 or BFLOAT16");
+  problems.require(exchanged == proto::FLOAT32 || job.solver() != proto::EXACT,
+                   "exchange_precision", "solver: EXACT makes no steps; leave it out");
   problems.require(precision == proto::FLOAT32 || job.solver() != proto::EXACT, "precision",
                    "solver: EXACT makes no steps; leave it out");
   problems.require(!job.tf32() || job.solver() != proto::EXACT, "tf32",

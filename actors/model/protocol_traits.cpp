@@ -220,6 +220,10 @@ void check_ring(const proto::Job& job, problem_list& problems) {
   problems.require(job.optimizer().clip_norm() == 0, "ring.shard_optimizer",
                    "no worker has the whole gradient, which optimizer.clip_norm needs for its norm"
                      + remedy + "set optimizer.clip_value instead of clip_norm");
+  problems.require(job.exchange_precision() == proto::FLOAT32, "ring.shard_optimizer",
+                   "workers then exchange weights, and exchange_precision: BFLOAT16 would round "
+                   "them"
+                     + remedy + "leave out exchange_precision");
 }
 
 void check_ssp(const proto::Job& job, problem_list& problems) {
@@ -323,6 +327,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "async_ps",
       .weights = weights_at::shards,
       .in_step = false,
+      .exchanges_bfloat16 = true,
       .most_ahead = most_ahead,
       .decided_by = "parameter server",
       .exchange = describe_async_ps,
@@ -341,6 +346,7 @@ std::span<const protocol_traits> builtin_traits() {
       .in_step = true,
       .needs_all = true,
       .sums_over_workers = true,
+      .exchanges_bfloat16 = true,
       .decided_by = "parameter server",
       .exchange = describe_sync_ps,
       .settings = "sync_ps",
@@ -361,6 +367,7 @@ std::span<const protocol_traits> builtin_traits() {
       .sums_over_workers = true,
       .replica_on_gpu = true,
       .adds_on_gpus = true,
+      .exchanges_bfloat16 = true,
       .decided_by = "ring member",
       .exchange =
         [](const proto::Job& job) {
@@ -411,6 +418,7 @@ std::span<const protocol_traits> builtin_traits() {
       .name = "ssp",
       .weights = weights_at::shards,
       .in_step = false,
+      .exchanges_bfloat16 = true,
       .most_ahead = most_ahead,
       .decided_by = "parameter server",
       .exchange =
@@ -496,6 +504,10 @@ void check_protocol(const proto::Job& job, std::span<const protocol_traits> own,
   if (found != nullptr) {
     check_synchronized_layers(job, adapted_traits(job, own), problems);
     check_pull_ahead(job, *found, problems);
+    problems.require(job.exchange_precision() == proto::FLOAT32 || found->exchanges_bfloat16,
+                     "exchange_precision",
+                     "protocol " + name
+                       + " exchanges FLOAT32; leave it out, or use ASYNC_PS, SSP, SYNC_PS or RING");
   }
   check_placement(job, found != nullptr && !found->uses_shards(), problems);
 }

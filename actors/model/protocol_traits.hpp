@@ -68,6 +68,9 @@ struct protocol_traits {
   bool overlaps = false;
   /// True if a worker and a shard on different hosts exchange gradients and weights in pieces.
   bool in_pieces = false;
+  /// True if the tasks can exchange gradients, and weights if they exchange any, as bfloat16
+  /// (Job.exchange_precision).
+  bool exchanges_bfloat16 = false;
   /// True if the first rank must send its final report before the other ranks are asked for theirs.
   /// Until this report, the first rank may still change the other ranks' numbers of gradients.
   bool first_reports_alone = false;

@@ -12,14 +12,14 @@ namespace {
 
 using time_point = activity::time_point;
 
-/// The begin of the first activity of all tasks.
+/// The begin of the first activity of all tasks. Without activities, the time of the first mark.
 time_point first_begin(const run_timeline& x) {
   auto result = time_point::max();
   for (const auto& task : x.tasks)
     for (const auto* list : {&task.done, &task.exchanged})
       if (!list->empty())
         result = std::min(result, list->front().begin);
-  return result;
+  return result == time_point::max() && !x.marks.empty() ? x.marks.front().when : result;
 }
 
 /// Microseconds, the unit of the format, with three decimals.

@@ -29,8 +29,8 @@ struct run_timeline {
 };
 
 /// Writes a timeline in the Trace Event Format, which Perfetto and chrome://tracing open: a JSON
-/// object with a process for each task. The time 0 is the begin of the first activity. Earlier
-/// marks are left out.
+/// object with a process for each task. The time 0 is the begin of the first activity; earlier marks
+/// are left out. Without activities, it is the time of the first mark.
 std::string trace_events(const run_timeline& x);
 
 /// A part of a timeline.

@@ -8,6 +8,7 @@
 #include "actors/parameter_server/piecewise_updater.hpp"
 #include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/reader_front.hpp"
+#include "actors/parameter_server/rounded_versions.hpp"
 #include "actors/parameter_server/shard_policy.hpp"
 #include "actors/parameter_server/staged_gradients.hpp"
 #include "actors/parameter_server/step_pieces.hpp"
@@ -62,6 +63,8 @@ struct shard_options {
   decision_listener reader;
   /// Records the versions that the shard sends to workers without a pull. May be null.
   std::shared_ptr<pulled_versions> pulled = nullptr;
+  /// Rounds the weights for workers (Job.exchange_precision). Null if they are not rounded.
+  std::shared_ptr<rounded_versions> rounded = nullptr;
   /// How the protocol treats gradients. Not shared with other shards.
   std::shared_ptr<shard_policy> policy;
   /// True if gradients may arrive in pieces, and weights are sent in pieces. Requires that each

@@ -65,7 +65,9 @@ void parameter_shard::send_piece(std::size_t piece, std::uint64_t version) {
   header.set_shard(options_.index);
   header.set_version(version);
   header.set_begin(where.begin);
-  const auto values = versions_->part_of_next(where.begin - options_.where.begin, where.size());
+  auto values = versions_->part_of_next(where.begin - options_.where.begin, where.size());
+  if (options_.rounded)
+    values = options_.rounded->part(where, values.as_floats());
   for (std::size_t rank = 0; rank < listeners_.size(); ++rank)
     if (pieces_.sends_pieces(rank)) {
       options_.board->count_bytes_sent(values.size());
@@ -82,6 +84,8 @@ void parameter_shard::send_whole(std::size_t rank) {
   auto newest = versions_->newest();
   if (options_.pulled)
     options_.pulled->note(workers_[rank].task.index, newest);
+  if (options_.rounded)
+    newest.data = options_.rounded->whole(newest);
   proto::NewWeights header;
   header.set_view(options_.view.number);
   header.set_shard(options_.index);

@@ -140,6 +140,10 @@ void parameter_shard::publish(std::uint64_t version) {
                     averages_->next());
     averages_->publish(version);
   }
+  // Rounds on this thread, because the reader runs on threads that must not compute. With
+  // `in_pieces`, workers on other hosts have the pieces already.
+  if (options_.rounded && !options_.in_pieces)
+    options_.rounded->whole({version, versions_->part_of_next(0, options_.where.size())});
   versions_->publish(version);
 }
 

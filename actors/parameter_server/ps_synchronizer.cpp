@@ -135,6 +135,8 @@ payload ps_synchronizer::gradient_for(const part& x) const {
   if (!x.rows)
     return all;
   auto result = payload::floats(selected(*x.rows, x.where.begin, x.where.end));
+  if (gradient_.is_rounded())
+    result.mark_rounded();
   gather(*x.rows, x.where.begin, all.as_floats(), result.as_mutable_floats());
   return result;
 }

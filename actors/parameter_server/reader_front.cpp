@@ -20,10 +20,11 @@ reader_front::reader_front(caf::actor_config& cfg, std::uint64_t view, range whe
                            std::shared_ptr<pulled_versions> pulled,
                            std::shared_ptr<activity_board> board, std::shared_ptr<read_gate> gate,
                            std::shared_ptr<const version_pool> averages,
-                           std::shared_ptr<live_weights> live)
+                           std::shared_ptr<live_weights> live,
+                           std::shared_ptr<rounded_versions> rounded)
   : super(cfg), view_(view), where_(where), versions_(std::move(versions)),
     pulled_(std::move(pulled)), board_(std::move(board)), gate_(std::move(gate)),
-    averages_(std::move(averages)), live_(std::move(live)) {}
+    averages_(std::move(averages)), live_(std::move(live)), rounded_(std::move(rounded)) {}
 
 reader_front::behavior_type reader_front::make_behavior() {
   return {
@@ -88,9 +89,11 @@ std::pair<proto::Weights, payload> reader_front::weights_for(const proto::Pull& 
   }
   if (pulled_ && x.has_worker())
     pulled_->note(x.worker(), newest);
-  auto values = std::move(newest.data);
+  auto values = rounded_ && x.has_worker() ? rounded_->whole(newest) : std::move(newest.data);
   if (x.has_rows()) {
     auto some = payload::floats(selected(x.rows(), where_.begin, where_.end));
+    if (rounded_)
+      some.mark_rounded();
     gather(x.rows(), where_.begin, values.as_floats(), some.as_mutable_floats());
     values = std::move(some);
   }

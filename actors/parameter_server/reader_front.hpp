@@ -3,6 +3,7 @@
 #include "actors/parameter_server/live_weights.hpp"
 #include "actors/parameter_server/pulled_versions.hpp"
 #include "actors/parameter_server/read_gate.hpp"
+#include "actors/parameter_server/rounded_versions.hpp"
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/view.hpp"
@@ -45,15 +46,17 @@ class reader_front : public reader_actor::extend<rpc<void, gradient_decided>>::b
 public:
   using super = reader_actor::extend<rpc<void, gradient_decided>>::base;
 
-  /// `versions` must not be null; the five other pointers may be. `pulled` records the version that
-  /// each worker reads. `board` is the shard's activity board.
+  /// `versions` must not be null; the six other pointers may be. `pulled` records the version that
+  /// each worker reads. `board` is the shard's activity board. If `rounded` is not null, workers
+  /// get rounded weights.
   reader_front(caf::actor_config& cfg, std::uint64_t view, range where,
                std::shared_ptr<const version_pool> versions,
                std::shared_ptr<pulled_versions> pulled = nullptr,
                std::shared_ptr<activity_board> board = nullptr,
                std::shared_ptr<read_gate> gate = nullptr,
                std::shared_ptr<const version_pool> averages = nullptr,
-               std::shared_ptr<live_weights> live = nullptr);
+               std::shared_ptr<live_weights> live = nullptr,
+               std::shared_ptr<rounded_versions> rounded = nullptr);
 
   const char* name() const override { return "troupe.reader"; }
   std::uint64_t view_number() const noexcept { return view_; }
@@ -82,6 +85,7 @@ private:
   std::shared_ptr<read_gate> gate_;
   std::shared_ptr<const version_pool> averages_;
   std::shared_ptr<live_weights> live_;
+  std::shared_ptr<rounded_versions> rounded_;
   /// For each worker: the sequence number of its newest decided gradient.
   std::map<std::uint32_t, std::uint64_t> decided_;
   /// Pulls that wait until the shard has decided about their gradient (Pull.after).

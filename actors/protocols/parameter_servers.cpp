@@ -86,9 +86,11 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   const auto averages = make_averages(*site.context, options.where);
   if (how.gate)
     how.gate->open(versions);
-  const auto reader =
-    site.spawn_light<reader_front>(site.view.number, options.where, versions, how.pulled,
-                                   options.board, how.gate, averages, options.policy->live());
+  if (site.context->job.exchange_precision() == proto::BFLOAT16)
+    options.rounded = std::make_shared<rounded_versions>(site.context->parameters(), options.where);
+  const auto reader = site.spawn_light<reader_front>(site.view.number, options.where, versions,
+                                                     how.pulled, options.board, how.gate, averages,
+                                                     options.policy->live(), options.rounded);
   site.host(proto::READER, reader);
   if (!options.policy->in_step() && !how.gate)
     options.reader = reader;

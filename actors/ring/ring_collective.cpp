@@ -133,6 +133,8 @@ void ring_collective::take(ring_piece piece, std::vector<ring_piece>& send) {
   }
   store(piece);
   if (piece.hop < steps_of(all_reduce_schedule::ring, place_.ranks)) {
+    if (place_.round)
+      piece.data.mark_rounded();
     ++piece.hop;
     send.push_back(std::move(piece));
   }
@@ -153,6 +155,10 @@ void ring_collective::add_own(ring_piece piece, std::vector<ring_piece>& send) {
   const bool own_first = exchanges() && place_.rank == 0;
   add(place_.elements, own_first ? own : piece.data, own_first ? piece.data : own, total);
   piece.data = std::move(total);
+  if (place_.round && !exchanges()) {
+    place_.round(place_.bucket, r, piece.data.as_mutable_floats());
+    piece.data.mark_rounded();
+  }
   piece.samples += own_samples_;
   ++piece.hop;
   if (last)

@@ -2,9 +2,12 @@
 
 #include "actors/schedules/all_reduce_schedule.hpp"
 #include "actors/schedules/element_kind.hpp"
+#include "kernels/range.hpp"
 #include "messages/buffer.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -29,6 +32,13 @@ struct ring_place {
   /// True if a ring_work::exchange does not add the two vectors, and the reader of its result adds
   /// them (ring_collective::addend()). Each vector is then sent in one piece.
   bool adds_later = false;
+  /// Rounds sums of gradients before they are sent (Job.exchange_precision). Null if they are not
+  /// rounded. The complete sum is rounded too, except in a ring_work::exchange, where no sum is
+  /// sent.
+  /// @param part the elements of the bucket that `values` has
+  std::function<void(std::size_t bucket, range part, std::span<float> values)> round = {};
+  /// The number of the bucket, for `round`.
+  std::size_t bucket = 0;
 };
 
 /// What a ring_collective does: an all-reduce, or one half of it.

@@ -32,6 +32,9 @@ ring_collective& ring_reductions::collective(const reduction_id& id) {
     work = id.bucket < left_out_ / 2 ? ring_work::reduce_scatter : ring_work::all_gather;
   auto place = place_;
   place.adds_later = place_.adds_later && id.bucket < left_out_;
+  place.bucket = id.bucket;
+  if (id.bucket >= left_out_)
+    place.round = nullptr;
   if (id.bucket >= first_sum())
     place.elements = element_kind::float64;
   return open_.try_emplace(id, place, sizes_[id.bucket], work).first->second;

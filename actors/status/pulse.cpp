@@ -2,6 +2,8 @@
 
 #include "actors/boot_id.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 pulse::pulse(caf::actor_config& cfg, pulse_options options)
@@ -25,7 +27,8 @@ void pulse::beat() {
   status.set_view(options_.view);
   *status.mutable_task() = to_proto(options_.task);
   send(options_.coordinator, std::move(status));
-  delayed_send(this, pulse_interval, tick{});
+  beats_ = std::min(beats_ + 1, first_reports + 1);
+  delayed_send(this, beats_ > first_reports ? pulse_interval : first_intervals, tick{});
 }
 
 } // namespace troupe

@@ -15,8 +15,11 @@ struct pulse_options {
   coordinator_actor coordinator;
 };
 
-/// Interval between reports of a task.
+/// Interval between reports of a task. The first reports have shorter intervals, so that a short run
+/// has some, too.
 inline constexpr std::chrono::milliseconds pulse_interval{250};
+inline constexpr std::chrono::milliseconds first_intervals{50};
+inline constexpr int first_reports = 10;
 
 /// Regularly reports a task's activity to the coordinator. It is a separate actor, so that it
 /// continues while the task's other actors are busy or stuck. If its reports stop, its process is
@@ -38,6 +41,7 @@ private:
 
   pulse_options options_;
   std::uint64_t host_;
+  int beats_ = 0;
   activity_board::reported reported_;
 };
 

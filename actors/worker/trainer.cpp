@@ -2,6 +2,7 @@
 
 #include "actors/link/sent_together.hpp"
 #include "kernels/cpu/reduce.hpp"
+#include "kernels/cpu/rounding.hpp"
 #include "kernels/error.hpp"
 #include "kernels/optimizers/gradient_norm.hpp"
 
@@ -119,7 +120,8 @@ trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> cont
                  trainer_device device, synchronizer_actor synchronizer, trainer_listener listener,
                  ring_node_actor sums, const std::optional<loss_scale_state>& scale)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
-    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)) {
+    listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)),
+    rounds_(context_->job.exchange_precision() == proto::BFLOAT16) {
   const auto& how = context_->job.loss_scale();
   if (!context_->training->loss_scale_feed())
     return;
@@ -178,6 +180,8 @@ void trainer::on_train(const train_batch& x) {
   computing_ = true;
   where_ = x.where;
   gradient_ = stays() ? payload{} : payload::floats(context_->parameters().size());
+  if (rounds_)
+    gradient_.mark_rounded();
   done_ = {};
   done_.step = x.step;
   done_.samples = batch_.rows;
@@ -348,6 +352,8 @@ void trainer::add_bucket(std::size_t bucket) {
     std::ranges::copy(part, sum_.begin() + static_cast<std::ptrdiff_t>(where.begin));
     return;
   }
+  if (rounds_)
+    round_to_bfloat16(context_->parameters(), where, part);
   done_.squared_norm += squared_norm(context_->parameters(), where, part);
   // The last bucket is handed over by finish(). At that time, the loss is known, and
   // check_gradient() may have changed this bucket.

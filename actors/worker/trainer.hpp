@@ -142,6 +142,8 @@ struct trainer_device {
 /// must request the same sums in the same order. Therefore each worker runs Job.accumulate batches
 /// in a step. If its samples fill fewer batches, the remaining batches are empty.
 ///
+/// With Job.exchange_precision BFLOAT16, it rounds each bucket before it contributes the bucket.
+///
 /// With float16 (Job.precision), a gradient is checked and divided by the loss scale before it is
 /// contributed. So all buckets are contributed at the end of the step. If the gradient of a batch
 /// overflows, the batch is computed again (loss_scale).
@@ -202,6 +204,8 @@ private:
   trainer_listener listener_;
   ring_node_actor sums_;
   trainer_device device_;
+  /// True if the gradient is rounded to bfloat16 (Job.exchange_precision).
+  bool rounds_;
   std::optional<weight_binding> binding_;
   /// Number of steps computed in this run. The sums over workers are numbered by step.
   std::uint64_t steps_ = 0;

@@ -116,6 +116,10 @@ void print_job(const proto::Job& job) {
          fmt::format("{} products, convolutions and the operations between them; "
                      "float32 weights and gradients",
                      in_words(proto::Precision_Name(job.precision()))));
+  if (job.exchange_precision() != proto::FLOAT32)
+    line("exchange",
+         fmt::format("gradients and weights are rounded to {}; half as many bytes between hosts",
+                     in_words(proto::Precision_Name(job.exchange_precision()))));
 }
 
 /// The sizes of a sample, such as "1 x 28 x 28".

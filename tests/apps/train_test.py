@@ -20,11 +20,12 @@ PROGRESS_FIELDS = ["event", "seconds", "epoch", "samples", "train_loss", "sample
 
 
 class Train(TestCase):
-    def train(self, protocol, *more):
+    def train(self, protocol, *more, workers=2):
         """Trains the quick job. Returns the last line of its metrics."""
         job = self.file("job.textproto", QUICK_JOB)
         out = self.folder / "out"
-        process = self.start("train", f"--job={job}", f"--protocol={protocol}", "--workers=2", f"--out={out}", *more)
+        process = self.start("train", f"--job={job}", f"--protocol={protocol}", f"--workers={workers}", f"--out={out}",
+                             *more)
         self.assert_exit(process, 0)
         for text in ("seconds", "samples/s", "training loss", "test accuracy", "applied", "rejected", "lost", str(out)):
             self.assertIn(text, process.output)
@@ -95,6 +96,20 @@ class Train(TestCase):
                 here = self.train(protocol)["weights_sha256"]
                 there = self.train(protocol, "--processes")["weights_sha256"]
                 self.assertEqual(here, there)
+
+    def test_rounding_does_not_depend_on_connections(self):
+        rounded = ["--ps=2", "--set", "exchange_precision=BFLOAT16"]
+        for protocol, workers in (("sync_ps", 2), ("ring", 2), ("ring", 3)):
+            exact = self.train(protocol, workers=workers)["weights_sha256"]
+            here = self.train(protocol, *rounded, workers=workers)["weights_sha256"]
+            self.assertNotEqual(here, exact)
+            for transport in ("auto", "tcp", "basp"):
+                with self.subTest(protocol=protocol, workers=workers, transport=transport):
+                    end = self.train(protocol, "--processes", f"--transport={transport}", *rounded, workers=workers)
+                    self.assertEqual(end["weights_sha256"], here)
+        for protocol in ("async_ps", "ssp"):
+            with self.subTest(protocol=protocol):
+                self.train(protocol, "--processes", "--transport=tcp", *rounded)
 
     def test_weights_file_names_the_job(self):
         self.train("async_ps")

@@ -4,10 +4,10 @@
 Usage: tests/benchmarks/shaped_links.py [--program=TROUPE] [--rounds=N] [--python=PYTHON] [--rate=1gbit]
 
 Needs root, `ip` and `tc`. Measures milliseconds per step, alternately for: two workers with each protocol (MLP
-784-256-128-10, batch 64), a plain TCP copy of the bytes that a parameter server's port carries per step, and PyTorch's
-DistributedDataParallel over Gloo (left out if PYTHON cannot import torch). Then measures an all-reduce of 64 MiB over
-four hosts, and prints the payload per second of each host. Fails if a run learns nothing. Removes all namespaces at the
-end.
+784-256-128-10, batch 64), also if they exchange bfloat16, a plain TCP copy of the bytes that a parameter server's port
+carries per step, and PyTorch's DistributedDataParallel over Gloo (left out if PYTHON cannot import torch). Then
+measures an all-reduce of 64 MiB over four hosts, and prints the payload per second of each host. Fails if a run learns
+nothing. Removes all namespaces at the end.
 """
 
 import argparse
@@ -85,6 +85,9 @@ os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
 torch.distributed.init_process_group("gloo", init_method=f"tcp://{address}:7200", rank=rank, world_size=2)
 net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
 model = nn.parallel.DistributedDataParallel(net)
+if sys.argv[5:] == ["bfloat16"]:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+    model.register_comm_hook(None, bf16_compress_hook)
 rule = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 x, y = torch.rand(batch, 784), torch.randint(10, (batch,))
 for step in range(steps + 10):
@@ -180,9 +183,9 @@ def copy(_options):
     return max(times)
 
 
-def ddp(options):
-    ranks = [start(2 + i, options.python, "-c", DDP, str(i), str(BATCH), "100", address_of(2), stdout=subprocess.PIPE)
-             for i in range(2)]
+def ddp(options, *more):
+    ranks = [start(2 + i, options.python, "-c", DDP, str(i), str(BATCH), "100", address_of(2), *more,
+                   stdout=subprocess.PIPE) for i in range(2)]
     return max(float(x.communicate()[0]) for x in ranks)
 
 
@@ -205,23 +208,27 @@ def main():
     parser.add_argument("--rate", default="1gbit")
     options = parser.parse_args()
     plain = "plain TCP copy for 1 ps"
-    times = {"ring": [], "async_ps": [], "async_ps, pull_ahead: 1": [], "sync_ps": [], plain: []}
+    rounded = ", exchange_precision: BFLOAT16"
+    peer = "PyTorch DDP, gloo"
+    names = ["ring", "async_ps", "async_ps, pull_ahead: 1", "sync_ps", plain, "ring" + rounded, "async_ps" + rounded,
+             "sync_ps" + rounded]
     if subprocess.run([options.python, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
-        times["PyTorch DDP, gloo"] = []
+        names += [peer, peer + ", bfloat16"]
+    times = {x: [] for x in names}
     with shaped_hosts(options.rate):
         for _ in range(options.rounds):
             for name, values in times.items():
                 with tempfile.TemporaryDirectory() as folder:
                     if name == plain:
                         values.append(copy(options))
-                    elif name.startswith("PyTorch"):
-                        values.append(ddp(options))
+                    elif name.startswith(peer):
+                        values.append(ddp(options, *name.split(", ")[2:]))
                     else:
                         values.append(train(options, name, folder))
-        print(f"{'':<24} {'ms per step':>12} {'least':>8} {'most':>8} {'of copy':>8}")
+        print(f"{'':<38} {'ms per step':>12} {'least':>8} {'most':>8} {'of copy':>8}")
         for name, values in times.items():
             of_copy = statistics.median(a / b for a, b in zip(times[plain], values))
-            print(f"{name:<24} {statistics.median(values):>12.2f} {min(values):>8.2f} {max(values):>8.2f}"
+            print(f"{name:<38} {statistics.median(values):>12.2f} {min(values):>8.2f} {max(values):>8.2f}"
                   f" {of_copy:>7.2f}x")
         wire = all_reduce(options)
         sent = 64 * 2**20 * 2 * (HOSTS - 1) / HOSTS

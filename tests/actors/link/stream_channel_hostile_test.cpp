@@ -60,6 +60,40 @@ BOOST_AUTO_TEST_CASE(records_that_cannot_be_decoded) {
   }
 }
 
+// A peer announces packed values that its bytes do not contain.
+BOOST_AUTO_TEST_CASE(packed_values_that_cannot_be_decoded) {
+  codec system;
+  const auto content = system.encode(caf::make_message(proto::Segment{}, payload{}));
+  const auto message = [&](std::uint64_t packed, std::size_t body) {
+    proto::Frame frame;
+    frame.set_packed(packed);
+    std::string head(4, '\0');
+    const auto encoded = frame.SerializeAsString();
+    const auto size = static_cast<std::uint32_t>(encoded.size());
+    std::memcpy(head.data(), &size, 4);
+    head += encoded;
+    head.append(content.begin(), content.end());
+    auto result = record(proto::MESSAGE, body, head);
+    result.resize(result.size() + body);
+    return result;
+  };
+  const auto received = [&](const std::vector<char>& bytes) {
+    connection x{false, std::uint64_t{1} << 20};
+    BOOST_REQUIRE(::write(x.sockets[0], bytes.data(), bytes.size())
+                  == static_cast<ssize_t>(bytes.size()));
+    x.b->run();
+    return std::pair{x.b->messages.size(), x.b->closed};
+  };
+  BOOST_TEST(received(message(100, 202)).first == 1U);
+  for (const auto& bytes :
+       {message(100, 201), message(100, 200), message(100, 204), message(101, 202), message(1, 202),
+        message(100, 0), message((1 << 18) + 1, 202), message(~std::uint64_t{0}, 202)}) {
+    const auto [messages, closed] = received(bytes);
+    BOOST_TEST(messages == 0U);
+    BOOST_TEST(contains(closed, "it sent"));
+  }
+}
+
 // A peer must send its token first. Before that, nothing is done or allocated for it.
 BOOST_AUTO_TEST_CASE(strangers_that_say_something_else_first) {
   codec system;

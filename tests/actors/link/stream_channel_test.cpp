@@ -341,4 +341,33 @@ BOOST_AUTO_TEST_CASE(payloads_that_move_are_counted) {
   BOOST_TEST(sent->bytes() >= size);
 }
 
+// Values that were rounded to bfloat16 take half the bytes, unless the peer reads them in shared
+// memory. The peer gets the same values.
+BOOST_AUTO_TEST_CASE(rounded_values_are_packed) {
+  constexpr std::size_t count = 50'000;
+  for (const bool lends : {false, true}) {
+    connection x{lends};
+    const auto sent = std::make_shared<payload_meter>();
+    x.a->channel->measure(sent);
+    auto data = payload::floats(count);
+    for (std::size_t i = 0; i < count; ++i)
+      data.as_mutable_floats()[i] = static_cast<float>(i % 256) * 0x1p-20F;
+    data.as_mutable_floats()[count / 2] = 0.1F;
+    data.mark_rounded();
+    x.a->send(1, data);
+    x.a->send(2, data.slice_floats(7, count - 7));
+    x.a->send(3, payload{});
+    x.run();
+    BOOST_TEST_REQUIRE(x.b->messages.size() == 3U);
+    BOOST_TEST(equal(x.b->messages[0].data(), data));
+    BOOST_TEST(equal(x.b->messages[1].data(), data.slice_floats(7, count - 7)));
+    BOOST_TEST(x.b->messages[2].data().empty());
+    BOOST_TEST(x.b->closed == "");
+    if (lends)
+      BOOST_TEST(sent->bytes() == 0U);
+    else
+      BOOST_TEST(sent->bytes() < 2 * count * sizeof(float) * 51 / 100);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
         // defaults that are written out
         "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
         "optimizer.weight_decay=0", "model.layer[0].name=dense_1", "model.layer[0].dense.bias=true",
-        "precision=FLOAT32", "async_ps={}", "runtime={}"}) {
+        "precision=FLOAT32", "exchange_precision=FLOAT32", "async_ps={}", "runtime={}"}) {
     BOOST_TEST(job_hash(with(same)) == hash, same);
     BOOST_TEST(first_difference(digits_job(), with(same)).empty(), same);
   }
@@ -130,6 +130,7 @@ BOOST_AUTO_TEST_CASE(what_matters) {
                                 "precision=BFLOAT16",
                                 "precision=FLOAT16",
                                 "loss_scale.initial=1024",
+                                "exchange_precision=BFLOAT16",
                                 "tf32=true",
                                 "async_ps.max_staleness=0",
                                 "runtime.bucket_bytes=4",

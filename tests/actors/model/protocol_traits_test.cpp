@@ -99,6 +99,22 @@ BOOST_AUTO_TEST_CASE(weights_are_asked_for_early_if_workers_do_not_wait) {
     "pull_ahead: CUSTOM does not pull"));
 }
 
+BOOST_AUTO_TEST_CASE(protocols_that_exchange_bfloat16) {
+  for (const auto* protocol : {"ASYNC_PS", "SSP", "SYNC_PS", "RING"})
+    BOOST_TEST(problems({std::string{"protocol="} + protocol, "exchange_precision=BFLOAT16"})
+               == "(no error)");
+  for (const auto* other : {"LOCAL_SGD", "HOGWILD"})
+    BOOST_TEST(
+      contains(problems({std::string{"protocol="} + other, "exchange_precision=BFLOAT16"}),
+               std::string{"exchange_precision: protocol "} + other
+                 + " exchanges FLOAT32; leave it out, or use ASYNC_PS, SSP, SYNC_PS or RING"));
+  BOOST_TEST(contains(
+    problems({"protocol=RING", "ring.shard_optimizer=true", "exchange_precision=BFLOAT16"}),
+    "ring.shard_optimizer: workers then exchange weights"));
+  BOOST_TEST(contains(problems({"exchange_precision=FLOAT16"}),
+                      "exchange_precision: expected FLOAT32 or BFLOAT16"));
+}
+
 // A layer that normalizes over the batches of all workers needs a protocol with synchronous steps.
 BOOST_AUTO_TEST_CASE(synchronized_layers_need_workers_in_step) {
   const auto layers = [](std::vector<std::string> changes, const std::string& sync = "true") {

@@ -29,14 +29,18 @@ using input = std::function<float(std::size_t rank, std::size_t i)>;
 class ring {
 public:
   ring(std::size_t ranks, std::size_t elements, std::size_t chunk_elements, bool faults = false,
-       ring_work work = ring_work::all_reduce, bool adds_later = false)
+       ring_work work = ring_work::all_reduce, bool adds_later = false,
+       decltype(ring_place::round) round = {})
     : elements_(elements), chunk_(chunk_elements), faults_(faults), links_(ranks), messages_(ranks),
       floats_(ranks) {
     for (std::size_t r = 0; r < ranks; ++r)
-      nodes_.emplace_back(
-        ring_place{
-          .rank = r, .ranks = ranks, .chunk_elements = chunk_elements, .adds_later = adds_later},
-        elements, work);
+      nodes_.emplace_back(ring_place{.rank = r,
+                                     .ranks = ranks,
+                                     .chunk_elements = chunk_elements,
+                                     .adds_later = adds_later,
+                                     .round = round,
+                                     .bucket = 3},
+                          elements, work);
   }
 
   void run(const input& value, std::uint64_t salt) {
@@ -169,6 +173,15 @@ void for_geometries(Body&& body) {
         if (elements / chunk <= 10'000 && chosen())
           BOOST_TEST_CONTEXT("ranks " << ranks << ", elements " << elements << ", chunk " << chunk)
   body(ranks, elements, chunk, ++salt);
+}
+
+/// Rounds all elements of bucket 3, except every fifth one, to multiples of 1/4.
+void round_most(std::size_t bucket, range part, std::span<float> values) {
+  BOOST_REQUIRE(bucket == 3U);
+  BOOST_REQUIRE(values.size() == part.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if ((part.begin + i) % 5 > 0)
+      values[i] = std::round(values[i] * 4) / 4;
 }
 
 /// Rank 1 of 4, which has contributed 40 elements in chunks of 5. It expects the piece of segment 0
@@ -521,6 +534,29 @@ BOOST_AUTO_TEST_CASE(a_lonely_rank_takes_no_pieces) {
     piece.hop = hop;
     BOOST_TEST((node.receive(piece, out) == piece_fate::not_due));
   }
+}
+
+// Each partial sum is rounded before it is sent, and the complete sum too.
+BOOST_AUTO_TEST_CASE(sums_are_rounded) {
+  const auto value = [](std::size_t rank, std::size_t i) {
+    return static_cast<float>((rank * 7 + i * 3) % 16) / 16;
+  };
+  for_geometries(
+    [&](std::size_t ranks, std::size_t elements, std::size_t chunk, std::uint64_t salt) {
+      ring x{ranks, elements, chunk, true, ring_work::all_reduce, false, round_most};
+      x.run(value, salt);
+      check_complete(x, elements);
+      const auto sum = x.node(0).sum().as_floats();
+      for (std::size_t s = 0; s < ranks; ++s)
+        for (auto i = part_of(elements, ranks, s).begin; i < part_of(elements, ranks, s).end; ++i) {
+          auto expected = value(s, i); // Segment s begins at rank s.
+          for (std::size_t hop = 1; hop < ranks; ++hop) {
+            expected += value((s + hop) % ranks, i);
+            round_most(3, {i, i + 1}, {&expected, 1});
+          }
+          BOOST_TEST(sum[i] == expected);
+        }
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()
