@@ -138,6 +138,11 @@ void range_updater::stage(std::span<const float> weights, std::span<const float>
   staged_samples_ = samples;
 }
 
+device_replica::staged_update range_updater::prepare(std::uint64_t samples, const terms& how) {
+  staged_samples_ = samples;
+  return {device_.get(), arguments_of({}, {}, samples, {}, how)};
+}
+
 void range_updater::publish() noexcept {
   if (!staged_samples_)
     return;

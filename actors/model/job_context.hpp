@@ -4,6 +4,7 @@
 #include "actors/model/model_builder.hpp"
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/protocol_traits.hpp"
+#include "kernels/devices/device_replica.hpp"
 #include "kernels/devices/device_updater.hpp"
 #include "kernels/graph/orthogonal.hpp"
 #include "kernels/optimizers/optimizer.hpp"
@@ -163,6 +164,10 @@ public:
              std::span<float> updated, double factor = 1) {
     stage(weights, gradient, samples, updated, terms{.factor = factor});
   }
+
+  /// Like stage() with more than 0 samples and a gradient on the GPU, but only returns the update.
+  /// The caller passes it to device_replica::stage() before the next call of any function.
+  device_replica::staged_update prepare(std::uint64_t samples, const terms& how);
 
   /// Makes the staged update take effect. It counts as an update even with 0 samples. Does nothing
   /// if no update is staged.

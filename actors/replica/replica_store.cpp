@@ -122,6 +122,14 @@ std::vector<payload> replica_store::capture(range share, bool with_state) const 
 void replica_store::stage(std::size_t bucket, std::span<const float> gradient,
                           std::uint64_t samples, const range_updater::terms& how) {
   auto& x = *buckets_.at(bucket);
+  if (home_.where == residence::gradients_on_gpu) {
+    assert(gradient.empty() && how.addend.empty() && how.finite == nullptr);
+    x.waiting = {samples, how};
+    x.staged = true;
+    if (staged())
+      begin_updates();
+    return;
+  }
   if (on_gpu()) {
     x.updater.stage({}, gradient, samples, {}, how);
     x.staged = true;
@@ -134,6 +142,21 @@ void replica_store::stage(std::size_t bucket, std::span<const float> gradient,
     std::ranges::copy(published, next.begin());
   x.updater.stage(cut(published, x.inner()), gradient, samples, cut(next, x.inner()), how);
   x.staged = samples == 0 || x.own == x.where;
+}
+
+/// Begins the updates of all buckets whose gradients are on the GPU.
+void replica_store::begin_updates() {
+  std::vector<device_replica::staged_update> all;
+  for (auto& x : buckets_) {
+    if (!x->waiting)
+      continue;
+    const auto [samples, how] = *std::exchange(x->waiting, std::nullopt);
+    if (samples > 0)
+      all.push_back(x->updater.prepare(samples, how));
+    else
+      x->updater.stage({}, {}, 0, {}, how);
+  }
+  home_.gpu->stage(all);
 }
 
 bool replica_store::sums_are_finite() {
@@ -187,6 +210,7 @@ void replica_store::publish(std::uint64_t version, std::uint64_t left_out) noexc
 void replica_store::discard() noexcept {
   for (auto& x : buckets_) {
     x->updater.discard();
+    x->waiting.reset();
     x->staged = false;
   }
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -100,8 +101,12 @@ public:
   /// part, summed over the samples. If the own part is not the whole bucket, `complete` stages the
   /// rest. With 0 samples, the weights and the state stay the same. Staging a bucket again replaces
   /// the previous staged version.
+  ///
+  /// If the gradients stay on the GPU, the updates begin when all buckets are staged: the GPU then
+  /// updates many buckets in one launch.
   /// @param gradient empty if it stays on the GPU (residence::gradients_on_gpu)
-  /// @param how must not have a `moment`
+  /// @param how must not have a `moment`. If the gradient stays on the GPU, it must not have an
+  /// `addend` or a flag `finite` either
   void stage(std::size_t bucket, std::span<const float> gradient, std::uint64_t samples,
              const range_updater::terms& how);
   /// @param factor factor on the gradient of trainable parameters, such as clip_factor()
@@ -174,11 +179,15 @@ private:
     /// The moving average; empty if the job has none.
     std::vector<float> average;
     bool staged = false;
+    /// The samples and terms of a staged update that has not begun, because its gradient is on the
+    /// GPU and other buckets are not yet staged.
+    std::optional<std::pair<std::uint64_t, range_updater::terms>> waiting;
     /// False if the newest version is only on the GPU.
     bool here = true;
   };
 
   bool on_gpu() const noexcept { return home_.gpu != nullptr; }
+  void begin_updates();
   /// The newest weights of a bucket, copied from the GPU if the host's memory does not have them.
   std::span<const float> newest_of(bucket& x) const;
 

@@ -5,6 +5,8 @@
 #include "kernels/error.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 namespace troupe {
 
@@ -166,12 +168,37 @@ text_generator make_generator(const job_context& context, const device_name& dev
   return {context, make_executor(context, device, gpus, text_generator::plan_of)};
 }
 
+namespace {
+
+/// The number of entries of a batch of `rows` records with an average number of entries. 0 if the
+/// features are not sparse.
+std::size_t entries_of_batch(const job_context& context, const dataset& records, std::size_t rows) {
+  if (context.data.features != feature_kind::sparse || records.size() == 0)
+    return 0;
+  constexpr std::size_t at_once = 4096;
+  std::vector<std::uint64_t> numbers;
+  double all = 0;
+  for (std::uint64_t i = 0; i < records.size(); ++i) {
+    numbers.push_back(i);
+    if (numbers.size() < at_once && i + 1 < records.size())
+      continue;
+    all += static_cast<double>(records.entries(numbers));
+    numbers.clear();
+  }
+  return static_cast<std::size_t>(
+    std::ceil(all / static_cast<double>(records.size()) * static_cast<double>(rows)));
+}
+
+} // namespace
+
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
-                         std::size_t ps, const gpu_set* gpus, bool in_ring) {
+                         std::size_t ps, const gpu_set* gpus, bool in_ring,
+                         const dataset* records) {
   if (gpus == nullptr || !device_of(context.job, task).gpu)
     return {};
   if (const auto what = plan_of(context, task.job, gpus->fusion())) {
-    auto result = gpus->memory_of(*what);
+    auto result = gpus->memory_of(
+      *what, records != nullptr ? entries_of_batch(context, *records, what->max_rows()) : 0);
     if (task.job == job_kind::worker)
       result.pinned += pinned_batches(context) * pinned_batch_bytes(context);
     const auto where = residence_of(context, workers, in_ring);

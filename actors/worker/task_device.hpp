@@ -5,6 +5,7 @@
 #include "actors/model/model_tester.hpp"
 #include "actors/model/text_generator.hpp"
 #include "actors/replica/replica_home.hpp"
+#include "kernels/data/dataset.hpp"
 #include "kernels/devices/device_executor.hpp"
 #include "kernels/devices/device_replica.hpp"
 #include "kernels/devices/device_ring.hpp"
@@ -83,11 +84,15 @@ std::unique_ptr<model_tester> make_tester(const job_context& context, const devi
 text_generator make_generator(const job_context& context, const device_name& device,
                               const gpu_set* gpus);
 
-/// The memory that a task needs to work on a GPU: in the GPU, and in the host for copies. Sparse
-/// records are not included. 0 if the task runs on the CPU, or if the program has no code for GPUs.
+/// The memory that a task needs to work on a GPU: in the GPU, and in the host for copies. 0 if the
+/// task runs on the CPU, or if the program has no code for GPUs. The memory that the driver needs
+/// for each process (its context) is not included.
 /// @param workers, ps numbers of tasks of the cluster
 /// @param in_ring see residence_of
+/// @param records records like those of the task's batches, to estimate the memory of sparse
+/// features; null to leave out this memory
 gpu_memory device_memory(const job_context& context, const task_name& task, std::size_t workers,
-                         std::size_t ps, const gpu_set* gpus, bool in_ring = false);
+                         std::size_t ps, const gpu_set* gpus, bool in_ring = false,
+                         const dataset* records = nullptr);
 
 } // namespace troupe

@@ -346,7 +346,7 @@ void print_memory(const job_context& context, const job_data& data, const cluste
     for (auto& task : x.tasks) {
       all += footprint_of(task, context, data, cluster);
       all.pinned += device_memory(context, task, cluster.workers, cluster.ps, gpus.get(),
-                                  adds_on_gpus(context, cluster))
+                                  adds_on_gpus(context, cluster), data.train.get())
                       .pinned;
     }
     std::vector<std::string> cells{x.name};
@@ -380,9 +380,11 @@ void print_placement(const std::vector<process>& processes) {
 
 /// If the job names devices: prints the device of each worker, and of each other task that computes
 /// on a GPU. Also prints the memory that the tasks need on these devices.
+/// @param records the training data, to estimate the memory of sparse features; may be null
 /// @param chosen the numbers of the GPUs that tasks on this host may use (--devices)
-void print_devices(const job_context& context, const std::vector<process>& processes,
-                   const cluster_shape& shape, const std::vector<std::uint32_t>& chosen) {
+void print_devices(const job_context& context, const dataset* records,
+                   const std::vector<process>& processes, const cluster_shape& shape,
+                   const std::vector<std::uint32_t>& chosen) {
   if (context.job.device_size() == 0)
     return;
   const auto name = [&](const device_name& x) {
@@ -397,6 +399,7 @@ void print_devices(const job_context& context, const std::vector<process>& proce
   // For each device of each host: the number of tasks, and the sum of their bytes. A host has the
   // name of its first task.
   std::map<std::pair<task_name, std::string>, std::pair<std::size_t, std::size_t>> shared;
+  bool counted = false;
   line("devices", "");
   for (auto& x : processes)
     for (auto& task : x.tasks) {
@@ -404,11 +407,12 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       if (!device.gpu && task.job != job_kind::worker)
         continue;
       const auto [bytes, pinned] =
-        device_memory(context, task, shape.workers, shape.ps, gpus.get(), in_ring);
+        device_memory(context, task, shape.workers, shape.ps, gpus.get(), in_ring, records);
       const auto note = bytes > 0 ? ", " + readable_bytes(bytes) + " of its memory, "
           + readable_bytes(pinned) + " page-locked on the host"
                                   : "";
       line("", to_string(task) + " on " + name(device) + note);
+      counted = counted || bytes > 0;
       auto& [tasks, sum] =
         shared[{tasks_beside(cluster, x.tasks.front()).front(), to_string(device)}];
       ++tasks;
@@ -421,6 +425,8 @@ void print_devices(const job_context& context, const std::vector<process>& proce
       line("",
            fmt::format("{} tasks on {} of the host of {}: {}", tasks, where.second,
                        to_string(where.first), readable_bytes(bytes)));
+  if (counted)
+    line("", "not counted: memory of the driver, often some hundred MB per process and GPU");
 }
 
 /// Throws device_error or input_error if tasks cannot compute on their devices. Prints a line for
@@ -520,7 +526,7 @@ int run(const check_command& x) {
     if (job.solver() != proto::EXACT)
       print_shards(*context, cluster);
     print_placement(processes);
-    print_devices(*context, processes, cluster, x.devices);
+    print_devices(*context, data ? data->train.get() : nullptr, processes, cluster, x.devices);
     if (data)
       print_memory(*context, *data, cluster, processes, program);
     if (x.plan)

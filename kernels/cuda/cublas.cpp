@@ -20,9 +20,6 @@ constexpr const char* library_name = "libcublas.so." TROUPE_TEXT(CUBLAS_VER_MAJO
 #undef TROUPE_TEXT
 #undef TROUPE_TEXT_OF
 
-/// The size that cuBLAS recommends for Hopper. For other devices, it recommends less.
-constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
-
 cudaDataType_t type_of(dtype x) {
   return x == dtype::bfloat16 ? CUDA_R_16BF : x == dtype::float16 ? CUDA_R_16F : CUDA_R_32F;
 }
@@ -60,6 +57,8 @@ struct library {
   decltype(&cublasGetStatusString) text_of = nullptr;
 
   void check(cublasStatus_t status, const std::string& what) const {
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+      throw device_error("cuBLAS: " + what + ": " + explain_out_of_memory());
     if (status != CUBLAS_STATUS_SUCCESS)
       throw device_error("cuBLAS: " + what + ": " + text_of(status));
   }
@@ -89,16 +88,14 @@ struct cublas::context {
   ~context() {
     if (handle != nullptr)
       from.destroy(handle);
-    cudaFree(workspace);
   }
 
   const library& from = loaded();
   cudaStream_t where = nullptr;
   cublasHandle_t handle = nullptr;
-  void* workspace = nullptr;
 };
 
-cublas::cublas(stream where) : context_(std::make_unique<context>()) {
+cublas::cublas(stream where, void* workspace) : context_(std::make_unique<context>()) {
   auto& c = *context_;
   const auto& l = c.from;
   c.where = static_cast<cudaStream_t>(where.handle);
@@ -112,8 +109,8 @@ cublas::cublas(stream where) : context_(std::make_unique<context>()) {
     "precision");
   // set_stream resets the work space, so the work space is set after it. cuBLAS must not allocate
   // memory itself, because a CUDA graph cannot record this.
-  check_cuda(cudaMalloc(&c.workspace, workspace_bytes), "the work space of cuBLAS, 32 MiB");
-  l.check(l.set_workspace(c.handle, c.workspace, workspace_bytes), "work space");
+  if (workspace != nullptr)
+    l.check(l.set_workspace(c.handle, workspace, product_space_bytes), "work space");
 }
 
 cublas::~cublas() = default;

@@ -13,7 +13,9 @@ class cublas {
 public:
   /// Products will run in this stream of the current device. Throws device_error if the library is
   /// missing or does not start.
-  explicit cublas(stream where);
+  /// @param workspace product_space_bytes of device memory, aligned to 256 bytes, borrowed; if it
+  /// is null, cuBLAS allocates work space itself, and products cannot be recorded
+  cublas(stream where, void* workspace);
   ~cublas();
   cublas(const cublas&) = delete;
   cublas& operator=(const cublas&) = delete;

@@ -1,5 +1,6 @@
 #include "kernels/cuda/cublas_lt.hpp"
 
+#include "kernels/cuda/cuda_errors.hpp"
 #include "kernels/cuda/epilogue.hpp"
 #include "kernels/cuda/gemm_call.hpp"
 
@@ -121,6 +122,8 @@ struct cublas_lt::library {
                          + ": install the cuBLAS of this program's CUDA toolkit");
   }
   void check(cublasStatus_t status, const std::string& what) const {
+    if (status == CUBLAS_STATUS_ALLOC_FAILED)
+      throw device_error("cublasLt: " + what + ": " + explain_out_of_memory());
     if (status != CUBLAS_STATUS_SUCCESS)
       throw device_error("cublasLt: " + what + ": " + text_of(status));
   }
@@ -200,7 +203,7 @@ void cublas_lt::library::choose(choice& to, const product& x) const {
   check(create_preference(&made), "a choice of an algorithm");
   const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(destroy_preference)> preference{
     made, destroy_preference};
-  set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+  set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, product_space_bytes);
   // If cublasLt divides a sum into parts, the parts are also added up in float32, and in a fixed
   // order.
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -253,7 +256,7 @@ void cublas_lt::multiply(stream where, const product& x) {
   if (x.bias != nullptr)
     l.set(how.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias);
   l.check(l.multiply(l.context, how.operation, &one, x.b, how.a, x.a, how.b, &zero, x.c, how.c, x.c,
-                     how.c, &*how.algorithm, workspace_, workspace_bytes,
+                     how.c, &*how.algorithm, workspace_, product_space_bytes,
                      static_cast<cudaStream_t>(where.handle)),
           "a product of matrices with an epilogue, " + to_string(x));
 }

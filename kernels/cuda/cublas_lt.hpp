@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/device.hpp"
 
-#include <cstddef>
 #include <memory>
 
 namespace troupe::cuda {
@@ -14,13 +13,10 @@ namespace troupe::cuda {
 /// and kept.
 class cublas_lt {
 public:
-  /// Bytes of work space that algorithms may use. This is the size that cuBLAS recommends for
-  /// Hopper.
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
-
   /// Products will run on the current device. Throws device_error if the library is missing or does
   /// not start.
-  /// @param workspace workspace_bytes of device memory, aligned to 256 bytes, borrowed
+  /// @param workspace product_space_bytes of device memory, for algorithms, aligned to 256 bytes,
+  /// borrowed
   explicit cublas_lt(void* workspace);
   ~cublas_lt();
   cublas_lt(const cublas_lt&) = delete;

@@ -123,15 +123,13 @@ public:
 
   void* allocate(std::size_t bytes) override {
     void* result = nullptr;
-    if (cudaMalloc(&result, bytes) == cudaSuccess)
-      return result;
-    cudaGetLastError(); // clears the error, which is reported here
-    std::size_t free = 0;
-    std::size_t total = 0;
-    cudaMemGetInfo(&free, &total);
-    throw device_error("out of memory of the GPU " + name_ + ": " + megabytes(bytes)
-                       + " are needed at once, " + megabytes(free) + " of " + megabytes(total)
-                       + " are free. Use a smaller batch or model, or end other programs");
+    const auto error = cudaMalloc(&result, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError(); // clears the error, which is reported here
+      throw device_error(explain_out_of_memory(name_, bytes));
+    }
+    check_cuda(error, "memory of the GPU " + name_);
+    return result;
   }
   void release(void* memory) noexcept override { cudaFree(memory); }
 
@@ -231,13 +229,15 @@ public:
 private:
   /// cuBLAS and cublasLt are loaded when a product first needs them.
   cublas& products() {
-    if (!cublas_)
-      cublas_.emplace(stream_.get());
+    if (!cublas_) {
+      cublas_space_ = {*this, product_space_bytes};
+      cublas_.emplace(stream_.get(), cublas_space_.data());
+    }
     return *cublas_;
   }
   cublas_lt& epilogues() {
     if (!lt_) {
-      lt_space_ = {*this, cublas_lt::workspace_bytes};
+      lt_space_ = {*this, product_space_bytes};
       lt_.emplace(lt_space_.data());
     }
     return *lt_;
@@ -249,6 +249,7 @@ private:
   owned_stream copies_;
   owned_stream uploads_;
   /// Empty until a product needs it. Parameter servers compute no products.
+  buffer<std::byte> cublas_space_;
   std::optional<cublas> cublas_;
   buffer<std::byte> lt_space_;
   std::optional<cublas_lt> lt_;

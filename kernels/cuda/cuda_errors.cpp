@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_errors.hpp"
 
+#include "kernels/cuda/out_of_memory.hpp"
 #include "kernels/devices/device_error.hpp"
 
 #include <cuda_runtime_api.h>
@@ -28,11 +29,23 @@ std::string explain_cuda(int error) {
   return result;
 }
 
+std::string explain_out_of_memory(const std::string& gpu, std::size_t bytes) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    cudaGetLastError(); // clears the error
+    total = 0;
+  }
+  return out_of_memory(gpu, bytes, free, total);
+}
+
 void check_cuda(int error, const std::string& what) {
   if (error == cudaSuccess)
     return;
   cudaGetLastError();
-  throw device_error(what + ": " + explain_cuda(error));
+  throw device_error(
+    what + ": "
+    + (error == cudaErrorMemoryAllocation ? explain_out_of_memory() : explain_cuda(error)));
 }
 
 } // namespace troupe::cuda

@@ -99,6 +99,11 @@ public:
   virtual double seconds_since(const time_mark& begin) = 0;
 };
 
+/// Bytes of device memory that device::prepare_products allocates as work space of cuBLAS, and,
+/// with epilogues, once more for cublasLt. NVIDIA recommends this size for Hopper, and less for
+/// other GPUs.
+inline constexpr std::size_t product_space_bytes = std::size_t{32} << 20;
+
 /// The services of a GPU, other than kernels, that executors and updaters need: memory, copies,
 /// streams, events and matrix products. Functions with a stream as argument submit work to it and
 /// return before the work is done. The work of one stream runs in the order of submission.
@@ -157,8 +162,9 @@ public:
   virtual void synchronize(stream where) = 0;
   virtual std::unique_ptr<event> make_event() = 0;
   virtual std::unique_ptr<time_mark> make_time_mark() = 0;
-  /// Prepares for `multiply`: loads the library for matrix products, and allocates its work space.
-  /// If `with_epilogues` is true, it also prepares for products with epilogues and for `fuses`.
+  /// Prepares for `multiply`: loads the library for matrix products, and allocates its work space
+  /// (product_space_bytes). If `with_epilogues` is true, it also prepares for products with
+  /// epilogues and for `fuses`, with as much work space again.
   /// Call it before products are recorded. It does nothing if everything is already prepared.
   /// Throws device_error if a library is missing or does not start.
   virtual void prepare_products(bool with_epilogues) = 0;

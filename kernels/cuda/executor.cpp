@@ -256,7 +256,7 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
   if (k == 0)
     for (const auto& part : s.what->zero_gradients())
       fill_zero(s.stream, part.size(), s.gradient.data() + part.begin);
-  const auto [first, last] = s.segments[k].instructions;
+  const auto [first, last] = s.segments()[k].instructions;
   for (auto i = first; i < last;) {
     auto end = i + 1;
     if (is_cast_of_leaf(s.code.instructions[i]))
@@ -267,7 +267,7 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
       if (on_instruction)
         on_instruction(i);
   }
-  if (k + 1 < s.segments.size())
+  if (k + 1 < s.segments().size())
     return;
   copy_loss(s);
   if (s.stays)
@@ -287,7 +287,12 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
     }
     throw;
   }
-  return s.gpu.end_recording(s.stream);
+  try {
+    return s.gpu.end_recording(s.stream);
+  } catch (const device_error& error) {
+    throw device_error(std::string(error.what()) + ". The CUDA graph is for steps with "
+                       + std::to_string(s.rows) + " rows");
+  }
 }
 
 /// Submits segment k as a recording. The second run with the same key (executor_state::recorded)
@@ -296,7 +301,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
 /// allocation.
 void compute_recorded(executor_state& s, std::size_t k) {
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
-  all.resize(s.segments.size());
+  all.resize(s.segments().size());
   auto& x = all[k];
   if (!x.loaded) {
     compute(s, k, {});
@@ -318,8 +323,8 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
     compute(s, k, arguments.on_instruction);
   else
     compute_recorded(s, k);
-  const auto& x = s.segments[k];
-  const bool last = k + 1 == s.segments.size();
+  const auto& x = s.segments()[k];
+  const bool last = k + 1 == s.segments().size();
   if (!last && s.stays)
     return;
   x.computed->record(s.stream);
@@ -347,12 +352,12 @@ void wait_for_parts(const executor_state& s, std::size_t parts, std::size_t end,
   } catch (const device_error& error) {
     const auto& code = s.code.instructions;
     const auto ended = s.under_way->ended;
-    const auto first = s.segments[ended].instructions.begin;
+    const auto first = s.segments()[ended].instructions.begin;
     const auto number = std::to_string(ended + 1);
     throw device_error(
       std::string(error.what()) + ", in "
       + (ended + 1 == parts ? "part " + number : "parts " + number + " to " + std::to_string(parts))
-      + " of " + std::to_string(s.segments.size()) + " of a step with " + std::to_string(s.rows)
+      + " of " + std::to_string(s.segments().size()) + " of a step with " + std::to_string(s.rows)
       + " rows"
       + (first == end ? "" : ", from " + name_of(code[first]) + " to " + name_of(code[end - 1]))
       + ". runtime { check_kernels: true } finds the operation");
@@ -362,8 +367,8 @@ void wait_for_parts(const executor_state& s, std::size_t parts, std::size_t end,
 /// Waits for the results of segment k.
 void wait_for_segment(executor_state& s, std::size_t k) {
   auto& here = *s.under_way;
-  const auto end = s.segments[here.submitted - 1].instructions.end;
-  wait_for_parts(s, here.submitted, end, [&] { s.segments[k].copied->wait(); });
+  const auto end = s.segments()[here.submitted - 1].instructions.end;
+  wait_for_parts(s, here.submitted, end, [&] { s.segments()[k].copied->wait(); });
   here.ended = k + 1;
 }
 
@@ -371,8 +376,8 @@ void wait_for_segment(executor_state& s, std::size_t k) {
 /// memory.
 void deliver(executor_state& s, const run_arguments<float>& arguments) {
   for (auto& k = s.under_way->delivered; k < s.under_way->submitted; ++k) {
-    const auto& x = s.segments[k];
-    const bool last = k + 1 == s.segments.size();
+    const auto& x = s.segments()[k];
+    const bool last = k + 1 == s.segments().size();
     if (!last && (arguments.gradient.empty() || x.buckets.empty()))
       continue;
     wait_for_segment(s, k);
@@ -393,7 +398,7 @@ void deliver(executor_state& s, const run_arguments<float>& arguments) {
 /// passes it to on_sums. False if the segment needs no sums, or if there is no on_sums.
 bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   auto& here = *s.under_way;
-  const auto [first, last] = s.segments[here.submitted].instructions;
+  const auto [first, last] = s.segments()[here.submitted].instructions;
   if (first == last || !arguments.on_sums || here.given)
     return false;
   const auto& x = s.code.instructions[first];
@@ -412,10 +417,11 @@ bool waits_for_sums(executor_state& s, const run_arguments<float>& arguments) {
   return true;
 }
 
-/// Divides a plan into segments. A segment ends where a bucket is final, and before an instruction
-/// that needs sums over workers. A bucket is copied while the next segments run. The last bucket
-/// does not end a segment, so it is copied after all instructions of the plan.
-std::vector<segment> segments_of(device& gpu, const plan& what) {
+/// Divides a plan into segments. A segment ends before an instruction that needs sums over workers.
+/// If `by_bucket` is true, it also ends where a bucket is final. The bucket is then copied while
+/// the next segments run. The last bucket does not end a segment, so it is copied after all
+/// instructions of the plan.
+std::vector<segment> segments_of(device& gpu, const plan& what, bool by_bucket) {
   const auto& buckets = what.buckets();
   const auto n = what.instructions().size();
   std::vector<segment> result(1);
@@ -426,7 +432,7 @@ std::vector<segment> segments_of(device& gpu, const plan& what) {
     result.back().instructions.end = i + 1;
     while (bucket < buckets.size() && buckets[bucket].ready_after == i)
       result.back().buckets.end = ++bucket;
-    if (!result.back().buckets.empty() && bucket < buckets.size())
+    if (by_bucket && !result.back().buckets.empty() && bucket < buckets.size())
       result.push_back({{i + 1, i + 1}, {bucket, bucket}, nullptr, nullptr});
   }
   result.back().buckets.end = buckets.size(); // also if the plan has no instructions
@@ -467,19 +473,31 @@ bool has_products(operation op) {
     || op == operation::recurrent_gradient;
 }
 
+/// The kinds of products that a plan has.
+struct needed_products {
+  bool any = false;
+  bool with_epilogues = false;
+
+  explicit needed_products(const plan& what) {
+    for (const auto& x : what.instructions()) {
+      any = any || has_products(x.op);
+      const auto after = x.after.value_or(operation::end);
+      const bool fits = after == operation::relu || (after == operation::end && x.bias.exists());
+      with_epilogues = with_epilogues || (x.op == operation::matmul && fits); // see has_epilogue
+    }
+  }
+};
+
 } // namespace
 
 void prepare_products(device& where, const plan& what) {
-  bool products = false;
-  bool epilogues = false;
-  for (const auto& x : what.instructions()) {
-    products = products || has_products(x.op);
-    const auto after = x.after.value_or(operation::end);
-    const bool fits = after == operation::relu || (after == operation::end && x.bias.exists());
-    epilogues = epilogues || (x.op == operation::matmul && fits); // see has_epilogue
-  }
-  if (products)
-    where.prepare_products(epilogues);
+  if (const needed_products needed{what}; needed.any)
+    where.prepare_products(needed.with_epilogues);
+}
+
+std::size_t product_bytes(const plan& what) {
+  const needed_products needed{what};
+  return needed.any ? (needed.with_epilogues ? 2 : 1) * product_space_bytes : 0;
 }
 
 executor::executor(device& where, std::shared_ptr<const plan> what, const gpu_options& how)
@@ -494,7 +512,9 @@ executor::executor(device& where, std::shared_ptr<const plan> what, const gpu_op
   allocate_feeds(s);
   allocate_space(s);
   s.fetched = {where, most_fetched(*s.what)};
-  s.segments = segments_of(where, *s.what);
+  s.joined = segments_of(where, *s.what, false);
+  if (s.what->has_gradients())
+    s.by_bucket = segments_of(where, *s.what, true);
   const auto& loss = s.what->loss();
   for (std::size_t i = 0; i < s.what->instructions().size(); ++i) {
     const auto& output = s.what->instructions()[i].output;
@@ -526,7 +546,7 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
   if (!s.under_way)
     begin(s, arguments);
   auto& here = *s.under_way;
-  for (; here.submitted < s.segments.size(); ++here.submitted) {
+  for (; here.submitted < s.segments().size(); ++here.submitted) {
     if (waits_for_sums(s, arguments)) {
       copy_announced(s, arguments.next);
       deliver(s, arguments);
@@ -550,7 +570,7 @@ void executor::give_sums(std::span<const double> totals, std::size_t rows) {
   const bool waits = s.under_way && s.under_way->asked && !s.under_way->given;
   if (!waits
       || cpu::sums_needed(
-           s.what->instructions()[s.segments[s.under_way->submitted].instructions.begin])
+           s.what->instructions()[s.segments()[s.under_way->submitted].instructions.begin])
         != totals.size())
     throw std::invalid_argument("executor: " + std::to_string(totals.size())
                                 + " sums over workers were not asked for");
@@ -591,25 +611,25 @@ const plan& executor::what() const noexcept {
 namespace {
 
 /// Bytes that are allocated both in device memory and in pinned memory.
-std::size_t staged_bytes(const plan& what, const space_sizes& space) {
+std::size_t staged_bytes(const plan& what, const space_sizes& space, std::size_t sparse_entries) {
   const auto floats = what.parameters().size() * (what.has_gradients() ? 2 : 1);
   const auto doubles = scalar_slots + norm_parts_of(what).size() + space.totals;
   return floats * sizeof(float) + doubles * sizeof(double) + space.keys * sizeof(std::uint64_t)
-    + feed_bytes(what);
+    + feed_bytes(what, sparse_entries);
 }
 
 } // namespace
 
-std::size_t executor::memory_bytes(const plan& what) {
+std::size_t executor::memory_bytes(const plan& what, std::size_t sparse_entries) {
   const widened_instructions code{what, is_native};
   const space_sizes space{what, code};
-  return staged_bytes(what, space) + code.arena_elements * sizeof(float)
-    + space.doubles * sizeof(double);
+  return staged_bytes(what, space, sparse_entries) + code.arena_elements * sizeof(float)
+    + space.doubles * sizeof(double) + product_bytes(what);
 }
 
-std::size_t executor::pinned_bytes(const plan& what) {
+std::size_t executor::pinned_bytes(const plan& what, std::size_t sparse_entries) {
   const widened_instructions code{what, is_native};
-  return staged_bytes(what, {what, code}) + most_fetched(what) * sizeof(float);
+  return staged_bytes(what, {what, code}, sparse_entries) + most_fetched(what) * sizeof(float);
 }
 
 } // namespace troupe::cuda

@@ -34,6 +34,9 @@ void check_types(const device& where, const plan& what);
 /// no products.
 void prepare_products(device& where, const plan& what);
 
+/// Bytes of device memory that prepare_products() allocates.
+std::size_t product_bytes(const plan& what);
+
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
 /// The constructor allocates all device memory and pinned memory, with one exception: the memory
@@ -41,11 +44,12 @@ void prepare_products(device& where, const plan& what);
 /// executor. Only one run at a time is possible. On one kind of device, the same input gives the
 /// same bits, because kernels add up in a fixed order and without atomics.
 ///
-/// A run is divided into segments. A segment ends where a bucket (a range of the gradient) is
-/// final, and before an instruction that needs sums over all workers. The host submits all
-/// segments, and then waits. Each bucket is copied to the host on a second stream while the next
-/// segments run. The host waits once for each bucket, in order. With the last bucket, it also
-/// receives the loss.
+/// A run is divided into segments. A segment ends before an instruction that needs sums over all
+/// workers, and, if the gradient is copied to the host, where a bucket (a range of the gradient) is
+/// final. The host submits all segments, and then waits. Each bucket is copied to the host on a
+/// second stream while the next segments run. The host waits once for each bucket, in order. With
+/// the last bucket, it also receives the loss. If the gradient stays on the device and no layer
+/// needs sums over all workers, a run has only one segment.
 ///
 /// For each size of a batch, the first run loads the kernels, and the second run records each
 /// segment (a CUDA graph). Later runs with this size submit the recordings.
@@ -96,12 +100,12 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
-  /// Bytes of device memory that an executor of this plan allocates, without the entries of sparse
-  /// feeds.
-  static std::size_t memory_bytes(const plan& what);
-  /// Bytes of pinned memory that an executor of this plan allocates, without the entries of sparse
-  /// feeds.
-  static std::size_t pinned_bytes(const plan& what);
+  /// Bytes of device memory that an executor of this plan allocates, including product_bytes().
+  /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
+  /// memory of entries
+  static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries = 0);
+  /// Bytes of pinned memory that an executor of this plan allocates.
+  static std::size_t pinned_bytes(const plan& what, std::size_t sparse_entries = 0);
 
 private:
   std::unique_ptr<executor_state> state_;

@@ -120,14 +120,16 @@ void copy_announced(executor_state& s, const announced_feeds<float>& next) {
   to.batch = next.batch;
 }
 
-std::size_t feed_bytes(const plan& what) {
+std::size_t feed_bytes(const plan& what, std::size_t sparse_entries) {
   std::size_t floats = 0;
   std::size_t sparse = 0;
   for (std::size_t i = 0; i < what.feed_count(); ++i)
     if (is_dense_feed(what, i)) // labels have the size of floats
       floats += feed_sets_of(what) * what.feed(i).shape.elements(what.max_rows());
     else if (what.reads_feed(i))
-      sparse += sparse_feed::memory_bytes(what.max_rows());
+      sparse += sparse_feed::memory_bytes(what.max_rows())
+        + (sparse_entries > 0 ? sparse_feed::entry_bytes(sparse_entries, reads_columns(what, i))
+                              : 0);
   return floats * sizeof(float) + sparse;
 }
 

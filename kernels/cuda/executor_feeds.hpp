@@ -27,6 +27,8 @@ void copy_feeds(executor_state& s, const run_arguments<float>& arguments);
 void copy_announced(executor_state& s, const announced_feeds<float>& next);
 
 /// Bytes that feeds take in device memory. Feeds take as many bytes of pinned memory.
-std::size_t feed_bytes(const plan& what);
+/// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
+/// memory of entries
+std::size_t feed_bytes(const plan& what, std::size_t sparse_entries);
 
 } // namespace troupe::cuda

@@ -31,7 +31,8 @@ bool is_native(const instruction& x);
 enum scalar_slot : std::size_t { loss_slot, correct_slot, counted_slot, scalar_slots };
 
 /// Instructions that are submitted together, and the buckets (ranges of the gradient) that are
-/// final after them. These buckets are copied to the host while the next segments run.
+/// final after them. If the gradient is copied to the host, these buckets are copied while the next
+/// segments run.
 struct segment {
   range instructions;
   range buckets;
@@ -112,18 +113,22 @@ struct executor_state {
   /// The memory for the result of executor::fetched().
   buffer<float, memory_kind::pinned> fetched;
 
-  std::vector<segment> segments;
+  /// The segments of runs whose gradient is copied to the host: a segment also ends where a bucket
+  /// is final. Empty for a plan without gradients.
+  std::vector<segment> by_bucket;
+  /// The segments of other runs.
+  std::vector<segment> joined;
+  /// The segments of the current run.
+  const std::vector<segment>& segments() const noexcept { return stays ? joined : by_bucket; }
   /// True from the first submission of a run until the host has waited for its end.
   bool in_flight = false;
 
   /// The progress of a run that has begun and has not ended.
   struct progress {
-    /// The number of segments that were submitted, and the number of segments whose buckets were
-    /// passed to the caller.
+    /// The number of segments that were submitted, the number of segments whose buckets were passed
+    /// to the caller, and the number of segments for which the host has waited.
     std::size_t submitted = 0;
     std::size_t delivered = 0;
-    /// `asked` is true if on_sums was called for the next segment. `given` is true if give_sums()
-    /// has supplied the sums of this segment.
     std::size_t ended = 0;
     /// About the next segment. `asked` is true if on_sums was called. `given` is true if
     /// give_sums() has supplied the sums.

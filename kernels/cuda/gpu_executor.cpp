@@ -1,6 +1,7 @@
 #include "kernels/cuda/gpu_executor.hpp"
 
 #include "kernels/cpu/executor.hpp"
+#include "kernels/cuda/updates.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -8,6 +9,21 @@
 #include <vector>
 
 namespace troupe::cuda {
+
+// The host waits for the next run before it makes the next updates. Therefore, the copies end
+// before an update overwrites the weights of the replica.
+void copy_newest_weights(device& gpu, executor& to, replica_memory& from) {
+  gpu.enter();
+  from.updated->hold(to.where());
+  std::vector<range_copy> copies;
+  for (const auto& part : from.parts)
+    if (part.size > 0)
+      copies.push_back({part.weights, to.weights().data() + part.begin, part.size});
+  if (copies.size() == 1)
+    gpu.copy_inside(to.where(), copies[0].to, copies[0].from, copies[0].n * sizeof(float));
+  else
+    copy_ranges(to.where(), copies);
+}
 
 gpu_executor::gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const plan> what,
                            std::shared_ptr<const plan> on_cpu, const gpu_options& how,
@@ -38,17 +54,8 @@ std::optional<run_result> gpu_executor::advance(const run_arguments<float>& x) {
   return work_->run.advance(x);
 }
 
-// Copies the weights from the replica to the executor. The host waits for the next run before it
-// makes the next updates. Therefore, the copies end before an update overwrites the weights of the
-// replica.
 void gpu_executor::take_weights() {
-  auto& run = work_->run;
-  work_->gpu->enter();
-  replica_->updated->hold(run.where());
-  for (const auto& part : replica_->parts)
-    if (part.size > 0)
-      work_->gpu->copy_inside(run.where(), run.weights().data() + part.begin, part.weights,
-                              part.size * sizeof(float));
+  copy_newest_weights(*work_->gpu, work_->run, *replica_);
 }
 
 void gpu_executor::read(std::span<const float> from, std::span<float> to) {

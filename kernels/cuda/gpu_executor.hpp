@@ -15,6 +15,11 @@
 
 namespace troupe::cuda {
 
+/// Makes the next run of the executor use the newest weights of the replica. They are copied on the
+/// device, after the last update.
+/// @param gpu the device of the executor; the calling thread enters it
+void copy_newest_weights(device& gpu, executor& to, replica_memory& from);
+
 /// An executor of plans on a GPU. It has its own device object.
 class gpu_executor final : public device_executor {
 public:

@@ -3,6 +3,7 @@
 #include "kernels/cuda/gpu_executor.hpp"
 #include "kernels/cuda/updater.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -27,6 +28,16 @@ updater_maker gpu_replica::updaters_from(std::size_t begin) {
   return [memory = memory_, seat = seat_, begin](const updater_sizes& sizes) {
     return std::make_unique<updater>(memory, begin, sizes, updater::default_piece, seat);
   };
+}
+
+void gpu_replica::stage(std::span<const staged_update> all) {
+  const auto is_there = [](const staged_update& x) { return x.how.gradient.empty(); };
+  if (std::ranges::all_of(all, is_there)) {
+    updater::stage_all(all);
+    return;
+  }
+  for (const auto& x : all)
+    x.updater->stage(x.how);
 }
 
 std::unique_ptr<device_executor> gpu_replica::make_executor(std::shared_ptr<const plan> what,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace troupe::cuda {
 
@@ -19,6 +20,7 @@ public:
   explicit gpu_replica(std::function<std::unique_ptr<device>()> open, ring_seat seat = {});
 
   updater_maker updaters_from(std::size_t begin) override;
+  void stage(std::span<const staged_update> all) override;
   std::unique_ptr<device_executor> make_executor(std::shared_ptr<const plan> what,
                                                  std::shared_ptr<const plan> on_cpu,
                                                  const gpu_options& how) override;

@@ -28,8 +28,9 @@ public:
     check_types(*gpu, what);
     prepare_products(*gpu, what);
   }
-  gpu_memory memory_of(const plan& what) const override {
-    return {executor::memory_bytes(what), executor::pinned_bytes(what)};
+  gpu_memory memory_of(const plan& what, std::size_t sparse_entries) const override {
+    return {executor::memory_bytes(what, sparse_entries),
+            executor::pinned_bytes(what, sparse_entries)};
   }
   std::unique_ptr<device_executor> make_executor(std::size_t index,
                                                  std::shared_ptr<const plan> what,

@@ -4,6 +4,28 @@
 
 namespace troupe::cuda {
 
+namespace {
+
+/// The number of entries for which memory is allocated if a batch with `entries` entries does not
+/// fit. After a few runs, the memory is large enough for the largest batch.
+std::size_t capacity_for(std::size_t entries) {
+  return std::max<std::size_t>(entries + entries / 2, 1);
+}
+
+/// The number of elements in sparse_feed::groups_.
+std::size_t group_elements(std::size_t capacity) {
+  return 2 + 3 * capacity;
+}
+
+} // namespace
+
+std::size_t sparse_feed::entry_bytes(std::size_t entries, bool by_column) noexcept {
+  const auto n = capacity_for(entries);
+  const auto integers = n + (by_column ? group_elements(n) : 0);
+  const auto floats = n * (by_column ? 2 : 1);
+  return integers * sizeof(std::int32_t) + floats * sizeof(float);
+}
+
 sparse_feed::sparse_feed(device& where, std::size_t max_rows, std::size_t features, bool by_column)
   : gpu_(&where), features_(features), by_column_(by_column), starts_(where, max_rows + 1) {}
 
@@ -21,12 +43,13 @@ bool sparse_feed::copy(stream where, const sparse_rows<float>& x, std::size_t ro
   return moved;
 }
 
-/// If the memory is too small, allocates 1.5 times as much as needed, and returns true. After a few
-/// runs, the memory is large enough for the largest batch.
+/// If the memory is too small, allocates at least twice as much as before, and returns true. So a
+/// run whose batches have up to N times as many entries as the first one allocates at most about
+/// log2(N) times more.
 bool sparse_feed::grow(std::size_t entries) {
   if (entries <= capacity_ && columns_.size() > 0)
     return false;
-  const auto n = std::max<std::size_t>(entries + entries / 2, 1);
+  const auto n = std::max(capacity_for(entries), 2 * capacity_);
   // The old memory is released before the new memory is allocated.
   capacity_ = 0;
   columns_ = {};
@@ -36,7 +59,7 @@ bool sparse_feed::grow(std::size_t entries) {
   columns_ = {*gpu_, n};
   values_ = {*gpu_, n};
   if (by_column_) {
-    groups_ = {*gpu_, 2 + 3 * n};
+    groups_ = {*gpu_, group_elements(n)};
     group_values_ = {*gpu_, n};
   }
   capacity_ = n;

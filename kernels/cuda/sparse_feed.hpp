@@ -13,7 +13,8 @@ namespace troupe::cuda {
 
 /// A sparse matrix (rows, features) in device memory. The number of entries is known only when a
 /// run begins. If a run needs more memory for entries (device memory, and pinned memory for the
-/// copies), this memory grows.
+/// copies), this memory grows: to 1.5 times as much as the run needs, and at least to twice as much
+/// as before.
 class sparse_feed {
 public:
   /// @param by_column true if the entries are also needed column by column
@@ -23,6 +24,9 @@ public:
   static std::size_t memory_bytes(std::size_t max_rows) noexcept {
     return (max_rows + 1) * sizeof(std::int32_t);
   }
+  /// Bytes of device memory for entries, if the first batch has this number of entries, and no
+  /// later batch has much more. The entries take as many bytes of pinned memory.
+  static std::size_t entry_bytes(std::size_t entries, bool by_column) noexcept;
 
   /// Copies the rows to the device. No earlier copy may be running. Returns true if the entries are
   /// now in other memory than before. Recordings (CUDA graphs) that contain the old addresses are

@@ -3,7 +3,6 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/movement.hpp"
 #include "kernels/cuda/reductions.hpp"
-#include "kernels/cuda/updates.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -31,8 +30,9 @@ updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std:
   moment_ = {*gpu_, sizes.moment_apart ? n : 0};
   space_ = {*gpu_, sizes.by_tensor ? sum_space : 0};
   const auto count = sizes.by_tensor ? 1 : (n + piece - 1) / piece;
-  for (const auto& part : split_evenly(n, std::max<std::size_t>(count, 1)))
-    pieces_.push_back({part, gpu_->make_event(), gpu_->make_event()});
+  if (!sizes.gradient_there)
+    for (const auto& part : split_evenly(n, std::max<std::size_t>(count, 1)))
+      pieces_.push_back({part, gpu_->make_event(), gpu_->make_event()});
   fill_zero(gpu_->main_stream(), state_.size(), state_.data());
 }
 
@@ -76,9 +76,37 @@ void updater::reserve_stage() {
 }
 
 void updater::bind_weights(const range_update& x) {
-  if (weights_are_ != x.weights.data())
-    gpu_->copy_in(gpu_->main_stream(), weights_.data(), x.weights.data(), weights_.bytes());
+  if (weights_are_ == x.weights.data())
+    return;
+  gpu_->copy_in(gpu_->main_stream(), weights_.data(), x.weights.data(), weights_.bytes());
   weights_are_ = x.weights.data();
+  follows_ = false;
+}
+
+/// Enters the device, and prepares the memory that the staged update writes. Updates do not write
+/// frozen weights, or the state of parameters that are not trainable. These values are copied to
+/// the staged memory before the first update, and when the host has changed them.
+void updater::prepare_stage(const range_update& x) {
+  reserve_stage();
+  if (!replica_)
+    bind_weights(x);
+  if (std::exchange(follows_, true))
+    return;
+  const auto where = gpu_->main_stream();
+  const auto is_frozen = [](const update_part& y) { return y.kind == parameter_kind::frozen; };
+  const auto is_fixed = [](const update_part& y) { return y.kind != parameter_kind::trainable; };
+  if (std::ranges::any_of(x.parts, is_frozen))
+    copy(where, weights_.size(), weights_.data(), staged_weights_.data());
+  if (state_.size() > 0 && std::ranges::any_of(x.parts, is_fixed))
+    copy(where, state_.size(), state_.data(), staged_state_.data());
+}
+
+updater::update_memory updater::in_place() const {
+  return {gradient_.data(), state_.data(), state_.data(), weights_.data()};
+}
+
+updater::update_memory updater::to_stage() const {
+  return {gradient_.data(), state_.data(), staged_state_.data(), staged_weights_.data()};
 }
 
 void updater::copy_in(const range_update& x, const piece& part) {
@@ -93,31 +121,29 @@ void updater::copy_in(const range_update& x, const piece& part) {
     send(moment_, x.moment);
 }
 
-void updater::run(const range_update& x, range piece, const float* gradient, float* updated,
-                  float* state) {
-  const auto where = gpu_->main_stream();
+/// Adds the updates of a piece to a list. A rule that needs whole tensors is submitted at once.
+void updater::collect(const range_update& x, range piece, const update_memory& memory,
+                      update_list& to) {
   for (const auto& part : x.parts) {
     const auto both = intersect(part.where, piece);
     const auto begin = both.begin;
     const auto n = both.size();
-    if (n == 0)
+    if (n == 0 || part.kind == parameter_kind::frozen)
       continue;
     update_arguments<float> arguments;
     arguments.weights = {weights_.data() + begin, n};
-    arguments.gradient = {gradient + begin, n};
-    arguments.updated = {updated + begin, n};
-    if (part.kind == parameter_kind::frozen) {
-      if (updated != weights_.data())
-        copy(where, n, weights_.data() + begin, updated + begin);
-      continue;
-    }
+    arguments.gradient = {memory.gradient + begin, n};
+    arguments.updated = {memory.updated + begin, n};
     if (part.kind == parameter_kind::state) {
-      update_statistics(where, arguments.weights, arguments.gradient, x.mean, part.decay,
-                        arguments.updated);
+      to.statistics.push_back(
+        {arguments.weights, arguments.gradient, x.mean, part.decay, arguments.updated});
       continue;
     }
-    if (sizes_.slots > 0)
-      arguments.state = {state + begin, (sizes_.slots - 1) * sizes_.elements + n};
+    if (sizes_.slots > 0) {
+      const auto size = (sizes_.slots - 1) * sizes_.elements + n;
+      arguments.state = {memory.state + begin, size};
+      arguments.old_state = {memory.old_state + begin, size};
+    }
     arguments.stride = sizes_.elements;
     if (sizes_.moment_apart)
       arguments.moment = {moment_.data() + begin, n};
@@ -126,8 +152,16 @@ void updater::run(const range_update& x, range piece, const float* gradient, flo
     arguments.rate = part.rate;
     arguments.scale = x.scale;
     arguments.step = x.step;
-    update(where, part.rule, arguments, space_.data());
+    if (part.rule.by_tensor())
+      update(gpu_->main_stream(), part.rule, arguments, space_.data());
+    else
+      to.trainable.push_back({part.rule, arguments});
   }
+}
+
+void updater::update_list::submit(stream where) const {
+  update(where, trainable);
+  update_statistics(where, statistics);
 }
 
 void updater::copy_out(const piece& part, const float* updated) {
@@ -162,11 +196,13 @@ void updater::deliver(const range_update& x) {
   }
 }
 
-void updater::update_all(const range_update& x, float* updated, float* state) {
+void updater::update_all(const range_update& x, const update_memory& memory) {
   for (const auto& part : pieces_) {
     copy_in(x, part);
-    run(x, part.where, gradient_.data(), updated, state);
-    copy_out(part, updated);
+    update_list list;
+    collect(x, part.where, memory, list);
+    list.submit(gpu_->main_stream());
+    copy_out(part, memory.updated);
   }
   deliver(x);
 }
@@ -177,49 +213,63 @@ void updater::apply(const range_update& x) {
   gpu_->enter();
   bind_weights(x);
   weights_are_ = nullptr;
-  update_all(x, weights_.data(), state_.data());
+  update_all(x, in_place());
   weights_are_ = x.updated.data();
 }
 
 void updater::stage(const range_update& x) {
   if (sizes_.elements == 0)
     return;
-  reserve_stage();
-  if (!replica_)
-    bind_weights(x);
-  copy(gpu_->main_stream(), state_.size(), state_.data(), staged_state_.data());
+  if (replica_ && x.gradient.empty()) {
+    const device_replica::staged_update one{this, x};
+    stage_all({&one, 1});
+    return;
+  }
+  prepare_stage(x);
   if (replica_) {
     update_replica(x);
     return;
   }
-  update_all(x, staged_weights_.data(), staged_state_.data());
+  update_all(x, to_stage());
   staged_are_ = x.updated.data();
 }
 
 // Does not wait for the runs of the executor: device_replica requires that these runs have ended.
-// If gradients are added up in a ring, the sum is computed in the stream of the updates. So the
-// updates need no event for the sum.
-void updater::update_replica(const range_update& x) {
-  const auto where = gpu_->main_stream();
-  const bool there = x.gradient.empty();
-  for (auto& part : pieces_) {
-    if (!there) {
-      if (std::exchange(part.arriving, false))
-        part.copied->wait();
-      copy_in(x, part);
-      part.copied->record(where);
-      part.arriving = true;
-    }
-    run(x, part.where, gradient_of(x), staged_weights_.data(), staged_state_.data());
+// If gradients are added up in a ring, the sums are computed in the stream of the updates. So the
+// updates need no event for the sums.
+void updater::stage_all(std::span<const device_replica::staged_update> all) {
+  update_list list;
+  const replica_memory* replica = nullptr;
+  for (const auto& x : all) {
+    auto& there = static_cast<updater&>(*x.updater);
+    if (there.sizes_.elements == 0)
+      continue;
+    replica = there.replica_.get();
+    there.prepare_stage(x.how);
+    auto memory = there.to_stage();
+    memory.gradient = there.sum_ ? there.sum_->data() : replica->gradient + there.begin_;
+    there.collect(x.how, {0, there.sizes_.elements}, memory, list);
   }
-  replica_->updated->record(where);
+  if (replica == nullptr)
+    return;
+  list.submit(replica->updates->main_stream());
+  replica->updated->record(replica->updates->main_stream());
 }
 
-/// Returns the gradient in device memory.
-const float* updater::gradient_of(const range_update& x) const {
-  if (!x.gradient.empty())
-    return gradient_.data();
-  return sum_ ? sum_->data() : replica_->gradient + begin_;
+/// Updates with a gradient in the host's memory. Like the function above, it does not wait.
+void updater::update_replica(const range_update& x) {
+  const auto where = gpu_->main_stream();
+  for (auto& part : pieces_) {
+    if (std::exchange(part.arriving, false))
+      part.copied->wait();
+    copy_in(x, part);
+    part.copied->record(where);
+    part.arriving = true;
+    update_list list;
+    collect(x, part.where, to_stage(), list);
+    list.submit(where);
+  }
+  replica_->updated->record(where);
 }
 
 void updater::publish() noexcept {
@@ -250,6 +300,7 @@ void updater::write_weights(std::span<const float> values) {
     return;
   gpu_->enter();
   gpu_->copy_in(gpu_->main_stream(), weights_.data(), values.data(), values.size_bytes());
+  follows_ = false;
   replica_->updated->record(gpu_->main_stream());
 }
 
@@ -257,6 +308,7 @@ void updater::restore(std::size_t slot, std::span<const float> values) {
   if (sizes_.elements == 0)
     return;
   gpu_->enter();
+  follows_ = false;
   gpu_->copy_in(gpu_->main_stream(), state_.data() + slot * sizes_.elements, values.data(),
                 sizes_.elements * sizeof(float));
 }

@@ -4,6 +4,8 @@
 #include "kernels/cuda/replica_memory.hpp"
 #include "kernels/cuda/ring_sum.hpp"
 #include "kernels/cuda/staged_buffer.hpp"
+#include "kernels/cuda/updates.hpp"
+#include "kernels/devices/device_replica.hpp"
 #include "kernels/devices/device_updater.hpp"
 #include "kernels/range.hpp"
 
@@ -21,9 +23,10 @@ namespace troupe::cuda {
 ///
 /// An update runs in pieces. While the results of one piece are copied to the host on a second
 /// stream, the next piece is copied to the device and updated. The host waits once for each piece.
+/// A staged update reads the old state and writes the new one to other memory.
 ///
 /// The updater of a replica (device_replica) copies only the gradient, or nothing, and the host
-/// does not wait for its updates.
+/// does not wait for its updates. If it copies nothing, an update has only one piece.
 class updater final : public device_updater {
 public:
   static constexpr std::size_t default_piece = std::size_t{1} << 20;
@@ -55,6 +58,9 @@ public:
 
   void apply(const range_update& x) override;
   void stage(const range_update& x) override;
+  /// Makes the updates of several updaters of one replica, whose gradients are on the device. A
+  /// launch updates many ranges.
+  static void stage_all(std::span<const device_replica::staged_update> all);
   void publish() noexcept override;
   void reserve_stage() override;
   void forget_weights() noexcept override { weights_are_ = nullptr; }
@@ -79,14 +85,31 @@ private:
     bool arriving = false;
   };
 
+  /// Updates that are submitted together.
+  struct update_list {
+    std::vector<range_step> trainable;
+    std::vector<statistics_step> statistics;
+
+    void submit(stream where) const;
+  };
+  /// The device memory that an update reads and writes.
+  struct update_memory {
+    const float* gradient = nullptr;
+    const float* old_state = nullptr;
+    float* state = nullptr;
+    float* updated = nullptr;
+  };
+
   void bind_weights(const range_update& x);
-  void update_all(const range_update& x, float* updated, float* state);
+  void prepare_stage(const range_update& x);
+  update_memory in_place() const;
+  update_memory to_stage() const;
+  void update_all(const range_update& x, const update_memory& memory);
   void copy_in(const range_update& x, const piece& part);
-  void run(const range_update& x, range where, const float* gradient, float* updated, float* state);
+  void collect(const range_update& x, range piece, const update_memory& memory, update_list& to);
   void copy_out(const piece& part, const float* updated);
   void deliver(const range_update& x);
   void update_replica(const range_update& x);
-  const float* gradient_of(const range_update& x) const;
   void read(const float* from, std::span<float> to);
 
   std::shared_ptr<device> gpu_;
@@ -98,6 +121,7 @@ private:
   /// Present only if the gradients are added up in a ring (updater_sizes::in_ring).
   std::optional<ring_sum> sum_;
   updater_sizes sizes_;
+  /// Empty if no update copies anything between device and host.
   std::vector<piece> pieces_;
   buffer<float> weights_;
   /// Its pinned memory also receives the new weights.
@@ -106,6 +130,9 @@ private:
   staged_buffer<float> moment_;
   buffer<float> staged_weights_;
   buffer<float> staged_state_; // (slots, elements)
+  /// True if staged_weights_ has the frozen weights, and staged_state_ has the state of all
+  /// parameters that are not trainable. No update changes these values.
+  bool follows_ = false;
   /// Work space of rules that need whole tensors.
   buffer<double> space_;
   /// weights_are_ is host memory with the same values as weights_. staged_are_ is host memory with

@@ -5,18 +5,22 @@
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/optimizers/update_formulas.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 namespace troupe::cuda {
 
 namespace {
 
-/// The vectors of an update, n elements each; null for state that the rule does not use.
+/// The vectors of an update, n elements each; null for state that the rule does not use. The old
+/// state is the same memory as the new state if the update is in place.
 struct update_vectors {
   view<const float> w;
   view<const float> g;
+  view<const float> old0, old1;
   view<float> s0, s1;
   view<float> out;
 };
@@ -78,8 +82,8 @@ TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const elemen
   const bool has_s1 = x.s1.data != nullptr;
   const auto w = load_floats(n, x.w, i);
   const auto gradients = load_floats(n, x.g, g);
-  auto s0 = has_s0 ? load_floats(n, x.s0, i) : pack<float, W>{};
-  auto s1 = has_s1 ? load_floats(n, x.s1, i) : pack<float, W>{};
+  auto s0 = has_s0 ? load_floats(n, x.old0, i) : pack<float, W>{};
+  auto s1 = has_s1 ? load_floats(n, x.old1, i) : pack<float, W>{};
   TROUPE_UNROLL
   for (unsigned k = 0; k < W; ++k)
     f(how.direction(s0.x[k], s1.x[k], has_s1, w.x[k], how.gradient(gradients.x[k], w.x[k])), w.x[k],
@@ -206,16 +210,37 @@ update_vectors vectors_of(const optimizer& rule, const update_arguments<float>& 
   const auto slots = rule.slots() - (apart ? 1 : 0);
   const auto stride = a.stride > 0 ? a.stride : n;
   require(a.updated.size() == n && (slots == 0 || a.state.size() == (slots - 1) * stride + n)
+            && (a.old_state.empty() || a.old_state.size() == a.state.size())
             && (a.moment.empty() || a.moment.size() == n),
           "update: weights, state and result differ in size");
+  const auto* const old_state = a.old_state.empty() ? a.state.data() : a.old_state.data();
+  view<const float> old[2];
   view<float> found[2];
-  for (std::size_t i = 0, in_state = 0; i < rule.slots(); ++i)
-    found[i] = {i == apart ? a.moment.data() : a.state.data() + stride * in_state++, n};
+  for (std::size_t i = 0, in_state = 0; i < rule.slots(); ++i) {
+    const bool is_apart = i == apart;
+    const auto begin = is_apart ? 0 : stride * in_state++;
+    old[i] = {is_apart ? a.moment.data() : old_state + begin, n};
+    found[i] = {is_apart ? a.moment.data() : a.state.data() + begin, n};
+  }
   return {{a.weights.data(), n},
           {a.gradient.data(), a.gradient.size()},
+          old[0],
+          old[1],
           found[0],
           found[1],
           {a.updated.data(), n}};
+}
+
+/// The loop over the elements of an update.
+element_loop loop_over(const update_vectors& x) {
+  return {
+    x.out.size,
+    {{x.w.data}, {x.g.data}, {x.old0.data}, {x.old1.data}, {x.s0.data}, {x.s1.data}, {x.out.data}}};
+}
+
+void update_elements(stream where, const update_vectors& x, const element_update& how) {
+  const auto all = loop_over(x);
+  launch(where, "update", {all.blocks()}, update_kernel{x, how, all});
 }
 
 } // namespace
@@ -227,8 +252,7 @@ void update(stream where, const optimizer& rule, const update_arguments<float>& 
   const auto x = vectors_of(rule, arguments);
   const auto how = element_update_of(rule, arguments);
   if (!rule.by_tensor()) {
-    const element_loop all(n, {{x.w.data}, {x.g.data}, {x.s0.data}, {x.s1.data}, {x.out.data}});
-    launch(where, "update", {all.blocks()}, update_kernel{x, how, all});
+    update_elements(where, x, how);
     return;
   }
   const auto blocks = std::min(blocks_for(n), norm_blocks);
@@ -253,31 +277,197 @@ void update_rows(stream where, const optimizer& rule, const update_arguments<flo
                             {columns, arguments.gradient.size()}});
 }
 
+// -- several ranges in one launch
+
 namespace {
 
-struct statistics_kernel {
-  view<const float> w, sum;
-  view<float> out;
-  double scale, decay;
+/// The number of ranges of a launch. The arguments of a kernel are at most 4 KiB.
+constexpr std::size_t most_ranges = 48;
+/// Blocks process ranges in tiles of this many elements.
+constexpr std::size_t tile_elements = std::size_t{block_threads} * pack_width;
 
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first(); i < out.size; i += t.stride()) {
-      const double old = w.load(i);
-      out.store(i,
-                static_cast<float>(old + decay * (scale * static_cast<double>(sum.load(i)) - old)));
-    }
+/// update_vectors without the sizes of the views, because the arguments of a kernel have little
+/// space.
+struct update_range {
+  const float* w;
+  const float* g;
+  const float* old0;
+  const float* old1;
+  float* s0;
+  float* s1;
+  float* out;
+  std::size_t n;
+  /// The number of the first tile of this range, counted over all ranges of the launch.
+  std::uint32_t first;
+  /// True if all addresses are aligned for packs.
+  bool packs;
+
+  TROUPE_DEVICE update_vectors vectors() const {
+    return {{w, n}, {g, n}, {old0, n}, {old1, n}, {s0, n}, {s1, n}, {out, n}};
   }
 };
 
+/// Calls each(width<W>{}, vectors, i) for elements [i, i + W) of all ranges.
+template <class Each>
+struct ranges_kernel {
+  update_range all[most_ranges];
+  unsigned count = 0;
+  std::size_t tiles = 0;
+  Each each;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto tile = t.block(); tile < tiles; tile += t.blocks()) {
+      unsigned k = 0;
+      while (k + 1 < count && all[k + 1].first <= tile)
+        ++k;
+      visit(t, all[k], (tile - all[k].first) * tile_elements);
+    }
+  }
+
+  /// Visits the tile of the range that begins with element `begin`.
+  TROUPE_DEVICE void visit(const thread& t, const update_range& x, std::size_t begin) const {
+    const auto vectors = x.vectors();
+    const auto end = begin + tile_elements < x.n ? begin + tile_elements : x.n;
+    auto single = begin;
+    if (x.packs) {
+      single = end / pack_width * pack_width;
+      if (const auto i = begin + std::size_t{t.index()} * pack_width; i < single)
+        each(width<pack_width>{}, vectors, i);
+    }
+    for (auto i = single + t.index(); i < end; i += block_threads)
+      each(width<1>{}, vectors, i);
+  }
+};
+
+struct update_element {
+  element_update how;
+
+  template <unsigned W>
+  TROUPE_DEVICE void operator()(width<W> n, const update_vectors& x, std::size_t i) const {
+    update_weights(n, x, how, i, i);
+  }
+};
+
+struct statistics_element {
+  double scale, decay;
+
+  template <unsigned W>
+  TROUPE_DEVICE void operator()(width<W> n, const update_vectors& x, std::size_t i) const {
+    const auto w = load_floats(n, x.w, i);
+    const auto sum = load_floats(n, x.g, i);
+    pack<float, W> out;
+    TROUPE_UNROLL
+    for (unsigned k = 0; k < W; ++k) {
+      const double old = w.x[k];
+      out.x[k] = static_cast<float>(old + decay * (scale * static_cast<double>(sum.x[k]) - old));
+    }
+    store_floats(x.out, i, out);
+  }
+};
+
+struct copied_element {
+  template <unsigned W>
+  TROUPE_DEVICE void operator()(width<W> n, const update_vectors& x, std::size_t i) const {
+    store_floats(x.out, i, load_floats(n, x.w, i));
+  }
+};
+
+/// Launches `each` for all ranges, up to most_ranges at a time.
+template <class Each>
+void launch_ranges(stream where, const char* name, std::span<const update_vectors> all,
+                   const Each& each) {
+  while (!all.empty()) {
+    const auto now = all.first(std::min(all.size(), most_ranges));
+    all = all.subspan(now.size());
+    ranges_kernel<Each> kernel{{}, 0, 0, each};
+    for (const auto& x : now) {
+      kernel.all[kernel.count++] = {x.w.data,
+                                    x.g.data,
+                                    x.old0.data,
+                                    x.old1.data,
+                                    x.s0.data,
+                                    x.s1.data,
+                                    x.out.data,
+                                    x.out.size,
+                                    static_cast<std::uint32_t>(kernel.tiles),
+                                    loop_over(x).has_packs()};
+      kernel.tiles += (x.out.size + tile_elements - 1) / tile_elements;
+    }
+    launch(where, name, {blocks_for(kernel.tiles, 1)}, kernel);
+  }
+}
+
+/// Calls submit(x, vectors) for each group of updates that same(x, y) puts together. x is one
+/// update of the group, and `vectors` has the vectors of all its updates.
+template <class T, class Same, class Vectors, class Submit>
+void by_groups(std::span<const T> all, Same same, Vectors vectors_of_update, Submit submit) {
+  std::vector<const T*> left;
+  for (const auto& x : all)
+    left.push_back(&x);
+  while (!left.empty()) {
+    const auto& first = *left.front();
+    std::vector<update_vectors> group;
+    std::erase_if(left, [&](const T* x) {
+      const bool here = same(*x, first);
+      if (here)
+        group.push_back(vectors_of_update(*x));
+      return here;
+    });
+    submit(first, group);
+  }
+}
+
+/// True if the updates of two ranges differ only in their vectors.
+bool same_update(const range_step& a, const range_step& b) {
+  const auto& x = a.arguments;
+  const auto& y = b.arguments;
+  return a.rule == b.rule && x.rate == y.rate && x.scale == y.scale && x.step == y.step
+    && x.moment_step == y.moment_step && x.look_ahead == y.look_ahead;
+}
+
+update_vectors vectors_of_step(const range_step& x) {
+  require(!x.rule.by_tensor(), "update: lamb updates one tensor at a time");
+  require(x.arguments.gradient.size() == x.arguments.weights.size(),
+          "update: weights and gradient differ in size");
+  return vectors_of(x.rule, x.arguments);
+}
+
+update_vectors vectors_of_statistics(const statistics_step& x) {
+  const auto n = x.weights.size();
+  require(x.sum.size() == n && x.updated.size() == n,
+          "update_statistics: the ranges differ in size");
+  return {{x.weights.data(), n}, {x.sum.data(), n}, {}, {}, {}, {}, {x.updated.data(), n}};
+}
+
 } // namespace
 
-void update_statistics(stream where, std::span<const float> weights, std::span<const float> sum,
-                       double scale, double decay, std::span<float> updated) {
-  const auto n = weights.size();
-  require(sum.size() == n && updated.size() == n, "update_statistics: the ranges differ in size");
-  launch(
-    where, "update_statistics", {blocks_for(n)},
-    statistics_kernel{{weights.data(), n}, {sum.data(), n}, {updated.data(), n}, scale, decay});
+void update(stream where, std::span<const range_step> all) {
+  by_groups(all, same_update, vectors_of_step,
+            [&](const range_step& x, std::span<const update_vectors> vectors) {
+              const auto how = element_update_of(x.rule, x.arguments);
+              if (vectors.size() == 1)
+                update_elements(where, vectors.front(), how);
+              else
+                launch_ranges(where, "update_ranges", vectors, update_element{how});
+            });
+}
+
+void update_statistics(stream where, std::span<const statistics_step> all) {
+  const auto same = [](const statistics_step& x, const statistics_step& y) {
+    return x.scale == y.scale && x.decay == y.decay;
+  };
+  by_groups(
+    all, same, vectors_of_statistics,
+    [&](const statistics_step& x, std::span<const update_vectors> vectors) {
+      launch_ranges(where, "update_statistics", vectors, statistics_element{x.scale, x.decay});
+    });
+}
+
+void copy_ranges(stream where, std::span<const range_copy> all) {
+  std::vector<update_vectors> vectors;
+  for (const auto& x : all)
+    vectors.push_back({{x.from, x.n}, {}, {}, {}, {}, {}, {x.to, x.n}});
+  launch_ranges(where, "copy_ranges", vectors, copied_element{});
 }
 
 } // namespace troupe::cuda

@@ -102,8 +102,11 @@ public:
   /// plan, or if the plan has products and the library that computes them is missing.
   virtual void check(std::size_t index, const plan& what) const = 0;
 
-  /// The memory that an executor of this plan allocates.
-  virtual gpu_memory memory_of(const plan& what) const = 0;
+  /// The memory that an executor of this plan allocates, including the work space of libraries for
+  /// matrix products. The driver needs more memory for each process (its context).
+  /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
+  /// memory of entries
+  virtual gpu_memory memory_of(const plan& what, std::size_t sparse_entries) const = 0;
 
   /// Makes an executor, and allocates all memory of the GPU that its runs need. Throws device_error
   /// if the GPU cannot be used or has too little memory. Also throws the errors of `check`.

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 namespace troupe {
 
@@ -35,6 +36,15 @@ public:
   /// parameter needs an updater, and write_weights() must be called before the first run. The
   /// function throws device_error if the GPU has too little memory.
   virtual updater_maker updaters_from(std::size_t begin) = 0;
+
+  /// The update of one updater of this replica.
+  struct staged_update {
+    device_updater* updater = nullptr;
+    range_update how;
+  };
+  /// Calls device_updater::stage() for each of these updaters. If their gradients are in the memory
+  /// of the GPU, a launch updates many ranges.
+  virtual void stage(std::span<const staged_update> all) = 0;
 
   /// Makes the executor, like gpu_set::make_executor. Call it once.
   virtual std::unique_ptr<device_executor> make_executor(std::shared_ptr<const plan> what,

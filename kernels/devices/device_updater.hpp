@@ -35,7 +35,8 @@ struct range_update {
   /// of its device_replica, or in a device_ring, the sum of these gradients over all replicas.
   std::span<const float> gradient;
   std::span<float> updated; ///< n; this is `weights`, or does not overlap it
-  /// The parts of the range, in order. Each element is in exactly one part.
+  /// The parts of the range, in order. Each element is in exactly one part. All updates of an
+  /// updater have parts with the same positions and kinds.
   std::span<const update_part> parts;
   /// `mean` is 1 / samples; it is used for parameter_kind::state. `scale` is the factor on the
   /// gradient of trainable parameters.

@@ -88,6 +88,8 @@ class Inputs(TestCase):
                             "--devices=98,99")
         self.assertNotEqual(chosen.wait(), 0)
         self.assertIn("worker/0 on GPU:1 (number 99 of this host)", chosen.output)
+        # A program without code for GPUs estimates no memory.
+        self.assertEqual("of its memory" in chosen.output, "not counted: memory of the driver" in chosen.output)
         soft = self.start("train", f"--job={job}", "--workers=2", *place, "--set", "soft_placement=true")
         self.assert_exit(soft, 0)
         self.assertEqual(soft.output.count("worker/1 cannot compute on GPU:99"), 1)

@@ -144,7 +144,7 @@ class gpu_worker {
 public:
   gpu_worker(std::unique_ptr<cuda::device> gpu, const gpu_work& what, const material& data)
     : gpu_(std::move(gpu)), what_(what.what), data_(data), gradient_(data.weights.size()),
-      executor_(*gpu_, gpu_training_plan(what.what, what.precision, false)) {
+      executor_(*gpu_, gpu_training_plan(what.what, what.precision)) {
     for (const auto& entry : data.parameters.entries())
       pointers_.push_back(data.weights.data() + entry.offset);
   }

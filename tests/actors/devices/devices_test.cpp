@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_fails_ends_the_run) {
   const auto job = job_with(mlp, {"protocol=SYNC_PS", on_gpu});
   BOOST_TEST(
     train(job, 2, gpus(1, {.allocations = 0})).summary.failure
-    == "worker/0 on GPU:0: out of memory of the GPU. Batches of this size take 1 MB there in "
+    == "worker/0 on GPU:0: out of memory of the GPU. Batches of this size take 68 MB there in "
        "all");
   for (const std::size_t products : {0, 6})
     BOOST_TEST(contains(train(job, 1, gpus(1, {.products = products})).summary.failure,

@@ -168,6 +168,25 @@ BOOST_AUTO_TEST_CASE(what_steps_copy) {
   BOOST_TEST(two.out < 13 * two.weights);
 }
 
+// If the gradients stay on the GPU, one launch updates all buckets, and one launch copies the new
+// weights to the executor.
+BOOST_AUTO_TEST_CASE(launches_do_not_depend_on_buckets) {
+  const auto job_of = [](const std::string& bucket_bytes, const std::string& batch) {
+    return job_with(
+      mlp,
+      ring + adam + fields{on_gpu, "runtime.bucket_bytes=" + bucket_bytes, "data.batch=" + batch});
+  };
+  const auto launches_of_steps = [&](const std::string& bucket_bytes) {
+    const auto many = train(job_of(bucket_bytes, "2"), 1, gpus(1)); // 12 more steps
+    const auto few = train(job_of(bucket_bytes, "4"), 1, gpus(1));
+    BOOST_TEST(many.summary.failure == "");
+    return many.launches - few.launches;
+  };
+  BOOST_TEST(context_of(job_of("4", "2"))->buckets().size() == 4U);
+  BOOST_TEST(context_of(job_of("60", "2"))->buckets().size() == 2U);
+  BOOST_TEST(launches_of_steps("4") == launches_of_steps("60"));
+}
+
 // A run continues on the GPU from every checkpoint of another run, and gets the same weights, bit
 // for bit.
 BOOST_AUTO_TEST_CASE(a_replica_continues_from_a_checkpoint) {

@@ -1,6 +1,7 @@
 // Parameter servers that make their updates on a simulated GPU.
 
 #include "actors/checkpoint/resume.hpp"
+#include "actors/model/job_file.hpp"
 #include "actors/simulation/simulation.hpp"
 #include "actors/worker/task_device.hpp"
 #include "tests/actors/devices/gpu_jobs.hpp"
@@ -9,7 +10,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -182,6 +185,56 @@ BOOST_AUTO_TEST_CASE(memory_of_a_gpu) {
              == context->parameters().size() * sizeof(float));
   BOOST_TEST(pinned(job_kind::worker, 1) > 2 * context->parameters().size() * sizeof(float));
   BOOST_TEST(pinned(job_kind::evaluator, 0) == 0U);
+}
+
+namespace {
+
+/// 30 sparse records. Record r has 1 + r % 3 entries.
+class few_entries final : public dataset {
+public:
+  few_entries() {
+    record_.features = feature_kind::sparse;
+    record_.dims = {5000};
+    record_.labels = label_kind::classes;
+    record_.label_width = 3;
+  }
+
+  std::uint64_t size() const noexcept override { return 30; }
+  const record_shape& record() const noexcept override { return record_; }
+  std::uint64_t entries(std::span<const std::uint64_t> records) const override {
+    std::uint64_t result = 0;
+    for (const auto r : records)
+      result += 1 + r % 3;
+    return result;
+  }
+  void read(std::span<const std::uint64_t>, feature_batch, label_batch) const override {}
+
+private:
+  record_shape record_;
+};
+
+} // namespace
+
+// A batch has 20 entries on average. There is memory for 30 entries: a column and a value of each
+// entry, and for the gradient, three more integers and another value. The entries of the gradient
+// have two more integers in all.
+BOOST_AUTO_TEST_CASE(memory_of_sparse_features) {
+  const few_entries records;
+  auto job = parse_job(R"(
+    model { layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }
+    data { libsvm { path: "records.libsvm" features: 5000 } batch: 10 }
+    learning_rate { base: 0.05 }
+    protocol: SYNC_PS epochs: 2
+    device: "/job:worker/task:*/device:GPU:0")",
+                       "job");
+  const auto context = make_job_context(job, shape_of(records));
+  const auto devices = gpus(1);
+  const task_name worker{job_kind::worker, 0};
+  const auto bytes = [&](const dataset* which) {
+    return device_memory(*context, worker, 1, 1, devices.get(), false, which);
+  };
+  BOOST_TEST(bytes(&records).device - bytes(nullptr).device == 4 * (30 * 6 + 2));
+  BOOST_TEST(bytes(&records).pinned - bytes(nullptr).pinned == 4 * (30 * 6 + 2));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

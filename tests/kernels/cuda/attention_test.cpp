@@ -256,6 +256,22 @@ BOOST_AUTO_TEST_CASE(other_numbers_of_keys) {
   for (const auto& [queries, keys] :
        std::vector<std::pair<std::size_t, std::size_t>>{{1, 70}, {70, 1}, {33, 64}, {65, 31}})
     check_layout(head_layout(2, queries, keys, 4), false);
+  for (const std::size_t n : {257, 997}) {
+    check_layout(head_layout(1, n, 3, 2), false);
+    check_layout(head_layout(1, 3, n, 2), false);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(numbers_of_heads_and_samples) {
+  for (const std::size_t n : {1, 33}) {
+    check_layout(head_layout(n, 2, 3, 2), false);
+    auto layout = head_layout(2, 2, 3, 2);
+    layout.batch = n;
+    check_layout(layout, false);
+  }
+  auto none = head_layout(2, 2, 3, 2);
+  none.batch = 0;
+  check_layout(none, false);
 }
 
 // Each width has its own kernel. Some heads are narrower than their kernel, and one has the largest

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 // Tests of the class cublas_lt. A fake library, which computes on the host, replaces cublasLt.
@@ -49,8 +50,7 @@ struct memory {
 
 /// A library with its work space.
 struct library {
-  memory workspace{dtype::float32,
-                   std::vector<double>(cuda::cublas_lt::workspace_bytes / sizeof(float))};
+  memory workspace{dtype::float32, std::vector<double>(cuda::product_space_bytes / sizeof(float))};
   cuda::cublas_lt lt{workspace.data()};
 };
 
@@ -190,6 +190,15 @@ BOOST_AUTO_TEST_CASE(nothing_stays) {
     BOOST_TEST(fake_cublas_lt_counts().alive > before);
   }
   BOOST_TEST(fake_cublas_lt_counts().alive == before);
+}
+
+BOOST_AUTO_TEST_CASE(too_little_memory_to_start) {
+  fake_cublas_lt_lacks_memory() = true;
+  BOOST_CHECK_EXCEPTION(library{}, cuda::device_error, [](const auto& e) {
+    return std::string(e.what()).starts_with(
+      "cublasLt: it does not start: out of memory of the GPU");
+  });
+  fake_cublas_lt_lacks_memory() = false;
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -47,6 +47,8 @@ void check_layer_normalization(cuda::device& gpu);
 void check_long_rows(cuda::device& gpu);
 void check_attention(cuda::device& gpu);
 void check_recurrence(cuda::device& gpu);
+/// Updates several ranges in one launch, and copies them. The bits must be those of the CPU.
+void check_updates(cuda::device& gpu);
 
 // -- models
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/executor.hpp"
 #include "kernels/cuda/gpu_architecture.hpp"
 #include "kernels/cuda/gpus.hpp"
+#include "kernels/cuda/out_of_memory.hpp"
 #include "kernels/cuda/updater.hpp"
 #include "kernels/graph/channel_operations.hpp"
 #include "kernels/graph/operations.hpp"
@@ -294,8 +295,15 @@ public:
     return result;
   }
 
+  std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override {
+    auto result = simulated_device::end_recording(where);
+    end.count("a CUDA graph: out of memory");
+    return result;
+  }
+
   failure product;
   failure wait;
+  failure end;
 };
 
 /// Runs a classifier on a device that fails.
@@ -336,6 +344,33 @@ BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
   BOOST_TEST(x.gpu.recordings() > 1U);
 }
 
+// A recording can need memory that the GPU does not have. The error says which batches it is for. A
+// later run can record again.
+BOOST_AUTO_TEST_CASE(a_recording_that_fails_names_its_batch) {
+  failing_run x;
+  BOOST_TEST(x.fault() == "(no error)");
+  x.gpu.end.left = 1;
+  BOOST_TEST(x.fault() == "a CUDA graph: out of memory. The CUDA graph is for steps with 33 rows");
+  BOOST_TEST(x.fault() == "(no error)");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_said_about_memory) {
+  const std::string advice = ". Use a smaller batch or model, or end other programs";
+  BOOST_TEST(cuda::out_of_memory("X", 33'554'432, 5'000'000, 80'000'000'000)
+             == "out of memory of the GPU X: 33 MB are needed at once, 5 MB of 80000 MB are free"
+               + advice);
+  BOOST_TEST(cuda::out_of_memory("", 0, 5'000'000, 80'000'000'000)
+             == "out of memory of the GPU: 5 MB of 80000 MB are free" + advice);
+  BOOST_TEST(cuda::out_of_memory("X", 33'554'432, 0, 0)
+             == "out of memory of the GPU X: 33 MB are needed at once" + advice);
+  BOOST_TEST(cuda::out_of_memory("", 0, 0, 0) == "out of memory of the GPU" + advice);
+  simulated_device gpu;
+  gpu.largest_allocation = 2'000'000;
+  BOOST_TEST(fault_of([&] { gpu.allocate(3'000'000); })
+             == "out of memory of the GPU simulated: 3 MB are needed at once, 2 MB of 2 MB are free"
+               + advice);
+}
+
 // The host waits once for each part of a step, after it has submitted all parts. A wait that fails
 // does not show which of the submitted parts has failed. It cannot be a part for which the host has
 // already waited.
@@ -354,8 +389,8 @@ BOOST_AUTO_TEST_CASE(a_failure_noticed_later_names_the_parts_of_the_step) {
   }
 }
 
-// A gradient that stays on the device is not copied, so the host waits only for the last part.
-BOOST_AUTO_TEST_CASE(a_failure_of_a_run_without_copies_names_all_parts) {
+// If the gradient stays on the device, the step has only one part.
+BOOST_AUTO_TEST_CASE(a_failure_of_a_run_without_copies_names_the_step) {
   failing_run x;
   const auto feeds = x.m.feeds();
   const auto pointers = x.m.pointers();
@@ -365,9 +400,8 @@ BOOST_AUTO_TEST_CASE(a_failure_of_a_run_without_copies_names_all_parts) {
   arguments.feeds = feeds;
   x.gpu.wait.left = 1;
   const auto text = fault_of([&] { x.there->run(arguments); });
-  BOOST_TEST(
-    text.starts_with("a kernel failed, in parts 1 to 4 of 4 of a step with 33 rows, from \""),
-    text);
+  BOOST_TEST(text.starts_with("a kernel failed, in part 1 of 1 of a step with 33 rows, from \""),
+             text);
   BOOST_TEST(has(text, ", from \"dense_1\" (matmul) to "), text);
 }
 

@@ -29,7 +29,7 @@ BOOST_AUTO_TEST_CASE(a_gpu_that_is_not_there_is_a_typed_error) {
 // Loads cuBLAS if it is installed. Without a driver, cuBLAS does not start.
 BOOST_AUTO_TEST_CASE(cublas_that_does_not_start_is_a_typed_error) {
   try {
-    const cuda::cublas products({});
+    const cuda::cublas products({}, nullptr);
   } catch (const cuda::device_error& e) {
     const std::string text = e.what();
     const bool missing = text.starts_with("cuBLAS cannot be loaded: ");
@@ -44,9 +44,21 @@ BOOST_AUTO_TEST_CASE(faults_that_last_say_what_to_do) {
   BOOST_TEST(cuda::explain_cuda(700).ends_with("cannot use the GPU any more: restart it"));
   BOOST_TEST(cuda::explain_cuda(2) == "out of memory");
   cuda::check_cuda(0, "nothing");
-  BOOST_CHECK_EXCEPTION(cuda::check_cuda(2, "a buffer"), cuda::device_error, [](const auto& e) {
-    return std::string(e.what()) == "a buffer: out of memory";
+  BOOST_CHECK_EXCEPTION(cuda::check_cuda(700, "a copy"), cuda::device_error, [](const auto& e) {
+    return std::string(e.what()) == "a copy: " + cuda::explain_cuda(700);
   });
+}
+
+// All calls of the driver report that memory is too small in the same way as an allocation. With a
+// driver, the text also says how much is free.
+BOOST_AUTO_TEST_CASE(calls_that_need_memory) {
+  BOOST_CHECK_EXCEPTION(cuda::check_cuda(2, "a CUDA graph"), cuda::device_error, [](const auto& e) {
+    const std::string text = e.what();
+    return text.starts_with("a CUDA graph: out of memory of the GPU")
+      && text.ends_with(". Use a smaller batch or model, or end other programs");
+  });
+  BOOST_TEST(cuda::explain_out_of_memory("of a test", 5'000'000)
+               .starts_with("out of memory of the GPU of a test: 5 MB are needed at once"));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -132,6 +132,11 @@ bool fits(const operation_description& how, const matrix_description& a,
 
 namespace troupe::test {
 
+bool& fake_cublas_lt_lacks_memory() {
+  static bool result = false;
+  return result;
+}
+
 fake_counts& fake_cublas_lt_counts() {
   static fake_counts result;
   return result;
@@ -142,6 +147,8 @@ fake_counts& fake_cublas_lt_counts() {
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  if (fake_cublas_lt_lacks_memory())
+    return CUBLAS_STATUS_ALLOC_FAILED;
   *handle = reinterpret_cast<cublasLtHandle_t>(new int);
   ++fake_cublas_lt_counts().alive;
   return CUBLAS_STATUS_SUCCESS;

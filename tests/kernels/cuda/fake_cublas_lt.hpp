@@ -21,4 +21,7 @@ struct fake_counts {
 
 fake_counts& fake_cublas_lt_counts();
 
+/// If it is true, the library finds too little memory when it starts.
+bool& fake_cublas_lt_lacks_memory();
+
 } // namespace troupe::test

@@ -250,4 +250,9 @@ BOOST_AUTO_TEST_CASE(sequences) {
   check_recurrence(*gpu);
 }
 
+BOOST_AUTO_TEST_CASE(updates_of_several_ranges) {
+  if (const auto gpu = open_or_skip())
+    check_updates(*gpu);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

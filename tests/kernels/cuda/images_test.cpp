@@ -9,7 +9,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -104,6 +106,51 @@ BOOST_AUTO_TEST_CASE(normalization_in_place) {
       cuda::normalize_channels({}, size, over_x.data(), moments.data(), 1e-5, over_x.data());
       BOOST_TEST(same_bits(over_x.values(), apart.values()));
     });
+  }
+}
+
+// Sums of at most 20,011 floats are added up in double and rounded once.
+BOOST_AUTO_TEST_CASE(channels_of_all_sizes) {
+  std::vector<cuda::channel_sizes> sizes;
+  for (const auto n : element_counts) {
+    sizes.push_back({2, 3, n});
+    if (n < 1000)
+      sizes.push_back({n, 2, 3});
+    if (n > 0 && n < 1000)
+      sizes.push_back({2, n, 3});
+  }
+  for (const auto& size : sizes) {
+    const cpu::images shape{size.count, size.channels, size.pixels, 1};
+    const auto n = size.count * size.channels * size.pixels;
+    const auto x = random_floats(n, "x");
+    const auto dy = random_floats(n, "dy");
+    const auto exact_x = as_doubles(x);
+    std::vector<double> sums(size.channels);
+    std::vector<double> moments(2 * size.channels);
+    std::vector<double> normal(n);
+    std::vector<double> dx(n);
+    cpu::sum_channels(shape, exact_x.data(), sums.data(), {0, size.channels});
+    cpu::channel_moments(shape, exact_x.data(), moments.data());
+    const device_array<float> device_x(x);
+    const device_array<float> device_dy(dy);
+    const device_array<double> space(
+      std::max(cuda::channel_space(size), cuda::channel_parts(size) * size.channels));
+    const device_array<float> device_sums(size.channels);
+    const device_array<float> device_moments(2 * size.channels);
+    const device_array<float> out(n);
+    cuda::sum_channels({}, size, device_x.data(), space.data(), device_sums.data());
+    check_close(device_sums.values(), sums, 1e-6, 1e-5, "sum_channels");
+    cuda::channel_moments({}, size, device_x.data(), space.data(), device_moments.data());
+    check_close(device_moments.values(), moments, 1e-6, 1e-6, "channel_moments");
+    const auto same = as_doubles(device_moments.values()); // the next functions get these moments
+    cpu::normalize_channels(shape, exact_x.data(), same.data(), 1e-2, normal.data());
+    cuda::normalize_channels({}, size, device_x.data(), device_moments.data(), 1e-2, out.data());
+    check_close(out.values(), normal, 1e-5, 1e-5, "normalize_channels");
+    cpu::normalize_channels_gradient(shape, as_doubles(dy).data(), exact_x.data(), same.data(),
+                                     1e-2, nullptr, 0, dx.data());
+    cuda::normalize_channels_gradient({}, size, device_dy.data(), device_x.data(),
+                                      device_moments.data(), 1e-2, {}, space.data(), out.data());
+    check_close(out.values(), dx, 1e-5, 1e-4, "normalize_channels_gradient");
   }
 }
 

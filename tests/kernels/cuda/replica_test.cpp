@@ -133,12 +133,18 @@ struct replica {
 
   /// @param gradient from the host, or empty if it is on the GPU
   void stage(std::uint64_t step, std::span<const float> gradient) {
+    std::vector<device_replica::staged_update> all;
     for (std::size_t i = 0; i < updaters.size(); ++i) {
       auto update = update_of(parts[i], step);
       if (!gradient.empty())
         update.gradient = gradient.subspan(ranges[i].begin, ranges[i].size());
-      updaters[i]->stage(update);
+      all.push_back({updaters[i].get(), update});
     }
+    if (gradient.empty())
+      cuda::updater::stage_all(all);
+    else
+      for (const auto& x : all)
+        x.updater->stage(x.how);
   }
   void publish() {
     for (auto& x : updaters)
@@ -209,7 +215,8 @@ BOOST_AUTO_TEST_CASE(a_replica_trains_as_through_the_host) {
 }
 
 // A step copies its feeds, the loss and the norm. It allocates nothing, and waits once. All kernels
-// of the executor are in recordings, so only its copies of the weights are submitted one by one.
+// of the executor are in recordings, so only its copy of the weights is submitted alone. One launch
+// updates the weights of both updaters, and one launch copies them to the executor.
 BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
   const example x;
   const auto feeds = x.m.feeds();
@@ -237,6 +244,7 @@ BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
       const auto allocations = count(&simulated_device::allocations);
       const auto waits = count(&simulated_device::waits);
       const auto submissions = devices[1]->single_submissions();
+      const auto updates = devices[0]->single_submissions();
       there.run->take_weights();
       there.run->advance(x.arguments(feeds, step)).value();
       there.stage(step, {});
@@ -244,7 +252,8 @@ BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
       BOOST_TEST(count(&simulated_device::allocations) == allocations);
       BOOST_TEST(count(&simulated_device::waits) == waits + 1);
       if (step > 1)
-        BOOST_TEST(devices[1]->single_submissions() == submissions + there.updaters.size());
+        BOOST_TEST(devices[1]->single_submissions() == submissions + 1);
+      BOOST_TEST(devices[0]->single_submissions() == updates + 1);
       BOOST_TEST(all->in < rows * 40 * sizeof(float));
       BOOST_TEST(all->out < 100U);
     }

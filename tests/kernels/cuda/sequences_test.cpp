@@ -9,8 +9,11 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -100,6 +103,58 @@ BOOST_AUTO_TEST_CASE(recurrence_in_any_order_of_threads) {
         BOOST_TEST(same_bits(states.values(), first[0]));
         BOOST_TEST(same_bits(out.values(), first[1]));
       });
+    }
+}
+
+// The weights are so small that rounding errors do not grow from step to step.
+BOOST_AUTO_TEST_CASE(recurrence_of_all_sizes) {
+  simulated_device gpu;
+  const auto where = gpu.main_stream();
+  for (const auto how : {cell::rnn, cell::lstm, cell::gru})
+    for (const auto& [batch, time, hidden] : std::vector<std::array<std::size_t, 3>>{{0, 2, 3},
+                                                                                     {1, 1, 1},
+                                                                                     {31, 2, 3},
+                                                                                     {33, 2, 3},
+                                                                                     {255, 2, 3},
+                                                                                     {257, 2, 3},
+                                                                                     {997, 2, 3},
+                                                                                     {2, 2, 31},
+                                                                                     {2, 2, 32},
+                                                                                     {2, 2, 255},
+                                                                                     {2, 2, 256},
+                                                                                     {2, 2, 257},
+                                                                                     {2, 33, 5}}) {
+      const cpu::recurrence size{how, batch, time, hidden};
+      const auto rows = batch * time;
+      const auto gates = size.gates() * hidden;
+      const auto z = random_floats(rows * gates, "z");
+      auto w = random_floats(gates * hidden, "w");
+      for (auto& x : w)
+        x /= static_cast<float>(hidden);
+      const auto b = random_floats(gates, "b");
+      const auto dh = random_floats(rows * hidden, "dh");
+      std::vector<double> states(rows * size.stored() * hidden);
+      std::vector<double> out(rows * size.parts() * hidden);
+      std::vector<double> scratch(cpu::recurrent_scratch_elements<double>(size) + 8);
+      const auto misplaced = reinterpret_cast<std::uintptr_t>(scratch.data()) / sizeof(double) % 8;
+      auto* const aligned = scratch.data() + (8 - misplaced) % 8;
+      cpu::recurrent<double>(size, as_doubles(z).data(), as_doubles(w).data(), as_doubles(b).data(),
+                             states.data(), aligned);
+      cpu::recurrent_gradient<double>(size, as_doubles(dh).data(), states.data(),
+                                      as_doubles(w).data(), out.data(), aligned);
+      const device_array<float> device_z(z);
+      const device_array<float> device_w(w);
+      const device_array<float> device_b(b);
+      const device_array<float> device_dh(dh);
+      const device_array<float> device_states(states.size());
+      const device_array<float> device_out(out.size());
+      const device_array<float> space(cuda::recurrence_space(size));
+      cuda::recurrent(gpu, where, size, device_z.data(), device_w.data(), device_b.data(),
+                      device_states.data(), space.data());
+      check_close(device_states.values(), states, 1e-5, 1e-5, "states");
+      cuda::recurrent_gradient(gpu, where, size, device_dh.data(), device_states.data(),
+                               device_w.data(), device_out.data(), space.data());
+      check_close(device_out.values(), out, 1e-5, 1e-5, "gradients");
     }
 }
 

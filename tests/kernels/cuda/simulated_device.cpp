@@ -4,6 +4,7 @@
 #include "kernels/cpu/executor_state.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/math.hpp"
+#include "kernels/cuda/out_of_memory.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <iostream>
 #include <iterator>
 #include <mutex>
+#include <utility>
 
 namespace troupe::test {
 
@@ -94,11 +96,18 @@ void simulated_device::check_host_call() const {
 void* simulated_device::allocate(std::size_t bytes) {
   check_host_call();
   if (bytes > largest_allocation)
-    throw cuda::device_error("out of memory of the simulated device: " + std::to_string(bytes)
-                             + " bytes are needed at once");
+    throw cuda::device_error(
+      cuda::out_of_memory(name(), bytes, largest_allocation, largest_allocation));
   ++allocations_;
   allocated_bytes_ += bytes;
   return allocate_simulated(bytes);
+}
+
+void simulated_device::prepare_products(bool with_epilogues) {
+  if (!std::exchange(prepared_, true))
+    allocated_bytes_ += cuda::product_space_bytes;
+  if (with_epilogues && !std::exchange(prepared_epilogues_, true))
+    allocated_bytes_ += cuda::product_space_bytes;
 }
 
 void simulated_device::release(void* memory) noexcept {

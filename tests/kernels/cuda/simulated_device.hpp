@@ -52,10 +52,8 @@ public:
   void synchronize(cuda::stream where) override;
   std::unique_ptr<cuda::event> make_event() override;
   std::unique_ptr<cuda::time_mark> make_time_mark() override;
-  void prepare_products(bool with_epilogues) override {
-    prepared_ = true;
-    prepared_epilogues_ = prepared_epilogues_ || with_epilogues;
-  }
+  /// Allocates no work space, but counts it in allocated_bytes().
+  void prepare_products(bool with_epilogues) override;
   void multiply(cuda::stream where, const cuda::product& x) override;
   bool multiplies(dtype type) const override { return type != refused_type; }
   bool fuses(const cuda::product& x) override;
@@ -75,7 +73,8 @@ public:
 
   /// Allocations of both kinds of memory so far.
   std::size_t allocations() const noexcept { return allocations_; }
-  /// The bytes of all allocations of device memory so far, and of pinned memory.
+  /// The bytes of all allocations of device memory so far, including the work space of products,
+  /// and of pinned memory.
   std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
   std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
   /// True if this object allocated this pinned memory.

@@ -76,9 +76,18 @@ void check_products(const sparse_matrix& x, std::size_t features, std::size_t un
 BOOST_AUTO_TEST_SUITE(cuda_sparse)
 
 BOOST_AUTO_TEST_CASE(products) {
-  for (const auto& [rows, features, units, each] :
-       {size{0, 5, 3, 2}, size{1, 1, 1, 1}, size{33, 40, 7, 0}, size{33, 40, 7, 5},
-        size{7, 997, 33, 31}, size{257, 60, 1, 9}, size{60, 3, 257, 4}})
+  std::vector<size> sizes{{1, 1, 1, 1},     {33, 40, 7, 0},  {33, 40, 7, 5},
+                          {7, 997, 33, 31}, {257, 60, 1, 9}, {60, 3, 257, 4}};
+  for (const auto n : element_counts) {
+    sizes.push_back({n, 7, 3, 2});
+    if (n > 0) {
+      sizes.push_back({5, n, 3, 4});
+      sizes.push_back({5, 7, n, 2});
+    }
+    if (n < 1000)
+      sizes.push_back({2, 7, 3, n});
+  }
+  for (const auto& [rows, features, units, each] : sizes)
     BOOST_TEST_CONTEXT(rows << " rows, " << features << " features, " << units << " units") {
       check_products(
         {rows, features, [each = each](std::size_t r) { return (r * 5 + 3) % (each + 1); }},
@@ -112,6 +121,53 @@ BOOST_AUTO_TEST_CASE(columns_that_are_no_features) {
   std::vector<float> gradient(20 * 3);
   cpu::sparse_matmul_gradient<float>(x.rows, 20, 3, x.feed(), g.data(), gradient.data());
   BOOST_TEST(same_bits(sums.values(), gradient));
+}
+
+// The memory for entries grows only a few times, so the addresses in recordings seldom change.
+BOOST_AUTO_TEST_CASE(memory_of_entries_settles) {
+  const auto growths = [](std::size_t batches, auto entries_of) {
+    simulated_device gpu;
+    cuda::sparse_feed there(gpu, 1, 10, true);
+    std::size_t result = 0;
+    for (std::size_t i = 0; i < batches; ++i) {
+      const sparse_matrix x(1, 10, [&](std::size_t) { return entries_of(i); });
+      result += there.copy({}, x.feed(), 1) ? 1 : 0;
+    }
+    return result;
+  };
+  // Batches with 50 to 150 entries, in any order.
+  BOOST_TEST(growths(300, [](std::size_t i) { return 50 + (i * 37 + 11) % 101; }) <= 2U);
+  // Each batch has more entries than the one before: from 1 to 3000.
+  BOOST_TEST(growths(300, [](std::size_t i) { return 1 + 10 * i; }) <= 12U);
+}
+
+// The first batch determines how much memory an executor has for entries.
+BOOST_AUTO_TEST_CASE(memory_of_entries_is_known) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 50}, dtype::sparse);
+  const auto y = sparse_dense_layer(x, "dense", 4);
+  for (const bool gradients : {false, true}) {
+    plan_options options = cuda::gpu_plan_options();
+    options.max_rows = 33;
+    options.loss = sum(multiply(y, y));
+    options.gradients = gradients;
+    const auto what = std::make_shared<const plan>(g, options);
+    simulated_device gpu;
+    cuda::executor there(gpu, what);
+    const auto w = random_floats(50 * 4, "w");
+    const auto b = random_floats(4, "b");
+    const std::vector<const float*> pointers{w.data(), b.data()};
+    const sparse_matrix features(33, 50, [](std::size_t) { return 3; });
+    const std::vector<feed<float>> feeds{features.feed()};
+    run_arguments<float> arguments;
+    arguments.rows = 33;
+    arguments.weights = pointers;
+    arguments.feeds = feeds;
+    there.run(arguments);
+    BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*what, 33 * 3));
+    BOOST_TEST(gpu.pinned_bytes() == cuda::executor::pinned_bytes(*what, 33 * 3));
+    BOOST_TEST(gpu.pinned_bytes() > cuda::executor::pinned_bytes(*what));
+  }
 }
 
 // Batches have growing and shrinking numbers of entries. Some of the runs are recorded.

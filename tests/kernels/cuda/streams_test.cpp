@@ -529,7 +529,7 @@ BOOST_AUTO_TEST_CASE(a_run_after_a_failed_one) {
 }
 
 // Recordings are submitted instead of kernels, and the host waits once for each bucket (part of the
-// gradient).
+// gradient). If the gradient stays on the device, there is one recording, and the host waits once.
 BOOST_AUTO_TEST_CASE(what_a_step_costs) {
   with_all_devices([](simulated_device& gpu) {
     model m;
@@ -548,18 +548,21 @@ BOOST_AUTO_TEST_CASE(what_a_step_costs) {
     arguments.weights = pointers;
     arguments.feeds = feeds;
     arguments.gradient = gradient;
-    for (std::uint64_t step = 0; step < 3; ++step) {
-      const auto allocations = gpu.allocations();
-      const auto waits = gpu.waits();
-      const auto recordings = gpu.recordings();
-      const auto replays = gpu.replays();
-      arguments.seed = step;
-      there.run(arguments);
-      BOOST_TEST(gpu.allocations() == allocations);
-      BOOST_TEST(gpu.waits() == waits + segments);
-      BOOST_TEST(gpu.recordings() == recordings + (step == 1 ? segments : 0));
-      BOOST_TEST(gpu.replays() == replays + (step == 0 ? 0 : segments));
-    }
+    for (const bool stays : {false, true})
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        const auto parts = stays ? 1 : segments;
+        const auto allocations = gpu.allocations();
+        const auto waits = gpu.waits();
+        const auto recordings = gpu.recordings();
+        const auto replays = gpu.replays();
+        arguments.seed = step;
+        arguments.gradient = stays ? std::span<float>{} : std::span{gradient};
+        there.run(arguments);
+        BOOST_TEST(gpu.allocations() == allocations);
+        BOOST_TEST(gpu.waits() == waits + parts);
+        BOOST_TEST(gpu.recordings() == recordings + (step == 1 ? parts : 0));
+        BOOST_TEST(gpu.replays() == replays + (step == 0 ? 0 : parts));
+      }
   });
 }
 

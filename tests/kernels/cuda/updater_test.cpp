@@ -145,6 +145,35 @@ BOOST_AUTO_TEST_CASE(staged_updates) {
   });
 }
 
+// The test model has two rules and a tensor of statistics, so each piece has up to three launches.
+// The first staged update also copies the frozen weights and their state, and so does the first
+// update after the host has changed the state.
+BOOST_AUTO_TEST_CASE(launches_of_staged_updates) {
+  optimizer rule;
+  rule.kind = optimizer_kind::adam;
+  pair_of_updaters both(rule, 300, false, std::nullopt);
+  const auto launches_of = [&](std::uint64_t step) {
+    const auto before = launches();
+    both.update(step, [](device_updater& x, const range_update& how) {
+      x.stage(how);
+      x.publish();
+    });
+    both.last = step;
+    both.check(0);
+    return launches() - before;
+  };
+  const auto first = launches_of(1);
+  BOOST_TEST(launches_of(2) == first - 2);
+  BOOST_TEST(launches_of(3) == first - 2);
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    const std::vector<float> values(300, 0.5F + static_cast<float>(slot));
+    both.gpu.restore(slot, values);
+    both.cpu->restore(slot, values);
+  }
+  BOOST_TEST(launches_of(4) == first);
+  BOOST_TEST(launches_of(5) == first - 2);
+}
+
 BOOST_AUTO_TEST_CASE(state_can_be_restored) {
   with_all_orders([](std::optional<std::uint64_t> order) {
     optimizer rule;

@@ -1,12 +1,15 @@
 #include "kernels/cuda/updates.hpp"
 
 #include "kernels/cuda/reductions.hpp"
+#include "tests/kernels/cuda/device_checks.hpp"
 #include "tests/kernels/cuda/simulator.hpp"
 #include "tests/kernels/cuda/sizes.hpp"
+#include "tests/kernels/cuda/stream_orders.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 
 using namespace troupe;
@@ -119,6 +122,122 @@ BOOST_AUTO_TEST_CASE(a_moment_that_is_kept_apart) {
   BOOST_TEST(same_bits(ds.values(), state));
 }
 
+// The new state is written to other memory, and the old state stays as it is.
+BOOST_AUTO_TEST_CASE(updates_out_of_place) {
+  const device_array<double> space(cuda::sum_space);
+  for (const auto& rule : rules())
+    for (const std::size_t n : {1, 255, 257, 997}) {
+      const auto w = random_floats(n, "w");
+      const auto g = random_floats(n, "g");
+      const std::vector<float> old(rule.slots() * n, 0.25F);
+      std::vector<float> state(old.size());
+      std::vector<float> updated(n);
+      const device_array<float> dw(w), dg(g), from(old), to(old.size()), out(n);
+      update<float>(rule,
+                    {.weights = w,
+                     .gradient = g,
+                     .state = state,
+                     .updated = updated,
+                     .rate = 0.1,
+                     .step = 3,
+                     .old_state = old});
+      cuda::update({}, rule,
+                   {.weights = {dw.data(), n},
+                    .gradient = {dg.data(), n},
+                    .state = {to.data(), state.size()},
+                    .updated = {out.data(), n},
+                    .rate = 0.1,
+                    .step = 3,
+                    .old_state = {from.data(), old.size()}},
+                   space.data());
+      BOOST_TEST(same_bits(from.values(), old), name_of(rule));
+      if (rule.by_tensor())
+        check_close(out.values(), as_doubles(updated), 1e-6, 1e-7, name_of(rule));
+      else
+        BOOST_TEST(same_bits(out.values(), updated), name_of(rule));
+      BOOST_TEST(same_bits(to.values(), state), name_of(rule));
+    }
+}
+
+namespace {
+
+/// Ranges on the host and on the device, each with an update by the CPU and one by the GPU.
+struct several_ranges {
+  struct one {
+    one(const optimizer& how, std::size_t n, std::size_t shift, const std::string& name)
+      : rule(how), w(random_floats(n, name)), g(random_floats(n, name + " g")),
+        old(how.slots() * n, 0.25F), state(old.size()), updated(n), dw(shifted(w, shift)), dg(g),
+        from(old), to(old.size()), out(n), shift(shift) {}
+
+    static std::vector<float> shifted(std::vector<float> x, std::size_t by) {
+      x.insert(x.begin(), by, 0);
+      return x;
+    }
+
+    optimizer rule;
+    std::vector<float> w, g, old, state, updated;
+    device_array<float> dw, dg, from, to, out;
+    std::size_t shift;
+  };
+
+  void add(const optimizer& rule, std::size_t n, std::size_t shift) {
+    all.push_back(std::make_unique<one>(rule, n, shift, "range " + std::to_string(all.size())));
+  }
+
+  std::vector<std::unique_ptr<one>> all;
+};
+
+} // namespace
+
+// Some ranges are not aligned for packs. The ranges have two rules, whose updates need two launches
+// for the first 48 ranges of each rule.
+BOOST_AUTO_TEST_CASE(several_ranges_in_one_launch) {
+  for (const auto& rule : rules()) {
+    several_ranges ranges;
+    auto other = rule;
+    other.weight_decay = 0.5F;
+    for (const std::size_t shift : {0, 1})
+      for (const auto n : {0, 1, 31, 33, 255, 1023, 1024, 1025, 2053})
+        for (const auto& each : {rule, other})
+          ranges.add(each, static_cast<std::size_t>(n), shift);
+    for (std::size_t i = 0; i < 32; ++i)
+      ranges.add(rule, 5, 0);
+    in_all_orders([&] {
+      std::vector<cuda::range_step> steps;
+      for (const auto& x : ranges.all) {
+        const auto n = x->w.size();
+        update_arguments<float> arguments{.weights = x->w,
+                                          .gradient = x->g,
+                                          .state = x->state,
+                                          .updated = x->updated,
+                                          .rate = 0.1,
+                                          .scale = 0.5,
+                                          .step = 3,
+                                          .old_state = x->old};
+        if (!rule.by_tensor())
+          update<float>(x->rule, arguments);
+        arguments.weights = {x->dw.data() + x->shift, n};
+        arguments.gradient = {x->dg.data(), n};
+        arguments.state = {x->to.data(), x->state.size()};
+        arguments.updated = {x->out.data(), n};
+        arguments.old_state = {x->from.data(), x->old.size()};
+        steps.push_back({x->rule, arguments});
+      }
+      if (rule.by_tensor()) {
+        BOOST_CHECK_THROW(cuda::update({}, steps), std::invalid_argument);
+        return;
+      }
+      const auto before = launches();
+      cuda::update({}, steps);
+      BOOST_TEST(launches() == before + 3);
+      for (const auto& x : ranges.all) {
+        BOOST_TEST(same_bits(x->out.values(), x->updated), name_of(rule));
+        BOOST_TEST(same_bits(x->to.values(), x->state), name_of(rule));
+      }
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(named_rows_alone) {
   const std::size_t rows = 40;
   const std::size_t columns = 33;
@@ -163,16 +282,48 @@ BOOST_AUTO_TEST_CASE(named_rows_alone) {
   }
 }
 
+// Tensors of all sizes, in two launches because there are two decays.
 BOOST_AUTO_TEST_CASE(statistics) {
-  for (const auto n : element_counts) {
-    auto w = random_floats(n, "w");
-    const auto sum = random_floats(n, "sum");
-    const device_array<float> dw(w);
-    const device_array<float> ds(sum);
-    update_statistics(w, sum, 0.125, 0.1, w);
-    cuda::update_statistics({}, {dw.data(), n}, {ds.data(), n}, 0.125, 0.1, {dw.data(), n});
-    BOOST_TEST(same_bits(dw.values(), w));
-  }
+  std::vector<std::vector<float>> expected;
+  std::vector<std::unique_ptr<device_array<float>>> arrays;
+  std::vector<cuda::statistics_step> steps;
+  for (const auto n : element_counts)
+    for (const double decay : {0.1, 0.3}) {
+      auto w = random_floats(n, "w");
+      const auto sum = random_floats(n, "sum");
+      const auto& dw = *arrays.emplace_back(std::make_unique<device_array<float>>(w));
+      const auto& ds = *arrays.emplace_back(std::make_unique<device_array<float>>(sum));
+      update_statistics(w, sum, 0.125, decay, w);
+      steps.push_back({{dw.data(), n}, {ds.data(), n}, 0.125, decay, {dw.data(), n}});
+      expected.push_back(w);
+    }
+  const auto before = launches();
+  cuda::update_statistics({}, steps);
+  BOOST_TEST(launches() == before + 2);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    BOOST_TEST(same_bits(arrays[2 * i]->values(), expected[i]));
+}
+
+BOOST_AUTO_TEST_CASE(several_ranges_on_a_device) {
+  with_all_devices([](simulated_device& gpu) { check_updates(gpu); });
+}
+
+BOOST_AUTO_TEST_CASE(copies_of_several_ranges) {
+  std::vector<std::vector<float>> expected;
+  std::vector<std::unique_ptr<device_array<float>>> from, to;
+  std::vector<cuda::range_copy> copies;
+  for (std::size_t i = 0; i < 5; ++i) // 55 ranges
+    for (const auto n : element_counts) {
+      expected.push_back(random_floats(n, "range " + std::to_string(expected.size())));
+      from.push_back(std::make_unique<device_array<float>>(expected.back()));
+      to.push_back(std::make_unique<device_array<float>>(n));
+      copies.push_back({from.back()->data(), to.back()->data(), n});
+    }
+  const auto before = launches();
+  cuda::copy_ranges({}, copies);
+  BOOST_TEST(launches() == before + 2);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    BOOST_TEST(same_bits(to[i]->values(), expected[i]));
 }
 
 BOOST_AUTO_TEST_CASE(sizes_that_differ_are_refused) {
@@ -185,7 +336,13 @@ BOOST_AUTO_TEST_CASE(sizes_that_differ_are_refused) {
   rule.kind = optimizer_kind::momentum;
   BOOST_CHECK_THROW(cuda::update({}, rule, {four, four, three, four}, nullptr),
                     std::invalid_argument);
-  BOOST_CHECK_THROW(cuda::update_statistics({}, four, three, 1, 1, four), std::invalid_argument);
+  update_arguments<float> other_state{four, four, four, four};
+  other_state.old_state = three;
+  BOOST_CHECK_THROW(cuda::update({}, rule, other_state, nullptr), std::invalid_argument);
+  const cuda::range_step step{optimizer{}, {four, three, {}, four}};
+  BOOST_CHECK_THROW(cuda::update({}, {&step, 1}), std::invalid_argument);
+  const cuda::statistics_step statistics{four, three, 1, 1, four};
+  BOOST_CHECK_THROW(cuda::update_statistics({}, {&statistics, 1}), std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
