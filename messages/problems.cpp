@@ -231,8 +231,9 @@ std::string problem_of(const proto::TaskStatus& x) {
     problem = activities_problem(x.done());
   if (problem.empty())
     problem = activities_problem(x.exchanged());
-  if (problem.empty() && x.clock() > most_nanoseconds)
-    problem = "a clock of " + std::to_string(x.clock()) + " ns";
+  for (const auto time : {x.clock(), x.exchanging_since()})
+    if (problem.empty() && time > most_nanoseconds)
+      problem = "a clock of " + std::to_string(time) + " ns";
   if (!problem.empty() || !x.has_pacing())
     return problem;
   const auto& pacing = x.pacing();

@@ -60,6 +60,13 @@ proto::Selection cut(const proto::Selection& x, std::uint64_t begin, std::uint64
   return result;
 }
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>>
+stretches(const proto::Selection& x, std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
+  for_each_stretch(x, begin, end, [&](auto first, auto last) { result.emplace_back(first, last); });
+  return result;
+}
+
 void gather(const proto::Selection& x, std::uint64_t begin, std::span<const float> all,
             std::span<float> out) {
   auto to = out.begin();

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 // A proto::Selection selects elements of the flat parameter vector. A batch of sparse features or
 // of token IDs reads only a few rows of a large table, and its gradient is 0 in all other rows. So
@@ -14,6 +16,10 @@ namespace troupe {
 
 /// The number of selected elements in [begin, end).
 std::uint64_t selected(const proto::Selection& x, std::uint64_t begin, std::uint64_t end);
+
+/// The selected elements in [begin, end) as stretches (first element, last element + 1), in order.
+std::vector<std::pair<std::uint64_t, std::uint64_t>>
+stretches(const proto::Selection& x, std::uint64_t begin, std::uint64_t end);
 
 /// The part of a selection within [begin, end): the tensors and rows that have at least one element
 /// there.

@@ -103,9 +103,9 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   const std::size_t captures = checkpoint_schedule::most_open_of(context.job);
   result.weights = version_pool::memory_bytes(
     elements, shard_slots(cluster.workers, captures) + cluster.workers * context.job.pull_ahead());
-  // Rounded versions: the newest one, and one in transit to each worker.
+  // Rounded versions: the two newest ones, and those that workers read.
   if (context.job.exchange_precision() == proto::BFLOAT16)
-    result.weights += bytes_of((1 + cluster.workers) * elements);
+    result.weights += bytes_of((2 + cluster.workers * (1 + context.job.pull_ahead())) * elements);
   if (context.job.has_moving_average())
     result.weights += version_pool::memory_bytes(elements, shard_slots(0, captures));
   // An update in pieces needs a second copy of the optimizer state: the state of the next version,

@@ -16,6 +16,20 @@ constexpr std::size_t most_of_task = 16384;
 constexpr std::size_t most_of_all = 262'144;
 constexpr std::size_t most_marks = 256;
 
+/// More hosts than this are no cluster, but the invention of a peer.
+constexpr std::size_t most_clocks = 4096;
+
+/// Appends an activity that has not ended.
+void append(std::vector<activity>& to, const std::optional<activity>& x) {
+  if (!x)
+    return;
+  auto last = *x;
+  if (!to.empty())
+    last.begin = std::max(last.begin, to.back().end);
+  if (last.begin < last.end)
+    to.push_back(last);
+}
+
 } // namespace
 
 void clock_difference::add(std::uint64_t sent, time_point now) {
@@ -31,10 +45,13 @@ std::chrono::nanoseconds clock_difference::value() const {
   return older_ ? std::min(*older_, newer_) : newer_;
 }
 
-std::chrono::nanoseconds timeline::ahead_of(const proto::TaskStatus& x, time_point now) {
+std::chrono::nanoseconds timeline::ahead_of(const task_name& task, const proto::TaskStatus& x,
+                                            time_point now) {
   if (x.host() == host_ && host_ != 0)
     return {};
-  auto& clock = clocks_[x.host()];
+  if (clocks_.size() >= most_clocks)
+    clocks_.clear();
+  auto& clock = clocks_[{x.host(), x.host() == 0 ? std::optional{task} : std::nullopt}];
   clock.add(x.clock(), now);
   return clock.value();
 }
@@ -42,7 +59,7 @@ std::chrono::nanoseconds timeline::ahead_of(const proto::TaskStatus& x, time_poi
 void timeline::hear(const task_name& task, const proto::TaskStatus& x, time_point now) {
   if (x.clock() == 0) // from a version that reports no activities
     return;
-  const auto ahead = ahead_of(x, now);
+  const auto ahead = ahead_of(task, x, now);
   auto& entry = entries_[task];
   add(entry.done, decode(x.done(), ahead));
   add(entry.exchanged, decode(x.exchanged(), ahead));
@@ -52,7 +69,12 @@ void timeline::hear(const task_name& task, const proto::TaskStatus& x, time_poin
   const auto sent = time_point{ahead + std::chrono::nanoseconds{x.clock()}};
   const auto lasts = std::chrono::duration_cast<std::chrono::nanoseconds>(
     std::chrono::duration<double>{x.seconds()});
-  entry.current = {.begin = sent - lasts, .end = sent, .doing = x.doing(), .step = x.steps()};
+  entry.current = {.begin = sent - lasts, .end = sent, .doing = x.doing(), .step = x.step_before()};
+  entry.exchange.reset();
+  if (x.exchanging_since() > 0)
+    entry.exchange = {.begin = time_point{ahead + std::chrono::nanoseconds{x.exchanging_since()}},
+                      .end = sent,
+                      .step = x.step_before()};
 }
 
 // The estimate of a clock changes a little, so the first activities of a report may begin before
@@ -81,12 +103,8 @@ run_timeline timeline::newest() const {
   for (const auto& [task, x] : entries_) {
     task_timeline of{
       task, {x.done.begin(), x.done.end()}, {x.exchanged.begin(), x.exchanged.end()}};
-    if (auto current = x.current) {
-      if (!of.done.empty())
-        current->begin = std::max(current->begin, of.done.back().end);
-      if (current->begin < current->end)
-        of.done.push_back(*current);
-    }
+    append(of.done, x.current);
+    append(of.exchanged, x.exchange);
     result.tasks.push_back(std::move(of));
   }
   result.marks = {marks_.begin(), marks_.end()};

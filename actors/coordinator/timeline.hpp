@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -57,16 +58,19 @@ private:
   struct entry {
     std::deque<activity> done;
     std::deque<activity> exchanged;
-    /// The activity that has not ended.
+    /// The activity, and the exchange, that have not ended.
     std::optional<activity> current;
+    std::optional<activity> exchange;
   };
 
   /// How much the coordinator's clock is ahead of the clock that a report's times are on.
-  std::chrono::nanoseconds ahead_of(const proto::TaskStatus& x, time_point now);
+  std::chrono::nanoseconds ahead_of(const task_name& task, const proto::TaskStatus& x,
+                                    time_point now);
   void add(std::deque<activity>& to, const std::vector<activity>& news) const;
 
   std::uint64_t host_;
-  std::map<std::uint64_t, clock_difference> clocks_;
+  /// By host. Tasks whose host is not known have their own entries.
+  std::map<std::pair<std::uint64_t, std::optional<task_name>>, clock_difference> clocks_;
   std::map<task_name, entry> entries_;
   std::deque<timeline_mark> marks_;
 };

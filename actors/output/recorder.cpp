@@ -83,6 +83,8 @@ recorder::behavior_type recorder::make_behavior() {
 
 void recorder::begin() {
   attempt([&] { begin_metrics(); });
+  // Replaces the file of an earlier run, in case this run ends without writing its own.
+  write_timeline({});
   std::int64_t step = 0;
   if (resume_) {
     const auto& cut = resume_->manifest.cut;
@@ -147,10 +149,12 @@ void recorder::on_notice(const run_notice& x) {
 
 void recorder::on_timeline(const record_timeline& x) {
   timeline_ = x.timeline;
-  attempt([&] {
-    const auto events = trace_events(*timeline_);
-    storage_->replace(directory_ / "timeline.json.gz", gzip(bytes_of(events)));
-  });
+  write_timeline(*timeline_);
+}
+
+void recorder::write_timeline(const run_timeline& x) {
+  const auto events = trace_events(x);
+  attempt([&] { storage_->replace(directory_ / "timeline.json.gz", gzip(bytes_of(events))); });
 }
 
 void recorder::on_summary(const run_summary& x) {

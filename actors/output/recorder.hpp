@@ -81,6 +81,7 @@ private:
   void on_weights(const record_weights& x);
   void on_notice(const run_notice& x);
   void on_timeline(const record_timeline& x);
+  void write_timeline(const run_timeline& x);
   void on_summary(const run_summary& x);
 
   template <class F>

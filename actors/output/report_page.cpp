@@ -246,10 +246,11 @@ const std::string& lane_style(proto::TaskStatus::Doing x) {
 }
 
 std::string timeline_card(const run_timeline& timeline) {
-  const auto window = newest_steps(timeline, shown_steps, most_stretches);
+  const auto tasks = std::span{timeline.tasks}.first(std::min(timeline.tasks.size(), most_lanes));
+  const auto window = newest_steps(tasks, shown_steps, most_stretches);
   const auto at = [&](activity::time_point x) { return 1e3 * to_seconds(x - window.begin); };
   std::vector<chart_lane> shown;
-  for (const auto& task : timeline.tasks) {
+  for (const auto& task : tasks) {
     chart_lane lane{to_string(task.task), {}};
     for (const auto& x : task.done) {
       if (x.end <= window.begin || x.begin >= window.end)
@@ -260,7 +261,7 @@ std::string timeline_card(const run_timeline& timeline) {
         title += "; last message from " + to_string(*x.arrived);
       lane.stretches.push_back({at(x.begin), at(x.end), lane_style(x.doing), std::move(title)});
     }
-    if (!lane.stretches.empty() && shown.size() < most_lanes)
+    if (!lane.stretches.empty())
       shown.push_back(std::move(lane));
   }
   if (shown.empty())

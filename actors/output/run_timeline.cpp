@@ -72,9 +72,9 @@ time_point begin_of_steps(const task_timeline& x, std::size_t steps, time_point 
   return result;
 }
 
-std::size_t activities_in(const run_timeline& x, const timeline_window& window) {
+std::size_t activities_in(std::span<const task_timeline> x, const timeline_window& window) {
   std::size_t result = 0;
-  for (const auto& task : x.tasks)
+  for (const auto& task : x)
     for (const auto& each : task.done)
       result += each.end > window.begin && each.begin < window.end ? 1 : 0;
   return result;
@@ -108,9 +108,10 @@ std::string trace_events(const run_timeline& x) {
   return result + "\n]}\n";
 }
 
-timeline_window newest_steps(const run_timeline& x, std::size_t steps, std::size_t most) {
+timeline_window newest_steps(std::span<const task_timeline> x, std::size_t steps,
+                             std::size_t most) {
   std::vector<std::pair<time_point, const task_timeline*>> workers;
-  for (const auto& task : x.tasks)
+  for (const auto& task : x)
     if (const auto last = last_computed(task))
       workers.emplace_back(*last, &task);
   if (workers.empty())
@@ -121,7 +122,7 @@ timeline_window newest_steps(const run_timeline& x, std::size_t steps, std::size
   timeline_window result{end, end};
   for (const auto& [last, task] : workers)
     result.begin = std::min(result.begin, begin_of_steps(*task, steps, end));
-  while (activities_in(x, result) > most)
+  while (result.begin < result.end && activities_in(x, result) > most)
     result.begin += (result.end - result.begin + std::chrono::nanoseconds{1}) / 2;
   return result;
 }

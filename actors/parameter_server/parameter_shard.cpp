@@ -268,9 +268,9 @@ void parameter_shard::take(const proto::Commit& x) {
   // shard 0 stores it, if it chooses the gradients of a step for all shards.
   if (!policy_->in_step() || (policy_->chooses() && options_.index == 0))
     last_taken_[{x.id().worker(), x.id().incarnation()}] = x;
+  options_.board->arrived({job_kind::worker, x.id().worker()});
   if (!policy_->in_step())
     return;
-  options_.board->arrived({job_kind::worker, x.id().worker()});
   proto::Pushed accepted;
   accepted.set_outcome(proto::ACCEPTED);
   accepted.set_version(versions_->version());

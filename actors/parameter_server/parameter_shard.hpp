@@ -214,6 +214,7 @@ private:
   /// step. Called before the commit is answered.
   void send_next_weights(const proto::Commit& x);
   bool is_fenced(std::size_t rank) const;
+  bool is_pulled_whole() const;
   void make_version(const planned_update& update, bool is_prepared);
   void fail(const std::string& reason, bool not_finite = false);
   caf::error device_failed(const std::string& why);

@@ -140,11 +140,22 @@ void parameter_shard::publish(std::uint64_t version) {
                     averages_->next());
     averages_->publish(version);
   }
-  // Rounds on this thread, because the reader runs on threads that must not compute. With
-  // `in_pieces`, workers on other hosts have the pieces already.
-  if (options_.rounded && !options_.in_pieces)
+  // Rounds on this thread, because the reader runs on threads that must not compute.
+  if (options_.rounded && is_pulled_whole())
     options_.rounded->whole({version, versions_->part_of_next(0, options_.where.size())});
   versions_->publish(version);
+}
+
+// True if workers may pull the whole range: those that get the weights neither in pieces nor in
+// shared memory, and do not pull rows.
+bool parameter_shard::is_pulled_whole() const {
+  if (!options_.in_pieces || listeners_.empty())
+    return true;
+  for (std::size_t rank = 0; rank < listeners_.size(); ++rank)
+    if (!pieces_.sends_pieces(rank) && !shares_memory(listeners_[rank])
+        && !with_rows_.contains(workers_[rank].task.index))
+      return true;
+  return false;
 }
 
 void parameter_shard::await_gradients() {

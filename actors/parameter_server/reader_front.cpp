@@ -89,13 +89,16 @@ std::pair<proto::Weights, payload> reader_front::weights_for(const proto::Pull& 
   }
   if (pulled_ && x.has_worker())
     pulled_->note(x.worker(), newest);
-  auto values = rounded_ && x.has_worker() ? rounded_->whole(newest) : std::move(newest.data);
-  if (x.has_rows()) {
+  auto values = std::move(newest.data);
+  const bool rounds = rounded_ && x.has_worker();
+  if (x.has_rows() && rounds) {
+    values = rounded_->rows(x.rows(), values.as_floats());
+  } else if (x.has_rows()) {
     auto some = payload::floats(selected(x.rows(), where_.begin, where_.end));
-    if (rounded_)
-      some.mark_rounded();
     gather(x.rows(), where_.begin, values.as_floats(), some.as_mutable_floats());
     values = std::move(some);
+  } else if (rounds) {
+    values = rounded_->whole({newest.version, std::move(values)});
   }
   if (board_)
     board_->count_bytes_sent(values.size());

@@ -1,45 +1,43 @@
 #pragma once
 
+#include "actors/model/job_context.hpp"
 #include "actors/parameter_server/version_pool.hpp"
-#include "kernels/cpu/rounding.hpp"
+#include "messages/proto/wire.pb.h"
 
+#include <array>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 namespace troupe {
 
 /// The weights of a shard as its workers get them with Job.exchange_precision BFLOAT16: rounded to
-/// bfloat16. The newest rounded version is kept, because most workers read the same version.
+/// bfloat16. The two newest rounded versions are kept, because most workers read the same versions.
 /// Thread-safe.
 class rounded_versions {
 public:
-  /// @param parameters must outlive this object
   /// @param where the shard's range of the parameters
-  rounded_versions(const layout& parameters, range where)
-    : parameters_(parameters), where_(where) {}
+  rounded_versions(std::shared_ptr<const job_context> context, range where)
+    : context_(std::move(context)), where_(where) {}
 
   /// The whole range, rounded.
-  payload whole(const version_pool::snapshot& x) {
-    const std::scoped_lock lock{mutex_};
-    if (!newest_ || newest_->version != x.version)
-      newest_ = {x.version, part(where_, x.data.as_floats())};
-    return newest_->data;
-  }
+  payload whole(const version_pool::snapshot& x);
 
   /// A part of the range, rounded.
   /// @param values the part.size() elements of the part
-  payload part(range part, std::span<const float> values) const {
-    auto result = payload::floats(part.size());
-    round_to_bfloat16(parameters_, part, values, result.as_mutable_floats());
-    result.mark_rounded();
-    return result;
-  }
+  payload part(range part, std::span<const float> values) const;
+
+  /// The selected elements of the range, rounded.
+  /// @param values all elements of the range
+  payload rows(const proto::Selection& x, std::span<const float> values) const;
 
 private:
-  const layout& parameters_;
+  std::shared_ptr<const job_context> context_;
   range where_;
   std::mutex mutex_;
-  std::optional<version_pool::snapshot> newest_;
+  /// The newest version first.
+  std::array<std::optional<version_pool::snapshot>, 2> kept_;
 };
 
 } // namespace troupe

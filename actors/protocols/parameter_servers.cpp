@@ -87,7 +87,7 @@ shard_shell start_shard(const shard_site& site, std::shared_ptr<shard_policy> po
   if (how.gate)
     how.gate->open(versions);
   if (site.context->job.exchange_precision() == proto::BFLOAT16)
-    options.rounded = std::make_shared<rounded_versions>(site.context->parameters(), options.where);
+    options.rounded = std::make_shared<rounded_versions>(site.context, options.where);
   const auto reader = site.spawn_light<reader_front>(site.view.number, options.where, versions,
                                                      how.pulled, options.board, how.gate, averages,
                                                      options.policy->live(), options.rounded);

@@ -27,6 +27,8 @@ bool ring_reductions::exists(const reduction_id& id) const noexcept {
 }
 
 ring_collective& ring_reductions::collective(const reduction_id& id) {
+  if (const auto found = open_.find(id); found != open_.end())
+    return found->second;
   auto work = place_.ranks == 2 ? ring_work::exchange : ring_work::all_reduce;
   if (place_.in_halves && id.bucket < left_out_)
     work = id.bucket < left_out_ / 2 ? ring_work::reduce_scatter : ring_work::all_gather;

@@ -27,11 +27,11 @@ ring_place place_of(const job_context& context, std::size_t rank, std::size_t ra
   result.chunk_elements = std::max<std::size_t>(bytes / sizeof(float), 1);
   result.in_halves = divides_state(context, ranks);
   if (context.job.exchange_precision() == proto::BFLOAT16)
-    result.round = [parameters = std::make_shared<const layout>(context.parameters()),
-                    buckets = context.buckets()](std::size_t bucket, range part,
-                                                 std::span<float> values) {
-      const auto begin = buckets[bucket].begin;
-      round_to_bfloat16(*parameters, {begin + part.begin, begin + part.end}, values);
+    result.round = [all = std::make_shared<const std::pair<layout, std::vector<range>>>(
+                      context.parameters(), context.buckets())](std::size_t bucket, range part,
+                                                                std::span<float> values) {
+      const auto begin = all->second[bucket].begin;
+      round_to_bfloat16(all->first, {begin + part.begin, begin + part.end}, values);
     };
   if (ranks > 1 && context.job.ring().verify_every_steps() > 0)
     result.checked = check_elements(ranks, context.buckets().size());

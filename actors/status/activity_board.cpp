@@ -20,13 +20,14 @@ void activity_board::enter(doing what, time_point now) {
   count_hidden(now);
   if (doing_ != proto::TaskStatus::DOING_UNSET) {
     spent_[static_cast<std::size_t>(doing_)] += now - since_;
-    ended_.add({since_, now, doing_, steps_, arrived_});
+    ended_.add({since_, now, doing_, steps_before_, arrived_});
   } else {
     last_step_ = now;
   }
   arrived_.reset();
   doing_ = what;
   since_ = now;
+  steps_before_ = steps_;
 }
 
 void activity_board::exchange(bool under_way, time_point now) {
@@ -35,9 +36,10 @@ void activity_board::exchange(bool under_way, time_point now) {
     return;
   count_hidden(now);
   if (exchanging_)
-    exchanged_.add({.begin = exchanging_since_, .end = now, .step = steps_});
+    exchanged_.add({.begin = exchanging_since_, .end = now, .step = steps_before_exchange_});
   exchanging_ = under_way;
   exchanging_since_ = now;
+  steps_before_exchange_ = steps_;
 }
 
 // Several actors call this object, and each reads the clock itself. So `now` may be a little
@@ -171,6 +173,10 @@ activity_board::reported activity_board::add_ended(proto::TaskStatus& report,
     *report.mutable_done() = encode(ended_.after(before.done));
   if (exchanged_.count() > before.exchanged)
     *report.mutable_exchanged() = encode(exchanged_.after(before.exchanged));
+  report.set_step_before(steps_before_);
+  if (exchanging_)
+    report.set_exchanging_since(
+      static_cast<std::uint64_t>(exchanging_since_.time_since_epoch().count()));
   return {ended_.count(), exchanged_.count()};
 }
 

@@ -95,6 +95,8 @@ private:
   mutable std::mutex mutex_;
   doing doing_ = proto::TaskStatus::DOING_UNSET;
   time_point since_;
+  /// `steps_` at the time `since_`.
+  std::uint64_t steps_before_ = 0;
   std::array<std::chrono::nanoseconds, proto::TaskStatus::Doing_ARRAYSIZE> spent_{};
   /// The activities that have ended, and the stretches of time in which gradients or weights were
   /// in transit.
@@ -102,6 +104,7 @@ private:
   recent_activities exchanged_;
   bool exchanging_ = false;
   time_point exchanging_since_;
+  std::uint64_t steps_before_exchange_ = 0;
   /// Total time, up to `hidden_until_`, during which this task computed while gradients or weights
   /// were in transit.
   std::chrono::nanoseconds hidden_{0};

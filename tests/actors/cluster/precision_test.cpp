@@ -296,6 +296,28 @@ BOOST_AUTO_TEST_CASE(weights_stay_close_to_those_of_float32) {
   }
 }
 
+// Gradients and weights are rounded in the same way whether they are sent or not. The state of
+// layers is not rounded. (The hash covers it.)
+BOOST_AUTO_TEST_CASE(exchange_in_bfloat16) {
+  for (const std::string protocol : {"SYNC_PS", "RING"})
+    for (const std::uint32_t workers : {2, 3})
+      BOOST_TEST_CONTEXT(protocol << ", " << workers << " workers") {
+        const auto job =
+          job_with({cnn, "protocol=" + protocol, "exchange_precision=BFLOAT16", "accumulate=2"});
+        auto apart = simulated(job, workers, 2);
+        apart.channels = true;
+        const auto sent = simulate(apart).summary;
+        BOOST_TEST(sent.failure == "");
+        BOOST_TEST(sent.weights_sha256 == train_here(job, workers, 2).weights_sha256);
+      }
+  const auto exact = weights_after(job_with({cnn, "protocol=SYNC_PS"}));
+  const auto found =
+    weights_after(job_with({cnn, "protocol=SYNC_PS", "exchange_precision=BFLOAT16"}));
+  const auto difference = distance_between(found, exact);
+  BOOST_TEST(difference > 0);
+  BOOST_TEST(difference <= 0x1p-4);
+}
+
 // The loss is infinite at every scale. The run ends, as it does in float32.
 BOOST_AUTO_TEST_CASE(a_loss_that_no_scale_helps) {
   const auto found =

@@ -87,8 +87,8 @@ std::uint64_t dense_bytes(const proto::Job& job) {
 // Tasks on one node share the whole table. Tasks on different nodes send only rows. The weights are
 // the same, bit for bit.
 BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
-  for (const auto* const change :
-       {"seed=1", "optimizer.kind=ADAM", "optimizer.clip_norm=0.5", "optimizer.kind=NESTEROV"})
+  for (const auto* const change : {"seed=1", "optimizer.kind=ADAM", "optimizer.clip_norm=0.5",
+                                   "optimizer.kind=NESTEROV", "exchange_precision=BFLOAT16"})
     for (const std::size_t ps : {1, 3})
       for (const auto& [protocol, workers] :
            {std::pair{proto::SYNC_PS, 1}, std::pair{proto::SYNC_PS, 3}, {proto::ASYNC_PS, 1}})

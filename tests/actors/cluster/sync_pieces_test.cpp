@@ -83,6 +83,7 @@ BOOST_AUTO_TEST_CASE(the_bits_of_one_process) {
     {"optimizer={kind: ADAM}", "learning_rate.base=0.01"},
     {"optimizer={kind: SGD weight_decay: 0.1 l1: 0.01}"},
     {"accumulate=2"},
+    {"exchange_precision=BFLOAT16"},
     {"model.layer[0].dense.units=2"}};
   for (const auto& changes : settings)
     for (const std::uint32_t workers : {1, 2, 5})

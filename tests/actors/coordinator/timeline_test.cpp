@@ -56,6 +56,15 @@ BOOST_AUTO_TEST_CASE(clocks_of_other_hosts_are_estimated_from_the_fastest_messag
   BOOST_TEST((all.tasks[1].done.back().end == start + 252ms), "one estimate for a host");
 }
 
+BOOST_AUTO_TEST_CASE(hosts_that_are_not_known_have_clocks_of_their_own) {
+  troupe::timeline x{here};
+  x.hear(first_worker, report(0, start - 1h), start);
+  x.hear(second_worker, report(0, start + 1h), start);
+  const auto all = x.newest();
+  for (const auto& task : all.tasks)
+    BOOST_TEST((task.done.back().end == start));
+}
+
 BOOST_AUTO_TEST_CASE(old_bounds_of_a_clock_are_forgotten) {
   clock_difference x;
   x.add(1'000'000'000, activity::time_point{1s + 1ms});
@@ -75,6 +84,8 @@ BOOST_AUTO_TEST_CASE(what_has_not_ended_lasts_until_the_newest_report) {
   auto stuck = report(here, start + 2s, 1);
   stuck.clear_done();
   stuck.set_seconds(2);
+  stuck.set_step_before(1);
+  stuck.set_exchanging_since(static_cast<std::uint64_t>((start + 1s).time_since_epoch().count()));
   x.hear(first_worker, stuck, start + 2s);
   const auto all = x.newest();
   BOOST_TEST_REQUIRE(all.tasks[0].done.size() == 2u);
@@ -82,6 +93,9 @@ BOOST_AUTO_TEST_CASE(what_has_not_ended_lasts_until_the_newest_report) {
   BOOST_TEST((waits.doing == status::WAITING_FOR_UPDATE));
   BOOST_TEST((waits.begin == start && waits.end == start + 2s));
   BOOST_TEST(waits.step == 1u);
+  BOOST_TEST_REQUIRE(all.tasks[0].exchanged.size() == 1u);
+  BOOST_TEST((all.tasks[0].exchanged[0].begin == start + 1s));
+  BOOST_TEST((all.tasks[0].exchanged[0].end == start + 2s));
 }
 
 BOOST_AUTO_TEST_CASE(the_size_is_limited) {

@@ -68,10 +68,10 @@ BOOST_AUTO_TEST_CASE(an_empty_timeline_is_valid) {
 BOOST_AUTO_TEST_CASE(a_window_has_the_last_steps_of_each_worker) {
   troupe::run_timeline x;
   x.tasks = {worker(0, 100, 1ms), worker(1, 20, 5ms)};
-  const auto window = newest_steps(x, 8, 1000);
+  const auto window = newest_steps(x.tasks, 8, 1000);
   BOOST_TEST((window.begin == start + 60ms), "the slow worker's steps 12 to 19");
   BOOST_TEST((window.end == start + 97ms + 500us), "the end of its last computation");
-  const auto smaller = newest_steps(x, 8, 50);
+  const auto smaller = newest_steps(x.tasks, 8, 50);
   BOOST_TEST((smaller.begin > window.begin && smaller.begin < smaller.end));
   BOOST_TEST((smaller.end == window.end));
 }
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(a_window_has_the_last_steps_of_each_worker) {
 BOOST_AUTO_TEST_CASE(a_lost_worker_does_not_end_the_window) {
   troupe::run_timeline x;
   x.tasks = {worker(0, 5'000, 1ms), worker(1, 100, 1ms)};
-  const auto window = newest_steps(x, 8, 1000);
+  const auto window = newest_steps(x.tasks, 8, 1000);
   BOOST_TEST((window.end == start + 4999ms + 500us));
   BOOST_TEST((window.begin == start + 4992ms));
 }
@@ -87,7 +87,13 @@ BOOST_AUTO_TEST_CASE(a_lost_worker_does_not_end_the_window) {
 BOOST_AUTO_TEST_CASE(without_steps_there_is_no_window) {
   troupe::run_timeline x;
   x.tasks = {{{job_kind::ps, 0}, {{start, start + 1s, status::UPDATING, 0, std::nullopt}}, {}}};
-  const auto window = newest_steps(x, 8, 1000);
+  const auto window = newest_steps(x.tasks, 8, 1000);
+  BOOST_TEST((window.begin == window.end));
+}
+
+BOOST_AUTO_TEST_CASE(a_window_without_room_is_empty) {
+  std::vector<task_timeline> tasks{worker(0, 10, 1ms), worker(1, 10, 1ms), worker(2, 10, 1ms)};
+  const auto window = newest_steps(tasks, 8, 0);
   BOOST_TEST((window.begin == window.end));
 }
 

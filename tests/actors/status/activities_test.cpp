@@ -92,6 +92,7 @@ BOOST_AUTO_TEST_CASE(a_board_reports_what_has_ended) {
                           .doing = status::WAITING_FOR_WEIGHTS,
                           .arrived = task_name{job_kind::ps, 0}}));
   BOOST_TEST(!first.has_exchanged(), "the exchange has not ended");
+  BOOST_TEST(first.exchanging_since() == ((1h + 1ms) / 1ns));
   board.exchange(false, start + 4ms);
   board.count_step(start + 5ms);
   board.enter(status::WAITING_FOR_UPDATE, start + 5ms);
@@ -102,7 +103,9 @@ BOOST_AUTO_TEST_CASE(a_board_reports_what_has_ended) {
   BOOST_TEST_REQUIRE(done.size() == 2u);
   BOOST_TEST((done[0].doing == status::COMPUTING));
   BOOST_TEST(!done[0].arrived);
+  BOOST_TEST(done[0].step == 0u, "the number of steps before the activity");
   BOOST_TEST(done[1].step == 1u);
+  BOOST_TEST(second.step_before() == 1u);
   const auto exchanged = decode(second.exchanged(), 0ns);
   BOOST_TEST_REQUIRE(exchanged.size() == 1u);
   BOOST_TEST((exchanged[0].begin == start + 1ms && exchanged[0].end == start + 4ms));
