@@ -32,14 +32,14 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void put_name(std::string& out, const char* what, std::size_t process, int thread,
+void put_name(std::string& out, const char* what, std::size_t process, std::size_t thread,
               const std::string& name) {
   print_to(out, R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)", what,
            process, thread, quoted(name));
   out += '\n';
 }
 
-void put_activities(std::string& out, std::size_t process, int thread,
+void put_activities(std::string& out, std::size_t process, std::size_t thread,
                     const std::vector<activity>& list, time_point zero) {
   for (const auto& x : list) {
     print_to(out, R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{},"dur":{},"args":{{"step":{})",
@@ -83,26 +83,28 @@ std::size_t activities_in(std::span<const task_timeline> x, const timeline_windo
 } // namespace
 
 std::string trace_events(const run_timeline& x) {
-  constexpr int activity_thread = 1;
-  constexpr int exchange_thread = 2;
   const auto zero = first_begin(x);
   std::string result = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  // Process 0 is the run, and process i + 1 is task i.
-  put_name(result, "process_name", 0, 0, "run");
-  put_name(result, "thread_name", 0, 0, "notices and evaluations");
+  // Process 1 is the run, and process i + 2 is task i. Threads 2 p and 2 p + 1 belong to process p.
+  // Perfetto gives 0 a meaning of its own, and expects different numbers for all threads.
+  put_name(result, "process_name", 1, 2, "run");
+  put_name(result, "thread_name", 1, 2, "notices and evaluations");
   for (const auto& mark : x.marks)
     if (mark.when >= zero)
-      print_to(result, "{{\"ph\":\"i\",\"s\":\"g\",\"name\":{},\"pid\":0,\"tid\":0,\"ts\":{}}},\n",
+      print_to(result, "{{\"ph\":\"i\",\"s\":\"g\",\"name\":{},\"pid\":1,\"tid\":2,\"ts\":{}}},\n",
                quoted(mark.text), microseconds(mark.when - zero));
   for (std::size_t i = 0; i < x.tasks.size(); ++i) {
     const auto& task = x.tasks[i];
-    put_name(result, "process_name", i + 1, 0, to_string(task.task));
-    put_name(result, "thread_name", i + 1, activity_thread, "activity");
-    put_activities(result, i + 1, activity_thread, task.done, zero);
+    const auto process = i + 2;
+    const auto activities = 2 * process;
+    const auto exchanges = activities + 1;
+    put_name(result, "process_name", process, activities, to_string(task.task));
+    put_name(result, "thread_name", process, activities, "activity");
+    put_activities(result, process, activities, task.done, zero);
     if (task.exchanged.empty())
       continue;
-    put_name(result, "thread_name", i + 1, exchange_thread, "gradients and weights in transit");
-    put_activities(result, i + 1, exchange_thread, task.exchanged, zero);
+    put_name(result, "thread_name", process, exchanges, "gradients and weights in transit");
+    put_activities(result, process, exchanges, task.exchanged, zero);
   }
   result.resize(result.size() - 2); // the last comma and end of line
   return result + "\n]}\n";

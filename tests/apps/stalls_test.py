@@ -20,7 +20,7 @@ class Stalls(TestCase):
             line = coordinator.wait_for(f"{name} is paused")
             # The timeline is written at once, and shows which task waits since then.
             out = self.folder / "out"
-            self.wait_until((out / "timeline.json.gz").is_file, "a timeline")
+            self.wait_until(lambda: self.timeline(out), "a timeline")
             timeline = self.timeline(out)
             end = max(x[2] for activities in timeline.values() for x in activities)
             waiting = [task for task, activities in timeline.items() if task != name and end - activities[-1][1] > 1e6]
