@@ -8,9 +8,10 @@
 
 namespace troupe {
 
-// Values that were rounded to bfloat16 are float32 numbers whose lower 16 bits are 0. Links send
-// such values *packed*: without these bits. Packing loses nothing, whatever the values are: a block
-// of 64 values with other lower bits keeps all of them. The packed bytes of n values are:
+// Values that were rounded to bfloat16 are float32 numbers whose lower 16 bits are 0. Links between
+// hosts send payloads of such values *packed*: without these bits. Packing loses nothing, whatever
+// the values are: a block of 64 values keeps its lower bits if one of them is not 0. The packed
+// bytes of n values are:
 //
 //   ceil(n / 64) bits, in whole bytes   bit b: block b keeps its lower bits
 //   one byte                            if the bytes above are an odd number
@@ -24,7 +25,7 @@ std::size_t packed_bytes(std::size_t n) noexcept;
 /// Packs values. The result is empty if it would not be smaller than the values.
 payload pack(std::span<const float> values);
 
-/// The n values that were packed. Nothing if the bytes are not those of n packed values.
+/// The n values that were packed. Nothing if the number of bytes does not fit.
 std::optional<payload> unpack(const payload& packed, std::size_t n);
 
 } // namespace troupe

@@ -64,13 +64,13 @@ void timeline::hear(const task_name& task, const proto::TaskStatus& x, time_poin
   add(entry.done, decode(x.done(), ahead));
   add(entry.exchanged, decode(x.exchanged(), ahead));
   entry.current.reset();
+  entry.exchange.reset();
   if (x.doing() == proto::TaskStatus::DOING_UNSET)
     return;
   const auto sent = time_point{ahead + std::chrono::nanoseconds{x.clock()}};
   const auto lasts = std::chrono::duration_cast<std::chrono::nanoseconds>(
     std::chrono::duration<double>{x.seconds()});
   entry.current = {.begin = sent - lasts, .end = sent, .doing = x.doing(), .step = x.step_before()};
-  entry.exchange.reset();
   if (x.exchanging_since() > 0)
     entry.exchange = {.begin = time_point{ahead + std::chrono::nanoseconds{x.exchanging_since()}},
                       .end = sent,

@@ -50,8 +50,8 @@ public:
   /// Adds a notice, or the result of an evaluation.
   void mark(std::string text, time_point now);
 
-  /// The newest activities of all tasks, in order, and the newest marks. The last activity of a
-  /// task has not ended; it lasts until its newest report.
+  /// The newest activities of all tasks, in order, and the newest marks. An activity or exchange
+  /// that has not ended is the last one in its list, and lasts until the task's newest report.
   run_timeline newest() const;
 
 private:
@@ -63,7 +63,7 @@ private:
     std::optional<activity> exchange;
   };
 
-  /// How much the coordinator's clock is ahead of the clock that a report's times are on.
+  /// How much the coordinator's clock is ahead of the clock of the task's host.
   std::chrono::nanoseconds ahead_of(const task_name& task, const proto::TaskStatus& x,
                                     time_point now);
   void add(std::deque<activity>& to, const std::vector<activity>& news) const;

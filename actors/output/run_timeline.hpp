@@ -30,8 +30,8 @@ struct run_timeline {
 };
 
 /// Writes a timeline in the Trace Event Format, which Perfetto and chrome://tracing open: a JSON
-/// object with a process for each task. The time 0 is the begin of the first activity; earlier
-/// marks are left out. Without activities, it is the time of the first mark.
+/// object with a process for each task, and one for the marks. The time 0 is the begin of the first
+/// activity; earlier marks are left out. Without activities, it is the time of the first mark.
 std::string trace_events(const run_timeline& x);
 
 /// A part of a timeline.
@@ -40,11 +40,11 @@ struct timeline_window {
   activity::time_point end;
 };
 
-/// Chooses the part of the timeline of these tasks that shows the last `steps` steps of each
-/// worker. It ends when the first worker has computed for the last time, because later activities
-/// of this worker may not be reported yet. Workers that ended more than two seconds before the
-/// others do not count. If the window would have more than `most` activities, it begins later. It
-/// is empty if no worker has computed.
+/// Chooses the part of the timeline of these tasks that shows the last `steps` computations of each
+/// worker. The window ends with the last computation of the worker whose reports end first, because
+/// its later activities may not be reported yet. Workers whose last computation ended more than two
+/// seconds before the newest one do not count. If the window would have more than `most`
+/// activities, it begins later. It is empty if no worker has computed.
 timeline_window newest_steps(std::span<const task_timeline> x, std::size_t steps, std::size_t most);
 
 } // namespace troupe

@@ -28,7 +28,7 @@ void parameter_shard::send_parts() {
   for (auto& part : policy_->parts())
     *news.add_part() = part.header.id();
   for (auto& x : workers_)
-    options_.board->arrived(x.task);
+    options_.board->forget(x.task);
   for (std::size_t i = 1; i < shards_.size(); ++i)
     ask(
       this, shards_[i], options_.requests, [](const proto::Ack&) {},
@@ -59,7 +59,7 @@ caf::result<proto::Ack> parameter_shard::on_step_parts(const proto::StepParts& x
     for (auto& worker : workers_)
       if (std::ranges::none_of(x.part(),
                                [&](auto& id) { return id.worker() == worker.task.index; }))
-        options_.board->arrived(worker.task);
+        options_.board->forget(worker.task);
   make_updates();
   return proto::Ack{};
 }

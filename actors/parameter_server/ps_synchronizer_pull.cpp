@@ -191,7 +191,7 @@ void ps_synchronizer::on_idle_check(const idle_check& x) {
 
 void ps_synchronizer::show_slow_workers() {
   for (const auto i : shown_)
-    options_.board->arrived({job_kind::worker, i});
+    options_.board->forget({job_kind::worker, i});
   shown_.clear();
   std::uint64_t behind = 0;
   for (auto& part : parts_) {

@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// The weights of a shard as its workers get them with Job.exchange_precision BFLOAT16: rounded to
-/// bfloat16. The two newest rounded versions are kept, because most workers read the same versions.
-/// Thread-safe.
+/// The weights of a shard as its workers get them with Job.exchange_precision BFLOAT16: trainable
+/// parameters are rounded to bfloat16. whole() keeps the two newest rounded versions, because most
+/// workers read the same ones. Thread-safe.
 class rounded_versions {
 public:
   /// @param where the shard's range of the parameters

@@ -35,7 +35,7 @@ struct ring_place {
   /// Rounds sums of gradients before they are sent (Job.exchange_precision). Null if they are not
   /// rounded. The complete sum is rounded too, except in a ring_work::exchange, where no sum is
   /// sent.
-  /// @param part the elements of the bucket that `values` has
+  /// @param part the range of `values` within the bucket
   std::function<void(std::size_t bucket, range part, std::span<float> values)> round = {};
   /// The number of the bucket, for `round`.
   std::size_t bucket = 0;

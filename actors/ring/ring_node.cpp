@@ -113,7 +113,7 @@ void ring_node::report_waiting() {
   board_->set_ring(here);
   if (waits)
     board_->await(left_task_);
-  else
+  else if (reductions_.ranks() > 1)
     board_->arrived(left_task_);
 }
 

@@ -23,8 +23,8 @@ struct activity {
   proto::TaskStatus::Doing doing = proto::TaskStatus::DOING_UNSET;
   /// The number of steps of the task before this activity: TaskStatus.steps.
   std::uint64_t step = 0;
-  /// The task whose message arrived last during this activity. If the task waited for messages, it
-  /// is the task for which it waited longest.
+  /// The task whose message arrived last during this activity. If the activity is a wait for
+  /// several tasks, this is the last of them to answer.
   std::optional<task_name> arrived = std::nullopt;
 
   bool operator==(const activity&) const = default;
@@ -43,10 +43,10 @@ public:
   static constexpr std::chrono::microseconds shortest{1};
 
   /// Adds an activity that ends after all others. If it begins before the end of the last one, it
-  /// is shortened.
+  /// is shortened, or left out if nothing remains.
   void add(activity x);
 
-  /// The activities that were added after the first `seen` ones, oldest first.
+  /// The activities after the first `seen` ones that are still kept, oldest first.
   std::vector<activity> after(std::uint64_t seen) const;
 
   /// Number of activities that were added so far.
@@ -59,7 +59,7 @@ private:
   activity::time_point end_;
 };
 
-/// Writes activities into a message. They are in order and do not overlap.
+/// Writes activities into a message. They must be in order and must not overlap.
 proto::Activities encode(std::span<const activity> x);
 
 /// Reads activities from a message for which problem_of() is empty. `ahead` is how much the clock

@@ -67,6 +67,11 @@ void activity_board::arrived(const task_name& other) {
   arrived_ = other;
 }
 
+void activity_board::forget(const task_name& other) {
+  std::lock_guard guard{mutex_};
+  std::erase(awaited_, other);
+}
+
 void activity_board::set_behind(std::uint64_t steps) {
   std::lock_guard guard{mutex_};
   behind_ = steps;

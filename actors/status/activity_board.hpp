@@ -31,10 +31,11 @@ public:
   /// From `now` on, the task does `what`. No effect if the task already does this.
   void enter(doing what, time_point now);
 
-  /// Adds a task for which this task waits, or will wait when it enters a waiting state. arrived()
-  /// removes the added task.
+  /// Adds a task for which this task waits, or will wait when it enters a waiting state. The other
+  /// two functions remove it: arrived() if its message has arrived, forget() for another reason.
   void await(const task_name& other);
   void arrived(const task_name& other);
+  void forget(const task_name& other);
 
   /// Sets the number of steps by which the awaited tasks are behind this task. 0 if this task does
   /// not wait for slower tasks.
