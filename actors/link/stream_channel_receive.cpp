@@ -2,6 +2,7 @@
 
 #include "actors/link/stream_channel.hpp"
 #include "actors/link/stream_records.hpp"
+#include "messages/packed_floats.hpp"
 
 #include <caf/binary_deserializer.hpp>
 

@@ -130,7 +130,8 @@ public:
   void freeze(sim_node node, const std::string& actor = "");
   void thaw(sim_node node, const std::string& actor = "");
 
-  /// Calls `what` once, at this virtual time after the start.
+  /// Calls `what` once: when no actor can run, at the first event that is not before this virtual time
+  /// after the start.
   void at(std::chrono::nanoseconds when, std::function<void()> what);
 
   /// Virtual time since the start.
