@@ -35,7 +35,7 @@ std::size_t packed_bytes(std::size_t n) noexcept {
   return map_bytes(n) + n * sizeof(std::uint16_t);
 }
 
-payload pack(std::span<const float> values) {
+payload pack_floats(std::span<const float> values) {
   const auto n = values.size();
   std::vector<std::size_t> kept;
   std::size_t lower = 0;
@@ -67,7 +67,7 @@ payload pack(std::span<const float> values) {
   return result;
 }
 
-std::optional<payload> unpack(const payload& packed, std::size_t n) {
+std::optional<payload> unpack_floats(const payload& packed, std::size_t n) {
   if (n > packed.size() / sizeof(std::uint16_t) || packed.size() < packed_bytes(n))
     return std::nullopt;
   const auto* map = packed.data();

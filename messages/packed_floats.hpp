@@ -23,9 +23,9 @@ namespace troupe {
 std::size_t packed_bytes(std::size_t n) noexcept;
 
 /// Packs values. The result is empty if it would not be smaller than the values.
-payload pack(std::span<const float> values);
+payload pack_floats(std::span<const float> values);
 
 /// The n values that were packed. Nothing if the number of bytes does not fit.
-std::optional<payload> unpack(const payload& packed, std::size_t n);
+std::optional<payload> unpack_floats(const payload& packed, std::size_t n);
 
 } // namespace troupe

@@ -98,7 +98,7 @@ caf::error stream_channel::send(proto::Frame frame, caf::message content) {
     }
   }
   if (!options_.lends && body.is_rounded())
-    if (auto packed = pack(body.as_floats()); !packed.empty()) {
+    if (auto packed = pack_floats(body.as_floats()); !packed.empty()) {
       frame.set_packed(body.as_floats().size());
       body = std::move(packed);
     }

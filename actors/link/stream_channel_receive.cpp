@@ -314,7 +314,7 @@ void stream_channel::deliver(payload body) {
     return;
   if (frame_.packed() > 0) {
     try {
-      auto values = unpack(body, frame_.packed());
+      auto values = unpack_floats(body, frame_.packed());
       if (!values) {
         mistrust("packed values that cannot be decoded");
         return;
