@@ -22,6 +22,20 @@ struct range {
 /// `begin`.
 range intersect(range a, range b) noexcept;
 
+/// Ranges in ascending order, which do not overlap.
+using range_list = std::vector<range>;
+
+std::size_t elements_of(const range_list& x) noexcept;
+
+/// The parts of these ranges within `where`, relative to where.begin.
+range_list cut(const range_list& x, range where);
+
+/// The elements that are in both lists.
+range_list intersect(const range_list& a, const range_list& b);
+
+/// The elements that are in at least one of two lists. Ranges that touch become one range.
+range_list unite(const range_list& a, const range_list& b);
+
 /// Divides [0, n) into `parts` contiguous parts, and returns part number `index`. The sizes of the
 /// parts differ by at most one; the larger parts come first. If parts > n, some parts are empty.
 /// Requires parts >= 1 and index < parts.

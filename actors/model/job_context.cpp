@@ -171,6 +171,7 @@ range_update range_updater::arguments_of(std::span<const float> weights,
   result.moment = how.moment;
   result.moment_step = how.moment_step;
   result.look_ahead = how.look_ahead;
+  result.only = how.only;
   const bool by_tensor = std::ranges::any_of(parts_, [](auto& x) { return x.rule.by_tensor(); });
   if (device_->adds_up() && !by_tensor) {
     result.addend = how.addend;

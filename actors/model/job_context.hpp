@@ -122,6 +122,8 @@ public:
     /// If this pointer is not null, apply() sets the value to false if an element of the gradient
     /// is not finite.
     bool* finite = nullptr;
+    /// See range_update::only.
+    const range_list* only = nullptr;
   };
 
   /// A GPU may throw device_error here and in each function below that is not noexcept.

@@ -19,10 +19,23 @@ bool same_gradient(const proto::GradientId& a, const proto::GradientId& b) {
 
 } // namespace
 
+namespace {
+
+/// True if the range is so large, and belongs to tables so much, that workers will pull only rows.
+bool is_mostly_rows(const job_context& context, range where) {
+  constexpr std::size_t large = std::size_t{1} << 24;
+  return where.size() >= large && updates_rows(context)
+    && elements_of(tables_of(*context.training, where)) > where.size() / 2;
+}
+
+} // namespace
+
 std::shared_ptr<version_pool> make_versions(const job_context& context, range where,
                                             std::size_t workers, std::size_t held) {
   const auto captures = checkpoint_schedule::most_open_of(context.job);
-  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers, captures) + held);
+  // If workers pull only rows, they hold no version, and most slots are never used.
+  auto result = std::make_shared<version_pool>(where.size(), shard_slots(workers, captures) + held,
+                                               is_mostly_rows(context, where));
   context.initialize(where, result->initial());
   return result;
 }
@@ -58,6 +71,7 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
     averages_(std::move(averages)), policy_(options_.policy), live_(policy_->live()),
     updater_(*options_.updater), pieces_(updater_.pieces(), workers_.size()),
+    updates_rows_(updates_rows(*context_)), memory_(options_.where.size()),
     norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}
@@ -150,11 +164,13 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   if (const auto problem = problem_of(x.rows()); !problem.empty())
     return make_error(errc::malformed,
                       "a gradient of worker/" + std::to_string(x.id().worker()) + ": " + problem);
+  // A worker in this process sends the whole range together with the rows.
   const auto [begin, end] = options_.where;
-  if (auto wrong = misfit(x.id(), gradient, selected(x.rows(), begin, end)))
+  const bool some = x.has_rows() && gradient.size() != options_.where.size() * sizeof(float);
+  if (auto wrong = misfit(x.id(), gradient, some ? selected(x.rows(), begin, end) : end - begin))
     return std::move(*wrong);
   options_.board->count_bytes_received(gradient.size());
-  if (x.has_rows())
+  if (some)
     with_rows_.insert(x.id().worker());
   else
     with_rows_.erase(x.id().worker());
@@ -168,7 +184,8 @@ caf::result<proto::Pushed> parameter_shard::on_push(const proto::Push& x, const 
   return answer;
 }
 
-std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id, payload gradient) {
+std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id,
+                                                    shard_gradient gradient) {
   staged_.put(id, std::move(gradient));
   // The commit may have arrived before the gradient.
   const auto early = std::ranges::find_if(
@@ -185,11 +202,15 @@ std::optional<proto::Pushed> parameter_shard::stage(const proto::GradientId& id,
 
 // Makes the gradient of the whole range from the rows that the worker sent. All other elements are
 // 0.
-payload parameter_shard::spread(const proto::Selection& rows, const payload& values) const {
-  auto result = payload::floats(options_.where.size());
-  const auto all = result.as_mutable_floats();
-  std::ranges::fill(all, 0.0F);
-  scatter(rows, options_.where.begin, values.as_floats(), all);
+shard_gradient parameter_shard::spread(const proto::Selection& rows, const payload& values) {
+  shard_gradient result{values};
+  const auto touched = std::make_shared<const range_list>(ranges_of(rows, options_.where));
+  if (values.as_floats().size() != options_.where.size()) {
+    result.values = memory_.take(*touched);
+    scatter(rows, options_.where.begin, values.as_floats(), result.values.as_mutable_floats());
+  }
+  if (updates_rows_)
+    result.touched = touched;
   return result;
 }
 
@@ -262,7 +283,8 @@ void parameter_shard::take(const proto::Commit& x) {
   if (x.quarantine() || x.samples() == 0)
     gradient = {};
   if (options_.in_pieces)
-    pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(), gradient);
+    pieces_.settle(rank_of(x.id().worker()), x.id(), x.quarantine() ? 0 : x.samples(),
+                   gradient.values);
   policy_->take({x, std::move(gradient)});
   // Stores the worker's newest commit, because fenced() needs it. In synchronous protocols, only
   // shard 0 stores it, if it chooses the gradients of a step for all shards.

@@ -15,6 +15,7 @@
 #include "actors/parameter_server/version_pool.hpp"
 #include "actors/status/activity_board.hpp"
 #include "actors/tick.hpp"
+#include "actors/touched_rows.hpp"
 #include "actors/view.hpp"
 #include "messages/interfaces.hpp"
 #include "messages/pieces.hpp"
@@ -177,8 +178,8 @@ private:
   std::size_t rank_of(std::uint32_t worker) const;
   /// Stages a whole gradient. Returns an answer if the gradient is late: its commit arrived
   /// earlier, and the update of its step was made without the gradient.
-  std::optional<proto::Pushed> stage(const proto::GradientId& id, payload gradient);
-  payload spread(const proto::Selection& rows, const payload& values) const;
+  std::optional<proto::Pushed> stage(const proto::GradientId& id, shard_gradient gradient);
+  shard_gradient spread(const proto::Selection& rows, const payload& values);
   proto::Pushed quarantine(const proto::Commit& x);
   std::optional<proto::Pushed> turn_away(const proto::Commit& x);
   void finish(const proto::Fence& x);
@@ -226,7 +227,8 @@ private:
   std::vector<payload> state_slots() const;
   void make_updates();
   bool find_slot();
-  void publish(std::uint64_t version);
+  void apply(const planned_update& update);
+  void publish(std::uint64_t version, std::optional<range_list> changed = std::nullopt);
   std::size_t average_slot() const noexcept;
   void await_gradients();
   void retry_soon();
@@ -253,6 +255,10 @@ private:
   std::size_t last_piece_ = 0;
   gradient_journal journal_;
   staged_gradients staged_;
+  /// True if updates may leave out rows of tables that no batch touched.
+  bool updates_rows_;
+  /// For gradients of which only rows were sent.
+  cleared_memory memory_;
   /// Workers whose last pushed gradient has only rows of large tables. They also pull only rows.
   std::set<std::uint32_t> with_rows_;
   std::vector<open_commit> open_;

@@ -94,11 +94,13 @@ void parameter_shard::share_norm() {
   part.set_view(options_.view.number);
   part.set_step(versions_->version());
   part.set_shard(options_.index);
-  part.set_squares(squared_norm(context_->parameters(), options_.where, update.gradient));
+  const auto& parameters = context_->parameters();
+  const auto touched = update.touched ? *update.touched : range_list{{0, options_.where.size()}};
+  part.set_squares(squared_norm(parameters, options_.where, update.gradient, touched));
   if (!std::isfinite(part.squares())) {
     fail("the gradient of step " + std::to_string(part.step() + 1)
            + " is not finite after summation, first in "
-           + first_not_finite(context_->parameters(), options_.where, update.gradient),
+           + first_not_finite(parameters, options_.where, update.gradient, touched),
          true);
     return;
   }

@@ -112,29 +112,43 @@ bool parameter_shard::update_ready() {
 // without samples does not change the weights.
 void parameter_shard::make_version(const planned_update& update, bool is_prepared) {
   options_.board->enter(proto::TaskStatus::UPDATING, clock().now());
-  const auto old = versions_->published();
-  const auto updated = versions_->next();
+  const auto version = versions_->version() + 1;
   if (is_prepared) {
     updater_.publish();
     slot_reserved_ = false;
-    send_piece(last_piece_, versions_->version() + 1);
+    send_piece(last_piece_, version);
+    publish(version);
   } else if (live_) {
     updater_.skip(update.samples);
     if (averages_)
-      live_->read(updated);
-  } else if (update.samples > 0)
-    updater_.apply(old, update.gradient, update.samples, updated, update.terms);
-  else
-    std::ranges::copy(old, updated.begin());
-  publish(versions_->version() + 1);
+      live_->read(versions_->next());
+    publish(version);
+  } else if (update.samples == 0) {
+    versions_->copy_newest();
+    publish(version, range_list{});
+  } else if (update.touched) {
+    versions_->copy_newest();
+    apply(update);
+    publish(version, *update.touched);
+  } else {
+    apply(update);
+    publish(version);
+  }
   renew_turn();
   options_.board->count_step(clock().now());
   await_gradients();
 }
 
+void parameter_shard::apply(const planned_update& update) {
+  auto how = update.terms;
+  how.only = update.touched.get();
+  updater_.apply(versions_->published(), update.gradient, update.samples, versions_->next(), how);
+}
+
 /// Publishes the next weights. Their average is published first, so that a reader of averages finds
 /// the average of every version that exists.
-void parameter_shard::publish(std::uint64_t version) {
+/// @param changed the elements that differ from the version before; nothing if this is not known
+void parameter_shard::publish(std::uint64_t version, std::optional<range_list> changed) {
   if (averages_) {
     average_weights(*context_, options_.where, version, averages_->published(), versions_->next(),
                     averages_->next());
@@ -143,7 +157,10 @@ void parameter_shard::publish(std::uint64_t version) {
   // Rounds on this thread, because the reader runs on threads that must not compute.
   if (options_.rounded && is_pulled_whole())
     options_.rounded->whole({version, versions_->part_of_next(0, options_.where.size())});
-  versions_->publish(version);
+  if (changed)
+    versions_->publish_changes(version, *std::move(changed));
+  else
+    versions_->publish(version);
 }
 
 // True if workers may pull the whole range: those that get the weights neither in pieces nor in

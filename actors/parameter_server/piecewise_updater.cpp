@@ -25,10 +25,15 @@ range piecewise_updater::at(std::size_t piece) const noexcept {
 void piecewise_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                               std::uint64_t samples, std::span<float> updated,
                               const range_updater::terms& how) {
+  range_list only;
   for (std::size_t i = 0; i < updaters_.size(); ++i) {
     const auto [begin, end] = at(i);
     const auto n = end - begin;
     auto own = how;
+    if (how.only != nullptr) {
+      only = cut(*how.only, {begin, end});
+      own.only = &only;
+    }
     if (!how.moment.empty())
       own.moment = how.moment.subspan(begin, n);
     if (!how.addend.empty())

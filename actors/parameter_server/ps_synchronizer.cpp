@@ -1,5 +1,6 @@
 #include "actors/parameter_server/ps_synchronizer.hpp"
 
+#include "actors/touched_rows.hpp"
 #include "messages/problems.hpp"
 #include "messages/selection.hpp"
 
@@ -21,8 +22,9 @@ constexpr std::chrono::milliseconds idle_patience{10};
 
 ps_synchronizer::ps_synchronizer(caf::actor_config& cfg, std::shared_ptr<const job_context> context,
                                  ps_synchronizer_options options, worker_actor worker)
-  : super(cfg), context_(std::move(context)), options_(std::move(options)),
-    worker_(std::move(worker)), parts_(options_.shards.size()), piecewise_(parts_.size()) {
+  : super(cfg), context_(std::move(context)), updates_rows_(updates_rows(*context_)),
+    options_(std::move(options)), worker_(std::move(worker)), parts_(options_.shards.size()),
+    piecewise_(parts_.size()) {
   const auto shards = context_->shards(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     parts_[i].where = shards[i];
@@ -130,9 +132,10 @@ void ps_synchronizer::push_if_complete(std::size_t shard) {
     push(shard);
 }
 
-payload ps_synchronizer::gradient_for(const part& x) const {
+payload ps_synchronizer::gradient_for(std::size_t shard) const {
+  const auto& x = parts_[shard];
   auto all = gradient_.slice_floats(x.where.begin, x.where.size());
-  if (!x.rows)
+  if (!x.rows || !is_apart(shard))
     return all;
   auto result = payload::floats(selected(*x.rows, x.where.begin, x.where.end));
   if (gradient_.is_rounded())
@@ -151,7 +154,7 @@ void ps_synchronizer::push(std::size_t shard) {
   header.set_view(options_.view);
   *header.mutable_id() = gradient_id();
   header.set_samples(samples_);
-  const auto data = gradient_for(part);
+  const auto data = gradient_for(shard);
   if (part.rows)
     *header.mutable_rows() = *part.rows;
   options_.board->count_bytes_sent(data.size());
@@ -252,14 +255,14 @@ void ps_synchronizer::commit_part(std::size_t shard) {
   };
   if (waits_for_push(shard) && !part.rows) {
     part.pushed = true;
-    const auto data = gradient_for(part);
+    const auto data = gradient_for(shard);
     options_.board->count_bytes_sent(data.size());
     try_ask(this, options_.shards[shard], how, decided, lost, header, data);
   } else {
     push_if_complete(shard);
     try_ask(this, options_.shards[shard], how, decided, lost, header);
   }
-  if (pulls_next() && !part.pulled_next && !sends_weights(shard))
+  if (pulls_next(shard) && !part.pulled_next && !sends_weights(shard))
     pull_next(shard);
 }
 
@@ -291,7 +294,7 @@ void ps_synchronizer::on_decided(std::size_t shard, gradient_sequence sequence,
       parts_[shard].told = std::max(parts_[shard].told, x.version());
       // Weights that the shard sends for the next step arrive before this answer. If none have
       // arrived, the worker pulls them.
-      if (pulls_next() && !parts_[shard].pulled_next && !has_new_weights(shard))
+      if (pulls_next(shard) && !parts_[shard].pulled_next && !has_new_weights(shard))
         pull_next(shard);
     }
     decide(shard, x.outcome(), x.staleness());

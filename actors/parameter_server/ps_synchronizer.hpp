@@ -143,8 +143,9 @@ private:
   /// One shard's part of the gradient.
   struct part {
     range where;
-    /// The rows of large tables that the batch reads and changes. Absent if they are more than half
-    /// of the shard's range, or if the shard is in this process: the whole range is then exchanged.
+    /// The rows of large tables that the batch reads and changes. Absent if they are a large part
+    /// of the shard's range, or if the shard does not need them. A shard in this process gets the
+    /// whole range together with the rows, because this takes no copy.
     std::optional<proto::Selection> rows = std::nullopt;
     /// The worker's copy of the shard's weights. Used if only rows are pulled, or if the worker
     /// writes the weights itself.
@@ -239,7 +240,7 @@ private:
   /// Begins the later step, if there is one. Called when the last gradient is decided.
   void begin_later();
   void pull(std::size_t shard);
-  bool pulls_next() const;
+  bool pulls_next(std::size_t shard) const;
   /// True if this process can read the shard's memory. The shard is then expected to send the
   /// weights of the next step before it answers the commit.
   bool sends_weights(std::size_t shard) const;
@@ -261,7 +262,9 @@ private:
   /// Called when all weights of the step have been passed to the worker. Begins the early pull for
   /// a later step.
   void begin_step();
-  bool pulls_rows(const part& x) const { return x.rows && options_.pull_ahead == 0; }
+  /// True if the shard is in another process.
+  bool is_apart(std::size_t shard) const;
+  bool pulls_rows(std::size_t shard) const;
   void on_too_early(std::size_t shard, const proto::Weights& x);
   /// Shows on the board which slower workers this worker waits for.
   void show_slow_workers();
@@ -279,8 +282,8 @@ private:
   void write_live();
   static std::span<float> kept_of(part& x);
   void choose_rows(std::size_t shard, const batch_rows& rows);
-  payload complete_weights(part& x, const payload& data);
-  payload gradient_for(const part& x) const;
+  payload complete_weights(std::size_t shard, const payload& data);
+  payload gradient_for(std::size_t shard) const;
   void choose_pieces(std::size_t shard);
   void push_pieces(std::size_t shard, range arrived);
   void on_new_weights(const proto::NewWeights& x, const payload& values);
@@ -323,6 +326,7 @@ private:
   static task_name name_of(std::size_t shard);
 
   std::shared_ptr<const job_context> context_;
+  bool updates_rows_;
   ps_synchronizer_options options_;
   worker_actor worker_;
   std::vector<part> parts_;

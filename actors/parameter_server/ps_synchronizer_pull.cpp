@@ -3,6 +3,7 @@
 #include "actors/link/port.hpp"
 #include "messages/scheduler.hpp"
 #include "messages/selection.hpp"
+#include "messages/zero_pages.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +17,10 @@ namespace {
 /// Only with `writes`: if other workers have made more than this number of updates since the worker
 /// read the weights, it reads them again for its next step.
 constexpr std::uint64_t most_missed = 4;
+
+/// A shard in this process gets the rows of a batch if they are at most this part of its range: one
+/// of `least_saving` elements.
+constexpr std::size_t least_saving = 8;
 
 } // namespace
 
@@ -45,9 +50,9 @@ void ps_synchronizer::begin_pulls() {
 
 // True if the worker pulls the weights of its next step together with its commit. A worker that
 // pulls only rows cannot do so, because it does not know yet which rows the next batch reads.
-bool ps_synchronizer::pulls_next() const {
+bool ps_synchronizer::pulls_next(std::size_t shard) const {
   return !options_.in_step && !options_.bounded && !options_.writes && options_.pull_ahead == 0
-    && !attributes_.rows && !done_->pauses;
+    && !(attributes_.rows && is_apart(shard)) && !done_->pauses;
 }
 
 bool ps_synchronizer::sends_weights(std::size_t shard) const {
@@ -83,7 +88,7 @@ proto::Pull ps_synchronizer::pull_header(std::size_t shard, std::uint64_t clock)
   proto::Pull result;
   result.set_view(options_.view);
   result.set_worker(options_.worker);
-  if (pulls_rows(parts_[shard]))
+  if (pulls_rows(shard))
     *result.mutable_rows() = *parts_[shard].rows;
   if (options_.bounded) {
     result.set_clock(clock);
@@ -203,28 +208,35 @@ void ps_synchronizer::show_slow_workers() {
   options_.board->set_behind(behind);
 }
 
-// Decides whether to exchange only the rows that the batch reads. This is done only with shards in
-// other processes, because within a process the whole range is available without a copy.
+// Decides whether the shard gets the rows that the batch reads. In another process, it gets only
+// these rows, and the worker pulls only them. In this process, the rows are worth a message if they
+// save the shard most of its update.
 void ps_synchronizer::choose_rows(std::size_t shard, const batch_rows& rows) {
   auto& part = parts_[shard];
-  if (!rows || !is_port(options_.readers[shard]))
+  if (!rows || options_.writes || !(is_apart(shard) || updates_rows_))
     return;
   const auto [begin, end] = part.where;
-  if (selected(*rows, begin, end) <= part.where.size() / 2)
+  if (selected(*rows, begin, end) <= part.where.size() / (is_apart(shard) ? 2 : least_saving))
     part.rows = cut(*rows, begin, end);
+}
+
+bool ps_synchronizer::is_apart(std::size_t shard) const {
+  return is_port(options_.readers[shard]);
+}
+
+bool ps_synchronizer::pulls_rows(std::size_t shard) const {
+  return parts_[shard].rows && is_apart(shard) && options_.pull_ahead == 0;
 }
 
 // If the worker pulled only rows: puts them into `kept`, which then has the weights of the shard's
 // whole range. If the trainer still reads `kept`, a copy replaces it first.
-payload ps_synchronizer::complete_weights(part& x, const payload& data) {
-  if (!pulls_rows(x))
+payload ps_synchronizer::complete_weights(std::size_t shard, const payload& data) {
+  if (!pulls_rows(shard))
     return data;
+  auto& x = parts_[shard];
   if (!x.kept.unique()) {
-    auto fresh = payload::floats(x.where.size());
-    if (x.kept.empty())
-      std::ranges::fill(fresh.as_mutable_floats(), 0.0F);
-    else
-      std::ranges::copy(x.kept.as_floats(), fresh.as_mutable_floats().begin());
+    auto fresh = zero_floats(x.where.size());
+    std::ranges::copy(x.kept.as_floats(), fresh.as_mutable_floats().begin());
     x.kept = std::move(fresh);
   }
   scatter(*x.rows, x.where.begin, data.as_floats(), x.kept.as_mutable_floats());
@@ -245,9 +257,9 @@ void ps_synchronizer::on_weights(std::size_t shard, gradient_sequence sequence,
     }
   }
   const auto elements =
-    pulls_rows(part) ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
+    pulls_rows(shard) ? selected(*part.rows, part.where.begin, part.where.end) : part.where.size();
   if (fits(shard, header, data, elements))
-    use_weights(shard, {header.begin(), {header.version()}, complete_weights(part, data)});
+    use_weights(shard, {header.begin(), {header.version()}, complete_weights(shard, data)});
 }
 
 bool ps_synchronizer::fits(std::size_t shard, const proto::Weights& header, const payload& data,

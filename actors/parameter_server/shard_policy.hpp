@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/model/job_context.hpp"
+#include "actors/parameter_server/staged_gradients.hpp"
 #include "messages/buffer.hpp"
 #include "messages/proto/wire.pb.h"
 
@@ -19,7 +20,7 @@ class live_weights;
 /// not finite.
 struct contribution {
   proto::Commit header;
-  payload gradient;
+  shard_gradient gradient;
 };
 
 /// An update of a shard's weights.
@@ -31,6 +32,9 @@ struct planned_update {
   range_updater::terms terms;
   /// False if the gradients only go into a buffer, and a later update changes the weights.
   bool complete = true;
+  /// The update needs only these elements: `gradient` and terms.addend are 0 or undefined in all
+  /// others. Null if it needs all elements.
+  std::shared_ptr<const range_list> touched = nullptr;
 };
 
 /// How a protocol treats the gradients that workers commit at a shard: which gradients it accepts,

@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-void staged_gradients::put(const proto::GradientId& id, payload gradient) {
+void staged_gradients::put(const proto::GradientId& id, shard_gradient gradient) {
   auto& x = entries_[{id.worker(), id.incarnation()}];
   if (id.sequence() >= x.sequence)
     x = {id.sequence(), true, std::move(gradient)};
@@ -13,7 +13,7 @@ bool staged_gradients::has(const proto::GradientId& id) const {
   return i != entries_.end() && i->second.here && i->second.sequence == id.sequence();
 }
 
-payload staged_gradients::take(const proto::GradientId& id) {
+shard_gradient staged_gradients::take(const proto::GradientId& id) {
   if (!has(id))
     return {};
   auto& x = entries_.at({id.worker(), id.incarnation()});

@@ -9,7 +9,7 @@ namespace troupe {
 step_aggregator::step_aggregator(std::size_t ranks, std::size_t elements)
   : parts_(ranks), elements_(elements) {}
 
-bool step_aggregator::add(std::size_t rank, std::uint64_t samples, payload gradient) {
+bool step_aggregator::add(std::size_t rank, std::uint64_t samples, shard_gradient gradient) {
   auto& x = parts_.at(rank);
   if (x.present)
     return false;
@@ -32,16 +32,34 @@ void step_aggregator::remove(std::size_t rank) {
 std::vector<std::span<const float>> step_aggregator::gradients() const {
   std::vector<std::span<const float>> result;
   for (auto& x : parts_)
-    if (!x.gradient.empty())
-      result.push_back(x.gradient.as_floats());
+    if (!x.gradient.values.empty())
+      result.push_back(x.gradient.values.as_floats());
+  return result;
+}
+
+std::shared_ptr<const range_list> step_aggregator::touched() const {
+  std::shared_ptr<const range_list> result;
+  for (auto& x : parts_) {
+    if (x.gradient.values.empty())
+      continue;
+    if (!x.gradient.touched)
+      return nullptr;
+    result = result ? std::make_shared<range_list>(unite(*result, *x.gradient.touched))
+                    : x.gradient.touched;
+  }
   return result;
 }
 
 void step_aggregator::add_up(std::span<const std::span<const float>> terms) {
   sum_.resize(elements_);
-  troupe::add(terms[0], terms[1], sum_);
-  for (std::size_t i = 2; i < terms.size(); ++i)
-    accumulate(sum_, terms[i]);
+  const auto some = touched();
+  for (const auto& x : some ? *some : range_list{{0, elements_}}) {
+    const auto out = std::span{sum_}.subspan(x.begin, x.size());
+    const auto part = [&](std::size_t i) { return terms[i].subspan(x.begin, x.size()); };
+    troupe::add(part(0), part(1), out);
+    for (std::size_t i = 2; i < terms.size(); ++i)
+      accumulate(out, part(i));
+  }
 }
 
 std::span<const float> step_aggregator::sum() {

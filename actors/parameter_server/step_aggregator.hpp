@@ -1,8 +1,10 @@
 #pragma once
 
-#include "messages/buffer.hpp"
+#include "actors/parameter_server/staged_gradients.hpp"
+#include "kernels/range.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,7 +18,7 @@ public:
 
   /// Takes a rank's gradient (empty if it has no samples). Returns false if this rank's gradient
   /// has already arrived.
-  bool add(std::size_t rank, std::uint64_t samples, payload gradient);
+  bool add(std::size_t rank, std::uint64_t samples, shard_gradient gradient);
 
   /// Removes a rank's gradient.
   void remove(std::size_t rank);
@@ -25,6 +27,10 @@ public:
 
   /// Number of samples of the gradients that have arrived.
   std::uint64_t samples() const noexcept { return samples_; }
+
+  /// The elements of the sum that may differ from 0. Null if this is not known for one of the
+  /// gradients. If it is not null, sum() and terms() are defined only in these elements.
+  std::shared_ptr<const range_list> touched() const;
 
   /// The sum, once complete. Valid until the next `clear()`. Zeros if no rank has samples.
   std::span<const float> sum();
@@ -47,7 +53,7 @@ private:
   struct part {
     bool present = false;
     std::uint64_t samples = 0;
-    payload gradient;
+    shard_gradient gradient;
   };
 
   /// The gradients that are not empty, in order of rank.

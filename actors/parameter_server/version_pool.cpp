@@ -1,17 +1,28 @@
 #include "actors/parameter_server/version_pool.hpp"
 
+#include "messages/zero_pages.hpp"
+
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace troupe {
 
-version_pool::version_pool(std::size_t elements, std::size_t slots)
+namespace {
+
+constexpr std::size_t most_changes = 256;
+
+} // namespace
+
+version_pool::version_pool(std::size_t elements, std::size_t slots, bool lazily)
   : elements_(elements), count_(slots), slots_(std::make_unique<slot[]>(slots)) {
   assert(slots >= 2);
   for (std::size_t i = 0; i < count_; ++i) {
-    slots_[i].data = payload::floats(elements);
-    std::ranges::fill(slots_[i].data.as_mutable_floats(), 0.0F);
+    slots_[i].data = lazily ? zero_floats(elements) : payload::floats(elements);
+    if (!lazily)
+      std::ranges::fill(slots_[i].data.as_mutable_floats(), 0.0F);
   }
+  slots_[0].number = published_;
 }
 
 version_pool::snapshot version_pool::newest() const noexcept {
@@ -55,10 +66,42 @@ void version_pool::begin_always() {
     return;
   next_ = current_.load(std::memory_order_relaxed) == 0 ? 1 : 0;
   slots_[next_].data = payload::floats(elements_);
+  slots_[next_].number = 0;
 }
 
 void version_pool::publish(std::uint64_t version) noexcept {
+  changes_.clear();
+  changed_ = 0;
+  publish_next(version);
+}
+
+void version_pool::copy_newest() {
+  auto& to = slots_[next_];
+  const auto from = published();
+  const auto out = to.data.as_mutable_floats();
+  const auto missed = published_ - to.number;
+  if (to.number == 0 || missed > changes_.size()) {
+    std::ranges::copy(from, out.begin());
+    return;
+  }
+  for (auto i = changes_.size() - missed; i < changes_.size(); ++i)
+    for (const auto& x : changes_[i])
+      std::ranges::copy(from.subspan(x.begin, x.size()), out.subspan(x.begin).begin());
+}
+
+void version_pool::publish_changes(std::uint64_t version, range_list changed) {
+  changed_ += elements_of(changed);
+  changes_.push_back(std::move(changed));
+  while (changed_ > elements_ || changes_.size() > most_changes) {
+    changed_ -= elements_of(changes_.front());
+    changes_.pop_front();
+  }
+  publish_next(version);
+}
+
+void version_pool::publish_next(std::uint64_t version) noexcept {
   slots_[next_].version = version;
+  slots_[next_].number = ++published_;
   version_.store(version, std::memory_order_release);
   current_.store(next_, std::memory_order_seq_cst);
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "kernels/range.hpp"
 #include "messages/buffer.hpp"
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 
@@ -39,10 +41,11 @@ public:
     payload data;
   };
 
-  /// Makes slots of `elements` float32 each and writes zeros to them, so that the system provides
-  /// the memory now. Version 0 has zeros. `initial()` can change it, but only before a reader uses
-  /// the pool.
-  version_pool(std::size_t elements, std::size_t slots);
+  /// Makes slots of `elements` float32 each. Version 0 has zeros. `initial()` can change it, but only
+  /// before a reader uses the pool.
+  /// @param lazily if false, zeros are written to all slots, so that the system provides the memory
+  /// now. If true, a slot takes memory only when a version is written there
+  version_pool(std::size_t elements, std::size_t slots, bool lazily = false);
 
   /// Size of a pool in bytes.
   static std::size_t memory_bytes(std::size_t elements, std::size_t slots) noexcept {
@@ -72,8 +75,11 @@ public:
   /// may be read on other threads.
   void begin_always();
 
-  /// The slot found by `begin()`.
-  std::span<float> next() noexcept { return slots_[next_].data.as_mutable_floats(); }
+  /// The slot found by `begin()`, for writing.
+  std::span<float> next() noexcept {
+    slots_[next_].number = 0;
+    return slots_[next_].data.as_mutable_floats();
+  }
 
   /// Shares elements [begin, begin + count) of the slot found by `begin()`. `begin()` does not find
   /// this slot again while the returned payload exists.
@@ -84,11 +90,26 @@ public:
   /// Makes the slot found by `begin()` the newest version.
   void publish(std::uint64_t version) noexcept;
 
+  // If an update changes only a few elements, the time for the next version need not depend on the
+  // number of elements: the slot found by `begin()` has an old version, and lacks only the changes
+  // since then.
+
+  /// Copies the newest version to the slot found by `begin()`. Call it before next(). The writer
+  /// then changes some elements, and calls publish_changes().
+  void copy_newest();
+
+  /// Like publish(), for a version that differs from the one before only in `changed`.
+  void publish_changes(std::uint64_t version, range_list changed);
+
 private:
   struct slot {
     payload data;
     std::uint64_t version = 0;
+    /// The publication whose weights the slot has, counted from 1. 0 if it has no whole version.
+    std::uint64_t number = 0;
   };
+
+  void publish_next(std::uint64_t version) noexcept;
 
   std::size_t elements_;
   std::size_t count_;
@@ -97,6 +118,12 @@ private:
   /// Version of the slot `current_`.
   std::atomic<std::uint64_t> version_ = 0;
   std::size_t next_ = 0;
+  /// Number of publications so far, including version 0.
+  std::uint64_t published_ = 1;
+  /// The changes of the newest publications, up to number `published_`. Their number is limited.
+  /// Together, they have at most as many elements as a version.
+  std::deque<range_list> changes_;
+  std::size_t changed_ = 0;
 };
 
 } // namespace troupe

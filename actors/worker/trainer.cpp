@@ -121,7 +121,9 @@ trainer::trainer(caf::actor_config& cfg, std::shared_ptr<const job_context> cont
                  ring_node_actor sums, const std::optional<loss_scale_state>& scale)
   : super(cfg), context_(std::move(context)), synchronizer_(std::move(synchronizer)),
     listener_(std::move(listener)), sums_(std::move(sums)), device_(std::move(device)),
-    rounds_(context_->job.exchange_precision() == proto::BFLOAT16) {
+    rounds_(context_->job.exchange_precision() == proto::BFLOAT16),
+    tables_(tables_of(*context_->training, {0, context_->parameters().size()})),
+    memory_(context_->parameters().size()) {
   const auto& how = context_->job.loss_scale();
   if (!context_->training->loss_scale_feed())
     return;
@@ -179,14 +181,29 @@ void trainer::on_train(const train_batch& x) {
   taken_ = x.where == residence::host;
   computing_ = true;
   where_ = x.where;
-  gradient_ = stays() ? payload{} : payload::floats(context_->parameters().size());
-  if (rounds_)
-    gradient_.mark_rounded();
+  make_gradient();
   done_ = {};
   done_.step = x.step;
   done_.samples = batch_.rows;
   begin_batch();
   on_weights({x.step, x.weights, x.last});
+}
+
+void trainer::make_gradient() {
+  const auto elements = context_->parameters().size();
+  touched_.reset();
+  if (stays()) {
+    gradient_ = {};
+    return;
+  }
+  if (batch_.touched && context_->protocol.weights == weights_at::shards) {
+    touched_ = ranges_of(*batch_.touched, {0, elements});
+    gradient_ = memory_.take(intersect(*touched_, tables_));
+  } else {
+    gradient_ = payload::floats(elements);
+  }
+  if (rounds_)
+    gradient_.mark_rounded();
 }
 
 void trainer::begin_batch() {
@@ -310,6 +327,7 @@ run_arguments<float> trainer::arguments() {
   result.feeds = feeds_;
   if (!stays())
     result.gradient = gradient_.as_mutable_floats();
+  result.tables_cleared = touched_ && !ran_;
   return result;
 }
 
@@ -352,9 +370,13 @@ void trainer::add_bucket(std::size_t bucket) {
     std::ranges::copy(part, sum_.begin() + static_cast<std::ptrdiff_t>(where.begin));
     return;
   }
+  const auto& parameters = context_->parameters();
+  const auto nonzero = touched_ ? cut(*touched_, where) : range_list{{0, where.size()}};
   if (rounds_)
-    round_to_bfloat16(context_->parameters(), where, part);
-  done_.squared_norm += squared_norm(context_->parameters(), where, part);
+    for (const auto& x : nonzero)
+      round_to_bfloat16(parameters, {where.begin + x.begin, where.begin + x.end},
+                        part.subspan(x.begin, x.size()));
+  done_.squared_norm += squared_norm(parameters, where, part, nonzero);
   // The last bucket is handed over by finish(). At that time, the loss is known, and
   // check_gradient() may have changed this bucket.
   if (bucket + 1 < buckets.size())
@@ -391,6 +413,14 @@ void trainer::finish() {
   send(listener_, std::move(done_));
 }
 
+/// Writes NaN to the last bucket of a gradient in the host's memory. The element may be outside of
+/// `touched_`, so the memory must not be used again.
+void trainer::spoil_gradient() {
+  gradient_.as_mutable_floats()[context_->training->buckets().back().elements.begin] =
+    std::numeric_limits<float>::quiet_NaN();
+  memory_ = cleared_memory{context_->parameters().size()};
+}
+
 /// If the loss is not finite, writes NaN to the gradient, so that other workers notice it. If only
 /// the gradient is not finite, finds the first tensor that is not finite.
 void trainer::check_gradient() {
@@ -400,8 +430,7 @@ void trainer::check_gradient() {
     if (stays())
       executor_->spoil_gradient();
     else
-      gradient_.as_mutable_floats()[context_->training->buckets().back().elements.begin] =
-        std::numeric_limits<float>::quiet_NaN();
+      spoil_gradient();
   } else if (!std::isfinite(done_.squared_norm)) {
     std::vector<float> read;
     if (stays()) {
@@ -425,6 +454,7 @@ std::string trainer::loss_not_finite() {
     how.parts = binding_->parts();
   }
   how.gradient = spare.as_mutable_floats();
+  how.tables_cleared = false;
   return executor_->find_not_finite(how);
 }
 

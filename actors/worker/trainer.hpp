@@ -2,6 +2,7 @@
 
 #include "actors/model/job_context.hpp"
 #include "actors/ring/ring_node.hpp"
+#include "actors/touched_rows.hpp"
 #include "actors/worker/input_reader.hpp"
 #include "actors/worker/loss_scale.hpp"
 #include "kernels/devices/device_executor.hpp"
@@ -176,6 +177,7 @@ protected:
 
 private:
   void on_train(const train_batch& x);
+  void make_gradient();
   void on_weights(const more_weights& x);
   void on_sums(const reduction& x);
   void request_sums(std::span<const double> own);
@@ -197,6 +199,7 @@ private:
   run_arguments<float> arguments();
   bool stays() const noexcept { return where_ == residence::gradients_on_gpu; }
   void check_gradient();
+  void spoil_gradient();
   std::string loss_not_finite();
 
   std::shared_ptr<const job_context> context_;
@@ -209,6 +212,10 @@ private:
   std::optional<weight_binding> binding_;
   /// Number of steps computed in this run. The sums over workers are numbered by step.
   std::uint64_t steps_ = 0;
+  /// The tables of which a batch may read only some rows, and the memory for gradients of such
+  /// batches.
+  range_list tables_;
+  cleared_memory memory_;
   /// Chooses the loss scale. Only with float16.
   std::optional<loss_scale> scale_;
   /// The loss scale of the current batch. An entry of `feeds_` points to it.
@@ -230,6 +237,8 @@ private:
   bool taken_ = true;
   /// The gradient; empty if it stays on the device.
   payload gradient_;
+  /// The gradient is 0 in all other elements. Nothing if this is not known (batch_read::touched).
+  std::optional<range_list> touched_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;
   /// True if the executor has run a batch with the step's weights.

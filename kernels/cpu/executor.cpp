@@ -93,6 +93,7 @@ void executor_state<T>::bind(const run_arguments<T>& arguments) {
   std::ranges::copy(arguments.feeds, feeds.begin());
   parts = arguments.parts;
   gradient = arguments.gradient.data();
+  tables_cleared = arguments.tables_cleared;
   seed = arguments.seed;
 }
 
@@ -324,9 +325,9 @@ void executor<T>::give_sums(std::span<const double> totals, std::size_t rows) {
   s.under_way->given = true;
 }
 
-// Why the weight needs at least two columns: a product with one column adds its terms in another
-// order, in 32 chains (gemm.hpp). With the weight in several pieces, a sum would be computed for
-// each piece, and these sums would be added. The bits could differ.
+// Why the weight of a dense product needs at least two columns: a product with one column adds its
+// terms in another order, in 32 chains (gemm.hpp). With the weight in several pieces, a sum would
+// be computed for each piece, and these sums would be added. The bits could differ.
 bool may_be_cut(const plan& what, std::size_t weight) {
   const auto& matrix = what.parameters().entries()[weight].shape;
   const auto reads = [weight](const operand& x) {
@@ -334,11 +335,11 @@ bool may_be_cut(const plan& what, std::size_t weight) {
   };
   const auto by_rows = [&](const instruction& x, std::size_t input) {
     return x.inputs[input].shape == matrix
-      && ((x.op == operation::matmul && input == 1)
+      && ((x.op == operation::matmul && input == 1 && matrix.last() > 1)
+          || (x.op == operation::sparse_matmul && input == 1)
           || (x.op == operation::embedding && input == 0));
   };
-  if (matrix.rank() != 2 || matrix.last() < 2 || reads(what.loss())
-      || std::ranges::any_of(what.fetches(), reads))
+  if (matrix.rank() != 2 || reads(what.loss()) || std::ranges::any_of(what.fetches(), reads))
     return false;
   for (const auto& x : what.instructions()) {
     if (reads(x.bias) || reads(x.epilogue_operand))

@@ -70,10 +70,10 @@ struct run_arguments {
   /// `advance`, a null pointer means that the tensor is not available yet. `run` does not accept
   /// null pointers.
   std::span<const T* const> weights;
-  /// The pieces of the weights that are in several pieces of memory. The pieces of a weight contain
-  /// all of its rows, each row once, in ascending order. Each piece has at least two rows. For such
-  /// a weight, the pointer in `weights` only shows whether the weight is available, and
-  /// may_be_cut() must be true.
+  /// The pieces of the weights that are in several pieces of memory. The pieces of a weight follow
+  /// each other. They contain all of its rows, each row once, in ascending order. Each piece has at
+  /// least two rows. For such a weight, the pointer in `weights` only shows whether the weight is
+  /// available, and may_be_cut() must be true.
   std::span<const weight_rows<T>> parts;
   /// One feed per placeholder, in the order of graph::placeholders(). A feed that the plan does not
   /// read may be empty.
@@ -92,6 +92,9 @@ struct run_arguments {
   /// from graph::update_state instead. If rows == 0, the gradient is 0 everywhere. Empty for a plan
   /// without gradients.
   std::span<T> gradient;
+  /// True if the gradients of all parameters in plan::row_sparse_gradients() are 0 before the run.
+  /// The CPU then writes only the rows of the batch, so that the run takes no time for the others.
+  bool tables_cleared = false;
   /// Called with the number of a bucket as soon as the bucket is ready: its part of `gradient` is
   /// final, and the run no longer reads its weights. The function may overwrite these weights. It
   /// is called on the thread of the run, during the backward pass, once per bucket, in the order of

@@ -102,12 +102,25 @@ void run_matmul(const step<T>& s) {
 }
 
 /// Runs one of the two products with a sparse matrix.
-template <class T, auto product>
+template <class T>
 void run_sparse(const step<T>& s) {
   const auto& features = s.x.inputs[0];
-  product(s.run.rows, static_cast<std::size_t>(features.shape.last()),
-          static_cast<std::size_t>(s.x.output.shape.last()), s.run.feeds[features.index].sparse,
-          s.b, s.out);
+  const auto& weight = s.x.inputs[1];
+  const auto height = static_cast<std::size_t>(features.shape.last());
+  const weight_rows<T> whole{weight.index, {0, height}, s.b};
+  const auto pieces = s.run.parts_of(weight);
+  sparse_matmul(s.run.rows, height, static_cast<std::size_t>(s.x.output.shape.last()),
+                s.run.feeds[features.index].sparse, pieces.empty() ? std::span{&whole, 1} : pieces,
+                s.out);
+}
+
+template <class T>
+void run_sparse_gradient(const step<T>& s) {
+  const auto& features = s.x.inputs[0];
+  sparse_matmul_gradient(s.run.rows, static_cast<std::size_t>(features.shape.last()),
+                         static_cast<std::size_t>(s.x.output.shape.last()),
+                         s.run.feeds[features.index].sparse, s.b, s.out,
+                         s.run.is_cleared(s.x.output));
 }
 
 template <class T>
@@ -189,8 +202,8 @@ std::span<const operation_row<T>> dense_rows() {
        });
      }},
     {op::cast, [](s i) { i.run.convert(i.x.inputs[0], i.x.output); }},
-    {op::sparse_matmul, run_sparse<T, sparse_matmul<T>>},
-    {op::sparse_matmul_gradient, run_sparse<T, sparse_matmul_gradient<T>>},
+    {op::sparse_matmul, run_sparse<T>},
+    {op::sparse_matmul_gradient, run_sparse_gradient<T>},
     {op::elementwise, run_chain<T>,
      [](const instruction& x, std::size_t) { return x.temporaries * elementwise_block; }},
     {op::sum, [](s i) { i.run.write_scalar(i.x.output, sum(i.run.elements(i.x.inputs[0]), i.a)); }},

@@ -247,7 +247,8 @@ std::span<const operation_row<T>> sequence_rows() {
        const std::span ids{i.run.labels(i.x.inputs[1]), i.run.elements(i.x.inputs[1])};
        i.run.split(size.columns, least_elements / (ids.size() + 1) + 16,
                    [&](range part, std::size_t) {
-                     embedding_gradient(ids, size.rows, size.columns, part, i.a, i.out);
+                     embedding_gradient(ids, size.rows, size.columns, part, i.a, i.out,
+                                        i.run.is_cleared(i.x.output));
                    });
      }},
     {op::normalize_rows,

@@ -90,6 +90,7 @@ struct executor_state {
   std::vector<const T*> registers;
   std::size_t register_count = 0;
   T* gradient = nullptr;
+  bool tables_cleared = false;
   std::uint64_t seed = 0;
 
   void bind(const run_arguments<T>& arguments);
@@ -98,17 +99,26 @@ struct executor_state {
   /// ascending order of the rows. Only a weight in `parts` has several pieces.
   template <class F>
   void for_rows(const operand& x, F f) const {
-    bool cut = false;
-    for (const auto& part : parts)
-      if (x.where == operand::place::weight && part.weight == x.index) {
-        f(part.rows, part.values);
-        cut = true;
-      }
-    if (!cut)
+    const auto pieces = parts_of(x);
+    for (const auto& part : pieces)
+      f(part.rows, part.values);
+    if (pieces.empty())
       f(range{0, matrix_extent(x.shape, rows).rows}, read(x));
+  }
+  /// The pieces of memory of a weight that has several. Empty for other operands.
+  std::span<const weight_rows<T>> parts_of(const operand& x) const {
+    const auto is_part = [&](const weight_rows<T>& part) {
+      return x.where == operand::place::weight && part.weight == x.index;
+    };
+    const auto first = std::ranges::find_if(parts, is_part);
+    return {first, std::find_if_not(first, parts.end(), is_part)};
   }
   const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
   T* write(const operand& x) const;
+  /// True if this row-sparse gradient is 0 before the run (run_arguments::tables_cleared).
+  bool is_cleared(const operand& x) const {
+    return tables_cleared && x.where == operand::place::gradient;
+  }
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
   /// True if the result x is the number of correct samples (plan_options::correct).
   bool counts(const operand& x) const {

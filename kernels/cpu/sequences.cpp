@@ -125,8 +125,8 @@ void embedding(std::span<const std::int32_t> ids, std::size_t entries, range row
 
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
-                        range part, const T* dy, T* out) {
-  for (std::size_t i = 0; i < entries; ++i)
+                        range part, const T* dy, T* out, bool cleared) {
+  for (std::size_t i = 0; i < entries && !cleared; ++i)
     std::fill(out + i * columns + part.begin, out + i * columns + part.end, T(0));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!is_entry(ids[i], entries))
@@ -211,7 +211,7 @@ void causal_softmax(std::size_t count, std::size_t size, const T* x, T* out) {
   template void embedding(std::span<const std::int32_t>, std::size_t, range, std::size_t,          \
                           const T*, T*);                                                           \
   template void embedding_gradient(std::span<const std::int32_t>, std::size_t, std::size_t, range, \
-                                   const T*, T*);                                                  \
+                                   const T*, T*, bool);                                            \
   template void multiply_rows(std::size_t, std::size_t, const T*, const T*, T*);                   \
   template void normalize_rows(std::size_t, std::size_t, const T*, double, T*);                    \
   template void normalize_rows_gradient(std::size_t, std::size_t, const T*, const T*, double, T*); \

@@ -47,9 +47,10 @@ void embedding(std::span<const std::int32_t> ids, std::size_t entries, range row
                std::size_t columns, const T* table, T* out);
 /// Computes the columns `part` of out (entries, columns). Row e is the sum of the rows i of dy
 /// (ids, columns) for which ids[i] = e.
+/// @param cleared true if `out` is 0 before the call; rows without an id are then not written
 template <class T>
 void embedding_gradient(std::span<const std::int32_t> ids, std::size_t entries, std::size_t columns,
-                        range part, const T* dy, T* out);
+                        range part, const T* dy, T* out, bool cleared = false);
 
 // In the functions from here to causal_softmax, `out` may be the same memory as an operand of the
 // same size.

@@ -21,18 +21,25 @@ void add_scaled(std::size_t n, T factor, const T* from, T* to) {
     to[j] += factor * from[j];
 }
 
+/// Row `row` of a weight with `units` columns.
+template <class T>
+const T* row_of(std::span<const weight_rows<T>> weight, std::size_t row, std::size_t units) {
+  const auto piece = std::ranges::find_if(weight, [row](auto& x) { return row < x.rows.end; });
+  return piece->values + (row - piece->rows.begin) * units;
+}
+
 } // namespace
 
 template <class T>
 void sparse_matmul(std::size_t rows, std::size_t features, std::size_t units,
-                   const sparse_rows<T>& x, const T* weight, T* out) {
+                   const sparse_rows<T>& x, std::span<const weight_rows<T>> weight, T* out) {
   for (std::size_t r = 0; r < rows; ++r) {
     T* const row = out + r * units;
     std::fill_n(row, units, T(0));
     for (auto e = x.starts[r]; e < x.starts[r + 1]; ++e)
       if (is_feature(x.columns[e], features))
-        add_scaled(units, x.values[e], weight + static_cast<std::size_t>(x.columns[e]) * units,
-                   row);
+        add_scaled(units, x.values[e],
+                   row_of(weight, static_cast<std::size_t>(x.columns[e]), units), row);
       else
         std::fill_n(row, units, std::numeric_limits<T>::quiet_NaN());
   }
@@ -40,8 +47,9 @@ void sparse_matmul(std::size_t rows, std::size_t features, std::size_t units,
 
 template <class T>
 void sparse_matmul_gradient(std::size_t rows, std::size_t features, std::size_t units,
-                            const sparse_rows<T>& x, const T* g, T* out) {
-  std::fill_n(out, features * units, T(0));
+                            const sparse_rows<T>& x, const T* g, T* out, bool cleared) {
+  if (!cleared)
+    std::fill_n(out, features * units, T(0));
   for (std::size_t r = 0; r < rows; ++r)
     for (auto e = x.starts[r]; e < x.starts[r + 1]; ++e)
       if (is_feature(x.columns[e], features))
@@ -51,9 +59,9 @@ void sparse_matmul_gradient(std::size_t rows, std::size_t features, std::size_t 
 
 #define TROUPE_INSTANTIATE(T)                                                                      \
   template void sparse_matmul(std::size_t, std::size_t, std::size_t, const sparse_rows<T>&,        \
-                              const T*, T*);                                                       \
+                              std::span<const weight_rows<T>>, T*);                                \
   template void sparse_matmul_gradient(std::size_t, std::size_t, std::size_t,                      \
-                                       const sparse_rows<T>&, const T*, T*);
+                                       const sparse_rows<T>&, const T*, T*, bool);
 TROUPE_INSTANTIATE(float)
 TROUPE_INSTANTIATE(double)
 #undef TROUPE_INSTANTIATE

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,12 @@ namespace {
 /// Copies n elements within device memory.
 void copy(stream where, std::size_t n, const float* from, float* to) {
   copy_rows(where, {1, n, from, n, to, n});
+}
+
+/// The distance between packed vectors of n elements. Each vector is aligned for wide loads.
+std::size_t packed_size(std::size_t n) {
+  constexpr std::size_t alignment = 64;
+  return (n + alignment - 1) / alignment * alignment;
 }
 
 } // namespace
@@ -102,11 +109,13 @@ void updater::prepare_stage(const range_update& x) {
 }
 
 updater::update_memory updater::in_place() const {
-  return {gradient_.data(), state_.data(), state_.data(), weights_.data()};
+  return {weights_.data(), gradient_.data(), state_.data(),
+          state_.data(),   weights_.data(),  sizes_.elements};
 }
 
 updater::update_memory updater::to_stage() const {
-  return {gradient_.data(), state_.data(), staged_state_.data(), staged_weights_.data()};
+  return {weights_.data(),      gradient_.data(),       state_.data(),
+          staged_state_.data(), staged_weights_.data(), sizes_.elements};
 }
 
 void updater::copy_in(const range_update& x, const piece& part) {
@@ -131,7 +140,7 @@ void updater::collect(const range_update& x, range piece, const update_memory& m
     if (n == 0 || part.kind == parameter_kind::frozen)
       continue;
     update_arguments<float> arguments;
-    arguments.weights = {weights_.data() + begin, n};
+    arguments.weights = {memory.weights + begin, n};
     arguments.gradient = {memory.gradient + begin, n};
     arguments.updated = {memory.updated + begin, n};
     if (part.kind == parameter_kind::state) {
@@ -140,11 +149,11 @@ void updater::collect(const range_update& x, range piece, const update_memory& m
       continue;
     }
     if (sizes_.slots > 0) {
-      const auto size = (sizes_.slots - 1) * sizes_.elements + n;
+      const auto size = (sizes_.slots - 1) * memory.stride + n;
       arguments.state = {memory.state + begin, size};
       arguments.old_state = {memory.old_state + begin, size};
     }
-    arguments.stride = sizes_.elements;
+    arguments.stride = memory.stride;
     if (sizes_.moment_apart)
       arguments.moment = {moment_.data() + begin, n};
     arguments.moment_step = x.moment_step;
@@ -213,8 +222,71 @@ void updater::apply(const range_update& x) {
   gpu_->enter();
   bind_weights(x);
   weights_are_ = nullptr;
-  update_all(x, in_place());
+  if (x.only != nullptr && is_worth_packing(*x.only))
+    update_some(x);
+  else
+    update_all(x, in_place());
   weights_are_ = x.updated.data();
+}
+
+// The packed vectors take the memory of the gradient.
+bool updater::is_worth_packing(const range_list& only) const {
+  const auto vectors = 2 + sizes_.slots;
+  return !sizes_.by_tensor && !sizes_.moment_apart
+    && sizes_.elements <= std::numeric_limits<std::uint32_t>::max()
+    && vectors * packed_size(elements_of(only)) <= sizes_.elements;
+}
+
+/// Copies the positions of these ranges to the device.
+packed_ranges updater::send_ranges(const range_list& only) {
+  const auto count = only.size();
+  if (ranges_.size() < 2 * count)
+    ranges_ = {*gpu_, std::max(2 * count, 2 * ranges_.size())};
+  packed_ranges result{{ranges_.data(), count}, {ranges_.data() + count, count}};
+  for (std::size_t i = 0; i < count; ++i) {
+    ranges_.host()[i] = static_cast<std::uint32_t>(only[i].begin);
+    ranges_.host()[count + i] = static_cast<std::uint32_t>(result.elements);
+    result.elements += only[i].size();
+  }
+  ranges_.send(gpu_->main_stream(), 0, 2 * count);
+  return result;
+}
+
+/// Updates the elements of x.only, with vectors that contain only them.
+void updater::update_some(const range_update& x) {
+  const auto where = gpu_->main_stream();
+  const auto which = send_ranges(*x.only);
+  const auto n = which.elements;
+  const auto size = packed_size(n);
+  auto* const weights = gradient_.data() + size;
+  auto* const state = weights + size;
+  const auto host = gradient_.host();
+  for (auto to = host.begin(); const auto& part : *x.only)
+    to = std::ranges::copy(x.gradient.subspan(part.begin, part.size()), to).out;
+  gradient_.send(where, 0, n);
+  pack_ranges(where, which, 1, sizes_.elements, weights_.data(), weights);
+  pack_ranges(where, which, sizes_.slots, sizes_.elements, state_.data(), state);
+
+  auto packed = x;
+  std::vector<update_part> parts{x.parts.begin(), x.parts.end()};
+  for (std::size_t end = 0; auto& part : parts) {
+    const auto begin = end;
+    end += elements_of(cut(*x.only, part.where));
+    part.where = {begin, end};
+  }
+  packed.parts = parts;
+  update_list list;
+  collect(packed, {0, n}, {weights, gradient_.data(), state, state, weights, n}, list);
+  list.submit(where);
+
+  unpack_ranges(where, which, 1, sizes_.elements, weights, weights_.data());
+  unpack_ranges(where, which, sizes_.slots, sizes_.elements, state, state_.data());
+  gradient_.fetch(where, size, n);
+  gpu_->synchronize(where);
+  for (auto from = host.subspan(size); const auto& part : *x.only) {
+    std::ranges::copy(from.first(part.size()), x.updated.subspan(part.begin).begin());
+    from = from.subspan(part.size());
+  }
 }
 
 void updater::stage(const range_update& x) {

@@ -10,6 +10,7 @@
 #include "kernels/range.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +25,10 @@ namespace troupe::cuda {
 /// An update runs in pieces. While the results of one piece are copied to the host on a second
 /// stream, the next piece is copied to the device and updated. The host waits once for each piece.
 /// A staged update reads the old state and writes the new one to other memory.
+///
+/// If only few elements change (range_update::only), apply() copies only these: their gradients to
+/// the device, and their new weights to the host. On the device, they are packed into vectors
+/// without gaps, updated there, and copied back.
 ///
 /// The updater of a replica (device_replica) copies only the gradient, or nothing, and the host
 /// does not wait for its updates. If it copies nothing, an update has only one piece.
@@ -92,12 +97,15 @@ private:
 
     void submit(stream where) const;
   };
-  /// The device memory that an update reads and writes.
+  /// The device memory that an update reads and writes. Slots of the state begin `stride` elements
+  /// after each other.
   struct update_memory {
+    const float* weights = nullptr;
     const float* gradient = nullptr;
     const float* old_state = nullptr;
     float* state = nullptr;
     float* updated = nullptr;
+    std::size_t stride = 0;
   };
 
   void bind_weights(const range_update& x);
@@ -105,6 +113,9 @@ private:
   update_memory in_place() const;
   update_memory to_stage() const;
   void update_all(const range_update& x, const update_memory& memory);
+  bool is_worth_packing(const range_list& only) const;
+  packed_ranges send_ranges(const range_list& only);
+  void update_some(const range_update& x);
   void copy_in(const range_update& x, const piece& part);
   void collect(const range_update& x, range piece, const update_memory& memory, update_list& to);
   void copy_out(const piece& part, const float* updated);
@@ -128,6 +139,8 @@ private:
   staged_buffer<float> gradient_;
   buffer<float> state_; // (slots, elements)
   staged_buffer<float> moment_;
+  /// packed_ranges::begins and packed_ranges::firsts of an update of few elements. Grows.
+  staged_buffer<std::uint32_t> ranges_;
   buffer<float> staged_weights_;
   buffer<float> staged_state_; // (slots, elements)
   /// True if staged_weights_ has the frozen weights, and staged_state_ has the state of all

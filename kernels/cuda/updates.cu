@@ -73,15 +73,14 @@ struct element_update {
 };
 
 /// Loads the weights and the state of elements [i, i + W), calls f(direction, weight, number of the
-/// element in the pack) for each element, and stores the state. The gradients of the pack begin at
-/// index g.
+/// element in the pack) for each element, and stores the state.
 template <unsigned W, class F>
 TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const element_update& how,
-                               std::size_t i, std::size_t g, F f) {
+                               std::size_t i, F f) {
   const bool has_s0 = x.s0.data != nullptr;
   const bool has_s1 = x.s1.data != nullptr;
   const auto w = load_floats(n, x.w, i);
-  const auto gradients = load_floats(n, x.g, g);
+  const auto gradients = load_floats(n, x.g, i);
   auto s0 = has_s0 ? load_floats(n, x.old0, i) : pack<float, W>{};
   auto s1 = has_s1 ? load_floats(n, x.old1, i) : pack<float, W>{};
   TROUPE_UNROLL
@@ -97,9 +96,9 @@ TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const elemen
 /// Updates elements [i, i + W).
 template <unsigned W>
 TROUPE_DEVICE void update_weights(width<W> n, const update_vectors& x, const element_update& how,
-                                  std::size_t i, std::size_t g) {
+                                  std::size_t i) {
   pack<float, W> out;
-  update_pack(n, x, how, i, g, [&](float step, float w, unsigned k) {
+  update_pack(n, x, how, i, [&](float step, float w, unsigned k) {
     out.x[k] = std::fma(-how.f.rate, step, how.f.shrink * w);
   });
   store_floats(x.out, i, out);
@@ -111,22 +110,7 @@ struct update_kernel {
   element_loop all;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    all.visit(t, [&](auto n, std::size_t i) { update_weights(n, x, how, i, i); });
-  }
-};
-
-struct update_rows_kernel {
-  update_vectors x; // g (ids, columns), the others (rows, columns)
-  element_update how;
-  view<const std::int32_t> ids;
-  divider columns;
-
-  TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto k = t.first(); k < x.g.size; k += t.stride()) {
-      const auto [row, column] = columns(k);
-      const auto i = static_cast<std::size_t>(ids.load(row)) * columns.divisor() + column;
-      update_weights(width<1>{}, x, how, i, k);
-    }
+    all.visit(t, [&](auto n, std::size_t i) { update_weights(n, x, how, i); });
   }
 };
 
@@ -144,7 +128,7 @@ struct lamb_state_kernel {
     double weights = 0;
     double directions = 0;
     for (auto i = t.first(); i < x.out.size; i += t.stride())
-      update_pack(width<1>{}, x, how, i, i, [&](float direction, float w, unsigned) {
+      update_pack(width<1>{}, x, how, i, [&](float direction, float w, unsigned) {
         const auto d = static_cast<double>(direction);
         weights += static_cast<double>(w) * static_cast<double>(w);
         directions += d * d;
@@ -264,19 +248,6 @@ void update(stream where, const optimizer& rule, const update_arguments<float>& 
          lamb_weights_kernel{x, how, {space, sum_space}, arguments.rate});
 }
 
-void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
-                 std::span<const std::int32_t> ids, std::size_t columns) {
-  require(!rule.by_tensor(), "update_rows: this rule works on whole tensors");
-  require(arguments.gradient.size() == ids.size() * columns,
-          "update_rows: ids and gradient differ in size");
-  require(arguments.updated.data() == arguments.weights.data(), "update_rows: it works in place");
-  launch(where, "update_rows", {blocks_for(arguments.gradient.size())},
-         update_rows_kernel{vectors_of(rule, arguments),
-                            element_update_of(rule, arguments),
-                            {ids.data(), ids.size()},
-                            {columns, arguments.gradient.size()}});
-}
-
 // -- several ranges in one launch
 
 namespace {
@@ -344,7 +315,7 @@ struct update_element {
 
   template <unsigned W>
   TROUPE_DEVICE void operator()(width<W> n, const update_vectors& x, std::size_t i) const {
-    update_weights(n, x, how, i, i);
+    update_weights(n, x, how, i);
   }
 };
 
@@ -468,6 +439,71 @@ void copy_ranges(stream where, std::span<const range_copy> all) {
   for (const auto& x : all)
     vectors.push_back({{x.from, x.n}, {}, {}, {}, {}, {}, {x.to, x.n}});
   launch_ranges(where, "copy_ranges", vectors, copied_element{});
+}
+
+// -- some elements of vectors
+
+namespace {
+
+template <bool packs>
+struct packed_ranges_kernel {
+  view<const std::uint32_t> begins;
+  view<const std::uint32_t> firsts;
+  divider elements;
+  std::size_t n;
+  view<const float> from;
+  view<float> to;
+
+  /// The position, in a vector, of element k of a packed vector.
+  TROUPE_DEVICE std::size_t position(std::size_t k) const {
+    std::size_t range = 0; // the last range that begins at or before k
+    for (std::size_t end = firsts.size; end - range > 1;) {
+      const auto middle = range + (end - range) / 2;
+      if (firsts.load(middle) <= k)
+        range = middle;
+      else
+        end = middle;
+    }
+    return begins.load(range) + (k - firsts.load(range));
+  }
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    const auto all = packs ? to.size : from.size;
+    for (auto k = t.first(); k < all; k += t.stride()) {
+      const auto [vector, element] = elements(k);
+      const auto i = vector * n + position(element);
+      if constexpr (packs)
+        to.store(k, from.load(i));
+      else
+        to.store(i, from.load(k));
+    }
+  }
+};
+
+} // namespace
+
+void pack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
+                 const float* from, float* to) {
+  const auto all = vectors * which.elements;
+  launch(where, "pack_ranges", {blocks_for(all)},
+         packed_ranges_kernel<true>{{which.begins.data(), which.begins.size()},
+                                    {which.firsts.data(), which.firsts.size()},
+                                    {which.elements, all},
+                                    n,
+                                    {from, vectors * n},
+                                    {to, all}});
+}
+
+void unpack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
+                   const float* from, float* to) {
+  const auto all = vectors * which.elements;
+  launch(where, "unpack_ranges", {blocks_for(all)},
+         packed_ranges_kernel<false>{{which.begins.data(), which.begins.size()},
+                                     {which.firsts.data(), which.firsts.size()},
+                                     {which.elements, all},
+                                     n,
+                                     {from, all},
+                                     {to, vectors * n}});
 }
 
 } // namespace troupe::cuda

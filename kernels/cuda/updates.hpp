@@ -26,14 +26,6 @@ struct range_step {
 /// not overlap. Throws std::invalid_argument if sizes differ, and for lamb.
 void update(stream where, std::span<const range_step> all);
 
-/// Updates only the rows `ids` of a tensor (rows, columns). The weights and the state cover the
-/// whole tensor. The gradient covers only the rows `ids`: its shape is (ids.size(), columns). Other
-/// rows keep their weights and state. The ids must be distinct and within the tensor. The update is
-/// in place: `updated` must be the weights. Also throws std::invalid_argument for lamb, which needs
-/// whole tensors.
-void update_rows(stream where, const optimizer& rule, const update_arguments<float>& arguments,
-                 std::span<const std::int32_t> ids, std::size_t columns);
-
 /// The arguments of one `update_statistics` of kernels/optimizers/optimizer.hpp.
 struct statistics_step {
   std::span<const float> weights;
@@ -54,5 +46,22 @@ struct range_copy {
 };
 /// Makes all copies. A launch makes up to 48 copies.
 void copy_ranges(stream where, std::span<const range_copy> all);
+
+/// Ranges of elements of a vector on a device, in ascending order. In a packed vector, they follow
+/// each other without gaps: range i begins at element begins[i] of the vector, and at element
+/// firsts[i] of the packed vector. Both arrays are in device memory.
+struct packed_ranges {
+  std::span<const std::uint32_t> begins;
+  std::span<const std::uint32_t> firsts;
+  /// Number of elements of all ranges.
+  std::size_t elements = 0;
+};
+/// Copies the ranges of several vectors of n elements, which follow each other in memory, to packed
+/// vectors, which also follow each other.
+void pack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
+                 const float* from, float* to);
+/// The inverse of pack_ranges(). Other elements of `to` keep their values.
+void unpack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
+                   const float* from, float* to);
 
 } // namespace troupe::cuda

@@ -74,36 +74,50 @@ private:
 
   /// @param old_state the state before the update; empty if `state` contains it
   void run(const range_update& x, std::span<float> state, std::span<const float> old_state) const {
-    for (const auto& part : x.parts) {
-      if (part.kind != parameter_kind::trainable) {
-        follow(x, part, state, old_state);
-        continue;
+    const range_list all{{0, sizes_.elements}};
+    const auto& only = x.only == nullptr ? all : *x.only;
+    auto next = only.begin();
+    for (auto part : x.parts) {
+      const auto whole = part.where;
+      while (next != only.end() && next->end <= whole.begin)
+        ++next;
+      for (auto i = next; i != only.end() && i->begin < whole.end; ++i) {
+        part.where = intersect(*i, whole);
+        run(x, part, state, old_state);
       }
-      const auto begin = part.where.begin;
-      const auto n = part.where.size();
-      update_arguments<float> arguments;
-      arguments.weights = x.weights.subspan(begin, n);
-      arguments.gradient = x.gradient.subspan(begin, n);
-      arguments.updated = x.updated.subspan(begin, n);
-      if (!x.addend.empty())
-        arguments.addend = x.addend.subspan(begin, n);
-      arguments.finite = x.finite;
-      if (sizes_.slots > 0) {
-        const auto size = (sizes_.slots - 1) * sizes_.elements + n;
-        arguments.state = state.subspan(begin, size);
-        if (!old_state.empty())
-          arguments.old_state = old_state.subspan(begin, size);
-      }
-      arguments.stride = sizes_.elements;
-      if (sizes_.moment_apart)
-        arguments.moment = x.moment.subspan(begin, n);
-      arguments.moment_step = x.moment_step;
-      arguments.look_ahead = x.look_ahead;
-      arguments.rate = part.rate;
-      arguments.scale = x.scale;
-      arguments.step = x.step;
-      update(part.rule, arguments);
     }
+  }
+
+  void run(const range_update& x, const update_part& part, std::span<float> state,
+           std::span<const float> old_state) const {
+    if (part.kind != parameter_kind::trainable) {
+      follow(x, part, state, old_state);
+      return;
+    }
+    const auto begin = part.where.begin;
+    const auto n = part.where.size();
+    update_arguments<float> arguments;
+    arguments.weights = x.weights.subspan(begin, n);
+    arguments.gradient = x.gradient.subspan(begin, n);
+    arguments.updated = x.updated.subspan(begin, n);
+    if (!x.addend.empty())
+      arguments.addend = x.addend.subspan(begin, n);
+    arguments.finite = x.finite;
+    if (sizes_.slots > 0) {
+      const auto size = (sizes_.slots - 1) * sizes_.elements + n;
+      arguments.state = state.subspan(begin, size);
+      if (!old_state.empty())
+        arguments.old_state = old_state.subspan(begin, size);
+    }
+    arguments.stride = sizes_.elements;
+    if (sizes_.moment_apart)
+      arguments.moment = x.moment.subspan(begin, n);
+    arguments.moment_step = x.moment_step;
+    arguments.look_ahead = x.look_ahead;
+    arguments.rate = part.rate;
+    arguments.scale = x.scale;
+    arguments.step = x.step;
+    update(part.rule, arguments);
   }
 
   updater_sizes sizes_;

@@ -55,6 +55,10 @@ struct range_update {
   /// If an element of the gradient is not finite, *finite becomes false. Null if the caller does
   /// not need this check. It must be null if device_updater::adds_up() is false.
   bool* finite = nullptr;
+  /// If it is not null, the update need not change other elements: their gradient is 0, their rule
+  /// keeps them (optimizer::keeps_zero_gradients), and `updated` has their weights already. The
+  /// updater may ignore this and update all elements.
+  const range_list* only = nullptr;
 };
 
 /// The sizes that determine how much memory an updater allocates.

@@ -21,9 +21,19 @@ namespace troupe {
 /// @param values the where.size() elements of the part
 double squared_norm(const layout& parameters, range where, std::span<const float> values);
 
+/// The same sum over several parts, which do not overlap and are in ascending order. For a gradient
+/// that is 0 in all other elements of `where`, this is squared_norm(parameters, where, values),
+/// except for rounding. The time does not depend on the other elements.
+/// @param parts relative to where.begin
+double squared_norm(const layout& parameters, range where, std::span<const float> values,
+                    const range_list& parts);
+
 /// The name of the first tensor with an element in `where` that is not finite. Empty if all
 /// elements are finite.
 /// @param values the where.size() elements of the part
+/// @param parts the elements to look at, relative to where.begin; all elements if it is left out
 std::string first_not_finite(const layout& parameters, range where, std::span<const float> values);
+std::string first_not_finite(const layout& parameters, range where, std::span<const float> values,
+                             const range_list& parts);
 
 } // namespace troupe

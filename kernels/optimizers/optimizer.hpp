@@ -83,6 +83,12 @@ struct optimizer {
   /// beta^from), so the moments with corrected bias stay the same. For all other slots, and if
   /// `from` is 0, the factor is 1.
   double recount(std::size_t slot, std::uint64_t from, std::uint64_t to) const noexcept;
+  /// True if an element whose gradient is 0 keeps its weight and its state, so that updates may
+  /// leave out such elements.
+  bool keeps_zero_gradients() const noexcept {
+    return (kind == optimizer_kind::sgd || (kind == optimizer_kind::adagrad && epsilon > 0))
+      && weight_decay == 0 && l1 == 0;
+  }
   /// True if each update must have the range of exactly one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
   bool operator==(const optimizer&) const = default;

@@ -20,7 +20,7 @@ MOST = {
     "names": 225,
     "pieces": 30,
     "store": 20,
-    "wire": 255,
+    "wire": 257,
 }
 
 

@@ -83,7 +83,8 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
     return waiting_.empty() ? held() : hold(waiting_.front());
   const auto& [header, gradient] = waiting_.front();
   planned_update result;
-  result.gradient = gradient.as_floats();
+  result.gradient = gradient.values.as_floats();
+  result.touched = gradient.touched;
   result.samples = header.samples();
   result.terms.factor = factor_of(header);
   switch (how_) {
@@ -126,7 +127,7 @@ double async_policy::factor_of(const proto::Commit& x) const {
 // but are not scaled.
 planned_update async_policy::hold(const contribution& x) {
   if (x.header.samples() > 0) {
-    const auto gradient = x.gradient.as_floats();
+    const auto gradient = x.gradient.values.as_floats();
     const auto factor = static_cast<float>(factor_of(x.header));
     for (const auto& tensor : context_->parameters().entries()) {
       const auto common = intersect(tensor.elements(), where_);
@@ -159,7 +160,7 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
 // Computes the corrected gradient (compensation DC). The correction uses the mean gradient. The
 // result is multiplied by the number of samples, because updates expect a sum.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
-  const auto gradient = x.gradient.as_floats();
+  const auto gradient = x.gradient.values.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());
   const auto from = read.empty() ? weights : read.as_floats();
   const auto samples = static_cast<float>(x.header.samples());

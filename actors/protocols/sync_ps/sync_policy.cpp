@@ -121,10 +121,17 @@ void sync_policy::set_idle(std::vector<std::uint32_t> workers) {
 }
 
 planned_update sync_policy::plan(std::span<const float>, std::uint64_t) {
-  if (whole_sums_)
-    return {sum_.sum(), sum_.samples(), {}};
-  const auto [gradient, addend] = sum_.terms();
-  return {gradient, sum_.samples(), {.addend = addend}};
+  planned_update result;
+  result.samples = sum_.samples();
+  result.touched = sum_.touched();
+  if (whole_sums_) {
+    result.gradient = sum_.sum();
+  } else {
+    const auto [gradient, addend] = sum_.terms();
+    result.gradient = gradient;
+    result.terms.addend = addend;
+  }
+  return result;
 }
 
 void sync_policy::made(std::span<const float>, std::span<const float>, const proto::Pushed&) {

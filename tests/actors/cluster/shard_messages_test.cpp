@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(rows_that_are_not_sent_are_zero) {
   auto header = push_of(1);
   *header.mutable_rows() = two_rows();
   const std::vector<float> before(versions->published().begin(), versions->published().end());
-  BOOST_TEST((refusal(header, gradient(1)) == errc::malformed));
+  BOOST_TEST((refusal(header, payload::floats(versions->elements() - 5)) == errc::malformed));
   auto some = payload::floats(versions->elements() - 6);
   std::ranges::fill(some.as_mutable_floats(), 64.0F);
   BOOST_TEST(ask(header, some).outcome() == proto::ACCEPTED);

@@ -33,7 +33,8 @@ std::shared_ptr<const job_context> context() {
 }
 
 /// A job with two tensors of 6 elements each, and three elements of layer state between them.
-std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
+std::shared_ptr<const job_context> context_with_state(optimizer_kind kind,
+                                                      float weight_decay = 0.01F) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});
   const auto first = g.variable("first", {3, 2}, initializer::constant(1));
@@ -46,7 +47,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind) {
   result->data.train_records = records;
   result->training = std::make_shared<plan>(g, options);
   result->rule.kind = kind;
-  result->rule.weight_decay = 0.01F;
+  result->rule.weight_decay = weight_decay;
   result->rate.base = 0.1;
   return result;
 }
@@ -96,6 +97,37 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
       std::ranges::copy(old, result.begin() + static_cast<std::ptrdiff_t>(where.begin));
     }
     BOOST_TEST(same_bits(result, expected), count << " shards");
+  }
+}
+
+// An update may leave out elements without gradient. It does not even read them.
+BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
+  for (const auto kind : {optimizer_kind::sgd, optimizer_kind::adagrad}) {
+    const auto job = context_with_state(kind, 0);
+    const auto n = job->parameters().size();
+    // The parts begin and end in tensors, and one contains the layer state.
+    const range_list only{{1, 3}, {5, 10}, {14, 15}};
+    troupe::range_updater all{*job, {0, n}};
+    troupe::range_updater some{*job, {0, n}};
+    std::vector<float> expected(n, 1);
+    std::vector<float> found(n, 1);
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      auto gradient = gradient_of_step(n, step);
+      auto partial = gradient;
+      std::vector<float> updated = found;
+      for (std::size_t i = 0; i < n; ++i)
+        if (std::ranges::none_of(only, [i](auto& x) { return x.contains(i); })) {
+          gradient[i] = 0;
+          partial[i] = std::numeric_limits<float>::quiet_NaN();
+        }
+      all.apply(expected, gradient, 16, expected);
+      some.apply(found, partial, 16, updated, troupe::range_updater::terms{.only = &only});
+      found = updated;
+    }
+    BOOST_TEST(same_bits(found, expected));
+    BOOST_TEST(some.updates() == 5u);
+    for (std::size_t slot = 0; slot < job->rule.slots(); ++slot)
+      BOOST_TEST(same_bits(some.state(slot), all.state(slot)));
   }
 }
 

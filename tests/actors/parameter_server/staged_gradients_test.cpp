@@ -32,9 +32,9 @@ BOOST_AUTO_TEST_CASE(taken_once) {
   BOOST_TEST(staged.has(gradient(1)));
   BOOST_TEST(!staged.has(gradient(1, 1)), "another worker");
   BOOST_TEST(!staged.has(gradient(1, 0, 6)), "another life of this worker");
-  BOOST_TEST(staged.take(gradient(1)).as_floats()[0] == 7.0F);
+  BOOST_TEST(staged.take(gradient(1)).values.as_floats()[0] == 7.0F);
   BOOST_TEST(!staged.has(gradient(1)));
-  BOOST_TEST(staged.take(gradient(1)).empty());
+  BOOST_TEST(staged.take(gradient(1)).values.empty());
 }
 
 BOOST_AUTO_TEST_CASE(the_newest_of_each_worker) {
@@ -43,7 +43,7 @@ BOOST_AUTO_TEST_CASE(the_newest_of_each_worker) {
   staged.put(gradient(2), of(2));
   BOOST_TEST(!staged.has(gradient(1)));
   staged.put(gradient(1), of(1)); // this gradient is late
-  BOOST_TEST(staged.take(gradient(2)).as_floats()[0] == 2.0F);
+  BOOST_TEST(staged.take(gradient(2)).values.as_floats()[0] == 2.0F);
   staged.put(gradient(3), of(3));
   staged.put(gradient(3, 1), of(4));
   staged.drop(0, 5);

@@ -27,6 +27,49 @@ std::vector<float> copy_of(std::span<const float> x) {
 
 } // namespace
 
+// Gradients that are 0 except in some elements: their sum is made only there.
+BOOST_AUTO_TEST_CASE(sums_of_some_elements) {
+  constexpr std::size_t n = 50;
+  const range_list where[] = {{{3, 9}, {40, 41}}, {{8, 12}}, {{0, 1}, {49, 50}}};
+  for (const std::size_t ranks : {1, 2, 3}) {
+    troupe::step_aggregator sums{ranks, n};
+    troupe::step_aggregator whole{ranks, n};
+    for (std::size_t step = 0; step < 3; ++step) {
+      range_list all;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const auto values = random_gradient(n, r + step);
+        payload some = payload::floats(n);
+        std::ranges::fill(some.as_mutable_floats(), 0.0F);
+        for (const auto& x : where[r])
+          std::ranges::copy(values.as_floats().subspan(x.begin, x.size()),
+                            some.as_mutable_floats().subspan(x.begin).begin());
+        all = unite(all, where[r]);
+        BOOST_TEST(sums.add(r, 5, {some, std::make_shared<range_list>(where[r])}));
+        BOOST_TEST(whole.add(r, 5, some));
+      }
+      BOOST_TEST_REQUIRE(sums.touched() != nullptr);
+      BOOST_TEST((*sums.touched() == all));
+      BOOST_TEST(whole.touched() == nullptr);
+      const auto [first, last] = sums.terms();
+      const auto found = copy_of(first);
+      const auto added = last.empty() ? std::vector<float>(n) : copy_of(last);
+      const auto sum = copy_of(sums.sum());
+      for (const auto& x : all)
+        for (auto i = x.begin; i < x.end; ++i) {
+          BOOST_TEST(found[i] + added[i] == whole.sum()[i]);
+          BOOST_TEST(sum[i] == whole.sum()[i]);
+        }
+      sums.clear();
+      whole.clear();
+    }
+  }
+  // One gradient of which this is not known.
+  troupe::step_aggregator mixed{2, n};
+  mixed.add(0, 5, {random_gradient(n, 0), std::make_shared<range_list>(where[0])});
+  mixed.add(1, 5, random_gradient(n, 1));
+  BOOST_TEST(mixed.touched() == nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(the_order_of_arrival_does_not_show) {
   constexpr std::size_t n = 1009;
   std::vector<payload> parts;

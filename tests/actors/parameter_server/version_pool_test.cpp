@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -108,6 +109,69 @@ BOOST_AUTO_TEST_CASE(publishing) {
   BOOST_TEST(all_are(pool.newest().data.as_floats(), 1.0F));
   BOOST_TEST(before.version == 0u);
   BOOST_TEST(all_are(before.data.as_floats(), 0.0F));
+}
+
+// Versions that differ in few elements: a slot with an old version gets the changes that it missed.
+BOOST_AUTO_TEST_CASE(changes) {
+  constexpr std::size_t n = 1000;
+  std::mt19937 random{3};
+  for (const std::size_t slots : {2, 3, 6}) {
+    troupe::version_pool pool{n, slots};
+    std::vector<float> expected(n, 2);
+    std::ranges::copy(expected, pool.initial().begin());
+    std::deque<troupe::version_pool::snapshot> held;
+    for (std::uint64_t v = 1; v < 2000; ++v) {
+      // Readers hold versions, so the slots are not used in turn.
+      if (random() % 3 == 0)
+        held.push_back(pool.newest());
+      while (held.size() > slots - 2 || (!held.empty() && random() % 4 == 0))
+        held.pop_front();
+      BOOST_TEST_REQUIRE(pool.begin());
+      const auto kind = random() % 50;
+      if (kind == 0) { // a version that changes everything
+        std::ranges::fill(expected, static_cast<float>(v));
+        std::ranges::copy(expected, pool.next().begin());
+        pool.publish(v);
+      } else {
+        if (kind == 1) { // a version that is begun, and then dropped
+          std::ranges::fill(pool.next(), -1.0F);
+          BOOST_TEST_REQUIRE(pool.begin());
+        }
+        const std::size_t first = random() % n;
+        const troupe::range where{first, std::min(n, first + random() % (v % 7 == 0 ? n : 5))};
+        pool.copy_newest();
+        const auto next = pool.next();
+        BOOST_TEST_REQUIRE(std::ranges::equal(next, expected));
+        for (auto i = where.begin; i < where.end; ++i)
+          expected[i] = next[i] = static_cast<float>(v);
+        pool.publish_changes(v, kind == 2 ? range_list{{0, n}} : range_list{where});
+      }
+      BOOST_TEST_REQUIRE(std::ranges::equal(pool.newest().data.as_floats(), expected));
+      BOOST_TEST_REQUIRE(pool.version() == v);
+    }
+  }
+}
+
+// The time for a version does not depend on elements that do not change: they are not copied.
+BOOST_AUTO_TEST_CASE(only_changes_are_copied) {
+  troupe::version_pool pool{100, 2};
+  for (std::uint64_t v = 1; v <= 2; ++v)
+    publish(pool, v);
+  BOOST_TEST_REQUIRE(pool.begin());
+  pool.copy_newest();
+  pool.next()[7] = 9;
+  pool.publish_changes(3, {{7, 8}}); // in truth, this version may differ in other elements, too
+  BOOST_TEST_REQUIRE(pool.begin());
+  pool.copy_newest();
+  const auto found = pool.next();
+  BOOST_TEST(found[7] == 9);
+  BOOST_TEST(found[8] == 2);
+  pool.publish_changes(4, {});
+  // The slot of version 3 lacks version 4, which changed nothing.
+  BOOST_TEST_REQUIRE(pool.begin());
+  const_cast<float*>(pool.published().data())[50] = -5; // not among the changes, so not copied
+  pool.copy_newest();
+  BOOST_TEST(pool.next()[50] == 2);
 }
 
 BOOST_AUTO_TEST_CASE(pulls_share_the_memory) {

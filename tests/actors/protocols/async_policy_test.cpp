@@ -86,7 +86,7 @@ public:
       squares += static_cast<double>(g) * static_cast<double>(g);
     x.header.set_gradient_norm(std::sqrt(squares) / 2);
     x.gradient = payload::floats(n_);
-    std::ranges::copy(gradient, x.gradient.as_mutable_floats().begin());
+    std::ranges::copy(gradient, x.gradient.values.as_mutable_floats().begin());
     BOOST_TEST_REQUIRE(policy_.take(std::move(x)));
     const auto update = policy_.plan(weights_, version_);
     if (!update.complete) {
@@ -528,7 +528,7 @@ BOOST_AUTO_TEST_CASE(shards_are_told_the_damping) {
     c.header.set_gradient_norm(1);
     *c.header.mutable_slopes() = seen;
     c.gradient = payload::floats(where.size());
-    std::ranges::fill(c.gradient.as_mutable_floats(), 1.0F);
+    std::ranges::fill(c.gradient.values.as_mutable_floats(), 1.0F);
     BOOST_TEST_REQUIRE(x.take(std::move(c)));
     const auto result = x.plan(weights, 0).terms.rate_factor;
     x.made(weights, weights, {});

@@ -16,7 +16,7 @@ contribution gradient(std::uint32_t worker, std::uint64_t step, float value,
   x.header.set_step(step);
   x.header.set_samples(samples);
   x.gradient = payload::floats(1);
-  x.gradient.as_mutable_floats()[0] = value;
+  x.gradient.values.as_mutable_floats()[0] = value;
   return x;
 }
 

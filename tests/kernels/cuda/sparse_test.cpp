@@ -53,7 +53,8 @@ void check_products(const sparse_matrix& x, std::size_t features, std::size_t un
   const auto g = random_floats(x.rows * units, "g");
   std::vector<float> product(x.rows * units);
   std::vector<float> gradient(features * units);
-  cpu::sparse_matmul<float>(x.rows, features, units, x.feed(), weight.data(), product.data());
+  const weight_rows<float> whole{0, {0, features}, weight.data()};
+  cpu::sparse_matmul<float>(x.rows, features, units, x.feed(), {&whole, 1}, product.data());
   cpu::sparse_matmul_gradient<float>(x.rows, features, units, x.feed(), g.data(), gradient.data());
   simulated_device gpu;
   cuda::sparse_feed there(gpu, x.rows, features, true);
@@ -107,7 +108,8 @@ BOOST_AUTO_TEST_CASE(columns_that_are_no_features) {
   const device_array<float> out(x.rows * 3);
   cuda::sparse_matmul({}, x.rows, 20, 3, there.entries(), w.data(), out.data());
   std::vector<float> product(x.rows * 3);
-  cpu::sparse_matmul<float>(x.rows, 20, 3, x.feed(), weight.data(), product.data());
+  const weight_rows<float> whole{0, {0, 20}, weight.data()};
+  cpu::sparse_matmul<float>(x.rows, 20, 3, x.feed(), {&whole, 1}, product.data());
   std::size_t nans = 0;
   for (std::size_t i = 0; i < product.size(); ++i) {
     BOOST_TEST(std::isnan(out.values()[i]) == std::isnan(product[i]));

@@ -41,9 +41,14 @@ struct pair_of_updaters {
       gpu(std::make_shared<simulated_device>(order), sizes_of(how, n, apart), 40),
       weights(random_floats(n, "w")), moment(apart ? n : 0), other_moment(moment) {}
 
+  /// @param only if it is not null, the gradient is 0 in all other elements
   template <class Make>
-  void update(std::uint64_t step, Make make) {
-    const auto g = random_floats(weights.size(), "g " + std::to_string(step));
+  void update(std::uint64_t step, Make make, const range_list* only = nullptr) {
+    auto g = random_floats(weights.size(), "g " + std::to_string(step));
+    if (only != nullptr)
+      for (std::size_t i = 0; i < g.size(); ++i)
+        if (std::ranges::none_of(*only, [i](auto& x) { return x.contains(i); }))
+          g[i] = 0;
     std::vector<float> next(weights.size());
     range_update x{.weights = weights,
                    .gradient = g,
@@ -64,6 +69,9 @@ struct pair_of_updaters {
                                               : std::span<const float>{slots[(step + 1) % 2]};
     x.updated = to;
     x.moment = other_moment;
+    x.only = only;
+    if (only != nullptr)
+      std::ranges::copy(x.weights, to.begin());
     make(gpu, x);
     weights = next;
   }
@@ -99,6 +107,31 @@ struct pair_of_updaters {
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(cuda_updater)
+
+// Only some elements change. Most lists are short enough to be packed; the last one is not.
+BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
+  with_all_orders([](std::optional<std::uint64_t> order) {
+    for (const auto kind : {optimizer_kind::sgd, optimizer_kind::adagrad}) {
+      constexpr std::size_t n = 997;
+      pair_of_updaters both({.kind = kind, .momentum = 0}, n, false, order);
+      for (auto& part : both.parts)
+        part.rule.weight_decay = 0;
+      // All lists contain the layer state, which every update changes.
+      const range state{n - 60, n - 55};
+      const range_list lists[] = {
+        {{0, 3}, {9, 12}, {500, 517}, state},  {{n - 61, n}}, {{3, 4}, state}, {state},
+        {{8, 20}, {22, 23}, {n - 60, n - 50}}, {{0, n - 3}}};
+      for (std::uint64_t step = 1; step <= 12; ++step) {
+        const bool all = step % 5 == 0; // an update of all elements between others
+        both.update(
+          step, [](device_updater& x, const range_update& how) { x.apply(how); },
+          all ? nullptr : &lists[step % std::size(lists)]);
+        both.last = step;
+        both.check(0);
+      }
+    }
+  });
+}
 
 // All bits are the same, except for lamb: its norms are added up in another order.
 BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_cpu) {

@@ -238,47 +238,42 @@ BOOST_AUTO_TEST_CASE(several_ranges_in_one_launch) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(named_rows_alone) {
-  const std::size_t rows = 40;
-  const std::size_t columns = 33;
-  const std::vector<std::int32_t> ids{39, 0, 7, 8};
-  for (const auto& rule : rules()) {
-    auto w = random_floats(rows * columns, "w");
-    std::vector<float> state(rule.slots() * w.size(), 0.25F);
-    const auto g = random_floats(ids.size() * columns, "g");
-    const device_array<float> dw(w);
-    const device_array<float> ds(state);
-    const device_array<float> dg(g);
-    const device_array<std::int32_t> di(ids);
-    const update_arguments<float> arguments{.weights = {dw.data(), w.size()},
-                                            .gradient = {dg.data(), g.size()},
-                                            .state = {ds.data(), state.size()},
-                                            .updated = {dw.data(), w.size()},
-                                            .rate = 0.1};
-    const auto run = [&] {
-      cuda::update_rows({}, rule, arguments, {di.data(), ids.size()}, columns);
-    };
-    if (rule.by_tensor()) {
-      BOOST_CHECK_THROW(run(), std::invalid_argument);
-      continue;
+BOOST_AUTO_TEST_CASE(ranges_are_packed) {
+  constexpr std::size_t n = 1000;
+  constexpr std::size_t vectors = 3;
+  const auto from = random_floats(vectors * n, "from");
+  const device_array<float> there(from);
+  for (const range_list& ranges :
+       {range_list{{0, n}}, {{5, 6}}, {{0, 1}, {7, 40}, {41, 300}, {999, 1000}}}) {
+    std::vector<std::uint32_t> begins;
+    std::vector<std::uint32_t> firsts;
+    std::vector<float> expected;
+    for (const auto& x : ranges) {
+      begins.push_back(static_cast<std::uint32_t>(x.begin));
+      firsts.push_back(static_cast<std::uint32_t>(expected.size()));
+      expected.insert(expected.end(), from.begin() + static_cast<std::ptrdiff_t>(x.begin),
+                      from.begin() + static_cast<std::ptrdiff_t>(x.end));
     }
-    run();
-    for (std::size_t k = 0; k < ids.size(); ++k) {
-      const auto begin = static_cast<std::size_t>(ids[k]) * columns;
-      const std::span row{w.data() + begin, columns};
-      const auto of_state = rule.slots() == 0
-        ? std::span<float>{}
-        : std::span{state}.subspan(begin, (rule.slots() - 1) * w.size() + columns);
-      update<float>(rule,
-                    {.weights = row,
-                     .gradient = {g.data() + k * columns, columns},
-                     .state = of_state,
-                     .updated = row,
-                     .rate = 0.1,
-                     .stride = w.size()});
-    }
-    BOOST_TEST(same_bits(dw.values(), w), name_of(rule));
-    BOOST_TEST(same_bits(ds.values(), state), name_of(rule));
+    const auto k = expected.size();
+    for (std::size_t v = 1; v < vectors; ++v)
+      for (const auto& x : ranges)
+        for (auto i = x.begin; i < x.end; ++i)
+          expected.push_back(from[v * n + i]);
+    const device_array<std::uint32_t> db(begins);
+    const device_array<std::uint32_t> df(firsts);
+    const cuda::packed_ranges which{{db.data(), begins.size()}, {df.data(), firsts.size()}, k};
+    const device_array<float> packed(vectors * k);
+    cuda::pack_ranges({}, which, vectors, n, there.data(), packed.data());
+    BOOST_TEST(same_bits(packed.values(), expected));
+
+    std::vector<float> result(vectors * n, 7);
+    const device_array<float> back(result);
+    cuda::unpack_ranges({}, which, vectors, n, packed.data(), back.data());
+    for (std::size_t v = 0; v < vectors; ++v)
+      for (const auto& x : ranges)
+        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(v * n + x.begin), x.size(),
+                    result.begin() + static_cast<std::ptrdiff_t>(v * n + x.begin));
+    BOOST_TEST(same_bits(back.values(), result));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 
 using namespace troupe;
@@ -93,6 +94,85 @@ BOOST_AUTO_TEST_CASE(repeated_and_unknown_columns) {
     BOOST_TEST(std::isnan(found[i]));
   const std::vector<double> expected{-1, -1, 0.75, 0.75, 0, 0};
   BOOST_TEST(gradient == expected);
+}
+
+// The rows of a weight, even with a single column, may be in several pieces of memory.
+BOOST_AUTO_TEST_CASE(weights_in_pieces) {
+  for (const std::size_t units : {1, 3}) {
+    graph g;
+    auto x = sparse_input(g, 50);
+    auto y = sparse_matmul(x, g.variable("w", {50, static_cast<std::int64_t>(units)}));
+    auto options = cpu_plan_options();
+    options.fetches = {y};
+    const auto what = std::make_shared<const plan>(g, options);
+    BOOST_TEST(may_be_cut(*what, 0));
+    executor<float> run{what};
+    const auto random = random_values(50 * units, "w");
+    const std::vector<float> weights{random.begin(), random.end()};
+    const std::vector<std::int32_t> starts{0, 5, 7};
+    const std::vector<std::int32_t> columns{0, 49, 13, 12, 30, 13, 31};
+    const std::vector<float> numbers{0.5, 0.25, -1, 3, 7, 2, 1};
+    const std::vector<feed<float>> feeds{
+      sparse_rows<float>{starts.data(), columns.data(), numbers.data()}};
+    const std::vector<const float*> pointers{weights.data()};
+    run_arguments<float> arguments;
+    arguments.rows = 2;
+    arguments.weights = pointers;
+    arguments.feeds = feeds;
+    run.run(arguments);
+    const std::vector<float> expected{run.fetched(0).begin(), run.fetched(0).end()};
+    // Each piece has memory of its own, and the pointer to the whole weight must not be read.
+    std::vector<std::vector<float>> pieces;
+    std::vector<weight_rows<float>> parts;
+    for (const range rows : {range{0, 13}, {13, 15}, {15, 31}, {31, 50}}) {
+      pieces.emplace_back(weights.begin() + static_cast<std::ptrdiff_t>(rows.begin * units),
+                          weights.begin() + static_cast<std::ptrdiff_t>(rows.end * units));
+      parts.push_back({0, rows, pieces.back().data()});
+    }
+    const std::vector<float> other(50 * units, std::numeric_limits<float>::quiet_NaN());
+    const std::vector<const float*> cut{other.data()};
+    arguments.weights = cut;
+    arguments.parts = parts;
+    run.run(arguments);
+    BOOST_TEST(same_bits(run.fetched(0), expected));
+  }
+}
+
+// If the gradients of tables are 0 before the run, only the rows of the batch are written.
+BOOST_AUTO_TEST_CASE(gradients_of_cleared_tables) {
+  graph g;
+  auto x = sparse_input(g, 6);
+  auto ids = g.placeholder("ids", {batch}, dtype::int32);
+  auto w = g.variable("w", {6, 2});
+  auto y = sparse_matmul(x, w) + embedding(g.variable("table", {6, 2}), ids);
+  auto options = cpu_plan_options();
+  options.loss = sum(y * y);
+  options.gradients = true;
+  executor<float> run{std::make_shared<const plan>(g, options)};
+  const std::vector<float> weights{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const std::vector<std::int32_t> starts{0, 2, 3};
+  const std::vector<std::int32_t> columns{4, 1, 1};
+  const std::vector<float> numbers{0.5, 0.25, -1};
+  const std::vector<std::int32_t> named{5, 0};
+  const std::vector<const float*> pointers{weights.data(), weights.data()};
+  const std::vector<feed<float>> feeds{
+    sparse_rows<float>{starts.data(), columns.data(), numbers.data()}, named.data()};
+  run_arguments<float> arguments;
+  arguments.rows = 2;
+  arguments.weights = pointers;
+  arguments.feeds = feeds;
+  std::vector<float> expected(24, 77);
+  arguments.gradient = expected;
+  run.run(arguments);
+  std::vector<float> found(24, 0);
+  found[0] = 77; // row 0 of w is not in the batch, so this element is not written
+  arguments.gradient = found;
+  arguments.tables_cleared = true;
+  run.run(arguments);
+  BOOST_TEST(found[0] == 77);
+  BOOST_TEST(expected[0] == 0);
+  found[0] = 0;
+  BOOST_TEST(same_bits(found, expected));
 }
 
 BOOST_AUTO_TEST_CASE(row_sparse_gradients_are_named) {

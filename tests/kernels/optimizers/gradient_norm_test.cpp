@@ -56,6 +56,25 @@ BOOST_AUTO_TEST_CASE(state_does_not_count_and_parts_add_up) {
   }
 }
 
+// Only the given parts are read. They may begin and end within tensors, and contain several.
+BOOST_AUTO_TEST_CASE(parts_of_a_gradient) {
+  const auto layout = example();
+  const auto n = layout.size();
+  constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
+  const range where{5, n - 2};
+  const range_list parts{{0, 2}, {31 * 17 - 7, 31 * 17 + 40}, {n - 17, n - 7}};
+  std::vector<float> values(where.size(), nan);
+  for (const auto& part : parts)
+    std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(part.begin), part.size(), 2.0F);
+  BOOST_TEST(squared_norm(layout, where, values, parts) == 4 * (2 + 47 - 31 + 10));
+  BOOST_TEST(squared_norm(layout, where, values, {}) == 0);
+  BOOST_TEST(first_not_finite(layout, where, values, parts) == "");
+  BOOST_TEST(first_not_finite(layout, where, values, {{2, 3}}) == "a.weight");
+  BOOST_TEST(first_not_finite(layout, where, values, {{0, 1}, {n - 18, n - 16}}) == "b.weight");
+  values[31 * 17] = nan; // an element of a.mean, which is state
+  BOOST_TEST(std::isnan(squared_norm(layout, where, values, parts)));
+}
+
 BOOST_AUTO_TEST_CASE(the_first_tensor_that_is_not_finite) {
   const auto layout = example();
   const range all{0, layout.size()};

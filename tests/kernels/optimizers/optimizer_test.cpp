@@ -472,6 +472,22 @@ BOOST_AUTO_TEST_CASE(clip_factors) {
   BOOST_TEST(std::isnan(clip_factor(2, std::numeric_limits<double>::quiet_NaN())));
 }
 
+BOOST_AUTO_TEST_CASE(which_rules_keep_elements_without_gradient) {
+  const std::size_t n = 100;
+  const auto w = values<float>(n, "w");
+  const std::vector<float> g(n, 0.0F);
+  std::size_t kept = 0;
+  for (const auto& rule : rules) {
+    std::vector<float> state(rule.slots() * n, 0.25F);
+    const auto before = state;
+    std::vector<float> updated(n);
+    update<float>(rule, {w, g, state, updated, 0.01, 0.1, 3});
+    BOOST_TEST((same_bits(updated, w) && same_bits(state, before)) == rule.keeps_zero_gradients());
+    kept += rule.keeps_zero_gradients() ? 1 : 0;
+  }
+  BOOST_TEST(kept == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(statistics_follow) {
   std::vector<float> w{1, -2, 0};
   const std::vector<float> sum{8, 8, 4}; // the sum for 4 samples, whose mean is 2, 2, 1

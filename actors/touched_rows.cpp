@@ -1,0 +1,66 @@
+#include "actors/touched_rows.hpp"
+
+#include "messages/selection.hpp"
+#include "messages/zero_pages.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Number of unused vectors that are kept.
+constexpr std::size_t most_unused = 1;
+
+} // namespace
+
+range_list ranges_of(const proto::Selection& x, range where) {
+  range_list result;
+  for (const auto& [first, last] : stretches(x, where.begin, where.end)) {
+    const range part{first - where.begin, last - where.begin};
+    if (!result.empty() && result.back().end == part.begin)
+      result.back().end = part.end;
+    else
+      result.push_back(part);
+  }
+  return result;
+}
+
+range_list tables_of(const plan& training, range where) {
+  range_list result;
+  for (const auto& table : training.row_sparse_gradients()) {
+    const auto here = intersect(training.parameters().entries()[table.parameter].elements(), where);
+    if (!here.empty())
+      result.push_back({here.begin - where.begin, here.end - where.begin});
+  }
+  return result;
+}
+
+bool updates_rows(const job_context& context) {
+  const auto& tables = context.training->row_sparse_gradients();
+  return !tables.empty() && !context.job.has_moving_average()
+    && std::ranges::all_of(tables, [&](auto& x) {
+         const auto kind = context.parameters().entries()[x.parameter].kind;
+         return kind == parameter_kind::frozen
+           || context.rule_of(x.parameter).rule.keeps_zero_gradients();
+       });
+}
+
+payload cleared_memory::take(range_list written) {
+  std::size_t unused = 0;
+  std::erase_if(vectors_, [&](auto& x) { return x.data.unique() && unused++ > most_unused; });
+  const auto found = std::ranges::find_if(vectors_, [](auto& x) { return x.data.unique(); });
+  if (found == vectors_.end()) {
+    auto data = zero_floats(elements_);
+    vectors_.push_back({data, std::move(written)});
+    return data;
+  }
+  const auto all = found->data.as_mutable_floats();
+  for (const auto& part : found->written)
+    std::ranges::fill(all.subspan(part.begin, part.size()), 0.0F);
+  found->written = std::move(written);
+  return found->data;
+}
+
+} // namespace troupe
