@@ -18,10 +18,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RECORDS = 19200
+RECORDS = 64000
 ENTRIES = 20
 BATCH = 64
-EPOCHS = 4
+EPOCHS = 3
 STEPS = RECORDS // BATCH
 LEAST_ACCURACY = 0.9
 
