@@ -115,9 +115,12 @@ struct executor_state {
   }
   const std::int32_t* labels(const operand& x) const { return feeds[x.index].labels; }
   T* write(const operand& x) const;
-  /// True if this row-sparse gradient is 0 before the run (run_arguments::tables_cleared).
+  /// True if this result is 0 before the run (run_arguments::tables_cleared).
   bool is_cleared(const operand& x) const {
-    return tables_cleared && x.where == operand::place::gradient;
+    return tables_cleared && x.where == operand::place::gradient
+      && std::ranges::any_of(what->row_sparse_gradients(), [&](const auto& table) {
+             return what->parameters().entries()[table.parameter].offset == x.index;
+           });
   }
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
   /// True if the result x is the number of correct samples (plan_options::correct).

@@ -10,6 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -144,27 +145,33 @@ BOOST_AUTO_TEST_CASE(gradients_of_cleared_tables) {
   auto x = sparse_input(g, 6);
   auto ids = g.placeholder("ids", {batch}, dtype::int32);
   auto w = g.variable("w", {6, 2});
-  auto y = sparse_matmul(x, w) + embedding(g.variable("table", {6, 2}), ids);
+  auto table = g.variable("table", {6, 2});
+  auto fetched = g.variable("fetched", {6, 2});
+  auto y = sparse_matmul(x, w) + embedding(table, ids) + embedding(fetched, ids);
   auto options = cpu_plan_options();
   options.loss = sum(y * y);
+  options.fetches = {fetched}; // so all of its rows are read, and its gradient is not row-sparse
   options.gradients = true;
-  executor<float> run{std::make_shared<const plan>(g, options)};
+  const auto what = std::make_shared<const plan>(g, options);
+  BOOST_TEST(what->row_sparse_gradients().size() == 2u);
+  executor<float> run{what};
   const std::vector<float> weights{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   const std::vector<std::int32_t> starts{0, 2, 3};
   const std::vector<std::int32_t> columns{4, 1, 1};
   const std::vector<float> numbers{0.5, 0.25, -1};
   const std::vector<std::int32_t> named{5, 0};
-  const std::vector<const float*> pointers{weights.data(), weights.data()};
+  const std::vector<const float*> pointers{weights.data(), weights.data(), weights.data()};
   const std::vector<feed<float>> feeds{
     sparse_rows<float>{starts.data(), columns.data(), numbers.data()}, named.data()};
   run_arguments<float> arguments;
   arguments.rows = 2;
   arguments.weights = pointers;
   arguments.feeds = feeds;
-  std::vector<float> expected(24, 77);
+  std::vector<float> expected(36, 77);
   arguments.gradient = expected;
   run.run(arguments);
-  std::vector<float> found(24, 0);
+  std::vector<float> found(36, 0);
+  std::fill(found.begin() + 24, found.end(), 77.0F); // not cleared, because it is not row-sparse
   found[0] = 77; // row 0 of w is not in the batch, so this element is not written
   arguments.gradient = found;
   arguments.tables_cleared = true;
