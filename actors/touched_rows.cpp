@@ -8,13 +8,6 @@
 
 namespace troupe {
 
-namespace {
-
-/// Number of unused vectors that are kept.
-constexpr std::size_t most_unused = 1;
-
-} // namespace
-
 range_list ranges_of(const proto::Selection& x, range where) {
   range_list result;
   for (const auto& [first, last] : stretches(x, where.begin, where.end)) {
@@ -49,7 +42,7 @@ bool updates_rows(const job_context& context) {
 
 payload cleared_memory::take(range_list written) {
   std::size_t unused = 0;
-  std::erase_if(vectors_, [&](auto& x) { return x.data.unique() && unused++ > most_unused; });
+  std::erase_if(vectors_, [&](auto& x) { return x.data.unique() && ++unused > most_; });
   const auto found = std::ranges::find_if(vectors_, [](auto& x) { return x.data.unique(); });
   if (found == vectors_.end()) {
     auto data = zero_floats(elements_);

@@ -29,7 +29,9 @@ bool updates_rows(const job_context& context);
 /// memory is used again: only the parts that were written are set to 0.
 class cleared_memory {
 public:
-  explicit cleared_memory(std::size_t elements) : elements_(elements) {}
+  /// @param most number of unused vectors that are kept
+  explicit cleared_memory(std::size_t elements, std::size_t most = 2)
+    : elements_(elements), most_(most) {}
 
   /// A vector of zeros.
   /// @param written the parts of the vector that the caller will write, and that the next user
@@ -43,6 +45,7 @@ private:
   };
 
   std::size_t elements_;
+  std::size_t most_;
   std::vector<vector> vectors_;
 };
 

@@ -71,7 +71,7 @@ parameter_shard::parameter_shard(caf::actor_config& cfg, std::shared_ptr<const j
     workers_(options_.view.of(job_kind::worker)), versions_(std::move(versions)),
     averages_(std::move(averages)), policy_(options_.policy), live_(policy_->live()),
     updater_(*options_.updater), pieces_(updater_.pieces(), workers_.size()),
-    updates_rows_(updates_rows(*context_)), memory_(options_.where.size()),
+    updates_rows_(updates_rows(*context_)), memory_(options_.where.size(), workers_.size() + 1),
     norms_(options_.view.of(job_kind::ps).size()),
     checkpoints_(checkpoint_schedule::of_checkpoints(context_->job)),
     evaluations_(checkpoint_schedule::of_evaluations(context_->job)) {}

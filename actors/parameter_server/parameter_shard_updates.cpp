@@ -166,12 +166,12 @@ void parameter_shard::publish(std::uint64_t version, std::optional<range_list> c
 // True if workers may pull the whole range: those that get the weights neither in pieces nor in
 // shared memory, and do not pull rows.
 bool parameter_shard::is_pulled_whole() const {
-  if (!options_.in_pieces || listeners_.empty())
-    return true;
-  for (std::size_t rank = 0; rank < listeners_.size(); ++rank)
-    if (!pieces_.sends_pieces(rank) && !shares_memory(listeners_[rank])
-        && !with_rows_.contains(workers_[rank].task.index))
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+    const bool gets_weights = options_.in_pieces && rank < listeners_.size()
+      && (pieces_.sends_pieces(rank) || shares_memory(listeners_[rank]));
+    if (!gets_weights && !with_rows_.contains(workers_[rank].task.index))
       return true;
+  }
   return false;
 }
 

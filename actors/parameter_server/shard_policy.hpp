@@ -32,8 +32,7 @@ struct planned_update {
   range_updater::terms terms;
   /// False if the gradients only go into a buffer, and a later update changes the weights.
   bool complete = true;
-  /// The update needs only these elements: `gradient` and terms.addend are 0 or undefined in all
-  /// others. Null if it needs all elements.
+  /// `gradient` and terms.addend are 0 in all other elements. Null if this is not known.
   std::shared_ptr<const range_list> touched = nullptr;
 };
 

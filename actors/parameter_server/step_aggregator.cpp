@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/reduce.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -50,8 +51,16 @@ std::shared_ptr<const range_list> step_aggregator::touched() const {
   return result;
 }
 
-void step_aggregator::add_up(std::span<const std::span<const float>> terms) {
+/// Sets the sum of an earlier step to 0, where it was written.
+void step_aggregator::clear_sum() {
   sum_.resize(elements_);
+  for (const auto& x : written_ ? *written_ : range_list{{0, elements_}})
+    std::ranges::fill(std::span{sum_}.subspan(x.begin, x.size()), 0.0F);
+  written_ = std::make_shared<const range_list>();
+}
+
+void step_aggregator::add_up(std::span<const std::span<const float>> terms) {
+  clear_sum();
   const auto some = touched();
   for (const auto& x : some ? *some : range_list{{0, elements_}}) {
     const auto out = std::span{sum_}.subspan(x.begin, x.size());
@@ -60,6 +69,7 @@ void step_aggregator::add_up(std::span<const std::span<const float>> terms) {
     for (std::size_t i = 2; i < terms.size(); ++i)
       accumulate(out, part(i));
   }
+  written_ = some;
 }
 
 std::span<const float> step_aggregator::sum() {
@@ -69,7 +79,7 @@ std::span<const float> step_aggregator::sum() {
   if (std::exchange(added_up_, true))
     return sum_;
   if (terms.empty())
-    sum_.assign(elements_, 0.0F);
+    clear_sum();
   else
     add_up(terms);
   return sum_;

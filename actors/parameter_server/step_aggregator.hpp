@@ -29,7 +29,7 @@ public:
   std::uint64_t samples() const noexcept { return samples_; }
 
   /// The elements of the sum that may differ from 0. Null if this is not known for one of the
-  /// gradients. If it is not null, sum() and terms() are defined only in these elements.
+  /// gradients.
   std::shared_ptr<const range_list> touched() const;
 
   /// The sum, once complete. Valid until the next `clear()`. Zeros if no rank has samples.
@@ -58,6 +58,7 @@ private:
 
   /// The gradients that are not empty, in order of rank.
   std::vector<std::span<const float>> gradients() const;
+  void clear_sum();
   void add_up(std::span<const std::span<const float>> terms);
 
   std::vector<part> parts_;
@@ -65,6 +66,8 @@ private:
   std::size_t arrived_ = 0;
   std::uint64_t samples_ = 0;
   std::vector<float> sum_;
+  /// `sum_` is 0 in all other elements. Null if this is not known.
+  std::shared_ptr<const range_list> written_;
   bool added_up_ = false;
 };
 
