@@ -8,7 +8,7 @@
 
 using namespace troupe;
 
-BOOST_AUTO_TEST_SUITE(range)
+BOOST_AUTO_TEST_SUITE(range_lists)
 
 namespace {
 
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(lists) {
     }
     BOOST_TEST(flags(unite(a.list, b.list), 40) == either);
     BOOST_TEST(flags(intersect(a.list, b.list), 40) == both);
-    const troupe::range where{random() % 20, 20 + random() % 20};
+    const range where{random() % 20, 20 + random() % 20};
     BOOST_TEST(flags(cut(a.list, where), where.size())
                == std::vector<bool>(a.has.begin() + static_cast<std::ptrdiff_t>(where.begin),
                                     a.has.begin() + static_cast<std::ptrdiff_t>(where.end)));
