@@ -17,10 +17,6 @@ bool same_gradient(const proto::GradientId& a, const proto::GradientId& b) {
     && a.incarnation() == b.incarnation();
 }
 
-} // namespace
-
-namespace {
-
 /// True if the range is so large, and belongs to tables so much, that workers will pull only rows.
 bool is_mostly_rows(const job_context& context, range where) {
   constexpr std::size_t large = std::size_t{1} << 24;

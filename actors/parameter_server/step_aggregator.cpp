@@ -60,8 +60,10 @@ void step_aggregator::clear_sum() {
 }
 
 void step_aggregator::add_up(std::span<const std::span<const float>> terms) {
-  clear_sum();
   const auto some = touched();
+  if (some)
+    clear_sum();
+  sum_.resize(elements_);
   for (const auto& x : some ? *some : range_list{{0, elements_}}) {
     const auto out = std::span{sum_}.subspan(x.begin, x.size());
     const auto part = [&](std::size_t i) { return terms[i].subspan(x.begin, x.size()); };

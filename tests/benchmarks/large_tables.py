@@ -4,7 +4,7 @@
 Usage: tests/benchmarks/large_tables.py [--program=TROUPE] [--rounds=N] [--python=PYTHON] [--rows=N,N,...]
 
 The records are sparse: 20 features that are not 0, of N. The model has a table of N x 32 weights and two dense layers;
-batch 64, ADAGRAD. Measures milliseconds per step, alternately for troupe and for PyTorch (EmbeddingBag with sparse
+batch 64, ADAGRAD. Measures milliseconds per batch, alternately for troupe and for PyTorch (EmbeddingBag with sparse
 gradients, one process, one thread; left out if PYTHON cannot import torch). Fails if a run learns nothing.
 """
 
@@ -95,8 +95,7 @@ def write_records(path, rows):
 
 
 def train(options, folder, arguments):
-    """Milliseconds per step, without the first epoch. With W workers, a step has W batches of 64 / W records in
-    synchronous protocols, and one batch of 64 in asynchronous ones."""
+    """Milliseconds per batch, without the first epoch. With sync_ps, an update has a batch of each worker."""
     out = folder / "out"
     subprocess.run([options.program, "train", f"--job={folder / 'job.textproto'}", f"--out={out}", *arguments],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
