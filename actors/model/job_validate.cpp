@@ -125,15 +125,24 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
   number(optimizer.clip_value(), "optimizer.clip_value");
   number(optimizer.clip_norm(), "optimizer.clip_norm");
   number(optimizer.l1(), "optimizer.l1");
+  const auto lazy = [&](bool value, const std::string& path) {
+    problems.require(
+      !value || optimizer.kind() != proto::LAMB, path,
+      "LAMB needs the steps of all weights of a tensor; leave it out, or use another "
+      "kind, such as ADAMW");
+  };
+  lazy(optimizer.lazy(), "optimizer.lazy");
   for (int i = 0; i < optimizer.group_size(); ++i) {
     const auto& group = optimizer.group(i);
     const auto path = "optimizer.group[" + std::to_string(i) + "]";
     problems.require(!group.match().empty(), path + ".match",
                      "missing; expected names of parameters, such as \"*.bias\"");
-    problems.require(group.has_weight_decay() || group.has_l1() || group.has_learning_rate_scale(),
-                     path, "has no effect; add weight_decay, l1 or learning_rate_scale");
+    problems.require(group.has_weight_decay() || group.has_l1() || group.has_learning_rate_scale()
+                       || group.has_lazy(),
+                     path, "has no effect; add weight_decay, l1, learning_rate_scale or lazy");
     number(group.weight_decay(), path + ".weight_decay");
     number(group.l1(), path + ".l1");
+    lazy(group.lazy(), path + ".lazy");
     const double scale = group.learning_rate_scale();
     problems.require(std::isfinite(scale) && scale > 0, path + ".learning_rate_scale",
                      "expected a finite number, more than 0, got " + std::to_string(scale)

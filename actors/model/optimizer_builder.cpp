@@ -73,6 +73,7 @@ optimizer build_optimizer(const proto::Optimizer& options) {
   result.clip_value = options.clip_value();
   result.clip_norm = options.clip_norm();
   result.l1 = options.l1();
+  result.lazy = options.lazy();
   return result;
 }
 
@@ -85,6 +86,8 @@ parameter_groups build_groups(const proto::Optimizer& options, const layout& par
       own.weight_decay = group.weight_decay();
     if (group.has_l1())
       own.l1 = group.l1();
+    if (group.has_lazy())
+      own.lazy = group.lazy();
     result.rules.push_back({own, group.learning_rate_scale()});
   }
   const auto others = result.rules.size();

@@ -44,6 +44,8 @@ std::string settings(const group_rule& x) {
   auto result = fmt::format("weight decay {:g}", x.rule.weight_decay);
   if (x.rule.l1 > 0)
     result += fmt::format(", l1 {:g}", x.rule.l1);
+  if (x.rule.lazy)
+    result += ", lazy";
   return x.rate_scale == 1 ? result : result + fmt::format(", learning rate x {:g}", x.rate_scale);
 }
 

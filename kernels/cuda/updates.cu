@@ -33,6 +33,7 @@ struct element_update {
   /// gradient. `f` then does not scale, clip or decay this gradient again.
   update_factors<float> f, scaled;
   float l1;
+  bool lazy;
 
   TROUPE_DEVICE float gradient(float g, float w) const {
     return decayed_gradient(f, l1 != 0 ? penalized_gradient(scaled, l1, g, w) : g, w);
@@ -73,7 +74,8 @@ struct element_update {
 };
 
 /// Loads the weights and the state of elements [i, i + W), calls f(direction, weight, number of the
-/// element in the pack) for each element, and stores the state.
+/// element in the pack, keeps) for each element, and stores the state. If `keeps` is true, the
+/// element keeps its weight, and the direction is 0.
 template <unsigned W, class F>
 TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const element_update& how,
                                std::size_t i, F f) {
@@ -84,9 +86,13 @@ TROUPE_DEVICE void update_pack(width<W> n, const update_vectors& x, const elemen
   auto s0 = has_s0 ? load_floats(n, x.old0, i) : pack<float, W>{};
   auto s1 = has_s1 ? load_floats(n, x.old1, i) : pack<float, W>{};
   TROUPE_UNROLL
-  for (unsigned k = 0; k < W; ++k)
-    f(how.direction(s0.x[k], s1.x[k], has_s1, w.x[k], how.gradient(gradients.x[k], w.x[k])), w.x[k],
-      k);
+  for (unsigned k = 0; k < W; ++k) {
+    const bool keeps = how.lazy && gradients.x[k] == 0;
+    float step = 0;
+    if (!keeps)
+      step = how.direction(s0.x[k], s1.x[k], has_s1, w.x[k], how.gradient(gradients.x[k], w.x[k]));
+    f(step, w.x[k], k, keeps);
+  }
   if (has_s0)
     store_floats(x.s0, i, s0);
   if (has_s1)
@@ -98,8 +104,8 @@ template <unsigned W>
 TROUPE_DEVICE void update_weights(width<W> n, const update_vectors& x, const element_update& how,
                                   std::size_t i) {
   pack<float, W> out;
-  update_pack(n, x, how, i, [&](float step, float w, unsigned k) {
-    out.x[k] = std::fma(-how.f.rate, step, how.f.shrink * w);
+  update_pack(n, x, how, i, [&](float step, float w, unsigned k, bool keeps) {
+    out.x[k] = keeps ? w : std::fma(-how.f.rate, step, how.f.shrink * w);
   });
   store_floats(x.out, i, out);
 }
@@ -128,7 +134,7 @@ struct lamb_state_kernel {
     double weights = 0;
     double directions = 0;
     for (auto i = t.first(); i < x.out.size; i += t.stride())
-      update_pack(width<1>{}, x, how, i, [&](float direction, float w, unsigned) {
+      update_pack(width<1>{}, x, how, i, [&](float direction, float w, unsigned, bool) {
         const auto d = static_cast<double>(direction);
         weights += static_cast<double>(w) * static_cast<double>(w);
         directions += d * d;
@@ -184,7 +190,7 @@ void require(bool condition, const char* what) {
 element_update element_update_of(const optimizer& rule, const update_arguments<float>& arguments) {
   const auto scaled = update_factors_of(rule, arguments);
   return {rule.kind, rule.l1 != 0 ? for_whole_gradients(scaled) : scaled, scaled,
-          static_cast<float>(rule.l1)};
+          static_cast<float>(rule.l1), rule.lazy};
 }
 
 /// Checks the sizes, and returns the vectors of an update.
@@ -233,6 +239,7 @@ void update(stream where, const optimizer& rule, const update_arguments<float>& 
             double* space) {
   const auto n = arguments.weights.size();
   require(arguments.gradient.size() == n, "update: weights and gradient differ in size");
+  require(!rule.by_tensor() || !rule.lazy, "update: lamb is not lazy");
   const auto x = vectors_of(rule, arguments);
   const auto how = element_update_of(rule, arguments);
   if (!rule.by_tensor()) {

@@ -296,6 +296,36 @@ bool is_finite(std::span<const double> x) {
   return std::ranges::all_of(x, [](double v) { return std::isfinite(v); });
 }
 
+/// Computes the new state and the new weights of a block.
+template <class T>
+void update_block(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x) {
+  update_state(kind, f, x);
+  update_weights(kind, f, x);
+}
+
+/// Like update_block(), but elements whose gradient is 0 keep their weights and their state.
+/// @param gradient the gradient of the step, without penalties
+template <class T>
+void update_block_lazily(optimizer_kind kind, const update_factors<T>& f, const vectors<T>& x,
+                         const T* gradient) {
+  alignas(64) T results[3][block];
+  auto all = x;
+  all.s0 = x.s0 != nullptr ? results[0] : nullptr;
+  all.s1 = x.s1 != nullptr ? results[1] : nullptr;
+  all.out = results[2];
+  update_block(kind, f, all);
+  const auto keep = [&](const T* old, const T* updated, T* to) {
+    if (to == nullptr)
+      return;
+    TROUPE_INDEPENDENT
+    for (std::size_t i = 0; i < x.n; ++i)
+      to[i] = gradient[i] == 0 ? old[i] : updated[i];
+  };
+  keep(x.p0, all.s0, x.s0);
+  keep(x.p1, all.s1, x.s1);
+  keep(x.w, all.out, x.out);
+}
+
 /// Updates state and weights in one pass. For all rules except lamb.
 template <class T>
 void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) {
@@ -304,27 +334,31 @@ void update_blocks(const optimizer& rule, const update_arguments<T>& arguments) 
   const bool stream =
     arguments.weights.size() >= stream_from && arguments.updated.data() != arguments.weights.data();
   alignas(64) T buffer[block];
-  alignas(64) T gradient[block];
+  alignas(64) T sum[block];
+  alignas(64) T penalized[block];
   const blocks<T> all(rule, arguments);
   all.each([&](vectors<T> x, std::size_t at) {
     bool finite = true;
     if (!arguments.addend.empty()) {
-      finite = add_block(x.n, x.g, arguments.addend.data() + at, gradient);
-      x.g = gradient;
+      finite = add_block(x.n, x.g, arguments.addend.data() + at, sum);
+      x.g = sum;
     } else if (arguments.finite != nullptr) {
       finite = is_finite(std::span<const T>{x.g, x.n});
     }
     if (arguments.finite != nullptr && !finite)
       *arguments.finite = false;
+    const T* const gradient = x.g;
     if (rule.l1 != 0) {
-      penalize(scaled, static_cast<T>(rule.l1), x, gradient);
-      x.g = gradient;
+      penalize(scaled, static_cast<T>(rule.l1), x, penalized);
+      x.g = penalized;
     }
     T* const out = x.out;
     if (stream)
       x.out = buffer;
-    update_state(rule.kind, f, x);
-    update_weights(rule.kind, f, x);
+    if (rule.lazy)
+      update_block_lazily(rule.kind, f, x, gradient);
+    else
+      update_block(rule.kind, f, x);
     if (stream)
       stream_copy(x.n, buffer, out);
   });
@@ -451,9 +485,9 @@ void update(const optimizer& rule, const update_arguments<T>& arguments) {
       || (!arguments.addend.empty() && arguments.addend.size() != n)
       || (!arguments.moment.empty() && arguments.moment.size() != n))
     throw std::invalid_argument("update: weights, gradient, state and result differ in size");
-  if (rule.by_tensor() && (!arguments.addend.empty() || arguments.finite != nullptr))
+  if (rule.by_tensor() && (!arguments.addend.empty() || arguments.finite != nullptr || rule.lazy))
     throw std::invalid_argument(
-      "update: lamb takes a gradient in one vector, and does not check it");
+      "update: lamb takes a gradient in one vector, does not check it, and is not lazy");
   const cpu::flush_denormals mode;
   update_range(rule, arguments);
 }

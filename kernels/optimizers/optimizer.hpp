@@ -43,6 +43,10 @@ enum class optimizer_kind : std::uint8_t {
 /// If clip_value is set, clip(x) limits each element to the range -clip_value to clip_value.
 /// Otherwise, clip(x) = x. sign(0) = 0. All state starts at 0.
 ///
+/// With `lazy`, an element whose gradient is 0 keeps its weight and its state. All other elements
+/// are updated as above, with the same t. PyTorch's SparseAdam and MXNet's lazy_update do the same
+/// with rows of a table: they leave out a row that a batch does not read.
+///
 /// PyTorch has no LAMB. The rule here is algorithm 2 of the paper with phi(z) = z. It treats all
 /// tensors in the same way, even tensors with one element. Other implementations differ: The
 /// authors' code does not correct the bias of the moments, and applies no weight decay or trust
@@ -69,6 +73,8 @@ struct optimizer {
   /// gradient, so it cannot apply this limit. The caller must compute the norm of the whole
   /// gradient and include clip_factor() in `update_arguments::scale`.
   double clip_norm = 0;
+  /// True: an element whose gradient is 0 keeps its weight and its state. Not for lamb.
+  bool lazy = false;
 
   /// The names of the rule's state vectors, called slots. They are PyTorch's names, such as
   /// "exp_avg". For a range of n parameters, the state consists of slots() vectors of n elements,
@@ -86,8 +92,9 @@ struct optimizer {
   /// True if an element whose gradient is 0 keeps its weight and its state, so that updates may
   /// leave out such elements.
   bool keeps_zero_gradients() const noexcept {
-    return (kind == optimizer_kind::sgd || (kind == optimizer_kind::adagrad && epsilon > 0))
-      && weight_decay == 0 && l1 == 0;
+    return lazy
+      || ((kind == optimizer_kind::sgd || (kind == optimizer_kind::adagrad && epsilon > 0))
+          && weight_decay == 0 && l1 == 0);
   }
   /// True if each update must have the range of exactly one tensor.
   bool by_tensor() const noexcept { return kind == optimizer_kind::lamb; }
@@ -148,8 +155,8 @@ struct update_arguments {
 };
 
 /// Makes one update in one pass over the range (lamb: two passes). T: float, or double for
-/// reference tests. Throws std::invalid_argument if sizes differ, or if lamb gets `addend` or
-/// `finite`.
+/// reference tests. Throws std::invalid_argument if sizes differ, or if lamb is lazy or gets
+/// `addend` or `finite`.
 ///
 /// The new value of an element depends only on the operands of this element, not on its position or
 /// alignment. So updating a vector in slices gives the same bits as updating it at once. lamb is

@@ -2,10 +2,11 @@
 """Measures a model with a large table of weights, of which a batch reads only few rows.
 
 Usage: tests/benchmarks/large_tables.py [--program=TROUPE] [--rounds=N] [--python=PYTHON] [--rows=N,N,...]
+                                        [--optimizer=adagrad|adam]
 
 The records are sparse: 20 features that are not 0, of N. The model has a table of N x 32 weights and two dense layers;
-batch 64, ADAGRAD. Measures milliseconds per batch, alternately for troupe and for PyTorch (EmbeddingBag with sparse
-gradients, one process, one thread; left out if PYTHON cannot import torch). Fails if a run learns nothing.
+batch 64; ADAGRAD, or a lazy ADAM. Measures milliseconds per batch, alternately for troupe and for PyTorch (EmbeddingBag
+with sparse gradients, one process, one thread; left out if PYTHON cannot import torch). Fails if a run learns nothing.
 """
 
 import argparse
@@ -32,10 +33,16 @@ model {{
   loss: SOFTMAX_CROSS_ENTROPY
 }}
 data {{ libsvm {{ path: "{data}" features: {rows} }} batch: {batch} }}
-learning_rate {{ base: 0.05 }}
-optimizer {{ kind: ADAGRAD }}
+learning_rate {{ base: {rate} }}
+optimizer {{ {optimizer} }}
 epochs: {epochs}
 """
+
+# The rule in a job, its learning rate, and the rules in PyTorch, for the table and for all other parameters.
+OPTIMIZERS = {
+    "adagrad": ("kind: ADAGRAD", 0.05, "Adagrad Adagrad"),
+    "adam": ("kind: ADAM lazy: true", 0.005, "SparseAdam Adam"),
+}
 
 RUNS = {
     "async_ps, 1 worker": ["--protocol=async_ps", "--workers=1"],
@@ -49,7 +56,7 @@ PYTORCH = """
 import sys, time
 import torch
 torch.set_num_threads(1)
-path, rows, batch, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+path, rows, batch, epochs, rate, sparse, dense = [int(x) if x.isdigit() else x for x in sys.argv[1:]]
 records, labels = [], []
 for line in open(path):
     label, *entries = line.split()
@@ -59,7 +66,8 @@ labels = torch.tensor(labels)
 table = torch.nn.EmbeddingBag(rows, 32, mode="sum", sparse=True)
 torch.nn.init.xavier_uniform_(table.weight)
 bias, out = torch.nn.Parameter(torch.zeros(32)), torch.nn.Linear(32, 2)
-rules = [torch.optim.Adagrad(x, lr=0.05, eps=1e-8) for x in (table.parameters(), [bias, *out.parameters()])]
+rules = [getattr(torch.optim, rule)(x, lr=float(rate), eps=1e-8)
+         for rule, x in ((sparse, table.parameters()), (dense, [bias, *out.parameters()]))]
 def forward(chosen):
     flat, starts = [], []
     for i in chosen.tolist():
@@ -106,7 +114,9 @@ def train(options, folder, arguments):
 
 
 def pytorch(options, folder, rows):
-    said = subprocess.run([options.python, "-c", PYTORCH, folder / "data.libsvm", str(rows), str(BATCH), str(EPOCHS)],
+    _, rate, rules = OPTIMIZERS[options.optimizer]
+    arguments = [folder / "data.libsvm", rows, BATCH, EPOCHS, rate, *rules.split()]
+    said = subprocess.run([options.python, "-c", PYTORCH, *map(str, arguments)],
                           check=True, capture_output=True, text=True).stdout.split()
     assert float(said[1]) >= LEAST_ACCURACY, said
     return float(said[0])
@@ -118,14 +128,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--rows", default="10000,100000,1000000")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adagrad")
     options = parser.parse_args()
+    rule, rate, _ = OPTIMIZERS[options.optimizer]
     peer = subprocess.run([options.python, "-c", "import torch"], capture_output=True, check=False).returncode == 0
     for rows in map(int, options.rows.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             write_records(folder / "data.libsvm", rows)
             (folder / "job.textproto").write_text(
-                JOB.format(data=folder / "data.libsvm", rows=rows, batch=BATCH, epochs=EPOCHS))
+                JOB.format(data=folder / "data.libsvm", rows=rows, batch=BATCH, epochs=EPOCHS, optimizer=rule,
+                           rate=rate))
             times = {}
             for _ in range(options.rounds):
                 for name, arguments in RUNS.items():

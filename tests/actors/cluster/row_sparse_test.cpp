@@ -111,8 +111,11 @@ BOOST_FIXTURE_TEST_CASE(the_same_bits_with_fewer_bytes, sparse_file) {
 // With these rules, a shard updates only rows that a batch named. The weights are those of a ring,
 // which updates all rows.
 BOOST_FIXTURE_TEST_CASE(updates_of_rows, sparse_file) {
-  for (const auto* const rule : {"kind: SGD", "kind: ADAGRAD", "kind: ADAGRAD clip_value: 0.01",
-                                 "kind: SGD group { match: \"*.bias\" weight_decay: 0.01 }"})
+  for (const auto* const rule :
+       {"kind: SGD", "kind: ADAGRAD", "kind: ADAGRAD clip_value: 0.01",
+        "kind: SGD group { match: \"*.bias\" weight_decay: 0.01 }", "kind: ADAM lazy: true",
+        "kind: MOMENTUM momentum: 0.9 weight_decay: 0.01 l1: 0.001 lazy: true",
+        "kind: ADAMW weight_decay: 0.01 group { match: \"dense_1.weight\" lazy: true }"})
     // With several workers, only SYNC_PS has a defined order of updates.
     for (const auto& [protocol, count] : {std::pair{proto::SYNC_PS, 1},
                                           {proto::SYNC_PS, 2},

@@ -32,6 +32,7 @@ const std::vector<std::string> optimizers{
   "optimizer={ kind: MOMENTUM momentum: 0.9 l1: 0.001 }",
   "optimizer={ kind: NESTEROV momentum: 0.9 clip_norm: 1 }",
   "optimizer={ kind: ADAGRAD }",
+  "optimizer={ kind: MOMENTUM momentum: 0.9 weight_decay: 0.01 lazy: true }",
   "optimizer={ kind: RMSPROP momentum: 0.5 clip_value: 0.1 }",
   "optimizer={ kind: ADAM group { match: \"*bias\" learning_rate_scale: 2 } }",
   "optimizer={ kind: ADAMW weight_decay: 0.1 }",
@@ -81,7 +82,8 @@ BOOST_AUTO_TEST_CASE(rows_of_a_table) {
        {std::pair<std::string, std::size_t>{"SYNC_PS", 2}, {"SYNC_PS", 6}, {"ASYNC_PS", 1}})
     for (const std::string features : {"2000", "240"})
       for (const std::string rule :
-           {"kind: SGD", "kind: ADAGRAD clip_value: 0.1", "kind: ADAGRAD clip_norm: 0.5"})
+           {"kind: SGD", "kind: ADAGRAD clip_value: 0.1", "kind: ADAGRAD clip_norm: 0.5",
+            "kind: ADAMW weight_decay: 0.01 lazy: true"})
         BOOST_TEST_CONTEXT(protocol << ", " << workers << " workers, " << features << ", "
                                     << rule) {
           const std::vector<std::string> more{"data={ libsvm { path: \"" + path + "\" features: "

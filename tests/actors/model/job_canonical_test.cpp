@@ -114,6 +114,7 @@ BOOST_AUTO_TEST_CASE(what_matters) {
                                 "optimizer.clip_value=1",
                                 "optimizer.clip_norm=1",
                                 "optimizer.l1=0.1",
+                                "optimizer.lazy=true",
                                 "optimizer.group[0]={match: '*.bias' weight_decay: 0}",
                                 "optimizer.group[0]={match: '*.bias' learning_rate_scale: 2}",
                                 "model.freeze[0]=head.*",

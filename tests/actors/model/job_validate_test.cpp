@@ -149,6 +149,12 @@ BOOST_AUTO_TEST_CASE(training) {
       BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
                           std::string{field} + ": expected a finite number"));
   BOOST_TEST(contains(problems({"epochs=0"}), "epochs: 0"));
+  BOOST_TEST(
+    contains(problems({"optimizer={kind: LAMB lazy: true}"}), "optimizer.lazy: LAMB needs"));
+  BOOST_TEST(contains(problems({"optimizer={kind: LAMB group { match: '*.bias' lazy: true }}"}),
+                      "optimizer.group[0].lazy: LAMB needs"));
+  BOOST_TEST(contains(problems({"optimizer.group[0].match=*.bias"}),
+                      "optimizer.group[0]: has no effect; add weight_decay, l1, "));
   for (const char* value : {"-0.1", "1", "nan", "inf"})
     BOOST_TEST(contains(problems({(std::string{"optimizer.momentum="} + value).c_str()}),
                         "optimizer.momentum: expected 0 or more and less than 1"));

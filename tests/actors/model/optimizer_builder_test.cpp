@@ -42,6 +42,9 @@ BOOST_AUTO_TEST_CASE(kinds) {
   BOOST_TEST((build_optimizer(options).kind == optimizer_kind::lamb));
   BOOST_TEST(build_optimizer(options).clip_norm == 2);
   BOOST_TEST(build_optimizer(options).l1 == 0.125);
+  BOOST_TEST(!build_optimizer(options).lazy);
+  options.set_lazy(true);
+  BOOST_TEST(build_optimizer(options).lazy);
   options.set_kind(proto::OPTIMIZER_UNSET);
   BOOST_TEST(contains(error_of([&] { build_optimizer(options); }), "optimizer.kind"));
 }
@@ -73,6 +76,10 @@ BOOST_AUTO_TEST_CASE(groups) {
   plain.weight_decay = 0;
   plain.l1 = 0;
   BOOST_TEST((both.rules[1] == group_rule{plain, 1}));
+  const auto lazy = of(R"(group { match: "*.bias" lazy: true })");
+  BOOST_TEST((lazy.rules[0].rule.lazy && !lazy.rules[1].rule.lazy));
+  const auto other = of(R"(lazy: true group { match: "*.bias" lazy: false })");
+  BOOST_TEST((!other.rules[0].rule.lazy && other.rules[1].rule.lazy));
 
   const auto problem = [&](const std::string& text) { return error_of([&] { of(text); }); };
   BOOST_TEST(problem(R"(group { match: "hed.bias" l1: 0 })")

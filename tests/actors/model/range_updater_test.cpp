@@ -33,8 +33,7 @@ std::shared_ptr<const job_context> context() {
 }
 
 /// A job with two tensors of 6 elements each, and three elements of layer state between them.
-std::shared_ptr<const job_context> context_with_state(optimizer_kind kind,
-                                                      float weight_decay = 0.01F) {
+std::shared_ptr<const job_context> context_with_state(const optimizer& rule) {
   graph g;
   const auto x = g.placeholder("x", {shape::batch, 2});
   const auto first = g.variable("first", {3, 2}, initializer::constant(1));
@@ -46,8 +45,7 @@ std::shared_ptr<const job_context> context_with_state(optimizer_kind kind,
   auto result = std::make_shared<job_context>();
   result->data.train_records = records;
   result->training = std::make_shared<plan>(g, options);
-  result->rule.kind = kind;
-  result->rule.weight_decay = weight_decay;
+  result->rule = rule;
   result->rate.base = 0.1;
   return result;
 }
@@ -102,8 +100,13 @@ BOOST_AUTO_TEST_CASE(shards_give_the_bits_of_the_uncut_vector) {
 
 // An update may leave out elements without gradient. It does not even read them.
 BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
-  for (const auto kind : {optimizer_kind::sgd, optimizer_kind::adagrad}) {
-    const auto job = context_with_state(kind, 0);
+  const optimizer rules[] = {
+    {.kind = optimizer_kind::sgd},
+    {.kind = optimizer_kind::adagrad},
+    {.kind = optimizer_kind::momentum, .weight_decay = 0.01F, .lazy = true},
+    {.kind = optimizer_kind::adam, .weight_decay = 0.01F, .l1 = 0.01, .lazy = true}};
+  for (const auto& rule : rules) {
+    const auto job = context_with_state(rule);
     const auto n = job->parameters().size();
     // The parts begin and end in tensors, and one contains the layer state.
     const range_list only{{1, 3}, {5, 10}, {14, 15}};
@@ -129,6 +132,35 @@ BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
     for (std::size_t slot = 0; slot < job->rule.slots(); ++slot)
       BOOST_TEST(same_bits(some.state(slot), all.state(slot)));
   }
+}
+
+// The same with a moment for each worker, which the updater does not hold.
+BOOST_AUTO_TEST_CASE(updates_of_some_elements_with_a_moment_apart) {
+  const auto job = context_with_state({.kind = optimizer_kind::adam, .lazy = true});
+  const auto n = job->parameters().size();
+  const range_list only{{0, 2}, {6, 9}, {10, 13}};
+  troupe::range_updater all{*job, {0, n}, true};
+  troupe::range_updater some{*job, {0, n}, true};
+  std::vector<float> expected(n, 1);
+  std::vector<float> found(n, 1);
+  std::vector<float> expected_moments[2]{std::vector<float>(n), std::vector<float>(n)};
+  auto moments = std::to_array(expected_moments);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    auto gradient = gradient_of_step(n, step);
+    for (std::size_t i = 0; i < n; ++i)
+      if (std::ranges::none_of(only, [i](auto& x) { return x.contains(i); }))
+        gradient[i] = 0;
+    const auto worker = step % 2;
+    troupe::range_updater::terms how{
+      .moment = expected_moments[worker], .moment_step = step / 2 + 1, .look_ahead = true};
+    all.apply(expected, gradient, 16, expected, how);
+    how.moment = moments[worker];
+    how.only = &only;
+    some.apply(found, gradient, 16, found, how);
+  }
+  BOOST_TEST(same_bits(found, expected));
+  for (std::size_t worker = 0; worker < 2; ++worker)
+    BOOST_TEST(same_bits(moments[worker], expected_moments[worker]));
 }
 
 /// Like context(), but with optimizer groups (parameters with their own settings) and a frozen
@@ -261,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_factor_scales_the_gradient) {
 // learning rate, the factor, or how the vector is divided.
 BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
   for (const auto kind : {optimizer_kind::adamw, optimizer_kind::lamb, optimizer_kind::sgd}) {
-    const auto job = context_with_state(kind);
+    const auto job = context_with_state({.kind = kind, .weight_decay = 0.01F});
     const auto n = job->parameters().size();
     BOOST_TEST_REQUIRE(n == 15U);
     std::vector<float> gradient(n, 1);
@@ -287,7 +319,7 @@ BOOST_AUTO_TEST_CASE(state_follows_its_statistics) {
 
 // LAMB makes a separate update for each tensor, in a shard as well as in the whole vector.
 BOOST_AUTO_TEST_CASE(tensors_are_not_cut_where_the_optimizer_needs_them_whole) {
-  const auto job = context_with_state(optimizer_kind::lamb);
+  const auto job = context_with_state({.kind = optimizer_kind::lamb, .weight_decay = 0.01F});
   const auto n = job->parameters().size();
   for (const std::size_t count : {1, 2, 3, 4, 7}) {
     std::size_t end = 0;

@@ -111,11 +111,15 @@ BOOST_AUTO_TEST_SUITE(cuda_updater)
 // Only some elements change. Most lists are short enough to be packed; the last one is not.
 BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
   with_all_orders([](std::optional<std::uint64_t> order) {
-    for (const auto kind : {optimizer_kind::sgd, optimizer_kind::adagrad}) {
+    const optimizer rules[] = {
+      {.kind = optimizer_kind::sgd, .momentum = 0},
+      {.kind = optimizer_kind::adagrad, .momentum = 0},
+      {.kind = optimizer_kind::adamw, .weight_decay = 0.01F, .lazy = true}};
+    for (const auto& rule : rules) {
       constexpr std::size_t n = 997;
-      pair_of_updaters both({.kind = kind, .momentum = 0}, n, false, order);
+      pair_of_updaters both(rule, n, false, order);
       for (auto& part : both.parts)
-        part.rule.weight_decay = 0;
+        part.rule.weight_decay = rule.weight_decay;
       // All lists contain the layer state, which every update changes.
       const range state{n - 60, n - 55};
       const range_list lists[] = {

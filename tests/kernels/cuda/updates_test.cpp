@@ -17,8 +17,8 @@ using namespace troupe::test;
 
 namespace {
 
-/// Three rules of each kind: one without further options; one with weight decay and clipping; one
-/// with weight decay, clipping and l1, but without momentum.
+/// Rules of each kind: one without further options; one with weight decay and clipping; one with
+/// weight decay, clipping and l1, but without momentum; and this one again, but lazy.
 std::vector<optimizer> rules() {
   std::vector<optimizer> result;
   for (int kind = 0; kind <= static_cast<int>(optimizer_kind::lamb); ++kind) {
@@ -31,12 +31,24 @@ std::vector<optimizer> rules() {
     rule.l1 = 0.02;
     rule.momentum = 0;
     result.push_back(rule);
+    rule.lazy = true;
+    if (!rule.by_tensor())
+      result.push_back(rule);
   }
   return result;
 }
 
+/// Random numbers, every third of which is 0.
+std::vector<float> gradient_of_step(std::size_t n, std::uint64_t step) {
+  auto result = random_floats(n, "gradient " + std::to_string(step));
+  for (auto i = static_cast<std::size_t>(step % 3); i < n; i += 3)
+    result[i] = 0;
+  return result;
+}
+
 std::string name_of(const optimizer& rule) {
-  return "rule " + std::to_string(static_cast<int>(rule.kind)) + ", l1 " + std::to_string(rule.l1);
+  return "rule " + std::to_string(static_cast<int>(rule.kind)) + ", l1 " + std::to_string(rule.l1)
+    + (rule.lazy ? ", lazy" : "");
 }
 
 } // namespace
@@ -53,7 +65,7 @@ BOOST_AUTO_TEST_CASE(all_rules_have_the_bits_of_the_cpu) {
         const device_array<float> dw(w);
         const device_array<float> ds(state);
         for (std::uint64_t step = 1; step <= 3; ++step) {
-          const auto g = random_floats(n, "gradient " + std::to_string(step));
+          const auto g = gradient_of_step(n, step);
           const device_array<float> dg(g);
           update<float>(rule,
                         {.weights = w,
