@@ -1,7 +1,7 @@
 #include "actors/model/data_sources.hpp"
 #include "actors/model/data_split.hpp"
 #include "actors/model/job_file.hpp"
-#include "kernels/data/arrays.hpp"
+#include "kernels/data/feature_rows.hpp"
 #include "kernels/data/subset.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/csv.hpp"
@@ -145,32 +145,27 @@ private:
     return used;
   }
 
-  void add_feature(std::string name, column_moments how, std::vector<double> values) {
-    names_.push_back(std::move(name));
-    moments_.push_back(how);
-    features_.push_back(std::move(values));
-  }
-
   void add_numbers(std::size_t column) {
-    std::vector<double> values(table_.rows);
-    for (std::uint64_t row = 0; row < table_.rows; ++row)
-      values[row] = cell(row, column);
     std::vector<double> known;
     for (const auto row : training_rows_)
-      if (!std::isnan(values[row]))
-        known.push_back(values[row]);
+      if (const auto value = cell(row, column); !std::isnan(value))
+        known.push_back(value);
     if (known.empty())
       throw input_error(path_ + ": no training record has a value in column \""
                         + excerpt(columns_[column].name) + "\"; leave the column out");
     if (csv_.missing() == proto::MEAN || csv_.missing() == proto::MEDIAN) {
       const auto usual = csv_.missing() == proto::MEDIAN ? median(known) : mean(known);
-      std::ranges::replace_if(
-        values, [](double x) { return std::isnan(x); }, usual);
+      for (std::uint64_t row = 0; row < table_.rows; ++row)
+        if (auto& value = cell(row, column); std::isnan(value))
+          value = usual;
       replacements_[columns_[column].name] = usual;
     }
-    const auto how =
-      csv_.standardize() ? moments_of(values, 1, 0, training_rows_) : column_moments{};
-    add_feature(columns_[column].name, how, std::move(values));
+    begins_.push_back(names_.size());
+    numbers_.push_back(column);
+    names_.push_back(columns_[column].name);
+    moments_.push_back(csv_.standardize()
+                         ? moments_of(table_.values, columns_.size(), column, training_rows_)
+                         : column_moments{});
   }
 
   static double mean(std::span<const double> x) {
@@ -185,17 +180,17 @@ private:
     return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
   }
 
+  /// Changes the cells of the column from texts to numbers of categories.
   void add_categories(std::size_t column) {
     std::vector<std::string> names;
     const auto which = sort_categories(used_texts(column), names);
-    for (std::size_t k = csv_.drop_first() ? 1 : 0; k < names.size(); ++k) {
-      std::vector<double> values(table_.rows);
-      for (const auto row : kept_) {
-        const auto x = cell(row, column);
-        values[row] = !std::isnan(x) && which[static_cast<std::size_t>(x)] == k ? 1 : 0;
-      }
-      add_feature(columns_[column].name + "=" + names[k], {}, std::move(values));
-    }
+    for (const auto row : kept_)
+      if (auto& x = cell(row, column); !std::isnan(x))
+        x = static_cast<double>(which[static_cast<std::size_t>(x)]);
+    begins_.push_back(names_.size());
+    for (std::size_t k = csv_.drop_first() ? 1 : 0; k < names.size(); ++k)
+      names_.push_back(columns_[column].name + "=" + names[k]);
+    moments_.resize(names_.size());
     categories_[columns_[column].name] = std::move(names);
   }
 
@@ -237,19 +232,45 @@ private:
     return stored_labels::as_targets(result, 1, path_);
   }
 
+  /// The columns of numbers, scaled: (rows, columns of numbers), row-major.
+  std::vector<float> scaled_numbers() {
+    std::vector<double> values;
+    std::vector<column_moments> moments;
+    std::vector<std::string> names;
+    values.reserve(table_.rows * numbers_.size());
+    for (std::uint64_t row = 0; row < table_.rows; ++row)
+      for (const auto column : numbers_)
+        values.push_back(cell(row, column));
+    for (const auto column : numbers_) {
+      moments.push_back(moments_[begins_[column]]);
+      names.push_back(columns_[column].name);
+    }
+    return scaled_columns(values, moments, names, path_);
+  }
+
+  std::shared_ptr<const dataset> records(stored_labels labels) {
+    const auto numbers = scaled_numbers();
+    auto number = numbers.begin();
+    feature_rows result{csv_.sparse() ? feature_kind::sparse : feature_kind::numbers, names_.size(),
+                        table_.rows};
+    const double first = csv_.drop_first() ? 1 : 0;
+    for (std::uint64_t row = 0; row < table_.rows; ++row) {
+      result.begin();
+      for (std::size_t j = 0; j < begins_.size(); ++j)
+        if (!columns_[j].text)
+          result.set(begins_[j], *number++);
+        else if (const auto category = cell(row, j); category >= first) // false for NaN
+          result.set(begins_[j] + static_cast<std::size_t>(category - first), 1);
+    }
+    return std::move(result).finish(std::move(labels), path_);
+  }
+
   job_data split(const split_lists& lists, stored_labels labels) {
-    const auto width = features_.size();
-    if (width == 0)
+    if (names_.empty())
       throw input_error(path_
                         + ": no features are left: each column of categories has one "
                           "category, and data.csv.drop_first leaves that out");
-    std::vector<double> values(table_.rows * width);
-    for (std::size_t j = 0; j < width; ++j)
-      for (std::uint64_t row = 0; row < table_.rows; ++row)
-        values[row * width + j] = features_[j][row];
-    std::shared_ptr<const dataset> whole = std::make_shared<const array_dataset>(
-      shape{static_cast<std::int64_t>(width)}, scaled_columns(values, moments_, names_, path_),
-      std::move(labels));
+    auto whole = records(std::move(labels));
     if (kept_.size() < table_.rows)
       whole = subset(whole, kept_);
     job_data result;
@@ -289,10 +310,13 @@ private:
   /// Numbers of the rows of the table that are used as records.
   std::vector<std::uint64_t> kept_;
   std::vector<std::uint64_t> training_rows_;
-  // Names, scalings and values of the features, column by column.
+  // Names and scalings of the features.
   std::vector<std::string> names_;
   std::vector<column_moments> moments_;
-  std::vector<std::vector<double>> features_;
+  /// For each column of features: its first feature.
+  std::vector<std::size_t> begins_;
+  /// The columns of numbers.
+  std::vector<std::size_t> numbers_;
   std::map<std::string, std::vector<std::string>> categories_;
   std::map<std::string, double> replacements_;
   column_moments target_;

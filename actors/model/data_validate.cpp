@@ -57,8 +57,12 @@ void check_csv(const proto::Csv& csv, problem_list& problems) {
     problems.require(std::ranges::find(csv.features(), csv.categories(i)) != csv.features().end(),
                      "data.csv.categories[" + std::to_string(i) + "]",
                      "column \"" + csv.categories(i) + "\" is not in data.csv.features");
-  problems.require(!csv.drop_first() || csv.categories_size() > 0, "data.csv.drop_first",
-                   "there are no columns of categories (data.csv.categories); leave it out");
+  const auto needs_categories = [&](bool value, const std::string& path) {
+    problems.require(!value || csv.categories_size() > 0, path,
+                     "there are no columns of categories (data.csv.categories); leave it out");
+  };
+  needs_categories(csv.drop_first(), "data.csv.drop_first");
+  needs_categories(csv.sparse(), "data.csv.sparse");
   problems.require(csv.missing() != proto::MISSING_UNSET, "data.csv.missing",
                    "expected REFUSE, DROP, MEAN or MEDIAN");
 }
@@ -207,7 +211,8 @@ void check_data(const proto::Data& data, data_from origin, problem_list& problem
                    "data.read_threads",
                    "expected a number of threads from 1 to " + std::to_string(most_read_threads)
                      + ", got " + std::to_string(data.read_threads()));
-  problems.require(!data.has_libsvm() || data.read_threads() <= 1, "data.read_threads",
+  const bool sparse = data.has_libsvm() || data.csv().sparse();
+  problems.require(!sparse || data.read_threads() <= 1, "data.read_threads",
                    "a worker reads sparse features on one thread; leave it out");
   problems.require(!data.has_global_batch() || data.global_batch() >= 1, "data.global_batch",
                    "0 samples; expected at least 1. For all training records in one step, use "

@@ -1,6 +1,7 @@
 #include "actors/model/feature_files.hpp"
 
 #include "kernels/data/arrays.hpp"
+#include "kernels/data/feature_rows.hpp"
 #include "kernels/data/normalized.hpp"
 #include "kernels/data/picture_files.hpp"
 #include "kernels/data/sparse.hpp"
@@ -19,7 +20,6 @@
 #include <functional>
 #include <limits>
 #include <span>
-#include <unordered_map>
 #include <utility>
 
 namespace troupe {
@@ -29,11 +29,13 @@ namespace {
 /// Approximate size of a part, in bytes of features.
 constexpr std::size_t part_bytes = std::size_t{32} << 20;
 
-/// Number of LIBSVM rows in a part. It is fixed, because the sizes of the rows are not known before
+/// Number of sparse rows in a part. It is fixed, because the sizes of the rows are not known before
 /// they are read.
 constexpr std::uint64_t sparse_rows_at_once = 8192;
 
 std::uint64_t rows_at_once(const record_shape& record) {
+  if (record.features == feature_kind::sparse)
+    return sparse_rows_at_once;
   return std::max<std::uint64_t>(
     1, part_bytes / sizeof(float) / std::max<std::size_t>(1, record.feature_width()));
 }
@@ -111,7 +113,7 @@ array_features::source idx_source(const std::string& path) {
 class csv_features final : public feature_files {
 public:
   csv_features(const proto::Csv& csv, data_facts facts, const std::string& path)
-    : csv_(csv), facts_(std::move(facts)), path_(path), columns_(columns()), seen_(columns_.size()),
+    : csv_(csv), facts_(std::move(facts)), path_(path), columns_(columns()),
       file_(map_plain_or_gzip(path)),
       rows_(file_.bytes, columns_, {csv.missing_text().begin(), csv.missing_text().end()}, path) {
     if (features_ != facts_.shape.feature_width())
@@ -128,9 +130,7 @@ public:
       if (table.rows == 0)
         return {};
       std::vector<std::uint64_t> kept;
-      auto numbers = features_of(table, first, kept);
-      std::shared_ptr<const dataset> records = std::make_shared<const array_dataset>(
-        facts_.shape.dims, std::move(numbers), stored_labels::absent(facts_.shape, table.rows));
+      auto records = features_of(table, first, kept);
       if (kept.size() < table.rows)
         records = subset(records, std::move(kept));
       if (records->size() > 0)
@@ -149,6 +149,7 @@ private:
         throw input_error("data.csv.categories: column \"" + excerpt(name)
                           + "\" had no categories when the model was trained");
       const auto known = text ? facts_.categories.at(name).size() : 1;
+      categories_.emplace_back(text ? facts_.categories.at(name) : std::vector<std::string>{});
       features_ += text && csv_.drop_first() ? std::max<std::size_t>(known, 1) - 1 : known;
     }
     if (const auto& how = facts_.normalization)
@@ -165,79 +166,66 @@ private:
   }
 
   /// @param kept is set to the numbers of the rows that become records.
-  std::vector<float> features_of(const csv_table& table, std::uint64_t first,
-                                 std::vector<std::uint64_t>& kept) {
-    std::vector<float> result(table.rows * features_);
+  std::shared_ptr<const dataset> features_of(const csv_table& table, std::uint64_t first,
+                                             std::vector<std::uint64_t>& kept) const {
+    feature_rows result{facts_.shape.features, features_, table.rows};
     std::vector<std::vector<std::size_t>> categories(columns_.size());
     for (std::size_t j = 0; j < columns_.size(); ++j)
       if (columns_[j].text)
         categories[j] = known_categories(j, table.texts[j]);
     for (std::uint64_t row = 0; row < table.rows; ++row) {
+      result.begin();
       const auto values = std::span{table.values}.subspan(row * columns_.size(), columns_.size());
       const bool gap = std::ranges::any_of(values, [](double x) { return std::isnan(x); });
       if (gap && csv_.missing() == proto::DROP)
         continue;
       kept.push_back(row);
-      const auto out = std::span{result}.subspan(row * features_, features_);
       for (std::size_t j = 0; j < columns_.size(); ++j)
         if (std::isnan(values[j]))
-          replace(first + row, j, out);
+          replace(first + row, j, result);
         else if (columns_[j].text)
-          set_category(j, categories[j][static_cast<std::size_t>(values[j])], out);
+          set_category(j, categories[j][static_cast<std::size_t>(values[j])], result);
         else
-          set_number(first + row, j, values[j], out);
+          set_number(first + row, j, values[j], result);
     }
-    return result;
+    return std::move(result).finish(stored_labels::absent(facts_.shape, table.rows), path_);
   }
 
   /// For each text of a column, finds its position among the categories of the training data.
   std::vector<std::size_t> known_categories(std::size_t column,
-                                            const std::vector<std::string>& texts) {
-    const auto& known = facts_.categories.at(columns_[column].name);
-    auto& seen = seen_[column];
+                                            const std::vector<std::string>& texts) const {
     std::vector<std::size_t> result;
     for (const auto& text : texts) {
-      if (const auto before = seen.find(text); before != seen.end()) {
-        result.push_back(before->second);
-        continue;
-      }
-      // Different spellings of a number are the same category.
-      auto all = known;
-      all.push_back(text);
-      std::vector<std::string> names;
-      const auto which = sort_categories(all, names);
-      const auto same = std::find(which.begin(), which.end() - 1, which.back());
-      if (same == which.end() - 1)
+      const auto found = categories_[column].find(text);
+      if (!found)
         throw input_error(path_ + ": column \"" + excerpt(columns_[column].name)
                           + "\" has the category \"" + excerpt(text)
                           + "\", which the training data did not have");
-      result.push_back(static_cast<std::size_t>(same - which.begin()));
-      seen.emplace(text, result.back());
+      result.push_back(*found);
     }
     return result;
   }
 
-  void set_category(std::size_t column, std::size_t which, std::span<float> out) const {
-    const std::size_t dropped = csv_.drop_first() ? 1 : 0;
-    if (which >= dropped)
-      out[begins_[column] + which - dropped] = 1;
+  void set_category(std::size_t column, std::size_t which, feature_rows& out) const {
+    const std::size_t first = csv_.drop_first() ? 1 : 0;
+    if (which >= first)
+      out.set(begins_[column] + which - first, 1);
   }
 
-  void set_number(std::uint64_t record, std::size_t column, double value,
-                  std::span<float> out) const {
+  void set_number(std::uint64_t record, std::size_t column, double value, feature_rows& out) const {
     const auto k = begins_[column];
     if (const auto& how = facts_.normalization)
       value = (value - how->shift.at(how->shift.size() == 1 ? 0 : k))
         / how->scale.at(how->scale.size() == 1 ? 0 : k);
     if (!(std::abs(value) <= std::numeric_limits<float>::max()))
       throw input_error(place(record, column) + ": the number does not fit float32");
-    out[k] = static_cast<float>(value);
+    out.set(k, static_cast<float>(value));
   }
 
   /// Replaces a missing value as in training: a number by the mean or median of the training data.
   /// For a missing category, `out` does not change: all features of the column are 0 already.
   /// Throws if the job or the trained weights do not allow missing values.
-  void replace(std::uint64_t record, std::size_t column, std::span<float> out) const {
+  void replace(std::uint64_t record, std::size_t column, feature_rows& out) const {
     const bool refused = csv_.missing() == proto::REFUSE;
     const auto known = facts_.replacements.find(columns_[column].name);
     if (refused || (!columns_[column].text && known == facts_.replacements.end()))
@@ -256,10 +244,9 @@ private:
   /// The first feature of each column, and the number of features.
   std::vector<std::size_t> begins_;
   std::size_t features_ = 0;
+  /// For each column: the categories of the training data.
+  std::vector<category_index> categories_;
   std::vector<csv_column> columns_;
-  /// For each column: the categories found in the file so far, and their positions among the
-  /// categories of the training data.
-  std::vector<std::unordered_map<std::string, std::size_t>> seen_;
   shared_bytes file_;
   csv_reader rows_;
   std::uint64_t first_ = 0;

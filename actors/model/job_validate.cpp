@@ -168,6 +168,8 @@ void check_solver(const proto::Job& job, problem_list& problems) {
                    "MEAN_SQUARED_ERROR; use ITERATIVE");
   problems.require(!job.data().has_libsvm(), "solver",
                    "EXACT does not support sparse rows (data.libsvm); use ITERATIVE");
+  problems.require(!job.data().csv().sparse(), "data.csv.sparse",
+                   "solver: EXACT needs dense features; leave it out, or use solver: ITERATIVE");
   problems.require(
     !job.has_evaluate(), "evaluate",
     "solver: EXACT makes no steps, so nothing is evaluated in between; leave it out");

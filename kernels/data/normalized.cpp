@@ -41,10 +41,17 @@ public:
   std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
   const dataset& storage() const noexcept override { return whole_->storage(); }
   std::uint64_t origin(std::uint64_t record) const override { return whole_->origin(record); }
+  std::uint64_t entries(std::span<const std::uint64_t> records) const override {
+    return whole_->entries(records);
+  }
 
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
     whole_->read(records, features, labels);
+    if (record().features == feature_kind::sparse) {
+      scale(features.sparse, records.size());
+      return;
+    }
     const auto each = record().feature_width() / shift_.size();
     float* x = features.numbers.data();
     for (std::size_t i = 0; i < records.size(); ++i)
@@ -58,6 +65,14 @@ public:
   }
 
 private:
+  void scale(const sparse_batch& x, std::size_t rows) const {
+    for (auto i = x.row_starts[0]; i < x.row_starts[rows]; ++i) {
+      const auto entry = static_cast<std::size_t>(i);
+      const auto column = static_cast<std::size_t>(x.columns[entry]);
+      x.values[entry] = (x.values[entry] - shift_[column]) * factor_[column];
+    }
+  }
+
   std::shared_ptr<const dataset> whole_;
   std::vector<float> shift_;
   std::vector<float> factor_;
@@ -109,11 +124,13 @@ feature_scaling unit_range(const dataset& records) {
 std::shared_ptr<const dataset> normalized(std::shared_ptr<const dataset> whole,
                                           const feature_scaling& how) {
   const auto& shape = whole->record();
-  if (shape.features != feature_kind::numbers)
+  if (shape.features == feature_kind::tokens)
     throw input_error("data: only numbers can be normalized, but the features are "
                       + std::string{to_string(shape.features)});
+  const bool sparse = shape.features == feature_kind::sparse;
   if (how.shift.empty() || how.shift.size() != how.scale.size()
-      || shape.feature_width() % how.shift.size() != 0)
+      || shape.feature_width() % how.shift.size() != 0
+      || (sparse && shape.feature_width() != how.shift.size()))
     throw input_error("data: " + std::to_string(how.shift.size()) + " shifts and "
                       + std::to_string(how.scale.size()) + " scales do not fit records of "
                       + to_string(shape.dims));

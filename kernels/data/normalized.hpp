@@ -23,10 +23,12 @@ feature_scaling standardization(const dataset& records);
 /// value to 1. A constant feature becomes 0. Reads all records.
 feature_scaling unit_range(const dataset& records);
 
-/// A data set with shifted and scaled features. The result shares ownership of `whole`.
+/// A data set with shifted and scaled features. The result shares ownership of `whole`. Of sparse
+/// features, only the stored ones are shifted and scaled. So a feature whose shift is not 0 must be
+/// stored in each record.
 /// @param how `shift` and `scale` have the same size, which is not 0. The number of features is a
-/// multiple of this size.
-/// @throws input_error if `how` does not fit, or if the features are not numbers.
+/// multiple of this size. For sparse features, it is this size.
+/// @throws input_error if `how` does not fit, or if the features are tokens.
 std::shared_ptr<const dataset> normalized(std::shared_ptr<const dataset> whole,
                                           const feature_scaling& how);
 

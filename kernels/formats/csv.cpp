@@ -388,6 +388,24 @@ std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
   return result;
 }
 
+category_index::category_index(std::span<const std::string> names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    texts_.emplace(names[i], i);
+    if (const auto number = number_of(names[i]); number && numbers_.size() == i)
+      numbers_.emplace(*number, i);
+  }
+  if (numbers_.size() < names.size())
+    numbers_.clear();
+}
+
+std::optional<std::size_t> category_index::find(const std::string& text) const {
+  if (const auto found = texts_.find(text); found != texts_.end())
+    return found->second;
+  const auto number = numbers_.empty() ? std::nullopt : number_of(text);
+  const auto found = number ? numbers_.find(*number) : numbers_.end();
+  return found == numbers_.end() ? std::nullopt : std::optional{found->second};
+}
+
 std::vector<std::string> parse_csv_header(std::span<const std::byte> bytes, std::string_view name) {
   field_reader reader{bytes, name};
   return read_header(reader, name);

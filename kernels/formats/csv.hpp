@@ -3,9 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace troupe {
@@ -89,6 +91,22 @@ std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_colu
 /// @return the category of each text
 std::vector<std::size_t> sort_categories(std::span<const std::string> texts,
                                          std::vector<std::string>& names);
+
+/// Finds categories by their texts. A text that stands for the same number as a category, such as
+/// "1.0" for "1", is this category, if all categories are numbers.
+class category_index {
+public:
+  /// @param names distinct categories, such as those from sort_categories()
+  explicit category_index(std::span<const std::string> names);
+
+  /// The position of the category in `names`; nothing if the text is none of them.
+  std::optional<std::size_t> find(const std::string& text) const;
+
+private:
+  std::unordered_map<std::string, std::size_t> texts_;
+  /// Empty if a category is not a number.
+  std::unordered_map<double, std::size_t> numbers_;
+};
 
 /// Reads the column names of a CSV file.
 /// @throws input_error with `name` if there is no header or a quote is never closed.

@@ -131,17 +131,18 @@ class Features(TestCase):
     TABLE = ["a,b,colour,size,y", "1,100,red,1,10", "2,NA,blue,2,20", "3,300,red,3.0,35", "4,500,green,2.0,39",
              "5,700,,1,52", "6,650,blue,3,60"]
 
-    def table(self, *, missing="MEDIAN", drop_first="false", columns="target: \"y\" standardize: true"):
+    def table(self, *, missing="MEDIAN", drop_first="false", sparse="false",
+              columns="target: \"y\" standardize: true"):
         path = self.write("table.csv", "\n".join(self.TABLE))
         model = """model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR } learning_rate { base: 0.1 }"""
         return self.train(f"""csv {{ path: "{path}" features: "a" features: "colour" features: "b" features: "size"
             categories: "colour" categories: "size" {columns} missing: {missing} missing_text: "NA"
-            drop_first: {drop_first} }} split {{ test: 2 shuffle: false }} batch: 2""", model)
+            drop_first: {drop_first} sparse: {sparse} }} split {{ test: 2 shuffle: false }} batch: 2""", model)
 
     def test_tables(self):
-        for drop_first in ("false", "true"):
-            with self.subTest(drop_first=drop_first):
-                wanted = self.table(drop_first=drop_first)  # predictions for the last two records
+        for drop_first, sparse in (("false", "false"), ("true", "false"), ("false", "true"), ("true", "true")):
+            with self.subTest(drop_first=drop_first, sparse=sparse):
+                wanted = self.table(drop_first=drop_first, sparse=sparse)  # predictions for the last two records
                 self.write("table.csv", "")
                 rows = [x.rsplit(",", 1)[0] for x in self.TABLE]  # without the target; next, other order
                 rows = [",".join(reversed(x.split(","))) for x in rows]

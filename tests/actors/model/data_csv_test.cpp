@@ -46,6 +46,16 @@ floats features_of(const dataset& x, std::uint64_t record) {
   floats features(x.record().feature_width());
   classes labels(x.record().label_elements());
   floats targets(x.record().label_elements());
+  if (x.record().features == feature_kind::sparse) {
+    const auto n = x.entries(records);
+    classes starts(2);
+    classes columns(n);
+    floats values(n);
+    x.read(records, sparse_batch{starts, columns, values}, {labels, targets});
+    for (std::size_t i = 0; i < n; ++i)
+      features[static_cast<std::size_t>(columns[i])] = values[i];
+    return features;
+  }
   x.read(records, std::span{features}, {labels, targets});
   return features;
 }
@@ -146,6 +156,51 @@ BOOST_FIXTURE_TEST_CASE(categories, table_file) {
                       "data.csv.categories[0]: column \"colour\" is not in data.csv.features"));
   BOOST_TEST(
     contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "drop_first: true")), "data.csv.drop_first"));
+}
+
+// Sparse features have the same values as dense ones. A record stores its numbers, even if they are
+// 0, and its categories.
+BOOST_FIXTURE_TEST_CASE(sparse_features, table_file) {
+  write("x,colour,z,size,y\n1,red,0,10,1\n3,blue,1,9,2\n,red,0,9.0,3\n7,,4,2,4\n2,blue,0,10,5\n");
+  const std::string columns = "features: \"x\" features: \"colour\" features: \"z\" features: "
+                              "\"size\" categories: \"colour\" categories: \"size\" ";
+  const std::string predicted[] = {"target: \"y\" ", "label: \"y\" "};
+  for (const std::string more :
+       {"missing: MEAN", "missing: DROP", "missing: MEDIAN drop_first: true standardize: true"})
+    for (const auto& column : predicted)
+      for (const std::string split : {"batch: 1", "split { train: 2 } batch: 1"}) {
+        const auto loss =
+          column.starts_with("label") ? "SOFTMAX_CROSS_ENTROPY" : "MEAN_SQUARED_ERROR";
+        const auto all = columns + column + more;
+        const auto units = column.starts_with("label") ? 5 : 1;
+        const auto dense = build_data(job(loss, units, all, split));
+        const auto sparse = build_data(job(loss, units, all + " sparse: true", split));
+        BOOST_TEST((sparse.train->record().features == feature_kind::sparse));
+        BOOST_TEST(sparse.feature_names == dense.feature_names);
+        BOOST_TEST(sparse.normalization.has_value() == dense.normalization.has_value());
+        for (const auto part : {&job_data::train, &job_data::test}) {
+          const auto& a = *(sparse.*part);
+          const auto& b = *(dense.*part);
+          BOOST_TEST_REQUIRE(a.size() == b.size());
+          BOOST_TEST(read_labels(a).targets == read_labels(b).targets);
+          BOOST_TEST(read_labels(a).classes == read_labels(b).classes);
+          for (std::uint64_t i = 0; i < a.size(); ++i) {
+            BOOST_TEST(features_of(a, i) == features_of(b, i));
+            const std::uint64_t record[] = {i};
+            BOOST_TEST(a.entries(record) >= 2U);
+            BOOST_TEST(a.entries(record) <= 4U);
+          }
+        }
+      }
+  const auto numbers = "features: \"x\" target: \"y\" missing: DROP sparse: true";
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, numbers)),
+                      "data.csv.sparse: there are no columns of categories"));
+  const auto all = columns + predicted[0] + "missing: DROP sparse: true";
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, all, "batch: 1 read_threads: 2")),
+                      "data.read_threads: a worker reads sparse features on one thread"));
+  auto exact = job("MEAN_SQUARED_ERROR", 1, all);
+  exact.set_solver(proto::EXACT);
+  BOOST_TEST(contains(error(exact), "data.csv.sparse: solver: EXACT needs dense features"));
 }
 
 BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {

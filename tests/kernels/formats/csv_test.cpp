@@ -161,4 +161,18 @@ BOOST_AUTO_TEST_CASE(categories_in_order) {
   BOOST_TEST(sorted.empty());
 }
 
+BOOST_AUTO_TEST_CASE(categories_are_found) {
+  const category_index numbers{names{"-1", "9", "10"}};
+  BOOST_TEST((numbers.find("9") == 1U));
+  BOOST_TEST((numbers.find("9.0") == 1U));
+  BOOST_TEST((numbers.find("1e1") == 2U));
+  BOOST_TEST(!numbers.find("8"));
+  BOOST_TEST(!numbers.find("x"));
+  const category_index mixed{names{"10", "a", "b"}};
+  BOOST_TEST((mixed.find("b") == 2U));
+  BOOST_TEST((mixed.find("10") == 0U));
+  BOOST_TEST(!mixed.find("10.0"));
+  BOOST_TEST(!category_index{names{}}.find("1"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
