@@ -70,7 +70,7 @@ class Links(TestCase):
         for transport in ("tcp", "auto"):
             with self.subTest(transport=transport):
                 run = self.start("train", f"--job={self.job}", "--workers=2", "--processes", "--protocol=RING",
-                                 f"--transport={transport}", "--set=runtime.suspect_after_ms=400")
+                                 f"--transport={transport}", "--set=runtime.suspect_after_ms=3000")
                 run.wait_for("epoch 1/")
                 worker = children_of(run.pid)[0]
                 subprocess.run(["kill", f"-{int(signal.SIGSTOP)}", str(worker)], check=True)
