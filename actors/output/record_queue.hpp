@@ -18,7 +18,8 @@ class record_queue {
 public:
   using item = std::variant<run_progress, run_notice, epoch_report, record_weights>;
 
-  explicit record_queue(std::size_t most = 256) : most_(most) {}
+  /// @param most number of records. They are small, and a run can have thousands of short epochs.
+  explicit record_queue(std::size_t most = 16384) : most_(most) {}
 
   void push(item x);
 
