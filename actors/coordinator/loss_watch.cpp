@@ -62,7 +62,8 @@ std::string loss_watch::advice() const {
     result += ", set learning_rate.warmup_epochs";
   if (job_.optimizer().clip_norm() == 0)
     result += ", set optimizer.clip_norm";
-  if (!job_.data().has_normalize() && !job_.data().csv().standardize())
+  const bool can_scale = !job_.data().has_libsvm() && !job_.data().has_text();
+  if (can_scale && !job_.data().has_normalize() && !job_.data().csv().standardize())
     result += ", scale the features (data.normalize, for tables csv.standardize)";
   return result;
 }

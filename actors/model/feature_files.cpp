@@ -125,7 +125,7 @@ public:
   feature_part next() override {
     while (true) {
       const auto first = first_;
-      const auto table = rows_.next(rows_at_once(facts_.shape));
+      auto table = rows_.next(rows_at_once(facts_.shape));
       first_ += table.rows;
       if (table.rows == 0)
         return {};
@@ -166,13 +166,12 @@ private:
   }
 
   /// @param kept is set to the numbers of the rows that become records.
-  std::shared_ptr<const dataset> features_of(const csv_table& table, std::uint64_t first,
+  std::shared_ptr<const dataset> features_of(csv_table& table, std::uint64_t first,
                                              std::vector<std::uint64_t>& kept) const {
     feature_rows result{facts_.shape.features, features_, table.rows};
-    std::vector<std::vector<std::size_t>> categories(columns_.size());
     for (std::size_t j = 0; j < columns_.size(); ++j)
       if (columns_[j].text)
-        categories[j] = known_categories(j, table.texts[j]);
+        find_categories(j, table);
     for (std::uint64_t row = 0; row < table.rows; ++row) {
       result.begin();
       const auto values = std::span{table.values}.subspan(row * columns_.size(), columns_.size());
@@ -184,26 +183,30 @@ private:
         if (std::isnan(values[j]))
           replace(first + row, j, result);
         else if (columns_[j].text)
-          set_category(j, categories[j][static_cast<std::size_t>(values[j])], result);
+          set_category(j, static_cast<std::size_t>(values[j]), result);
         else
           set_number(first + row, j, values[j], result);
     }
     return std::move(result).finish(stored_labels::absent(facts_.shape, table.rows), path_);
   }
 
-  /// For each text of a column, finds its position among the categories of the training data.
-  std::vector<std::size_t> known_categories(std::size_t column,
-                                            const std::vector<std::string>& texts) const {
-    std::vector<std::size_t> result;
-    for (const auto& text : texts) {
-      const auto found = categories_[column].find(text);
-      if (!found)
+  /// Changes the cells of a column from texts to categories of the training data. A category that
+  /// the training data did not have becomes a missing value.
+  void find_categories(std::size_t column, csv_table& table) const {
+    std::vector<double> found;
+    for (const auto& text : table.texts[column]) {
+      const auto which = categories_[column].find(text);
+      if (!which && csv_.missing() == proto::REFUSE)
         throw input_error(path_ + ": column \"" + excerpt(columns_[column].name)
                           + "\" has the category \"" + excerpt(text)
-                          + "\", which the training data did not have");
-      result.push_back(*found);
+                          + "\", which the training data did not have; data.csv.missing says what "
+                            "to do about missing values: DROP, MEAN or MEDIAN");
+      found.push_back(which ? static_cast<double>(*which)
+                            : std::numeric_limits<double>::quiet_NaN());
     }
-    return result;
+    for (std::uint64_t row = 0; row < table.rows; ++row)
+      if (auto& x = table.values[row * columns_.size() + column]; !std::isnan(x))
+        x = found[static_cast<std::size_t>(x)];
   }
 
   void set_category(std::size_t column, std::size_t which, feature_rows& out) const {

@@ -188,6 +188,23 @@ std::string source_of(const proto::Data& data) {
   return data.has_csv() ? data.csv().path() : "generated digits";
 }
 
+/// Advice for a table whose features are mostly 0, because its columns have many categories. Empty
+/// if the job cannot have sparse features.
+std::string sparse_advice(const proto::Job& job, const data_shape& shape) {
+  constexpr std::size_t many = 50; // features per column
+  const auto& csv = job.data().csv();
+  const auto columns = static_cast<std::size_t>(csv.features_size());
+  const bool possible = csv.categories_size() > 0 && shape.features == feature_kind::numbers
+    && job.solver() != proto::EXACT && job.model().layer_size() > 0
+    && job.model().layer(0).has_dense();
+  if (!possible || shape.feature_width() < many * columns)
+    return {};
+  return fmt::format(
+    "{} of the {} features of a record are 0; with data.csv.sparse: true, they take "
+    "no memory and no time",
+    number(shape.feature_width() - columns), number(shape.feature_width()));
+}
+
 void print_data(const job_context& context, const job_data& data) {
   const auto& shape = context.data;
   const bool shared = data.test == data.train;
@@ -210,6 +227,8 @@ void print_data(const job_context& context, const job_data& data) {
     line("", text);
   for (auto& text : classes.warnings)
     line("warning", text);
+  if (const auto text = sparse_advice(context.job, shape); !text.empty())
+    line("advice", text);
   if (const auto text = weight_decay_text(context); !text.empty())
     line("penalty", text);
   if (const auto every = context.job.evaluate().every_steps(); every > 0)

@@ -21,6 +21,19 @@ extern char** environ;
 
 namespace troupe {
 
+namespace {
+
+/// How long wait() waits before it sends SIGTERM.
+constexpr std::chrono::seconds until_asked{1};
+
+/// True for signals that another program or a person sends. A fault in the child itself causes
+/// other signals, such as SIGSEGV.
+bool is_from_outside(int signal) {
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
+}
+
+} // namespace
+
 children::~children() {
   wait(std::chrono::milliseconds{0});
   for (auto& x : voices_)
@@ -75,8 +88,10 @@ void children::restart_killed() {
     killed.push_back(std::move(running_[i]));
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  for (auto& x : killed)
+  for (auto& x : killed) {
     start(x.name, x.arguments);
+    running_.back().excused = true;
+  }
 }
 
 void children::listen(voice& x) {
@@ -111,16 +126,17 @@ std::optional<std::string> children::failed() {
     if (::waitpid(i->pid, &status, WNOHANG) != i->pid)
       continue;
     auto name = std::move(i->name);
+    const bool excused = i->excused;
     running_.erase(i);
     if (status == 0)
       return failed();
     if (WIFSIGNALED(status)) {
       // A killed child is not a failure here, because the cluster notices the lost task and may
       // continue without it.
-      bad_ends_.push_back({std::move(name), {}, WTERMSIG(status)});
+      bad_ends_.push_back({std::move(name), {}, WTERMSIG(status), excused});
       return failed();
     }
-    bad_ends_.push_back({std::move(name), WEXITSTATUS(status)});
+    bad_ends_.push_back({std::move(name), WEXITSTATUS(status), {}, excused});
     return bad_ends_.back().text();
   }
   return std::nullopt;
@@ -135,13 +151,22 @@ std::string children::ending::text() const {
 }
 
 std::vector<children::ending> children::wait(std::chrono::milliseconds deadline) {
-  const auto limit = std::chrono::steady_clock::now() + deadline;
+  const auto now = std::chrono::steady_clock::now();
+  const auto limit = now + deadline;
+  auto asked = now + until_asked;
   while (!running_.empty()) {
     for (auto& x : voices_)
       if (x.fd >= 0)
         listen(x);
     if (failed())
       continue;
+    if (std::chrono::steady_clock::now() >= asked) {
+      for (auto& x : running_) {
+        ::kill(x.pid, SIGTERM);
+        x.excused = true;
+      }
+      asked = limit;
+    }
     if (std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds{5});
       continue;
@@ -158,11 +183,16 @@ std::vector<children::ending> children::wait(std::chrono::milliseconds deadline)
 
 std::string problem_of(const std::vector<children::ending>& ends,
                        const std::vector<task_name>& gone) {
-  for (const auto& x : ends)
-    if (x.exit_code.value_or(exit_failed) != exit_failed
-        || std::ranges::find(gone, x.name, [](auto& y) { return to_string(y); }) == gone.end())
-      return x.text();
-  return {};
+  const auto is_problem = [&](const children::ending& x) {
+    if (x.signal && is_from_outside(*x.signal))
+      return false;
+    if (x.exit_code == exit_failed && x.excused)
+      return false;
+    return x.exit_code.value_or(exit_failed) != exit_failed
+      || std::ranges::find(gone, x.name, [](auto& y) { return to_string(y); }) == gone.end();
+  };
+  const auto found = std::ranges::find_if(ends, is_problem);
+  return found == ends.end() ? "" : found->text();
 }
 
 void end_with_parent(pid_t parent) {

@@ -46,13 +46,16 @@ public:
     /// The signal that killed the child. Absent if the child ended by itself, or if wait() killed
     /// it after the deadline.
     std::optional<int> signal = {};
+    /// True if wait() had asked the child to end, or if restart_killed() had started it again.
+    bool excused = false;
 
     std::string text() const;
   };
 
-  /// Waits for all children to end, and kills those that still run after the deadline. Returns the
-  /// children that were killed or ended with an exit code other than 0. If restart_killed() has
-  /// started a child again, only the last process of this child is considered.
+  /// Waits for all children to end. Children that still run after a second get SIGTERM: they may
+  /// wait for the coordinator, which has ended. Those that still run after the deadline are killed.
+  /// Returns the children that were killed or ended with an exit code other than 0. If
+  /// restart_killed() has started a child again, only the last process of this child is considered.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
 
 private:
@@ -60,6 +63,7 @@ private:
     std::string name;
     pid_t pid;
     std::vector<std::string> arguments;
+    bool excused = false; // see `ending`
   };
 
   /// The reading end of the pipe with a child's output. The descriptor is -1 after the output has
@@ -78,9 +82,10 @@ private:
 };
 
 /// After a successful run of `troupe train`: describes a child whose end is a failure. Empty if
-/// there is none. `gone` lists the workers that were lost while the run continued
-/// (run_summary::gone). It is not a failure if one of these workers was killed, hangs, or ended
-/// with exit_failed.
+/// there is none. It is not a failure if somebody killed a child (with SIGKILL, for example), if an
+/// excused child ended with exit_failed, or if one of the workers in `gone` hangs or ended with
+/// exit_failed. `gone` lists the workers that were lost while the run continued
+/// (run_summary::gone).
 std::string problem_of(const std::vector<children::ending>& ends,
                        const std::vector<task_name>& gone);
 

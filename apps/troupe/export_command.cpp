@@ -92,7 +92,8 @@ int run(const export_command& x) {
   print_rounded(data);
   if (job.data().has_idx() || job.data().has_digits() || job.data().has_image_folder())
     line("", "(of bytes of pixels x, feed it with x / 255)");
-  else if (job.data().has_npy() || job.data().has_npz())
+  else if ((job.data().has_npy() || job.data().has_npz())
+           && data.train->record().features == feature_kind::numbers)
     line("", "(of features x of uint8, feed it with x / 255)");
   if (job.model().loss() == proto::SOFTMAX_CROSS_ENTROPY
       || job.model().loss() == proto::BINARY_CROSS_ENTROPY)

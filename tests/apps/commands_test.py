@@ -419,6 +419,24 @@ class Check(Command):
                 self.assertIn("\npenalty     unlike in scikit-learn, weight_decay also penalizes the intercept; to",
                               output)
 
+    def test_tables_with_many_categories(self):
+        rows = "".join(f"user {i % 150},{i % 7},{i % 5}\n" for i in range(300))
+        table = self.file("table.csv", "user,hour,stars\n" + rows)
+        self.job = self.file("job.textproto", f"""
+            model {{ layer {{ dense {{ units: 4 activation: RELU }} }} layer {{ dense {{ units: 1 }} }}
+                     loss: MEAN_SQUARED_ERROR }}
+            data {{ csv {{ path: "{table}" features: "user" features: "hour" target: "stars" categories: "user" }}
+                    batch: 10 }} epochs: 2""")
+        advice = "\nadvice      149 of the 151 features of a record are 0; with data.csv.sparse: true, they take"
+        self.assertIn(advice, self.run_program("check", f"--job={self.job}")[0])
+        sparse = "--set=data.csv.sparse=true"
+        output, _ = self.run_program("check", f"--job={self.job}", sparse)
+        self.assertNotIn("advice", output)
+        self.assertIn("; 151 sparse features, 1 target", output)
+        losses = [re.search(r"test loss +([0-9.]+)", self.run_program("train", f"--job={self.job}", *more)[0])[1]
+                  for more in ([], [sparse])]
+        self.assertAlmostEqual(float(losses[0]), float(losses[1]), places=3)
+
     def test_ridge_without_the_intercept(self):
         table = self.file("table.csv", "x,y\n" + "".join(f"{i},{3 + 2 * i}\n" for i in range(20)))
         self.job = self.file("ridge.textproto", TABLE_JOB.format(path=table).replace("standardize: true", "")

@@ -130,6 +130,22 @@ class Onnx(TestCase):
         metadata = json.loads(header[8:8 + int.from_bytes(header[:8], "little")])["__metadata__"]
         self.assertEqual([len(json.loads(metadata[x])) for x in ("feature_mean", "feature_deviation")], [64, 64])
 
+    def test_models_with_sparse_features_are_exported_with_dense_ones(self):
+        rows = "".join(f"user {i % 9},{i * 5 % 7},{'yes' if i % 9 < i * 5 % 7 else 'no'}\n" for i in range(60))
+        table = self.file("table.csv", "user,hour,likes\n" + rows)
+        text = f"""data {{ csv {{ path: "{table}" features: "user" features: "hour" categories: "user" label: "likes" }}
+                          batch: 6 }} learning_rate {{ base: 0.1 }} epochs: 5 model {{ loss: SOFTMAX_CROSS_ENTROPY """
+        job = self.file("sparse.textproto", text + "layer { dense { units: 4 activation: RELU } } "
+                        "layer { dense { units: 2 } } }")
+        end = self.train(job, "sparse", "--set=data.csv.sparse=true", "--set=data.csv.standardize=true")
+        output = self.folder / "sparse.onnx"
+        said = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'sparse'}", f"--output={output}",
+                               "--set=data.csv.sparse=true", "--set=data.csv.standardize=true")
+        self.assertIn("features (batch, 10)", said)
+        again = self.file("again.textproto", text + f'onnx: "{output}" }}')
+        after = self.train(again, "dense", "--set", "learning_rate.base=1e-30")
+        self.assertAlmostEqual(after["test_loss"], end["test_loss"], places=5)
+
     def test_exported_models_that_read_rounded_features(self):
         for offset, rounded in ((1e9, True), (100, False)):
             table = self.file("table.csv", "x,y\n" + "".join(f"{offset + i},{3 * i}\n" for i in range(8)))

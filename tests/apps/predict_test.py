@@ -150,10 +150,29 @@ class Features(TestCase):
                 found = self.predict(f"--features={new}")
                 self.assertEqual(list(found[0]), ["record", "prediction"])
                 self.assertEqual([x["prediction"] for x in found[4:]], [x["prediction"] for x in wanted])
-                self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,1,pink,1\n")
+                self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,1,pink,1\n1,1,,1\n")
                 self.assertIn('new.csv: column "colour" has the category "pink", which the training data did not have',
-                              self.predict(f"--features={new}", code=2))
-        self.write("new.csv", "a,b,size\n1,1,1\n")
+                              self.predict(f"--features={new}", "--set=data.csv.missing=REFUSE", code=2))
+                found = self.predict(f"--features={new}")  # a new category counts as a missing value
+                self.assertEqual(found[1]["prediction"], found[2]["prediction"])
+                self.assertNotEqual(found[0]["prediction"], found[1]["prediction"])
+                found = self.predict(f"--features={new}", "--set=data.csv.missing=DROP")
+                self.assertEqual([x["record"] for x in found], ["0"])
+
+    def test_another_table_is_scaled_as_in_training(self):
+        for sparse in ("false", "true"):
+            with self.subTest(sparse=sparse):
+                self.table(sparse=sparse)
+                other = [self.TABLE[0]] + ["9" + x for x in self.TABLE[1:]]  # other numbers in column "a"
+                new = self.write("new.csv", "\n".join(other))
+                found = self.predict(f"--set=data.csv.path={new}", "--set=data.csv.missing=MEDIAN")
+                expected = self.predict(f"--features={new}")[4:]
+                for a, b in zip(found, expected, strict=True):
+                    self.assertAlmostEqual(float(a["prediction"]), float(b["prediction"]), delta=1e-3)
+
+    def test_tables_that_do_not_fit(self):
+        self.table()
+        new = self.write("new.csv", "a,b,size\n1,1,1\n")
         self.assertIn('no column "colour"', self.predict(f"--features={new}", code=2))
         self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,x,red,1\n")
         self.assertIn('new.csv:3: column "b": expected a finite number', self.predict(f"--features={new}", code=2))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 
 from program import END_DEADLINE, LONG_JOB, TestCase, alive, arguments_of, children_of, run_tests
 
@@ -172,10 +173,11 @@ class Signals(TestCase):
                 self.wait_until(lambda: not any(map(alive, children)), "children end")
 
     def test_a_child_that_ends_badly_after_training(self):
-        """The last evaluation takes a while. The run no longer needs its workers, so it does not give one up."""
+        """The last evaluation takes a while. The run no longer needs its workers, so it does not give one up. It is no
+        failure if somebody kills a worker, but it is one if a worker hangs."""
         job = self.file("job.textproto", SLOW_EVALUATION)
-        for number, end in ((signal.SIGKILL, "was killed by signal 9 (Killed)"),
-                            (signal.SIGSTOP, "did not end, and was killed")):
+        for number, end, code in ((signal.SIGKILL, "worker/1 was killed by signal 9 (Killed)", 0),
+                                  (signal.SIGSTOP, "failed: worker/1 did not end, and was killed", 1)):
             with self.subTest(number=number):
                 process = self.start("train", f"--job={job}", "--workers=2", "--ps=1", "--processes",
                                      "--log-level=debug")
@@ -183,9 +185,32 @@ class Signals(TestCase):
                 for x in children_of(process.pid):
                     if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
                         os.kill(x, number)
-                self.assert_exit(process, 1)
+                self.assert_exit(process, code)
                 self.assertIn("epoch 1/1", process.output)
-                self.assertIn(f"failed: worker/1 {end}", process.output)
+                self.assertIn(end, process.output)
+
+    def test_a_worker_that_starts_again_when_the_run_is_over(self):
+        """An elastic run starts a worker again if it is killed. At the end of the run, it finds no coordinator."""
+        job = self.file("job.textproto",
+                        SLOW_EVALUATION + "checkpoint { every_steps: 1000 } elastic { min_workers: 1 }")
+        process = self.start("train", f"--job={job}", "--workers=2", "--processes", "--log-level=debug")
+        process.wait_for("training has ended")
+        for x in children_of(process.pid):
+            if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
+                os.kill(x, signal.SIGKILL)
+        self.assert_exit(process, 0)
+
+    def test_interrupted_while_processes_start(self):
+        """Processes that have not joined yet do not hear that the run has ended. They must end all the same, soon."""
+        job = self.file("job.textproto", LONG_JOB)
+        for delay in (0.03, 0.06, 0.1, 0.15, 0.2):
+            with self.subTest(delay=delay):
+                process = self.start("train", f"--job={job}", "--workers=2", "--processes")
+                time.sleep(delay)
+                os.kill(process.pid, signal.SIGTERM)
+                process.wait()
+                self.assertNotIn("did not end", process.output)
+                self.assertEqual(children_of(process.pid), [])
 
 
 if __name__ == "__main__":

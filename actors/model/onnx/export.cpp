@@ -43,7 +43,9 @@ std::string export_onnx(expression input, expression output, std::span<const flo
   const auto model = onnx_exporter{input, output, weights}.run(name, around);
   std::string result;
   if (model.ByteSizeLong() > std::numeric_limits<int>::max() || !model.SerializeToString(&result))
-    throw input_error("ONNX export: the model takes more than 2 GiB, which ONNX does not allow");
+    throw input_error(
+      "ONNX export: the model takes more than 2 GiB, which ONNX does not allow in one "
+      "file, and this program does not write several");
   return result;
 }
 

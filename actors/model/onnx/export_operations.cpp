@@ -103,7 +103,7 @@ struct onnx_export_rows {
       by<&to::constant>(op::constant),
       by<&to::matmul>(op::matmul),
       by<&to::biased>(op::add_bias),
-      refused(op::sparse_matmul, no_operator),
+      {op::sparse_matmul, "MatMul"}, // the input of the ONNX model is dense
       refused(op::sparse_matmul_gradient, no_operator),
       // element by element
       {op::add, "Add"},
