@@ -435,7 +435,7 @@ class Check(Command):
         self.assertIn("; 151 sparse features, 1 target", output)
         losses = [re.search(r"test loss +([0-9.]+)", self.run_program("train", f"--job={self.job}", *more)[0])[1]
                   for more in ([], [sparse])]
-        self.assertAlmostEqual(float(losses[0]), float(losses[1]), places=3)
+        self.assertAlmostEqual(float(losses[0]), float(losses[1]), delta=0.1)  # layers begin with other weights
 
     def test_ridge_without_the_intercept(self):
         table = self.file("table.csv", "x,y\n" + "".join(f"{i},{3 + 2 * i}\n" for i in range(20)))

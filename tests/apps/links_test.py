@@ -15,7 +15,7 @@ from program import LONG_JOB, PROGRAM, TestCase, children_of, run_tests
 
 CUT = ["ss", "-K", "-H", "-n", "state", "established", "dst", "127.0.0.1"]
 CUTS = int(os.environ.get("TROUPE_CUTS", "5"))
-PAUSE = 0.05  # seconds between two cuts
+PAUSE = 0.2  # seconds between two cuts
 LONG_PAUSE = 12  # seconds; CAF gives up one of its own connections after 10
 LIMIT = 100 * max(12, CUTS)  # number of epochs of the longest run that is tried
 
