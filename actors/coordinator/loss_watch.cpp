@@ -19,6 +19,27 @@ std::string loss_text(double x) {
   return buffer;
 }
 
+/// Empty if the features are scaled already, or cannot be scaled.
+std::string scaling_advice(const proto::Data& data) {
+  const std::string advice = ", scale the features";
+  switch (data.source_case()) {
+  case proto::Data::kCsv:
+    return data.csv().standardize() ? "" : advice + " (data.csv.standardize)";
+  case proto::Data::kIdx:
+  case proto::Data::kNpy:
+  case proto::Data::kNpz:
+  case proto::Data::kImageFolder:
+    return data.has_normalize() ? "" : advice + " (data.normalize)";
+  case proto::Data::SOURCE_NOT_SET: // the data of a program
+    return advice;
+  case proto::Data::kDigits:
+  case proto::Data::kText:
+  case proto::Data::kLibsvm:
+    break;
+  }
+  return {};
+}
+
 } // namespace
 
 loss_watch::loss_watch(const proto::Job& job, std::size_t workers, std::optional<double> guess)
@@ -62,10 +83,7 @@ std::string loss_watch::advice() const {
     result += ", set learning_rate.warmup_epochs";
   if (job_.optimizer().clip_norm() == 0)
     result += ", set optimizer.clip_norm";
-  const bool can_scale = !job_.data().has_libsvm() && !job_.data().has_text();
-  if (can_scale && !job_.data().has_normalize() && !job_.data().csv().standardize())
-    result += ", scale the features (data.normalize, for tables csv.standardize)";
-  return result;
+  return result + scaling_advice(job_.data());
 }
 
 } // namespace troupe

@@ -151,23 +151,23 @@ std::string children::ending::text() const {
 }
 
 std::vector<children::ending> children::wait(std::chrono::milliseconds deadline) {
-  const auto now = std::chrono::steady_clock::now();
-  const auto limit = now + deadline;
-  auto asked = now + until_asked;
+  const auto begin = std::chrono::steady_clock::now();
+  bool asked = false;
   while (!running_.empty()) {
     for (auto& x : voices_)
       if (x.fd >= 0)
         listen(x);
     if (failed())
       continue;
-    if (std::chrono::steady_clock::now() >= asked) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited >= until_asked && !asked) {
       for (auto& x : running_) {
         ::kill(x.pid, SIGTERM);
         x.excused = true;
       }
-      asked = limit;
+      asked = true;
     }
-    if (std::chrono::steady_clock::now() < limit) {
+    if (waited < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds{5});
       continue;
     }

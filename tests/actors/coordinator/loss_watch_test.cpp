@@ -72,8 +72,16 @@ BOOST_AUTO_TEST_CASE(advice_about_what_the_job_uses) {
     watch.epoch(1, 1);
     return watch.epoch(2, 2);
   };
-  BOOST_TEST(contains(advice(), "scale the features"));
+  BOOST_TEST(contains(advice(), ", scale the features"));
   BOOST_TEST(!contains(advice(), "outer"));
+  job.mutable_data()->mutable_csv();
+  BOOST_TEST(contains(advice(), ", scale the features (data.csv.standardize)"));
+  job.mutable_data()->mutable_csv()->set_standardize(true);
+  BOOST_TEST(!contains(advice(), "scale the features"));
+  job.mutable_data()->mutable_libsvm();
+  BOOST_TEST(!contains(advice(), "scale the features"));
+  job.mutable_data()->mutable_npy();
+  BOOST_TEST(contains(advice(), ", scale the features (data.normalize)"));
   job.mutable_local_sgd()->mutable_outer()->set_momentum(0.9F);
   job.mutable_data()->mutable_normalize();
   BOOST_TEST(
