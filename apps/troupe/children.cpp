@@ -23,7 +23,7 @@ namespace troupe {
 
 namespace {
 
-/// How long wait() waits before it sends SIGTERM.
+/// How long end() waits before it sends SIGTERM.
 constexpr std::chrono::seconds until_asked{1};
 
 /// True for signals that another program or a person sends. A fault in the child itself causes
@@ -150,35 +150,39 @@ std::string children::ending::text() const {
                    : name + " did not end, and was killed";
 }
 
-std::vector<children::ending> children::wait(std::chrono::milliseconds deadline) {
-  const auto begin = std::chrono::steady_clock::now();
-  bool asked = false;
+bool children::all_end_within(std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
   while (!running_.empty()) {
     for (auto& x : voices_)
       if (x.fd >= 0)
         listen(x);
     if (failed())
       continue;
-    const auto waited = std::chrono::steady_clock::now() - begin;
-    if (waited >= until_asked && !asked) {
-      for (auto& x : running_) {
-        ::kill(x.pid, SIGTERM);
-        x.excused = true;
-      }
-      asked = true;
-    }
-    if (waited < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds{5});
-      continue;
-    }
+    if (std::chrono::steady_clock::now() >= end)
+      return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+  return true;
+}
+
+std::vector<children::ending> children::wait(std::chrono::milliseconds deadline) {
+  if (!all_end_within(deadline))
     for (auto& x : running_) {
       ::kill(x.pid, SIGKILL);
       ::waitpid(x.pid, nullptr, 0);
       bad_ends_.push_back({std::move(x.name), std::nullopt});
     }
-    running_.clear();
-  }
+  running_.clear();
   return bad_ends_;
+}
+
+std::vector<children::ending> children::end(std::chrono::milliseconds deadline) {
+  if (!all_end_within(until_asked))
+    for (auto& x : running_) {
+      ::kill(x.pid, SIGTERM);
+      x.excused = true;
+    }
+  return wait(deadline);
 }
 
 std::string problem_of(const std::vector<children::ending>& ends,

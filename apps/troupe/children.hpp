@@ -46,17 +46,20 @@ public:
     /// The signal that killed the child. Absent if the child ended by itself, or if wait() killed
     /// it after the deadline.
     std::optional<int> signal = {};
-    /// True if wait() had asked the child to end, or if restart_killed() had started it again.
+    /// True if end() had asked the child to end, or if restart_killed() had started it again.
     bool excused = false;
 
     std::string text() const;
   };
 
-  /// Waits for all children to end. Children that still run after a second get SIGTERM: they may
-  /// wait for the coordinator, which has ended. Those that still run after the deadline are killed.
-  /// Returns the children that were killed or ended with an exit code other than 0. If
-  /// restart_killed() has started a child again, only the last process of this child is considered.
+  /// Waits for all children to end. Those that still run after the deadline are killed. Returns the
+  /// children that were killed or ended with an exit code other than 0. If restart_killed() has
+  /// started a child again, only the last process of this child is considered.
   std::vector<ending> wait(std::chrono::milliseconds deadline);
+
+  /// Like wait(), after the work of the children is done. Children that still run after a second
+  /// get SIGTERM: they may wait for the coordinator, which has ended. The deadline begins then.
+  std::vector<ending> end(std::chrono::milliseconds deadline);
 
 private:
   struct child {
@@ -74,6 +77,8 @@ private:
   };
 
   void listen(voice& x);
+  /// False if children still run after this time.
+  bool all_end_within(std::chrono::milliseconds time);
 
   std::vector<child> running_;
   std::vector<voice> voices_;

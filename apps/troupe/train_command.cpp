@@ -105,7 +105,7 @@ run_summary train_with_children(coordinator_setup setup, const std::vector<task_
     }
   };
   auto result = run_session(std::move(session));
-  const auto ends = others.wait(child_patience);
+  const auto ends = others.end(child_patience);
   for (auto& line : others.said())
     fmt::print(stderr, "{}\n", line);
   if (!result.failure.empty())
