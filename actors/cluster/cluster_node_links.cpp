@@ -104,6 +104,8 @@ void cluster_node::on_dialled(const dialled& x) {
   auto i = dialling_.find(x.task);
   if (ended_ || i == dialling_.end())
     return;
+  if (i->second.link)
+    return; // An attempt from an earlier view has ended late.
   if (x.node) {
     std::string host;
     std::uint16_t port = 0;
@@ -194,8 +196,10 @@ void cluster_node::on_link_up(const link_up& x) {
     x.session->park();
     i->second.second_start = clock().now();
     drop_replaced_processes();
-    return;
+    if (links_.contains(x.peer))
+      return;
   }
+  x.session->unpark();
   const auto address = addresses_.find(x.peer);
   spdlog::debug("link to {}{} is up", to_string(x.peer),
                 address == addresses_.end() ? ", which dialled," : " at " + address->second);
@@ -226,9 +230,10 @@ void cluster_node::on_link_down(const link_down& x, const caf::actor& which) {
     return;
   }
   auto i = dialling_.find(x.peer);
-  if (!x.dialled || i == dialling_.end())
+  if (!x.dialled || i == dialling_.end() || i->second.link != which)
     return;
   // The link ended before it could be used, so this node tries again.
+  i->second.link = nullptr;
   i->second.problem = x.reason;
   delayed_send(this, pause_before(i->second.attempts, jitter_), redial{x.peer});
 }

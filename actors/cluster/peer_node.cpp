@@ -32,7 +32,10 @@ peer_node::behavior_type peer_node::make_behavior() {
     [this](const link_up& x) { on_link_up(x); },
     [this](const link_down& x) { on_link_down(x); },
     [](const link_notice& x) { spdlog::warn(x.text); },
-    [this](const dial_peer& x) { dial(x.peer); },
+    [this](const dial_peer& x) {
+      dialling_.erase(x.peer);
+      dial(x.peer);
+    },
     [this](leave_peers) { quit(); },
     [this](tick) { on_tick(); },
   };
@@ -42,6 +45,7 @@ void peer_node::on_exit() {
   for (const auto& [peer, link] : std::exchange(links_, {}))
     static_cast<caf::actor_proxy*>(link.port->get())
       ->kill_proxy(context(), make_error(errc::link_lost, "this node has ended"));
+  dialling_.clear();
   local_->clear();
   options_.resident = nullptr;
   if (answer_)
@@ -64,6 +68,10 @@ peers_connected peer_node::all() const {
 }
 
 caf::result<peers_connected> peer_node::on_connect() {
+  // A link may have ended, although its link_down has not arrived yet.
+  for (std::size_t i = 0; i < options_.peers.size(); ++i)
+    if (const auto x = links_.find(i); x != links_.end() && x->second.session->closed())
+      lose(i, "its link has ended");
   if (complete()) // Peers can also connect by themselves, so all may be connected already.
     return all();
   answer_ = make_response_promise<peers_connected>();
@@ -76,11 +84,13 @@ caf::result<peers_connected> peer_node::on_connect() {
 
 void peer_node::dial(std::size_t peer) {
   const auto& to = options_.peers[peer];
-  if (answer_ && to.dial && !links_.contains(peer))
-    options_.net->dial(to.task, to.address, caf::actor_cast<dial_listener>(this));
+  if (!answer_ || !to.dial || links_.contains(peer) || !dialling_.try_emplace(peer).second)
+    return;
+  options_.net->dial(to.task, to.address, caf::actor_cast<dial_listener>(this));
 }
 
 void peer_node::dial_later(std::size_t peer) {
+  dialling_[peer] = nullptr;
   delayed_send(this, pause_before(attempts_[peer]++, jitter_), dial_peer{peer});
 }
 
@@ -93,11 +103,16 @@ void peer_node::on_dialled(const dialled& x) {
     dial_later(*peer);
     return;
   }
+  if (!answer_) { // Nobody waits for this peer any more.
+    dialling_.erase(*peer);
+    return;
+  }
   std::string host;
   std::uint16_t port = 0;
   split_address(options_.peers[*peer].address, host, port);
   link::dial_to how{x.node, x.task, options_.self, options_.incarnation, host};
-  system().spawn<link>(caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links);
+  dialling_[*peer] = caf::actor_cast<caf::actor>(system().spawn<link>(
+    caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links));
 }
 
 /// The reason why a process may not connect; empty if it may connect.
@@ -163,10 +178,11 @@ void peer_node::on_link_up(const link_up& x) {
   if (!peer)
     return;
   lose(*peer, "it has connected again");
+  dialling_.erase(*peer);
   problems_.erase(*peer);
   attempts_.erase(*peer);
   links_[*peer] = {caf::actor_cast<caf::actor>(current_sender()),
-                   make_port(system(), x.session, endpoint{x.peer, options_.service})};
+                   make_port(system(), x.session, endpoint{x.peer, options_.service}), x.session};
   if (!complete())
     return;
   met_ = true;
@@ -181,9 +197,13 @@ void peer_node::on_link_down(const link_down& x) {
   const auto peer = find(x.peer);
   if (!peer)
     return;
-  const auto i = links_.find(*peer);
-  if (i != links_.end() && i->second.link == caf::actor_cast<caf::actor>(current_sender()))
+  const auto link = caf::actor_cast<caf::actor>(current_sender());
+  if (const auto i = links_.find(*peer); i != links_.end() && i->second.link == link)
     lose(*peer, x.cause);
+  const auto attempt = dialling_.find(*peer);
+  if (attempt != dialling_.end() && attempt->second != link)
+    return; // The next attempt has begun already.
+  dialling_.erase(*peer);
   problems_[*peer] = x.reason;
   if (x.refused)
     give_up(options_.peers[*peer].name + " at " + options_.peers[*peer].address + ": " + x.reason,

@@ -97,6 +97,7 @@ private:
   struct connection {
     caf::actor link;
     caf::strong_actor_ptr port;
+    std::shared_ptr<link_session> session;
   };
 
   caf::result<peers_connected> on_connect();
@@ -118,6 +119,9 @@ private:
   peer_node_options options_;
   std::shared_ptr<directory> local_ = std::make_shared<directory>();
   std::map<std::size_t, connection> links_;
+  /// The peers that this node tries to reach: with one attempt at a time for each of them. Each has
+  /// the link of the attempt. It is null while this node connects or pauses.
+  std::map<std::size_t, caf::actor> dialling_;
   /// The links of processes that are not in the list of peers. Each has the time at which its
   /// process connected. The time is removed when the link is up.
   std::map<caf::actor_addr, std::optional<std::chrono::steady_clock::time_point>> strangers_;

@@ -369,7 +369,7 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
     post([then] { then(nullptr, "the peer can only be reached through the first connection"); });
     return;
   }
-  in_background([this, offer, address, then = std::move(then)] {
+  const auto reach = [this, offer, address, then] {
     std::string problem;
     const auto port = static_cast<std::uint16_t>(offer.port());
     bool refused = false;
@@ -380,7 +380,12 @@ void channel_host::connect(const proto::ChannelOffer& offer, const std::string& 
     }
     const auto ip = peer_of(socket.get());
     connected(std::move(socket), {offer.token(), ip.empty() ? address : ip, port, true}, then);
-  });
+  };
+  try {
+    in_background(reach);
+  } catch (const std::system_error& error) { // There are too many threads.
+    post([then, problem = std::string{error.what()}] { then(nullptr, problem); });
+  }
 }
 
 void channel_host::connected(file_descriptor socket, const route& where, const on_channel& then) {

@@ -112,7 +112,7 @@ void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const
   routes_[channel] = where;
   if (where.port == 0)
     return;
-  in_background([this, channel, where] {
+  const auto ask = [this, channel, where] {
     std::string problem;
     bool refused = false;
     if (connect_to(where.address, where.port, options_.connect_timeout, problem, refused))
@@ -120,7 +120,12 @@ void channel_host::ask_whether_it_is_reachable(const channel_ptr& channel, const
         if (const auto x = routes_.find(channel); x != routes_.end())
           x->second.reachable = true;
       });
-  });
+  };
+  try {
+    in_background(ask);
+  } catch (const std::system_error& error) { // There are too many threads.
+    spdlog::debug("cannot test whether {} is reachable: {}", where.address, error.what());
+  }
 }
 
 // Tests whether the peer's process still runs. Runs in the background, on the side that waits until

@@ -16,8 +16,10 @@ namespace {
 struct sweep {};
 
 /// A link sends this to itself at regular times, to show the peer that it is alive, and to check
-/// the peer.
-struct sign_of_life {};
+/// the peer. Only the newest series of these messages continues.
+struct sign_of_life {
+  std::uint64_t series = 0;
+};
 
 /// A link sends this to itself with a delay. It arrives when the time in which both ends may
 /// introduce themselves is over.
@@ -134,7 +136,10 @@ caf::behavior link::make_behavior() {
     by_peer(&link::on_chunk),
     by_peer(&link::on_credit),
     [this](sweep) { on_sweep(); },
-    [this](sign_of_life) { on_sign_of_life(); },
+    [this](sign_of_life x) {
+      if (x.series == series_)
+        on_sign_of_life();
+    },
     [this](introduction_limit) {
       if (!introduced_)
         lose("it did not introduce itself");
@@ -347,6 +352,8 @@ void link::on_limits(const change_limits& x) {
   options_.suspect_after = x.suspect_after;
   options_.window = x.channel.window;
   options_.transfer.max_bytes = x.channel.max_bytes;
+  // With a shorter limit, the peer expects signs of life sooner than the next one is due.
+  begin_signs_of_life();
 }
 
 void link::on_channel_settled(const channel_settled& x) {
@@ -362,7 +369,7 @@ void link::on_channel_settled(const channel_settled& x) {
     send(caf::actor_cast<caf::actor>(peer_), proto::ChannelRefused{});
   }
   announce_up();
-  on_sign_of_life();
+  begin_signs_of_life();
 }
 
 // The CAF handle of the peer has become invalid. A link with a channel no longer needs it.
@@ -527,12 +534,17 @@ void link::start_sweeping() {
   delayed_send(this, options_.stall_timeout / 2, sweep{});
 }
 
+void link::begin_signs_of_life() {
+  ++series_;
+  on_sign_of_life();
+}
+
 void link::on_sign_of_life() {
   if (!session_->has_channel())
     return;
   session_->forget_before(clock().now() - options_.request_limit);
   if (session_->keep_alive(options_.suspect_after))
-    delayed_send(this, options_.suspect_after / 8, sign_of_life{});
+    delayed_send(this, options_.suspect_after / 8, sign_of_life{series_});
   else
     lose("nothing was received from it for " + std::to_string(options_.suspect_after.count())
          + " ms");

@@ -209,6 +209,7 @@ private:
   void on_chunk(const proto::Chunk& x, const payload& data);
   void on_credit(const proto::Credit& x);
   void on_sweep();
+  void begin_signs_of_life();
   void on_sign_of_life();
 
   void send_chunks(const ticket& id, sending& x);
@@ -243,6 +244,8 @@ private:
   std::map<ticket, sending> sending_;
   std::map<ticket, receiving> receiving_;
   bool sweeping_ = false;
+  /// See sign_of_life.
+  std::uint64_t series_ = 0;
 };
 
 } // namespace troupe

@@ -226,6 +226,11 @@ bool link_session::forget_before(time_point limit) {
 
 // Ends the session, and breaks a cycle of references. An actor that waits for an answer holds a
 // port, the port holds this session, and the session holds the actor.
+bool link_session::closed() const {
+  const std::lock_guard guard{mutex_};
+  return closed_;
+}
+
 void link_session::close(const caf::error& error, caf::execution_unit* context) {
   std::map<std::uint64_t, pending_request> requests;
   std::shared_ptr<stream_channel> channel;

@@ -79,6 +79,11 @@ public:
   /// the first start still has a link to this node. The answer to the request then says why the
   /// peer may not join.
   void park() noexcept { parked_ = true; }
+  /// Ends park(): the first start has ended.
+  void unpark() noexcept { parked_ = false; }
+
+  /// True after close().
+  bool closed() const;
 
   /// See stream_channel::keep_alive(). Returns true if there is no channel.
   bool keep_alive(std::chrono::nanoseconds suspect_after);

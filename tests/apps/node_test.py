@@ -42,6 +42,13 @@ class Node(TestCase):
                 end = self.run_tasks(order, cluster, protocol, pause=0.2)
                 self.assertEqual((end["samples"], end["applied"]), (2 * 640, 2 * 2 * 40))
 
+    def test_nodes_show_that_they_are_alive_while_others_are_missing(self):
+        """The coordinator hears from each node within its job's limit, before it has anything to say to the node."""
+        self.job = self.file("job.textproto", QUICK_JOB + "runtime { suspect_after_ms: 1000 }")
+        tasks = [("coordinator", 0), ("worker", 0), ("ps", 0), ("worker", 1)]
+        end = self.run_tasks(tasks, self.cluster(ps=1, workers=2)[0], "ASYNC_PS", pause=1.6)
+        self.assertEqual(end["samples"], 2 * 640)
+
     def test_role_ring(self):
         cluster, _ = self.cluster(ring=3)
         end = self.run_tasks([("ring", 2), ("ring", 0), ("coordinator", 0), ("ring", 1)], cluster, "RING")

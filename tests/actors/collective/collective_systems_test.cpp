@@ -8,12 +8,15 @@
 #include <boost/test/unit_test.hpp>
 
 #include <caf/io/all.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <netinet/in.h>
@@ -252,6 +255,66 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense) {
   BOOST_REQUIRE(::getsockname(taken.get(), address, &size) == 0);
   refused("in use",
           [&](auto& x) { x.addresses[0] = "127.0.0.1:" + std::to_string(ntohs(where.sin_port)); });
+}
+
+namespace {
+
+/// A network without other nodes. The test decides when an attempt to connect fails.
+class empty_network final : public transport {
+public:
+  void dial(const task_name& task, const std::string&, dial_listener listener) override {
+    open.emplace_back(task, std::move(listener));
+    most_open = std::max(most_open, open.size());
+  }
+
+  void fail_all() {
+    for (auto& [task, listener] : std::exchange(open, {}))
+      caf::anon_send(listener, dialled{task, nullptr, "refused"});
+  }
+
+  std::deque<std::pair<task_name, dial_listener>> open;
+  std::size_t most_open = 0;
+};
+
+} // namespace
+
+// A program calls retry() again and again while the peer cannot be reached, and each attempt to
+// connect takes 300 ms. There must be one attempt at a time.
+BOOST_AUTO_TEST_CASE(one_attempt_at_a_time) {
+  config cfg;
+  cfg.set("scheduler.policy", caf::atom("testing"));
+  caf::actor_system sys{cfg};
+  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(sys.scheduler());
+  const auto net = std::make_shared<empty_network>();
+  peer_node_options how;
+  how.self = {job_kind::worker, 0};
+  how.peers = {{{job_kind::ps, 0}, "server 0", "127.0.0.1:1"}};
+  how.net = net;
+  how.patience = 500ms;
+  const auto node = sys.spawn<peer_node>(how);
+  int failures = 0;
+  for (int call = 1; call <= 20; ++call) {
+    sys.spawn(
+      [&failures, node](caf::event_based_actor* self, connect_peers what) {
+        self->request(node, caf::infinite, what)
+          .then([](const peers_connected&) {}, [&failures](const caf::error&) { ++failures; });
+      },
+      connect_peers{});
+    scheduler.run();
+    for (auto t = 25ms; failures < call && t <= 1'000ms; t += 25ms) {
+      scheduler.clock().advance_time(25ms);
+      if (t % 300ms == 0ms)
+        net->fail_all();
+      scheduler.run();
+    }
+    BOOST_TEST(failures == call);
+  }
+  BOOST_TEST(net->most_open == 1u);
+  caf::anon_send(node, leave_peers{});
+  net->fail_all();
+  scheduler.run();
+  scheduler.clock().cancel_all();
+  scheduler.run();
 }
 
 BOOST_AUTO_TEST_SUITE_END()
