@@ -4,6 +4,7 @@
 #include "messages/types.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace troupe {
@@ -44,6 +45,7 @@ collective_member::behavior_type collective_member::make_behavior() {
     [this](const proto::CollectiveQuestion&) {
       proto::CollectiveStanding result;
       result.set_begun(number_);
+      result.set_waits(part_.has_value());
       return result;
     },
     [this](const proto::CollectiveFailure& x) { on_failure(x); },
@@ -104,6 +106,8 @@ void collective_member::on_meet(const meet_members& x) {
   for (auto& peer : peers_)
     if (peer)
       monitor(peer);
+  if (failure_) // found before the other members were known
+    report_failure();
   begin_next();
 }
 
@@ -236,7 +240,7 @@ void collective_member::inquire() {
   const auto is_asked = [this](std::size_t r) {
     return peers_[r] && !(left_[r] && *left_[r] >= number_);
   };
-  inquiry_ = inquiry{clock().now(), 0, options_.ranks, {}};
+  inquiry_ = inquiry{clock().now(), 0, true, options_.ranks, {}};
   for (std::size_t r = 0; r < options_.ranks; ++r)
     inquiry_->open += is_asked(r) ? 1 : 0;
   if (inquiry_->open == 0) {
@@ -251,18 +255,19 @@ void collective_member::inquire() {
         .then(
           [this, number, r](const proto::CollectiveStanding& x) {
             if (number == number_)
-              heard(r, x.begun() < number ? "has not begun it" : "");
+              heard(r, true, x.begun() < number && !x.waits() ? "has not begun it" : "");
           },
           [this, number, r](const caf::error& error) {
             if (number == number_)
-              heard(r, "does not answer: " + explain(error));
+              heard(r, false, "does not answer: " + explain(error));
           });
 }
 
-void collective_member::heard(std::size_t rank, const std::string& fault) {
+void collective_member::heard(std::size_t rank, bool answers, const std::string& fault) {
   if (!part_ || !inquiry_)
     return;
-  if (!fault.empty() && rank < inquiry_->rank) {
+  if (!fault.empty() && std::tie(answers, rank) < std::tie(inquiry_->answers, inquiry_->rank)) {
+    inquiry_->answers = answers;
     inquiry_->rank = rank;
     inquiry_->fault = fault;
   }

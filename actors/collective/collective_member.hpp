@@ -86,9 +86,10 @@ using collective_member_actor =
 /// The first failure ends the group: the member that finds it tells all other members. From then
 /// on, all members answer every request with this error.
 ///
-/// If a member receives nothing within the deadline, it asks all other members how far they are. A
-/// rank is at fault if it does not answer, or if its program has not begun the current all-reduce.
-/// If every rank answers and has begun, the member blames a rank whose pieces are missing.
+/// If a member receives nothing within the deadline, it asks all other members how far they are. It
+/// blames a rank that does not answer. If all answer, it blames a rank whose program has not begun
+/// the current all-reduce, unless this rank itself waits in an earlier one. If there is no such
+/// rank, it blames a rank whose pieces are missing.
 class collective_member : public collective_member_actor::base {
 public:
   using super = collective_member_actor::base;
@@ -116,7 +117,9 @@ private:
   struct inquiry {
     time_point since;
     std::size_t open = 0;
-    /// The lowest rank that is at fault, and why. `rank` is the number of ranks if none is known.
+    /// The rank that is at fault: whether it answers, and why it is at fault. Ranks that do not
+    /// answer come first, then lower ranks. `rank` is the number of ranks if none is known.
+    bool answers = true;
     std::size_t rank = 0;
     std::string fault;
   };
@@ -135,7 +138,7 @@ private:
   void finish_if_complete();
   void remind();
   void inquire();
-  void heard(std::size_t rank, const std::string& fault);
+  void heard(std::size_t rank, bool answers, const std::string& fault);
   void blame(errc code, std::size_t rank, const std::string& what);
   void fail(collective_failure why, bool tell);
   void report_failure();

@@ -48,13 +48,15 @@ private:
 /// A group of four ranks on virtual time. Rank 3 is stopped.
 struct three_and_a_stopped_one {
   explicit three_and_a_stopped_one(all_reduce_schedule schedule) {
+    how.schedule = schedule;
+    how.ranks = 4;
+    how.deadline = 1'000ms;
     cfg.set("scheduler.policy", caf::atom("testing"));
     sys = std::make_unique<caf::actor_system>(cfg);
     scheduler = &dynamic_cast<caf::scheduler::test_coordinator&>(sys->scheduler());
     meet_members all;
     for (std::size_t r = 0; r < 3; ++r) {
-      member_options how{.rank = r, .ranks = 4, .schedule = schedule};
-      how.deadline = 1'000ms;
+      how.rank = r;
       members.push_back(sys->spawn<collective_member>(how));
       all.peers.emplace_back(members[r]);
     }
@@ -90,6 +92,16 @@ struct three_and_a_stopped_one {
     scheduler->run();
   }
 
+  /// Sends the vector of rank 3 for all-reduce 1 to a rank, as if rank 3 had stopped afterwards.
+  /// The schedule is `one_shot`.
+  void send_vector_of_stopped(std::size_t rank) {
+    auto header = whole_of(how, 1, element_kind::float32, 100);
+    header.set_from(3);
+    header.set_step(1);
+    caf::anon_send(members[rank], std::move(header), payload::floats(100));
+    scheduler->run();
+  }
+
   void pass(std::chrono::milliseconds time) {
     for (auto t = 0ms; t < time; t += 25ms) {
       scheduler->clock().advance_time(25ms);
@@ -98,6 +110,7 @@ struct three_and_a_stopped_one {
   }
 
   config cfg;
+  member_options how;
   std::unique_ptr<caf::actor_system> sys;
   caf::scheduler::test_coordinator* scheduler = nullptr;
   std::vector<collective_member_actor> members;
@@ -130,6 +143,53 @@ BOOST_AUTO_TEST_CASE(all_know_within_twice_the_deadline) {
       BOOST_TEST(failure->text.find("rank 3 does not answer") == 0u, failure->text);
     }
   }
+}
+
+// Rank 3 has sent its vector to ranks 1 and 2, but not to rank 0. So ranks 1 and 2 wait in the next
+// all-reduce, in which rank 0 cannot take part. Rank 2 asks first, and must not blame rank 0.
+BOOST_AUTO_TEST_CASE(a_rank_that_waits_in_an_earlier_all_reduce_is_not_at_fault) {
+  three_and_a_stopped_one x{all_reduce_schedule::one_shot};
+  x.ask(1);
+  x.pass(50ms);
+  x.ask(0);
+  x.pass(25ms);
+  x.ask(2);
+  x.send_vector_of_stopped(1);
+  x.send_vector_of_stopped(2);
+  x.ask(1);
+  x.ask(2);
+  x.pass(2'000ms);
+  for (const std::size_t r : {0, 1, 2}) {
+    BOOST_REQUIRE(x.failures[r]);
+    BOOST_TEST(x.failures[r]->rank == 3u, x.failures[r]->text);
+    BOOST_TEST(x.failures[r]->number == 2u);
+  }
+}
+
+// A member refuses a piece before it knows the other members. It tells them as soon as it does.
+BOOST_AUTO_TEST_CASE(a_failure_before_the_members_meet) {
+  three_and_a_stopped_one x{all_reduce_schedule::one_shot};
+  auto how = x.how;
+  how.rank = 3;
+  how.schedule = all_reduce_schedule::ring;
+  const auto other = x.sys->spawn<collective_member>(how);
+  auto header = whole_of(x.how, 1, element_kind::float32, 100);
+  header.set_from(1);
+  header.set_step(1);
+  caf::anon_send(other, std::move(header), payload::floats(100));
+  x.scheduler->run();
+  meet_members all;
+  for (const auto& member : x.members)
+    all.peers.emplace_back(member);
+  all.peers.emplace_back();
+  caf::anon_send(other, std::move(all));
+  x.scheduler->run();
+  x.ask(0);
+  BOOST_REQUIRE(x.failures[0]);
+  BOOST_TEST((x.failures[0]->code == errc::malformed));
+  BOOST_TEST(x.failures[0]->rank == 1u);
+  caf::anon_send_exit(other, caf::exit_reason::user_shutdown);
+  x.scheduler->run();
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_dies_is_known_at_once) {
