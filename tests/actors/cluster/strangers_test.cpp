@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(many_hellos) {
   stranger other;
   x.begin();
   for (auto& node : x.nodes)
-    other.say_hello(node->port, 2'500);
+    other.say_hello(node->port, 400);
   const auto summary = x.result();
   BOOST_TEST(summary.failure == "");
   BOOST_TEST(summary.weights_sha256 == undisturbed());
