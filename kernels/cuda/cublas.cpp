@@ -63,6 +63,14 @@ struct library {
       throw device_error("cuBLAS: " + what + ": " + text_of(status));
   }
 
+  /// Checks the status of `create`. If the GPU is nearly full, cuBLAS may not name the reason.
+  void check_start(cublasStatus_t status) const {
+    if (status == CUBLAS_STATUS_NOT_INITIALIZED)
+      throw device_error(std::string("cuBLAS: it does not start: ") + text_of(status)
+                         + ". Perhaps the GPU is full: " + explain_out_of_memory());
+    check(status, "it does not start");
+  }
+
 private:
   template <class F>
   void find(const char* name, F& function) {
@@ -99,7 +107,7 @@ cublas::cublas(stream where, void* workspace) : context_(std::make_unique<contex
   auto& c = *context_;
   const auto& l = c.from;
   c.where = static_cast<cudaStream_t>(where.handle);
-  l.check(l.create(&c.handle), "it does not start");
+  l.check_start(l.create(&c.handle));
   l.check(l.set_stream(c.handle, c.where), "stream");
   // If cuBLAS divides a sum into parts, the parts are also added up in float32.
   l.check(

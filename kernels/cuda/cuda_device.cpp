@@ -8,8 +8,11 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
+#include <utility>
 
 namespace troupe::cuda {
 
@@ -97,6 +100,14 @@ private:
   cudaStream_t handle_ = nullptr;
 };
 
+/// A thread holds this mutex shared while it records a CUDA graph. Another thread holds it
+/// exclusively while it makes cuBLAS end: cublasDestroy waits for the whole GPU, and CUDA gives up
+/// recordings on a GPU for which a thread waits.
+std::shared_mutex& recordings() {
+  static std::shared_mutex result;
+  return result;
+}
+
 /// Makes GPU number `index` the current device of this thread. Returns `index`.
 int entered(int index) {
   check_cuda(cudaSetDevice(index), "GPU " + std::to_string(index));
@@ -112,7 +123,13 @@ public:
     if (const auto refusal = refusal_of(properties.major, properties.minor); !refusal.empty())
       throw device_error("the GPU " + name_ + " " + refusal);
   }
-  ~cuda_device() override { cudaSetDevice(index_); }
+  ~cuda_device() override {
+    cudaSetDevice(index_);
+    recording_ = {}; // normally empty
+    const std::unique_lock no_recording{recordings()};
+    lt_.reset();
+    cublas_.reset();
+  }
 
   std::string name() const override { return name_; }
   std::size_t number() const override { return static_cast<std::size_t>(index_); }
@@ -217,10 +234,13 @@ public:
   bool fuses(const product& x) override { return has_epilogue(x) && epilogues().fuses(x); }
 
   void begin_recording(stream where) override {
+    std::shared_lock lock{recordings()};
     check_cuda(cudaStreamBeginCapture(handle_of(where), cudaStreamCaptureModeThreadLocal),
                "recording a CUDA graph");
+    recording_ = std::move(lock);
   }
   std::unique_ptr<recording> end_recording(stream where) override {
+    const auto ends_here = std::move(recording_);
     cudaGraph_t graph = nullptr;
     check_cuda(cudaStreamEndCapture(handle_of(where), &graph), "recording a CUDA graph");
     return std::make_unique<cuda_graph>(graph);
@@ -253,6 +273,8 @@ private:
   std::optional<cublas> cublas_;
   buffer<std::byte> lt_space_;
   std::optional<cublas_lt> lt_;
+  /// Held while this device records.
+  std::shared_lock<std::shared_mutex> recording_;
 };
 
 } // namespace

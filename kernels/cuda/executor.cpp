@@ -280,7 +280,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   s.gpu.begin_recording(s.stream);
   try {
     compute(s, k, {});
-  } catch (const device_error&) {
+  } catch (...) {
     try {
       s.gpu.end_recording(s.stream);
     } catch (const device_error&) { // the first error is the cause
