@@ -50,12 +50,12 @@ job_data build_digits(const proto::Job& job) {
                         {digits.train(), 0, digits.test()});
 }
 
-job_data build_source(const proto::Job& job) {
+job_data build_source(const proto::Job& job, const column_facts& trained) {
   switch (job.data().source_case()) {
   case proto::Data::kIdx:
     return build_idx(job);
   case proto::Data::kCsv:
-    return build_csv(job);
+    return build_csv(job, trained);
   case proto::Data::kDigits:
     return build_digits(job);
   case proto::Data::kNpy:
@@ -101,7 +101,11 @@ void check_batch(const proto::Job& job, const job_data& data) {
 } // namespace
 
 job_data build_data(const proto::Job& job) {
-  auto result = normalize(job.data(), build_source(job));
+  return build_new_data(job, {});
+}
+
+job_data build_new_data(const proto::Job& job, const column_facts& trained) {
+  auto result = normalize(job.data(), build_source(job, trained));
   check_augment(job.data(), result);
   check_targets(job.model(), result);
   return result;

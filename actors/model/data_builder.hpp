@@ -15,6 +15,15 @@
 
 namespace troupe {
 
+/// Facts about the columns of a table, from its training records. Keys are names of columns.
+struct column_facts {
+  /// The categories of each column that contains categories, in order.
+  std::map<std::string, std::vector<std::string>> categories = {};
+  /// With `missing: MEAN` or `MEDIAN`: the number that replaces missing values in each column of
+  /// numbers.
+  std::map<std::string, double> replacements = {};
+};
+
 /// The data of a job, read and split. Immutable; shared by all readers.
 struct job_data {
   /// The training records; at least one.
@@ -38,12 +47,8 @@ struct job_data {
   /// For tables: the name of each class in the file. Otherwise empty, because classes only have
   /// numbers.
   std::vector<std::string> class_names = {};
-  /// For tables: the categories of each column that contains categories, in order. The key is the
-  /// column's name.
-  std::map<std::string, std::vector<std::string>> categories = {};
-  /// For tables with `missing: MEAN` or `MEDIAN`: the number that replaces missing values in each
-  /// column. The key is the column's name.
-  std::map<std::string, double> replacements = {};
+  /// For tables.
+  column_facts columns = {};
   /// The result of fingerprint_of() for these data, if already known.
   std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
 
@@ -63,6 +68,10 @@ struct job_data {
 /// a label outside the classes (the units of the last layer), a split larger than the data, unequal
 /// widths of training and test files.
 job_data build_data(const proto::Job& job);
+
+/// Like build_data(), for new data of a trained model. For tables, `trained` supplies the
+/// categories and the replacements of missing values. Columns that it does not name get their own.
+job_data build_new_data(const proto::Job& job, const column_facts& trained);
 
 /// Like build_data(), for a job that trains. Also throws input_error if a batch is larger than the
 /// training data.

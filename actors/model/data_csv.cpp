@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
+#include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,9 +44,9 @@ std::vector<csv_column> columns_of(const proto::Csv& csv) {
 /// A table, and the columns computed from it.
 class csv_builder {
 public:
-  explicit csv_builder(const proto::Job& job)
-    : job_(job), csv_(job.data().csv()), path_(expand_environment(csv_.path(), "data.csv.path")),
-      columns_(columns_of(csv_)) {}
+  csv_builder(const proto::Job& job, const column_facts& trained)
+    : job_(job), trained_(trained), csv_(job.data().csv()),
+      path_(expand_environment(csv_.path(), "data.csv.path")), columns_(columns_of(csv_)) {}
 
   job_data build() {
     read();
@@ -77,6 +77,10 @@ private:
     return table_.values[row * columns_.size() + column];
   }
 
+  std::span<double> cells(std::uint64_t row) {
+    return std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
+  }
+
   void read() {
     const auto bytes = read_plain_or_gzip(path_);
     const std::vector<std::string> missing{csv_.missing_text().begin(), csv_.missing_text().end()};
@@ -98,18 +102,23 @@ private:
   /// Selects the rows to use. With DROP, these are the rows without missing values. Otherwise,
   /// these are all rows.
   void keep_records() {
+    std::vector<std::uint64_t> dropped;
     for (std::uint64_t row = 0; row < table_.rows; ++row) {
-      const auto values = std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
+      const auto values = cells(row);
       const bool drop = csv_.missing() == proto::DROP
         && std::ranges::any_of(values, [](double x) { return std::isnan(x); });
-      if (!drop)
+      if (drop)
+        dropped.push_back(row);
+      else
         kept_.push_back(row);
-      else // A dropped row is not used. But its cells are used as indices, so they must not be NaN.
-        std::ranges::fill(values, 0);
     }
     if (kept_.empty())
       throw input_error(path_ + ": each of the " + std::to_string(table_.rows)
                         + " records lacks a value; data.csv.missing: DROP leaves none");
+    // No record reads a dropped row. But its cells are checked and scaled like all others, so they
+    // get usual values.
+    for (const auto row : dropped)
+      std::ranges::copy(cells(kept_.front()), cells(row).begin());
   }
 
   /// Returns the class of each row, and sets `class_names_`. Returns nothing if the job has no
@@ -119,46 +128,59 @@ private:
     if (!csv_.has_label())
       return result;
     const auto last = columns_.size() - 1;
-    const auto which = sort_categories(used_texts(last), class_names_);
+    sort_categories(used_texts(last, kept_), class_names_);
+    number_texts(last, class_names_);
     for (std::uint64_t row = 0; row < table_.rows; ++row)
-      result.push_back(static_cast<double>(which[static_cast<std::size_t>(cell(row, last))]));
+      result.push_back(cell(row, last));
     return result;
   }
 
-  /// Returns the texts that occur in a column of the kept rows. Changes the cells of the column
-  /// from positions in table_.texts to positions in the returned list.
-  std::vector<std::string> used_texts(std::size_t column) {
+  /// Returns the texts that occur in a column of these rows.
+  std::vector<std::string> used_texts(std::size_t column, std::span<const std::uint64_t> rows) {
     const auto& all = table_.texts[column];
-    std::vector<std::size_t> place(all.size(), all.size());
-    std::vector<std::string> used;
-    for (const auto row : kept_) {
-      auto& x = cell(row, column);
-      if (std::isnan(x))
+    std::vector<bool> used(all.size());
+    std::vector<std::string> result;
+    for (const auto row : rows) {
+      const auto x = cell(row, column);
+      if (std::isnan(x) || used[static_cast<std::size_t>(x)])
         continue;
-      const auto text = static_cast<std::size_t>(x);
-      if (place[text] == all.size()) {
-        place[text] = used.size();
-        used.push_back(all[text]);
-      }
-      x = static_cast<double>(place[text]);
+      used[static_cast<std::size_t>(x)] = true;
+      result.push_back(all[static_cast<std::size_t>(x)]);
     }
-    return used;
+    return result;
+  }
+
+  /// Changes the cells of a column from positions in table_.texts to positions in `names`. Other
+  /// texts become NaN.
+  void number_texts(std::size_t column, std::span<const std::string> names) {
+    const category_index index{names};
+    std::vector<double> places;
+    for (const auto& text : table_.texts[column]) {
+      const auto found = index.find(text);
+      places.push_back(found ? static_cast<double>(*found)
+                             : std::numeric_limits<double>::quiet_NaN());
+    }
+    for (std::uint64_t row = 0; row < table_.rows; ++row)
+      if (auto& x = cell(row, column); !std::isnan(x))
+        x = places[static_cast<std::size_t>(x)];
   }
 
   void add_numbers(std::size_t column) {
-    std::vector<double> known;
-    for (const auto row : training_rows_)
-      if (const auto value = cell(row, column); !std::isnan(value))
-        known.push_back(value);
-    if (known.empty())
-      throw input_error(path_ + ": no training record has a value in column \""
-                        + excerpt(columns_[column].name) + "\"; leave the column out");
-    if (csv_.missing() == proto::MEAN || csv_.missing() == proto::MEDIAN) {
-      const auto usual = csv_.missing() == proto::MEDIAN ? median(known) : mean(known);
-      for (std::uint64_t row = 0; row < table_.rows; ++row)
-        if (auto& value = cell(row, column); std::isnan(value))
-          value = usual;
-      replacements_[columns_[column].name] = usual;
+    const auto& name = columns_[column].name;
+    const auto trained = trained_.replacements.find(name);
+    const bool replaces = csv_.missing() == proto::MEAN || csv_.missing() == proto::MEDIAN;
+    if (replaces && trained != trained_.replacements.end()) {
+      replace_gaps(column, trained->second);
+    } else {
+      std::vector<double> known;
+      for (const auto row : training_rows_)
+        if (const auto value = cell(row, column); !std::isnan(value))
+          known.push_back(value);
+      if (known.empty())
+        throw input_error(path_ + ": no training record has a value in column \"" + excerpt(name)
+                          + "\"; leave the column out");
+      if (replaces)
+        replace_gaps(column, csv_.missing() == proto::MEDIAN ? median(known) : mean(known));
     }
     begins_.push_back(names_.size());
     numbers_.push_back(column);
@@ -166,6 +188,13 @@ private:
     moments_.push_back(csv_.standardize()
                          ? moments_of(table_.values, columns_.size(), column, training_rows_)
                          : column_moments{});
+  }
+
+  void replace_gaps(std::size_t column, double usual) {
+    for (std::uint64_t row = 0; row < table_.rows; ++row)
+      if (auto& value = cell(row, column); std::isnan(value))
+        value = usual;
+    facts_.replacements[columns_[column].name] = usual;
   }
 
   static double mean(std::span<const double> x) {
@@ -180,18 +209,21 @@ private:
     return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
   }
 
-  /// Changes the cells of the column from texts to numbers of categories.
+  /// Changes the cells of the column from texts to numbers of categories. A category that no
+  /// training record has becomes a missing value.
   void add_categories(std::size_t column) {
     std::vector<std::string> names;
-    const auto which = sort_categories(used_texts(column), names);
-    for (const auto row : kept_)
-      if (auto& x = cell(row, column); !std::isnan(x))
-        x = static_cast<double>(which[static_cast<std::size_t>(x)]);
+    if (const auto known = trained_.categories.find(columns_[column].name);
+        known != trained_.categories.end())
+      names = known->second;
+    else
+      sort_categories(used_texts(column, training_rows_), names);
+    number_texts(column, names);
     begins_.push_back(names_.size());
     for (std::size_t k = csv_.drop_first() ? 1 : 0; k < names.size(); ++k)
       names_.push_back(columns_[column].name + "=" + names[k]);
     moments_.resize(names_.size());
-    categories_[columns_[column].name] = std::move(names);
+    facts_.categories[columns_[column].name] = std::move(names);
   }
 
   stored_labels labels_of(const std::vector<double>& classes) const {
@@ -297,11 +329,11 @@ private:
     }
     result.feature_names = names_;
     result.class_names = class_names_;
-    result.categories = categories_;
-    result.replacements = replacements_;
+    result.columns = facts_;
   }
 
   const proto::Job& job_;
+  const column_facts& trained_;
   const proto::Csv& csv_;
   std::string path_;
   std::vector<csv_column> columns_;
@@ -317,15 +349,14 @@ private:
   std::vector<std::size_t> begins_;
   /// The columns of numbers.
   std::vector<std::size_t> numbers_;
-  std::map<std::string, std::vector<std::string>> categories_;
-  std::map<std::string, double> replacements_;
+  column_facts facts_;
   column_moments target_;
 };
 
 } // namespace
 
-job_data build_csv(const proto::Job& job) {
-  return csv_builder{job}.build();
+job_data build_csv(const proto::Job& job, const column_facts& trained) {
+  return csv_builder{job, trained}.build();
 }
 
 } // namespace troupe

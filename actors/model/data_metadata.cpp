@@ -2,18 +2,23 @@
 
 #include "kernels/error.hpp"
 #include "kernels/formats/printable.hpp"
+#include "kernels/formats/safetensors.hpp"
 
 #include <google/protobuf/util/json_util.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 namespace troupe {
 
 namespace {
+
+/// Largest size of all metadata in bytes. Most of the header of a file of weights is left for them.
+constexpr std::size_t most_metadata = max_safetensors_header - (std::size_t{16} << 20);
 
 /// Largest length of a list of names in an error, in bytes.
 constexpr std::size_t longest_names = 300;
@@ -93,6 +98,9 @@ public:
   std::size_t memory_bytes() const noexcept override { return whole_->memory_bytes(); }
   const dataset& storage() const noexcept override { return whole_->storage(); }
   std::uint64_t origin(std::uint64_t record) const override { return whole_->origin(record); }
+  std::uint64_t entries(std::span<const std::uint64_t> records) const override {
+    return whole_->entries(records);
+  }
 
   void read(std::span<const std::uint64_t> records, feature_batch features,
             label_batch labels) const override {
@@ -119,6 +127,30 @@ private:
   std::shared_ptr<const dataset> whole_;
   feature_scaling how_;
 };
+
+/// Throws if a file of weights cannot hold these metadata.
+void require_room(const metadata& x, const column_facts& columns) {
+  const auto bytes = [](const auto& entries) {
+    return std::accumulate(entries.begin(), entries.end(), std::size_t{0},
+                           [](std::size_t sum, const auto& y) { return sum + y.second.size(); });
+  };
+  // Most metadata are short. Only long ones are written twice, because that takes time.
+  if (2 * bytes(x) < most_metadata)
+    return;
+  // The size in the file, where each quote is preceded by a backslash.
+  const auto size = nlohmann::json(x).dump().size();
+  if (size <= most_metadata)
+    return;
+  const auto largest =
+    std::ranges::max_element(columns.categories, {}, [](const auto& y) { return y.second.size(); });
+  throw input_error(
+    "the names and scalings of the features take " + std::to_string(size)
+    + " bytes in a file of weights; expected at most " + std::to_string(most_metadata)
+    + (largest == columns.categories.end() ? "; use fewer features, or shorter names"
+                                           : ". Column \"" + excerpt(largest->first) + "\" has "
+           + std::to_string(largest->second.size())
+           + " categories: leave it out, or give the categories shorter names"));
+}
 
 void require_names(const metadata& here, const metadata& trained, const std::string& name) {
   for (const std::string key : {"features", "classes"})
@@ -155,6 +187,13 @@ job_data as_trained(job_data data, const std::map<std::string, std::string>& tra
   return data;
 }
 
+column_facts columns_in(const std::map<std::string, std::string>& trained,
+                        const std::string& name) {
+  using names = std::vector<std::string>;
+  return {entry_in<std::map<std::string, names>>(trained, "categories", name),
+          entry_in<std::map<std::string, double>>(trained, "replacements", name)};
+}
+
 data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name) {
   proto::DataShape shape;
   const auto found = metadata.find("data");
@@ -169,8 +208,7 @@ data_facts facts_in(const std::map<std::string, std::string>& metadata, const st
   using names = std::vector<std::string>;
   result.feature_names = entry_in<names>(metadata, "features", name);
   result.class_names = entry_in<names>(metadata, "classes", name);
-  result.categories = entry_in<std::map<std::string, names>>(metadata, "categories", name);
-  result.replacements = entry_in<std::map<std::string, double>>(metadata, "replacements", name);
+  result.columns = columns_in(metadata, name);
   return result;
 }
 
@@ -197,10 +235,11 @@ std::map<std::string, std::string> metadata_of(const job_data& data) {
     add("features", data.feature_names);
   if (!data.class_names.empty())
     add("classes", data.class_names);
-  if (!data.categories.empty())
-    add("categories", data.categories);
-  if (!data.replacements.empty())
-    add("replacements", data.replacements);
+  if (!data.columns.categories.empty())
+    add("categories", data.columns.categories);
+  if (!data.columns.replacements.empty())
+    add("replacements", data.columns.replacements);
+  require_room(result, data.columns);
   return result;
 }
 

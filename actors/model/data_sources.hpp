@@ -4,10 +4,10 @@
 
 namespace troupe {
 
-// Reads the file formats of data sources. Internal to actors/model; build_data documents the
-// errors.
+// Reads the file formats of data sources. Internal to actors/model; build_new_data
+// documents the errors and `trained`.
 
-job_data build_csv(const proto::Job& job);
+job_data build_csv(const proto::Job& job, const column_facts& trained);
 job_data build_npy(const proto::Job& job);
 job_data build_npz(const proto::Job& job);
 job_data build_text(const proto::Job& job);

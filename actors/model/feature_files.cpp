@@ -120,6 +120,7 @@ public:
       throw input_error(path + ": the job's columns give " + std::to_string(features_)
                         + " features, but the model was trained with "
                         + std::to_string(facts_.shape.feature_width()));
+    require_names();
   }
 
   feature_part next() override {
@@ -145,11 +146,12 @@ private:
       const bool text = std::ranges::find(csv_.categories(), name) != csv_.categories().end();
       result.push_back({name, text});
       begins_.push_back(features_);
-      if (text && !facts_.categories.contains(name))
+      if (text && !facts_.columns.categories.contains(name))
         throw input_error("data.csv.categories: column \"" + excerpt(name)
                           + "\" had no categories when the model was trained");
-      const auto known = text ? facts_.categories.at(name).size() : 1;
-      categories_.emplace_back(text ? facts_.categories.at(name) : std::vector<std::string>{});
+      const auto known = text ? facts_.columns.categories.at(name).size() : 1;
+      categories_.emplace_back(text ? facts_.columns.categories.at(name)
+                                    : std::vector<std::string>{});
       features_ += text && csv_.drop_first() ? std::max<std::size_t>(known, 1) - 1 : known;
     }
     if (const auto& how = facts_.normalization)
@@ -158,6 +160,23 @@ private:
           throw input_error("the weights file scales " + std::to_string(n) + " features; " + path_
                             + " has " + std::to_string(features_));
     return result;
+  }
+
+  /// Throws if the columns differ from those of the training data.
+  void require_names() const {
+    const auto& trained = facts_.feature_names;
+    for (std::size_t j = 0; j < begins_.size() && !trained.empty(); ++j) {
+      const auto end = j + 1 < begins_.size() ? begins_[j + 1] : features_;
+      if (begins_[j] == end)
+        continue;
+      const auto found = begins_[j] < trained.size() ? trained[begins_[j]] : std::string{};
+      const auto& name = columns_[j].name;
+      if (columns_[j].text ? !found.starts_with(name + "=") : found != name)
+        throw input_error(path_ + ": feature " + std::to_string(begins_[j]) + " is column \""
+                          + excerpt(name) + "\" in the job, but \"" + excerpt(found)
+                          + "\" in the trained model; expected the same columns in the same "
+                            "order");
+    }
   }
 
   std::string place(std::uint64_t record, std::size_t column) const {
@@ -230,8 +249,8 @@ private:
   /// Throws if the job or the trained weights do not allow missing values.
   void replace(std::uint64_t record, std::size_t column, feature_rows& out) const {
     const bool refused = csv_.missing() == proto::REFUSE;
-    const auto known = facts_.replacements.find(columns_[column].name);
-    if (refused || (!columns_[column].text && known == facts_.replacements.end()))
+    const auto known = facts_.columns.replacements.find(columns_[column].name);
+    if (refused || (!columns_[column].text && known == facts_.columns.replacements.end()))
       throw input_error(place(record, column)
                         + (refused ? ": no value. data.csv.missing says what to do about missing "
                                      "values: DROP, MEAN or MEDIAN"

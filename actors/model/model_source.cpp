@@ -158,7 +158,9 @@ onnx_head add_onnx(const proto::Model& model, expression features, parameter_cho
     throw input_error(source.name() + ": input \"" + port.name + "\" takes "
                       + (port.type == dtype::int32
                            ? "whole numbers, but the data's features are real"
-                           : "real numbers, but the data's features are tokens"));
+                           : features.node().type == dtype::int32
+                           ? "real numbers, but the data's features are tokens"
+                           : "dense features, but the data's features are sparse"));
   const auto dims = fed_shape(source, port, features.shape());
   const auto input = dims == features.shape() ? features : reshape(features, dims);
   const auto kind_of = [&](const onnx_model::weight& x) {

@@ -385,8 +385,7 @@ std::string footer(const report_data& x) {
   if (x.summary.best)
     line("best evaluation", best_text(*x.summary.best));
   if (!x.summary.coefficients.empty())
-    line("coefficients, the intercept first",
-         fmt::format("{:.6g}", fmt::join(x.summary.coefficients, "  ")));
+    line("coefficients, the intercept first", first_numbers(x.summary.coefficients));
   if (!x.summary.ridge.empty())
     line("weight decay", x.summary.ridge);
   return result + "</dl></footer>\n";

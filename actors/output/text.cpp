@@ -4,10 +4,10 @@
 #include "kernels/formats/characters.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 namespace troupe {
 
@@ -37,6 +37,15 @@ bool is_control(char32_t x) {
 std::string best_text(const best_evaluation& x) {
   return fmt::format("epoch {}, step {}, loss {:.5g} (weights in best.safetensors)", x.epoch,
                      x.step, x.loss);
+}
+
+std::string first_numbers(std::span<const double> x) {
+  constexpr std::size_t most = 64;
+  const auto shown = x.first(std::min(x.size(), most));
+  auto result = fmt::format("{:.7g}", fmt::join(shown, "  "));
+  if (x.size() > shown.size())
+    result += fmt::format("  (and {} more)", grouped(static_cast<double>(x.size() - shown.size())));
+  return result;
 }
 
 std::string grouped(double x) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -9,6 +11,10 @@ struct best_evaluation;
 
 /// "epoch 3, step 120, loss 0.25 (weights in best.safetensors)".
 std::string best_text(const best_evaluation& x);
+
+/// The first 64 of these numbers, with 7 digits, and how many others there are:
+/// "0.25  -1.5  (and 998 more)".
+std::string first_numbers(std::span<const double> x);
 
 /// 12345678 -> "12,345,678".
 std::string grouped(double x);

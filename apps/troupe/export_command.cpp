@@ -53,16 +53,17 @@ void print_rounded(const job_data& data) {
 
 int run(const export_command& x) {
   const auto job = load_job(x.job, x.overrides, "", "");
-  auto data = build_data(job);
+  const auto path = weights_file(x.weights).string();
+  const auto file = read_file(path);
+  auto data = build_new_data(job, columns_in(read_model_info(file, path).more, path));
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
-  const auto file = weights_file(x.weights);
   // Memory for the weights file, the weights, and the ONNX model.
   check_memory(memory_problem(3 * context->parameters().size() * sizeof(float)),
                "export on a host with more memory");
-  const auto weights = read_model(read_file(file), context->parameters(), file.string());
-  require_finite(context->parameters(), weights.weights, file.string());
-  data = as_trained(std::move(data), weights.info.more, file.string());
+  const auto weights = read_model(file, context->parameters(), path);
+  require_finite(context->parameters(), weights.weights, path);
+  data = as_trained(std::move(data), weights.info.more, path);
   const auto& model = context->model;
   onnx_surroundings around;
   around.features = data.normalization;
@@ -79,7 +80,7 @@ int run(const export_command& x) {
   const auto line = [](const char* what, const std::string& value) {
     fmt::print("  {:<20}{}\n", what, value);
   };
-  line("weights", fmt::format("{}, version {}", file.string(), weights.info.version));
+  line("weights", fmt::format("{}, version {}", path, weights.info.version));
   line(
     "model",
     fmt::format("{}: ONNX, {}", x.output, readable_bytes(static_cast<std::size_t>(bytes.size()))));

@@ -109,9 +109,10 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
     ->check(CLI::Validator{[](const std::string& text) {
                              char* end = nullptr;
                              const double x = std::strtod(text.c_str(), &end);
-                             return x > 0 && *end == '\0'
+                             return x > 0 && x <= 4e6 && *end == '\0'
                                ? std::string{}
-                               : "expected a number of seconds above 0, got " + text;
+                               : "expected a number of seconds above 0, at most 4000000, got "
+                                 + text;
                            },
                            ""})
     ->type_name("SECONDS");
@@ -125,6 +126,7 @@ CLI::App& add_node(CLI::App& app, troupe::node_command& x) {
   sub
     ->add_option("--channel-port", x.channel_port,
                  "TCP port for messages from other hosts (default: a free port)")
+    ->check(CLI::Range(0, 65535))
     ->type_name("PORT");
   sub->add_option("--ends-with-parent", x.parent)->group("");
   sub->add_option("--processor", x.processor)->group("");
@@ -212,7 +214,8 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
       ->excludes(show);
   auto* generate = sub->add_option(
     "--generate", x.generate, "For models of text: write this many characters instead of testing");
-  generate->check(CLI::Range(1, 1000000))->excludes(features);
+  generate->check(CLI::Range(1, 1000000))->excludes(features)->excludes(predictions);
+  generate->excludes(show);
   sub->add_option("--prompt", x.prompt, "Text to continue; default: a line break")->needs(generate);
   sub
     ->add_option(
@@ -222,6 +225,7 @@ CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
     ->type_name("NUMBER")
     ->needs(generate);
   sub->add_option("--seed", x.text_seed, "Seed of the drawn characters; default: 1")
+    ->check(CLI::NonNegativeNumber)
     ->needs(generate);
   sub
     ->add_option("--device", x.device,
@@ -324,7 +328,6 @@ extern "C" const char* __lsan_default_suppressions() {
 #endif
 
 int main(int argc, char** argv) {
-  troupe::block_stop_signals();
   CLI::App app{"troupe trains a model on many machines with actors", "troupe"};
   app.set_version_flag("--version", troupe::version_text());
   app.require_subcommand(1);
@@ -340,15 +343,20 @@ int main(int argc, char** argv) {
   troupe::doctor_command doctor;
   troupe::bench_commands bench;
   std::string shell;
-  add_node(app, node).callback([&] { action = [&] { return troupe::run(node); }; });
-  add_train(app, train).callback([&] { action = [&] { return troupe::run(train); }; });
-  add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
-  add_predict(app, predict).callback([&] {
+  add_node(app, node).callback([&] {
     action = [&] {
-      troupe::unblock_stop_signals();
-      return troupe::run(predict);
+      troupe::block_stop_signals();
+      return troupe::run(node);
     };
   });
+  add_train(app, train).callback([&] {
+    action = [&] {
+      troupe::block_stop_signals();
+      return troupe::run(train);
+    };
+  });
+  add_check(app, check).callback([&] { action = [&] { return troupe::run(check); }; });
+  add_predict(app, predict).callback([&] { action = [&] { return troupe::run(predict); }; });
   add_export(app, exporting).callback([&] { action = [&] { return troupe::run(exporting); }; });
   add_operators(app).callback([&] { action = troupe::print_operators; });
   add_doctor(app, doctor).callback([&] { action = [&] { return troupe::run(doctor); }; });

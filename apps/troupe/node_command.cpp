@@ -34,7 +34,7 @@ proto::Job job_of(const node_command& x) {
   auto result = load_job(x.job, x.overrides, "", x.out);
   if (x.join_timeout)
     result.mutable_runtime()->set_join_timeout_ms(
-      static_cast<std::uint32_t>(std::min(*x.join_timeout * 1e3, 4e9)));
+      static_cast<std::uint32_t>(*x.join_timeout * 1e3));
   return result;
 }
 
@@ -103,6 +103,10 @@ int run(const node_command& x) {
     end_with_parent(x.parent);
   if (x.processor)
     bind_to(*x.processor);
+  if (x.job.empty() && !x.overrides.empty())
+    throw input_error{"--set=" + x.overrides.front()
+                      + ": changes a field of the job, and there is no --job; only the "
+                        "coordinator needs both"};
   const auto chosen = choose(x.where);
   if (!chosen.process)
     throw input_error{"which task of " + chosen.name

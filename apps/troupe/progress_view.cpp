@@ -367,7 +367,7 @@ std::string format_summary(const run_summary& x) {
   for (const auto& text : shard_lines(x.tasks))
     line(std::exchange(what, ""), text);
   if (!x.coefficients.empty())
-    line("coefficients", fmt::format("{:.6f}", fmt::join(x.coefficients, "  ")));
+    line("coefficients", first_numbers(x.coefficients));
   if (!x.ridge.empty())
     line(x.coefficients.empty() ? "penalty" : "", '(' + x.ridge + ')');
   if (!x.weights_sha256.empty())

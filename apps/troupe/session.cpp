@@ -224,11 +224,6 @@ void block_stop_signals() {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-void unblock_stop_signals() {
-  const auto signals = stop_signals();
-  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-}
-
 run_summary run_session(session_options options) {
   require_threads(threads_of_process + threads_of_task * options.node.tasks.size());
   caf::actor_system_config cfg;

@@ -41,10 +41,9 @@ struct session_options {
   std::function<std::vector<std::string>()> hear;
 };
 
-/// Blocks SIGINT and SIGTERM until a session handles them. Call this first.
+/// Blocks SIGINT and SIGTERM until a session handles them. Call this first in a command that calls
+/// run_session().
 void block_stop_signals();
-/// Makes SIGINT and SIGTERM end the process again. For commands that do not call run_session().
-void unblock_stop_signals();
 
 /// Runs a node in its own actor system until the node ends. SIGINT and SIGTERM ask the run to stop.
 /// Call it once per process, from the main thread, before any other thread is started.

@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include <utf8.h>
+
 namespace troupe {
 
 namespace {
@@ -316,7 +318,7 @@ public:
         if (is_missing(field, missing_))
           value = std::numeric_limits<double>::quiet_NaN();
         else if (columns_[which].text)
-          value = texts[which].number(without_blanks(field));
+          value = texts[which].number(utf8_text(field, which, line));
         else
           value = parse_number(field, columns_[which].name, name_, line);
       });
@@ -326,6 +328,15 @@ public:
   }
 
 private:
+  std::string_view utf8_text(std::string_view field, std::size_t column, std::uint64_t line) const {
+    if (!utf8::is_valid(field.begin(), field.end()))
+      throw input_error(place(name_, line) + "column \"" + excerpt(columns_[column].name) + "\": \""
+                        + excerpt(field)
+                        + "\" is not UTF-8; save the file as UTF-8. From Latin-1, for example: "
+                          "iconv -f latin1 -t utf-8");
+    return without_blanks(field);
+  }
+
   std::string name_;
   std::vector<csv_column> columns_;
   std::vector<std::string> missing_;

@@ -55,7 +55,8 @@ struct csv_table {
 
 /// Like the other parse_csv, but also for columns of texts, and values may be missing. A value is
 /// missing if its field is empty or is one of `missing`.
-/// @throws input_error in the same cases as the other parse_csv, but not for a missing value.
+/// @throws input_error in the same cases as the other parse_csv, but not for a missing value. Also
+/// for a text that is not UTF-8.
 csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column> columns,
                     std::span<const std::string> missing, std::string_view name);
 

@@ -23,7 +23,6 @@ namespace {
 using json = nlohmann::json;
 
 constexpr std::size_t prefix_bytes = 8;
-constexpr std::size_t max_header_bytes = std::size_t{16} << 20; // enough for about 100,000 tensors
 constexpr std::string_view metadata_key = "__metadata__";
 
 struct dtype_facts {
@@ -202,6 +201,10 @@ std::string header_text(const safetensors_file& file,
   try {
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');
+    if (text.size() > max_safetensors_header)
+      throw input_error("safetensors: a header of " + std::to_string(text.size())
+                        + " bytes; expected at most " + std::to_string(max_safetensors_header)
+                        + ": fewer tensors, or shorter names and metadata");
     return text;
   } catch (const nlohmann::json::exception&) {
     throw input_error("safetensors: a tensor name or metadata entry is not valid UTF-8");
@@ -232,11 +235,11 @@ safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string
   for (std::size_t i = prefix_bytes; i-- > 0;)
     length = length << 8 | std::to_integer<std::uint64_t>(bytes[i]);
   const auto rest = bytes.subspan(prefix_bytes);
-  if (length > max_header_bytes || length > rest.size())
+  if (length > max_safetensors_header || length > rest.size())
     throw input_error(std::string{name} + ": the header should be " + std::to_string(length)
                       + " bytes long; the file has " + std::to_string(rest.size())
                       + " after its length, and headers of up to "
-                      + std::to_string(max_header_bytes)
+                      + std::to_string(max_safetensors_header)
                       + " bytes are accepted; truncated, or not safetensors");
   const std::string_view text{reinterpret_cast<const char*>(rest.data()),
                               static_cast<std::size_t>(length)};

@@ -10,6 +10,9 @@
 
 namespace troupe {
 
+/// Largest size of a header in bytes. The reference implementation has the same limit.
+inline constexpr std::size_t max_safetensors_header = 100'000'000;
+
 /// Element types of the format; all little-endian.
 enum class safetensors_dtype : std::uint8_t {
   boolean,
@@ -66,7 +69,8 @@ struct expected_tensor {
 /// compared with the size of the input before it is used.
 /// @param name the name of the input in errors, usually its path.
 /// @throws input_error with `name` and the tensor, for:
-/// - a header that is longer than the input or than 16 MiB, is not JSON, or is nested too deeply;
+/// - a header that is longer than the input or than max_safetensors_header, is not JSON, or is
+/// nested too deeply;
 /// - an unknown dtype, sizes that overflow, or a name that appears twice;
 /// - offsets that are outside the data, in the wrong order, or do not match the shape;
 /// - tensors that overlap, or bytes that belong to no tensor.
@@ -76,7 +80,8 @@ safetensors_file parse_safetensors(std::span<const std::byte> bytes, std::string
 /// (descending alignment, name), and data has the same order without gaps. The header is padded
 /// with spaces so that the data starts at a multiple of 8. The same content gives the same bytes.
 /// @throws input_error that names the tensor, if its bytes do not match its shape, or its name is
-/// empty, reserved or appears twice. Also input_error if a name or the metadata is not valid UTF-8.
+/// empty, reserved or appears twice. Also input_error if a name or the metadata is not valid UTF-8,
+/// or if the header is longer than max_safetensors_header.
 std::vector<std::byte> write_safetensors(const safetensors_file& file);
 
 /// The bytes of a file in pieces, to be written one after the other. The data of the tensors is not

@@ -30,6 +30,16 @@ class Inputs(TestCase):
         self.refused("train", f"--job={job}", "--protocol=rings",
                      says=["--protocol=rings", 'did you mean "ring"', "async_ps", "sync_ps"])
         self.refused("train", f"--job={job}", "--ps=0", says=["async_ps", "parameter servers"])
+        for seconds in ("0", "-1", "nan", "inf", "1s", "4000001"):
+            self.refused("node", f"--join-timeout={seconds}", says=["--join-timeout", "number of seconds above 0"])
+        self.refused("node", "--channel-port=70000", says=["--channel-port", "65535"])
+        predict = ("predict", f"--job={job}", "--weights=w", "--generate=5")
+        self.refused(*predict, "--predictions=p.csv", says=["--generate", "--predictions"])
+        self.refused(*predict, "--show=2", says=["--generate", "--show"])
+        self.refused(*predict, "--seed=-1", says=["--seed"])
+        cluster = self.write_cluster({"coordinator": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]})
+        self.refused("node", f"--cluster={cluster}", "--role=worker", "--task=0", "--set=batch=3",
+                     says=["--set=batch=3", "--job"])
 
     def test_help_and_version_are_no_errors(self):
         for arguments in (["--help"], ["train", "--help"], ["node", "--help"], ["--version"]):

@@ -58,10 +58,10 @@ class Features(TestCase):
         self.assert_exit(process, 0)
         return self.predict()
 
-    def predict(self, *more, code=0):
+    def predict(self, *more, code=0, job=None):
         done = subprocess.run(
-            [PROGRAM, "predict", f"--weights={self.out}/weights.safetensors", f"--job={self.job}", "--predictions=-",
-             *map(str, more)], capture_output=True, text=True, timeout=120, check=False)
+            [PROGRAM, "predict", f"--weights={self.out}/weights.safetensors", f"--job={job or self.job}",
+             "--predictions=-", *map(str, more)], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stderr if code else list(csv.DictReader(io.StringIO(done.stdout)))
 
@@ -159,11 +159,13 @@ class Features(TestCase):
                 found = self.predict(f"--features={new}", "--set=data.csv.missing=DROP")
                 self.assertEqual([x["record"] for x in found], ["0"])
 
-    def test_another_table_is_scaled_as_in_training(self):
+    def test_another_table_is_read_as_in_training(self):
+        """Scaling, categories and replacements of missing values come from the weights file."""
         for sparse in ("false", "true"):
             with self.subTest(sparse=sparse):
                 self.table(sparse=sparse)
-                other = [self.TABLE[0]] + ["9" + x for x in self.TABLE[1:]]  # other numbers in column "a"
+                other = [self.TABLE[0], "91,1100,pink,1,11", "92,NA,grey,2,21", "93,1300,red,3.0,31",
+                         "94,1500,green,2.0,41", "95,NA,pink,1,51", "96,650,blue,3,61"]
                 new = self.write("new.csv", "\n".join(other))
                 found = self.predict(f"--set=data.csv.path={new}", "--set=data.csv.missing=MEDIAN")
                 expected = self.predict(f"--features={new}")[4:]
@@ -172,6 +174,11 @@ class Features(TestCase):
 
     def test_tables_that_do_not_fit(self):
         self.table()
+        new = self.write("new.csv", "\n".join(self.TABLE))
+        text = pathlib.Path(self.job).read_text(encoding="utf-8").replace('features: "a"', "")
+        other = self.write("other.textproto", text.replace('features: "b"', 'features: "b" features: "a"'))
+        self.assertIn('new.csv: feature 0 is column "colour" in the job, but "a" in the trained model',
+                      self.predict(f"--features={new}", job=other, code=2))
         new = self.write("new.csv", "a,b,size\n1,1,1\n")
         self.assertIn('no column "colour"', self.predict(f"--features={new}", code=2))
         self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,x,red,1\n")
@@ -181,7 +188,7 @@ class Features(TestCase):
 
     def test_missing_values_of_tables(self):
         self.table(missing="DROP")
-        new = self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,NA,red,1\n1,1,blue,2\n")
+        new = self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,NA,red,1\n1,1,red,3\n")
         self.assertEqual([x["record"] for x in self.predict(f"--features={new}")], ["0", "2"])
         self.assertIn('new.csv: record 1, column "b": no value. data.csv.missing says',
                       self.predict(f"--features={new}", "--set", "data.csv.missing=REFUSE", code=2))

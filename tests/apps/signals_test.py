@@ -133,6 +133,17 @@ class Signals(TestCase):
         self.assert_exit(process, 1)
         self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGINT")
 
+    def test_interrupted_check(self):
+        path = self.file("table.csv", "x,y\n" + "1,2\n3,5\n" * 2_000_000)  # takes seconds to read
+        job = self.file("job.textproto", f"""
+            model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
+            data {{ csv {{ path: "{path}" features: "x" target: "y" }} batch: 2 }}""")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("check", f"--job={job}")
+            time.sleep(0.3)
+            process.send(number)
+            self.assert_exit(process, -number)
+
     def lose_a_child(self, number, epochs):
         """Starts `troupe train`. Its worker 1 gets this signal during training. Returns the child processes."""
         process, children = self.train("--processes", "--ps=2", f"--set=epochs={epochs}")

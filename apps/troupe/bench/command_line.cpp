@@ -18,16 +18,10 @@ void add_python(CLI::App& sub, std::string& x, const std::string& library) {
     ->type_name("PATH");
 }
 
-/// After parsing, `action` runs the command `x` if the user chose this subcommand. SIGINT and
-/// SIGTERM end a benchmark at once, because it has no session that handles these signals.
+/// After parsing, `action` runs the command `x` if the user chose this subcommand.
 template <class Command>
 void on_call(CLI::App& sub, Command& x, std::function<int()>& action) {
-  sub.callback([&x, &action] {
-    action = [&x] {
-      unblock_stop_signals();
-      return run(x);
-    };
-  });
+  sub.callback([&x, &action] { action = [&x] { return run(x); }; });
 }
 
 CLI::App& add_bench_async(CLI::App& bench, bench_async_command& x) {

@@ -158,6 +158,51 @@ BOOST_FIXTURE_TEST_CASE(categories, table_file) {
     contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "drop_first: true")), "data.csv.drop_first"));
 }
 
+// A category that only records for testing have is no feature: its weight would never be trained.
+BOOST_FIXTURE_TEST_CASE(categories_that_no_training_record_has, table_file) {
+  write("colour,size,y\nred,1,1\nblue,2,2\nred,1,3\ngreen,1.0,4\nblue,3,5\n");
+  const std::string columns = "features: \"colour\" features: \"size\" target: \"y\" categories: "
+                              "\"colour\" categories: \"size\" ";
+  const std::string parts = "split { train: 3 shuffle: false } batch: 1";
+  for (const std::string more : {"", "sparse: true "}) {
+    const auto data = build_data(job("MEAN_SQUARED_ERROR", 1, columns + more, parts));
+    BOOST_TEST(data.feature_names == (names{"colour=blue", "colour=red", "size=1", "size=2"}));
+    BOOST_TEST(features_of(*data.test, 0) == (floats{0, 0, 1, 0}));
+    BOOST_TEST(features_of(*data.test, 1) == (floats{1, 0, 0, 0}));
+  }
+}
+
+// New data of a trained model: its categories and replacements count, not those of the new table.
+BOOST_FIXTURE_TEST_CASE(new_data_of_a_trained_model, table_file) {
+  write("x,colour,y\n1,red,1\n3,blue,2\n");
+  const auto how = job("MEAN_SQUARED_ERROR", 1,
+                       "features: \"x\" features: \"colour\" target: \"y\" categories: "
+                       "\"colour\" missing: MEAN");
+  const auto trained = build_data(how);
+  write("x,colour,y\n,pink,1\n,blue,2\n9,red,3\n");
+  const auto data = build_new_data(how, trained.columns);
+  BOOST_TEST(data.feature_names == (names{"x", "colour=blue", "colour=red"}));
+  BOOST_TEST(features_of(*data.test, 0) == (floats{2, 0, 0}));
+  BOOST_TEST(features_of(*data.test, 1) == (floats{2, 1, 0}));
+  BOOST_TEST(features_of(*data.test, 2) == (floats{9, 0, 1}));
+  // All values of a column may be missing.
+  write("x,colour,y\n,red,1\n");
+  BOOST_TEST(features_of(*build_new_data(how, trained.columns).test, 0) == (floats{2, 0, 1}));
+}
+
+// Records that are left out do not hide that float32 cannot represent the others.
+BOOST_FIXTURE_TEST_CASE(dropped_records_are_not_checked, table_file) {
+  for (const std::string more :
+       {"1700000001,1\n1700000002,2\n", "1700000001,1\n,5\n1700000002,2\n"}) {
+    write("x,y\n" + more);
+    BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP")), "float32"));
+  }
+  write("x,y\n,1\n3,2\n1e300,\n5,6\n");
+  const auto data = build_data(job("MEAN_SQUARED_ERROR", 1, xy + "missing: DROP"));
+  BOOST_TEST(data.train->size() == 2u);
+  BOOST_TEST(read_labels(*data.train).targets == (floats{2, 6}));
+}
+
 // Sparse features have the same values as dense ones. A record stores its numbers, even if they are
 // 0, and its categories.
 BOOST_FIXTURE_TEST_CASE(sparse_features, table_file) {

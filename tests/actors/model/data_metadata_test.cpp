@@ -28,6 +28,18 @@ BOOST_AUTO_TEST_CASE(what_is_done_to_the_data) {
   BOOST_TEST(metadata_of(build_data(digits_job())).size() == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(more_names_than_a_file_of_weights_holds) {
+  auto data = build_data(digits_job());
+  const std::string half(45'000'000, 'x');
+  data.feature_names = {half};
+  BOOST_TEST(metadata_of(data).at("features").size() == half.size() + 4);
+  data.feature_names = {half, half};
+  BOOST_TEST(
+    contains(error_of([&] { metadata_of(data); }), "use fewer features, or shorter names"));
+  data.columns.categories = {{"user", {"a", "b"}}, {"film", {"a"}}};
+  BOOST_TEST(contains(error_of([&] { metadata_of(data); }), "Column \"user\" has 2 categories"));
+}
+
 BOOST_AUTO_TEST_CASE(stands_in_files_of_weights) {
   layout parameters;
   parameters.add("w", {2});

@@ -3,6 +3,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <limits>
+#include <string>
+#include <vector>
 
 using namespace troupe;
 
@@ -18,6 +20,17 @@ BOOST_AUTO_TEST_CASE(numbers_in_groups) {
   BOOST_TEST(grouped(std::numeric_limits<double>::infinity()) == "inf");
   BOOST_TEST(counted(1, "worker") == "1 worker");
   BOOST_TEST(counted(2000, "worker") == "2,000 workers");
+}
+
+BOOST_AUTO_TEST_CASE(numbers_in_a_line) {
+  BOOST_TEST(first_numbers({}) == "");
+  BOOST_TEST(first_numbers(std::vector<double>{2.9388891, -0.001037, 0})
+             == "2.938889  -0.001037  0");
+  std::string ones = "1";
+  for (int i = 1; i < 64; ++i)
+    ones += "  1";
+  BOOST_TEST(first_numbers(std::vector<double>(64, 1.0)) == ones);
+  BOOST_TEST(first_numbers(std::vector<double>(2064, 1.0)) == ones + "  (and 2,000 more)");
 }
 
 BOOST_AUTO_TEST_CASE(times) {

@@ -122,6 +122,22 @@ BOOST_AUTO_TEST_CASE(numbers_and_texts_with_gaps) {
                       "x.csv:3: column \"x\": expected a finite number, found \"NA\""));
 }
 
+BOOST_AUTO_TEST_CASE(texts_are_utf8) {
+  const auto parse = [](const std::string& text) {
+    return parse_csv(bytes_of(text), std::vector<csv_column>{{"x"}, {"city", true}}, names{},
+                     "x.csv");
+  };
+  BOOST_TEST(parse("x,city\n1,Québec\n").texts[1] == (names{"Québec"}));
+  BOOST_TEST(contains(error_of([&] {
+                        parse("x,city\n1,Paris\n2,Qu\xe9"
+                              "bec\n");
+                      }),
+                      "x.csv:3: column \"city\": \"Qu\\xe9bec\" is not UTF-8; save the file as "
+                      "UTF-8"));
+  // The texts of other columns are not read.
+  BOOST_TEST(parse("x,city,more\n1,Paris,\xe9\n").rows == 1u);
+}
+
 // Reads a file in parts. Errors must name the lines of the whole file.
 BOOST_AUTO_TEST_CASE(a_file_in_parts) {
   const auto bytes = bytes_of("x,y\n1,a\n2,\"b\nc\"\n3,a\n4,\n\n");
