@@ -54,14 +54,13 @@ void print_rounded(const job_data& data) {
 int run(const export_command& x) {
   const auto job = load_job(x.job, x.overrides, "", "");
   const auto path = weights_file(x.weights).string();
-  const auto file = read_file(path);
-  auto data = build_new_data(job, columns_in(read_model_info(file, path).more, path));
+  auto data = build_data_for(job, path);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
   // Memory for the weights file, the weights, and the ONNX model.
   check_memory(memory_problem(3 * context->parameters().size() * sizeof(float)),
                "export on a host with more memory");
-  const auto weights = read_model(file, context->parameters(), path);
+  const auto weights = read_model(read_file(path), context->parameters(), path);
   require_finite(context->parameters(), weights.weights, path);
   data = as_trained(std::move(data), weights.info.more, path);
   const auto& model = context->model;

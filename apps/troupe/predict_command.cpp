@@ -243,12 +243,11 @@ int predict_tests(const predict_command& x, const device_name& device) {
   if (!x.predictions.empty())
     out.emplace(x.predictions);
   const auto job = load_job(x.job, x.overrides, "", "");
-  const auto file = read_file(x.weights);
-  auto data = build_new_data(job, columns_in(read_model_info(file, x.weights).more, x.weights));
+  auto data = build_data_for(job, x.weights);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });
   check_room(*context, device);
-  const auto model = read_model(file, context->parameters(), x.weights);
+  const auto model = read_model(read_file(x.weights), context->parameters(), x.weights);
   require_finite(context->parameters(), model.weights, x.weights);
   if (x.generate > 0)
     return generate(x, device, *context, data, model.weights);

@@ -6,6 +6,7 @@
 #include "actors/model/field_lines.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
+#include "actors/model/model_file.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/numbers.hpp"
@@ -72,6 +73,14 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
   embed_onnx(result);
   with_job_lines(path, overrides, [&] { validate(result); });
   return result;
+}
+
+job_data build_data_for(const proto::Job& job, const std::string& weights) {
+  if (!job.data().has_csv())
+    return build_data(job);
+  // The file is mapped, because only its metadata are read here.
+  const auto info = read_model_info(map_plain_or_gzip(weights).bytes, weights);
+  return build_new_data(job, columns_in(info.more, weights));
 }
 
 void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name) {

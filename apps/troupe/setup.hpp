@@ -21,6 +21,10 @@ proto::Job load_job(const std::string& path, const std::vector<std::string>& ove
 /// cannot use these devices.
 void add_devices(proto::Job& job, const cluster_spec& cluster, const std::string& name);
 
+/// The job's data, for a trained model (build_new_data).
+/// @param weights path of the model's file of weights
+job_data build_data_for(const proto::Job& job, const std::string& weights);
+
 /// Adds line numbers of the job file to `problems` (the problems of a job, one per line). If the
 /// file cannot be read again, returns them without line numbers.
 std::string with_line_numbers(const std::string& problems, const std::string& path,
