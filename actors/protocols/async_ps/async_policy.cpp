@@ -158,18 +158,25 @@ double async_policy::gap(const proto::Commit& x, std::span<const float> weights)
 }
 
 // Computes the corrected gradient (compensation DC). The correction uses the mean gradient. The
-// result is multiplied by the number of samples, because updates expect a sum.
+// result is multiplied by the number of samples, because updates expect a sum. Statistics of layers
+// are part of the gradient, but are not corrected.
 void async_policy::correct(const contribution& x, std::span<const float> weights) {
   const auto gradient = x.gradient.values.as_floats();
   const auto read = pulled_->find(x.header.id().worker(), x.header.base_version());
   const auto from = read.empty() ? weights : read.as_floats();
   const auto samples = static_cast<float>(x.header.samples());
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    const float g = gradient[i] / samples;
-    squares_[i] += follow_squares * (g * g - squares_[i]);
-    const float moved = weights[i] - from[i];
-    corrected_[i] =
-      samples * (g + correction * g * g * moved / std::sqrt(squares_[i] + least_square));
+  for (const auto& tensor : context_->parameters().entries()) {
+    const auto common = intersect(tensor.elements(), where_);
+    for (auto i = common.begin - where_.begin; i < common.end - where_.begin; ++i) {
+      corrected_[i] = gradient[i];
+      if (tensor.kind != parameter_kind::trainable)
+        continue;
+      const float g = gradient[i] / samples;
+      squares_[i] += follow_squares * (g * g - squares_[i]);
+      const float moved = weights[i] - from[i];
+      corrected_[i] =
+        samples * (g + correction * g * g * moved / std::sqrt(squares_[i] + least_square));
+    }
   }
 }
 

@@ -486,6 +486,33 @@ BOOST_AUTO_TEST_CASE(a_correction_by_the_distance) {
   BOOST_TEST(std::abs(static_cast<double>(tested.weights()[0]) - (0.4 - 0.1 * g)) < 1e-5);
 }
 
+// Statistics of batch_norm are averages, and no gradients.
+BOOST_AUTO_TEST_CASE(statistics_are_not_corrected_by_the_distance) {
+  std::vector<std::vector<float>> statistics;
+  std::vector<float> weight;
+  for (const std::string kind : {"NONE", "DC"}) {
+    const auto context = job_with(
+      {"model={layer {dense {units: 3}} layer {batch_norm {}} layer {dense {units: 10}} loss: "
+       "SOFTMAX_CROSS_ENTROPY}",
+       "optimizer={kind: SGD}", "async_ps={compensation: " + kind + "}"});
+    shard tested{context, 2};
+    const std::vector<float> fours(tested.size(), 8.0F);
+    tested.pull(0);
+    tested.pull(1);
+    tested.push(0, fours, 0);
+    tested.push(1, fours, 0);
+    auto& found = statistics.emplace_back();
+    for (const auto& tensor : context->parameters().entries())
+      if (tensor.kind == parameter_kind::state)
+        for (auto i = tensor.offset; i < tensor.offset + tensor.size; ++i)
+          found.push_back(tested.weights()[i]);
+    weight.push_back(tested.weights()[0]);
+  }
+  BOOST_TEST(!statistics[0].empty());
+  BOOST_TEST(statistics[0] == statistics[1]);
+  BOOST_TEST(weight[0] != weight[1]);
+}
+
 BOOST_AUTO_TEST_CASE(one_worker_is_never_stale) {
   for (const auto* const kind : {"AUTO", "STALENESS_RATE", "GAP_AWARE", "DC"}) {
     const auto context = job_with({std::string{"async_ps={compensation: "} + kind + "}"});
