@@ -267,6 +267,11 @@ void captures::end_if_worse() {
 }
 
 void captures::keep_snapshot(const epoch_report& report, const evaluated& x) {
+  // The end of an epoch may be evaluated before the end of the previous epoch, if an evaluator task
+  // begins its work in between. The newer weights then stay.
+  if (x.version < newest_kept_)
+    return;
+  newest_kept_ = x.version;
   if (options_.weights)
     send(options_.weights, epoch_weights{report.epoch, x.version, x.weights});
   send(options_.progress, record_weights{x.version, x.weights, report.epoch});

@@ -133,6 +133,8 @@ private:
   std::uint64_t evaluations_begun_ = 0;
   /// The evaluations in progress, by number, and the reports that need their results.
   std::map<std::uint64_t, epoch_report> evaluating_;
+  /// The newest version that keep_snapshot() has kept.
+  std::uint64_t newest_kept_ = 0;
   /// First: when the current evaluation began, if there is one. Second: the duration of the longest
   /// evaluation so far.
   time_point evaluation_began_;

@@ -142,7 +142,7 @@ void coordinator::end_view(const std::string& reason) {
   if (!view_ends_.empty())
     return;
   view_ends_ = reason;
-  send(run_, end_run{reason, true});
+  send(run_, end_run{.reason = reason, .interrupted = true, .next_view = true});
 }
 
 // Handles a failure that a task reports. If the operator stops a single task, an elastic run

@@ -81,6 +81,8 @@ struct end_run {
   std::optional<std::uint32_t> not_finite_in = std::nullopt;
   /// True if a task failed, left, or was lost.
   bool lost_task = false;
+  /// True if the run only stops so that it can continue in another view.
+  bool next_view = false;
 };
 
 // -- between run and captures ---------------------------------------------------------------------

@@ -324,6 +324,8 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
   summary_.gone.push_back(worker->name());
   send(options_.progress, worker_heard{worker->name(), x.progress()});
   send(options_.progress, task_ended{worker->name(), "left"});
+  if (needs_nobody())
+    return proto::Ack{};
   if (phase_ == phase::opening) {
     fail_without_task(name + " left (" + x.reason() + ") before training began");
   } else if (const auto& row = options_.context->protocol; row.in_step || !row.uses_shards()) {
@@ -341,6 +343,10 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
     notice(name + " left (" + x.reason() + "); the others train its samples");
     report_batch();
     let_go(*worker);
+    if (too_few() && !stopping_) {
+      summary_.lost_task = true;
+      stop(name + " left, and fewer than elastic.min_workers are present", false);
+    }
     go_on();
   }
   return proto::Ack{};
@@ -349,6 +355,12 @@ caf::result<proto::Ack> training_run::on_leave(const proto::Leave& x) {
 void training_run::on_failure(const proto::Failure& x) {
   task_name task;
   const bool known = from_proto(x.task(), task);
+  if (known && task != coordinator_task && needs_nobody()) {
+    if (task.job == job_kind::worker)
+      summary_.gone.push_back(task);
+    notice(x.reason());
+    return;
+  }
   if (known && x.stopped()) {
     stop(x.reason(), true);
     return;
@@ -373,6 +385,10 @@ void training_run::on_failure(const proto::Failure& x) {
 void training_run::on_task_lost(const task_lost& x) {
   if (phase_ == phase::done)
     return;
+  if (needs_nobody()) {
+    send(options_.progress, task_ended{x.task, "is gone"});
+    return;
+  }
   const auto reason = to_string(x.task) + " is gone: " + x.reason;
   if (x.task.job != job_kind::worker || phase_ == phase::opening)
     fail_without_task(reason + after_loss_of(x.task), x.task);
@@ -386,7 +402,7 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   if (phase_ == phase::finishing)
     return;
   summary_.gone.push_back(who.name());
-  if (options_.context->protocol.needs_all || !book_->anybody_present()) {
+  if (options_.context->protocol.needs_all || !book_->anybody_present() || too_few()) {
     fail_without_task(reason + after_loss_of(who.name()), who.name());
     return;
   }
@@ -397,6 +413,11 @@ void training_run::on_worker_lost(run_book::worker& who, const std::string& reas
   order.set_worker(who.account.worker);
   order.set_incarnation(who.account.incarnation);
   fence(who.rank, order);
+}
+
+// True if an elastic run must wait for more workers.
+bool training_run::too_few() const {
+  return job().has_elastic() && book_->present() < job().elastic().min_workers();
 }
 
 // Tells the shards that a worker has left. All its gradients are decided, but the shards may still

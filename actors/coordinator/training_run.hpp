@@ -113,6 +113,7 @@ private:
   void on_failure(const proto::Failure& x);
   void on_task_lost(const task_lost& x);
   void on_worker_lost(run_book::worker& who, const std::string& reason);
+  bool too_few() const;
   void let_go(const run_book::worker& who);
   void fence(std::size_t rank, const proto::Fence& order);
   void on_fenced(std::size_t rank, proto::Fence order, const std::vector<proto::Fenced>& answers);
@@ -122,6 +123,9 @@ private:
   void on_end_early(const end_early& x);
   bool ends_soon() const noexcept { return stopping_ || !summary_.ended_early.empty(); }
   void check_deadline();
+  /// True if the weights at the end of the last epoch and all counts are known. The run then only
+  /// waits for evaluations and checkpoints, so it may lose any other task.
+  bool needs_nobody() const;
   bool state_is_written() const;
   void finish();
   std::uint64_t last_version() const;

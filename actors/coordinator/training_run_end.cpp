@@ -89,6 +89,10 @@ std::uint64_t training_run::last_version() const {
   return first_step_ + updates;
 }
 
+bool training_run::needs_nobody() const {
+  return phase_ == phase::finishing && !cut_short_ && !reports_.empty() && reports_missing_ == 0;
+}
+
 bool training_run::state_is_written() const {
   return phase_ == phase::finishing && !reports_.empty() && reports_missing_ == 0
     && last_checkpoint_.ends_with(checkpoint_name(last_version()));
@@ -185,6 +189,8 @@ void training_run::settle_accounts() {
 void training_run::end(const end_run& x) {
   if (x.not_finite_in)
     fail_not_finite(x.reason, *x.not_finite_in);
+  else if (x.next_view && needs_nobody())
+    notice(x.reason + ", but the run needs no more tasks");
   else if (x.interrupted)
     stop(x.reason, true);
   else if (x.lost_task)

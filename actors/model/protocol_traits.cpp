@@ -355,7 +355,9 @@ std::span<const protocol_traits> builtin_traits() {
       .adapt = adapt_sync_ps,
       .step_gradients =
         [](const proto::Job& job, std::size_t workers) {
-          return workers - job.sync_ps().backup_workers();
+          // All others may be lost, or may have left.
+          const std::size_t backup = job.sync_ps().backup_workers();
+          return workers > backup ? workers - backup : 1;
         },
       .memory = {.worker = 0, .shard = 1},
     },

@@ -200,6 +200,22 @@ class Signals(TestCase):
                 self.assertIn("epoch 1/1", process.output)
                 self.assertIn(end, process.output)
 
+    def test_the_last_evaluation_needs_no_worker(self):
+        job = self.file("job.textproto", SLOW_EVALUATION)
+        for protocol, number in (("ring", signal.SIGKILL), ("ring", signal.SIGTERM), ("sync_ps", signal.SIGTERM),
+                                 ("local_sgd", signal.SIGKILL)):
+            with self.subTest(protocol=protocol, number=number):
+                process = self.start("train", f"--job={job}", "--workers=2", "--processes", f"--protocol={protocol}",
+                                     "--log-level=debug")
+                process.wait_for("training has ended")
+                time.sleep(0.3)  # until all tasks have reported their counts
+                for x in children_of(process.pid):
+                    if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
+                        os.kill(x, number)
+                self.assert_exit(process, 0)
+                self.assertIn("epoch 1/1", process.output)
+                self.assertIn("sha256", process.output)
+
     def test_a_worker_that_starts_again_when_the_run_is_over(self):
         """An elastic run starts a worker again if it is killed. At the end of the run, it finds no coordinator."""
         job = self.file("job.textproto",

@@ -26,6 +26,7 @@ namespace {
 struct told {
   std::vector<std::string> failures;
   std::vector<std::uint64_t> snapshots;
+  std::vector<std::uint64_t> kept; ///< versions of the ends of epochs that were evaluated
   std::vector<std::string> checkpoints;
   std::vector<epoch_report> reports;
   bool done = false;
@@ -49,7 +50,7 @@ protected:
       [](const proto::Leave&) { return proto::Ack{}; },
       [](const proto::Failure&) {},
       [this](const snapshot_taken& x) { heard_->snapshots.push_back(x.version); },
-      [](const snapshot_evaluated&) {},
+      [this](const snapshot_evaluated& x) { heard_->kept.push_back(x.result.version); },
       [](const capture_question& x) {
         capture_context result;
         result.report.epoch = 1;
@@ -90,6 +91,7 @@ private:
 };
 
 /// A test double of a shard's reader. It serves a range of the weights, which may be a wrong range.
+/// The first version is 7, and each pull gets a newer one.
 class reader_double : public reader_actor::base {
 public:
   reader_double(caf::actor_config& cfg, range where) : reader_actor::base(cfg), where_(where) {}
@@ -98,7 +100,7 @@ protected:
   behavior_type make_behavior() override {
     return {[this](const proto::Pull&) -> caf::result<proto::Weights, payload> {
       proto::Weights header;
-      header.set_version(7);
+      header.set_version(version_++);
       header.set_begin(where_.begin);
       header.set_count(where_.size());
       return {std::move(header), payload::floats(where_.size())};
@@ -107,6 +109,7 @@ protected:
 
 private:
   range where_;
+  std::uint64_t version_ = 7;
 };
 
 /// A test double of an evaluator task. It sends no report by itself.
@@ -399,6 +402,16 @@ BOOST_FIXTURE_TEST_CASE(a_checkpoint_waits_for_earlier_evaluations, keeps_best) 
   evaluated(1);
   BOOST_TEST(heard->reports.size() == 1U);
   BOOST_TEST(heard->checkpoints.size() == 1U);
+}
+
+// The newest weights are the result of the run, even if older ones are evaluated after them.
+BOOST_FIXTURE_TEST_CASE(a_late_evaluation_replaces_no_newer_weights, keeps_best) {
+  end_epoch(1);
+  end_epoch(2);
+  evaluated(2);
+  evaluated(1);
+  BOOST_TEST(heard->reports.size() == 2U);
+  BOOST_TEST((heard->kept == std::vector<std::uint64_t>{8}));
 }
 
 // A run that gets a signal writes its state to disk and ends. It does not wait for a slow

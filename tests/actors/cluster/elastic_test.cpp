@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <utility>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -158,13 +160,30 @@ BOOST_AUTO_TEST_CASE(two_asynchronous_workers_are_lost) {
 }
 
 BOOST_AUTO_TEST_CASE(too_few_workers_are_left) {
-  const auto job = elastic_job({"protocol=RING", "elastic.min_workers=2"});
-  simulation run{cluster_of(job, 2, 0)};
-  run.at(131ms, [&] { run.crash(run.worker_node(1)); });
+  const std::pair<std::string, std::size_t> settings[] = {{"RING", 0}, {"ASYNC_PS", 1}};
+  for (const auto& [protocol, ps] : settings)
+    BOOST_TEST_CONTEXT(protocol) {
+      const auto job = elastic_job({"protocol=" + protocol, "elastic.min_workers=2"});
+      simulation run{cluster_of(job, 2, ps)};
+      run.at(55ms, [&] { run.crash(run.worker_node(1)); });
+      const auto result = run.run();
+      BOOST_TEST(result.summary.failure.find("missing worker/1") != std::string::npos,
+                 result.summary.failure);
+      BOOST_TEST((result.virtual_time > 60s && result.virtual_time < 70s));
+    }
+}
+
+// A worker leaves. The others write a checkpoint, and wait until there are enough workers again.
+BOOST_AUTO_TEST_CASE(too_few_workers_stay) {
+  const auto job = elastic_job({"protocol=ASYNC_PS", "elastic.min_workers=2"});
+  simulation run{cluster_of(job, 2, 1)};
+  run.at(55ms, [&] { run.stop(run.worker_node(1), "SIGTERM"); });
+  run.at(900ms, [&] { run.restart(run.worker_node(1)); });
   const auto result = run.run();
-  BOOST_TEST(result.summary.failure.find("missing worker/1") != std::string::npos,
-             result.summary.failure);
-  BOOST_TEST((result.virtual_time > 60s && result.virtual_time < 70s));
+  BOOST_TEST(result.summary.failure == "");
+  BOOST_TEST(result.summary.workers == 2U);
+  BOOST_TEST(told(run, "stopping (worker/1 left, and fewer than elastic.min_workers are present)")
+             == 1U);
 }
 
 // An asynchronous worker is lost. The other workers continue at once. When the lost worker is back,
