@@ -278,7 +278,12 @@ expression layer_builder::build_sequence(const proto::Layer& layer, expression x
   case proto::Layer::kSlice: {
     const auto& how = layer.slice();
     check_axis(x, how.axis());
-    return slice(x, how.axis(), how.begin(), how.has_end() ? how.end() : x.shape()[how.axis()]);
+    const auto extent = x.shape()[how.axis()];
+    if (!how.has_end() && how.begin() >= extent)
+      throw input_error(to_string(x.shape()) + ": axis " + std::to_string(how.axis())
+                        + " has no position " + std::to_string(how.begin())
+                        + ", at which the slice begins");
+    return slice(x, how.axis(), how.begin(), how.has_end() ? how.end() : extent);
   }
   case proto::Layer::kSum:
     return reduce(x, layer.sum().axis(), false);

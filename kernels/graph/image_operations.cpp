@@ -39,6 +39,8 @@ shape slid(operation op, const shape& image, const window& how, std::int64_t cha
              + std::to_string(how.stride_x) + ", padding " + std::to_string(how.pad_y) + " and "
              + std::to_string(how.pad_x)
              + ": expected sizes and strides of at least 1 and a padding smaller than the window");
+  if (image[2] < 1 || image[3] < 1)
+    refuse(op, "images " + to_string(image) + " without pixels");
   if (image[2] + 2 * how.pad_y < how.extent_y() || image[3] + 2 * how.pad_x < how.extent_x())
     refuse(op, "a window of " + window + " does not fit into images " + to_string(image));
   return {shape::batch, channels, how.rows(image[2]), how.columns(image[3])};

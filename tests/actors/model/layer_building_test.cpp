@@ -313,6 +313,7 @@ BOOST_AUTO_TEST_CASE(shapes_that_do_not_fit) {
   refused("position_embedding {}", {4}, "a sequence");
   refused("transpose { axes: [1, 0] }", {4}, "the batch first");
   refused("slice { begin: 1 end: 9 }", {5, 4}, "positions 1 to 9 of axis 1");
+  refused("slice { begin: 5 }", {5, 4}, "axis 1 has no position 5, at which the slice begins");
   refused("slice { axis: 3 }", {5, 4}, "axis 3 is out of range");
   refused("mean { axis: 3 }", {5, 4}, "axis 3 is out of range");
   refused("concat { axis: 2 } input: \"features\" input: \"features\"", {4},

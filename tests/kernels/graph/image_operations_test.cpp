@@ -218,6 +218,8 @@ BOOST_AUTO_TEST_CASE(misfits) {
           "\"pictures\" (batch, 4, 5, 6) and \"filter\" (2, 3, 3, 3)");
   refused([&] { max_pool(x, {.height = 6}); }, "does not fit into images (batch, 4, 5, 6)");
   refused([&] { max_pool(x, {.height = 2, .pad_y = 2}); }, "padding smaller than the window");
+  refused([&] { max_pool(slice(x, 2, 5, 5), {.height = 2, .pad_y = 1}); },
+          "images (batch, 4, 0, 6) without pixels");
   refused([&] { average_pool(x, {.stride_x = 0}); }, "strides of at least 1");
   refused([&] { flatten(conv2d(flatten(x), w, three)); }, "(batch, channels, height, width)");
   refused([&] { reshape(x, {batch, 4, 5, 7}); }, "expected the same number of elements");
