@@ -94,8 +94,9 @@ void cast_like(onnx_node& node) {
     cast_to(node, like.known->type);
   else
     cast_to(node,
-            like.x.node().type == dtype::int32 ? onnx_constant::kind::integer
-                                               : onnx_constant::kind::real);
+            like.is_truth                          ? onnx_constant::kind::boolean
+              : like.x.node().type == dtype::int32 ? onnx_constant::kind::integer
+                                                   : onnx_constant::kind::real);
 }
 
 void constant(onnx_node& node) {

@@ -241,7 +241,11 @@ std::vector<onnx_output> import_onnx(const onnx_model& model, graph& target,
   }
   std::vector<onnx_output> result;
   for (const auto& output : from.output()) {
-    auto v = values.at(output.name());
+    const auto found = values.find(output.name());
+    if (found == values.end())
+      throw input_error(model.name() + ": output \"" + output.name()
+                        + "\" is an optional output of its operator, which is not supported");
+    auto v = found->second;
     if (v.items)
       throw input_error(model.name() + ": output \"" + output.name()
                         + "\" is a sequence of tensors");

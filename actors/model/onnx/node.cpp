@@ -405,8 +405,13 @@ std::vector<onnx_value> onnx_node::compute(const onnx::GraphProto& body,
   }
   in_.body = outside;
   std::vector<onnx_value> result;
-  for (const auto& x : body.output())
-    result.push_back(in_.all.at(x.name()));
+  for (const auto& x : body.output()) {
+    const auto found = in_.all.find(x.name());
+    if (found == in_.all.end())
+      refuse("output \"" + x.name()
+             + "\" of its body is an optional output of its operator, which is not supported");
+    result.push_back(found->second);
+  }
   return result;
 }
 

@@ -90,7 +90,11 @@ void modulo(onnx_node& node) {
 void triangle(onnx_node& node) {
   const auto c = node.known(0, "matrix");
   const bool upper = node.integer("upper", 1) != 0;
-  const auto k = node.has_input(1) ? node.integers_of(1, "diagonal").at(0) : 0;
+  const auto diagonal =
+    node.has_input(1) ? node.integers_of(1, "diagonal") : std::vector<std::int64_t>{0};
+  if (diagonal.size() != 1)
+    node.refuse("the diagonal has " + std::to_string(diagonal.size()) + " numbers; expected one");
+  const auto k = diagonal[0];
   const auto rank = c.dims.size();
   if (rank < 2)
     node.refuse("expected a matrix, found " + shape_text(c.dims));

@@ -67,6 +67,8 @@ onnx_constant part_of(const onnx_constant& c, std::size_t axis, const cut& how, 
   }
   if (result.elements() > limit)
     node.refuse("a constant of shape " + shape_text(result.dims) + " is too large");
+  if (result.elements() == 0)
+    return result;
   const auto before = onnx_product(c.dims, 0, axis);
   const auto behind = onnx_product(c.dims, axis + 1, c.dims.size());
   for (std::int64_t i = 0; i < before; ++i)
@@ -280,6 +282,8 @@ onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts
     if (c.dims != expected)
       node.refuse("shapes " + shape_text(result.dims) + " and " + shape_text(c.dims)
                   + " differ in more than axis " + std::to_string(axis));
+    if (c.dims[axis] == onnx_constant::batch || result.dims[axis] == onnx_constant::batch)
+      node.refuse("constants are joined along the batch");
     result.dims[axis] += c.dims[axis];
   }
   if (uniform && result.dims[axis] > 0) {
@@ -288,6 +292,8 @@ onnx_constant joined(const onnx_node& node, const std::vector<onnx_value>& parts
   }
   if (result.elements() > node.limit())
     node.refuse("a constant of shape " + shape_text(result.dims) + " is too large");
+  if (result.elements() == 0)
+    return result;
   const auto before = onnx_product(result.dims, 0, axis);
   for (std::int64_t k = 0; k < before; ++k)
     for (const auto& part : parts) {
@@ -320,6 +326,8 @@ onnx_constant picked(const onnx_node& node, const onnx_constant& from, const onn
                      from.dims.end());
   if (result.elements() > node.limit())
     node.refuse("a constant of shape " + shape_text(result.dims) + " is too large");
+  if (result.elements() == 0)
+    return result;
   const auto extent = from.dims[axis];
   const auto before = onnx_product(from.dims, 0, axis);
   const auto behind = onnx_product(from.dims, axis + 1, from.dims.size());

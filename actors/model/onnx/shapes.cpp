@@ -281,12 +281,14 @@ void resize(onnx_node& node) {
         node.refuse("the batch is scaled");
       continue;
     }
-    const auto to = std::floor(by_size ? wanted[i] : from * wanted[i]);
+    // In float, as in onnxruntime: 0.7 times 10 pixels are 7, and in double they would be 6.
+    const double product = static_cast<float>(dims[i]) * static_cast<float>(wanted[i]);
+    const auto to = std::floor(by_size ? wanted[i] : product);
     // With align_corners, a length that is not a whole number is refused. ONNX's tests divide by
     // the length before it is rounded, other programs by the rounded length.
-    if (how.place == "align_corners" && !by_size && to != from * wanted[i])
+    if (how.place == "align_corners" && !by_size && to != product)
       node.refuse("dimension " + std::to_string(i) + " with aligned corners would get "
-                  + std::to_string(from * wanted[i]) + " elements; expected a whole number");
+                  + std::to_string(product) + " elements; expected a whole number");
     const auto limit = static_cast<double>(std::max<std::size_t>(node.limit(), 1 << 24));
     if (!(to >= 1) || !(from >= 1) || to > limit)
       node.refuse("dimension " + std::to_string(i) + " would get " + std::to_string(to)

@@ -145,6 +145,19 @@ BOOST_AUTO_TEST_CASE(resized_images) {
   }
 }
 
+// The number of pixels is rounded down after a product in float: 0.7 times 10 pixels are 7.
+BOOST_AUTO_TEST_CASE(sizes_of_resized_images) {
+  for (const auto& [scale, width] : {std::pair{0.7, 7}, {0.75, 7}, {0.69, 6}, {1.4, 14}}) {
+    const auto found = single_node{"Resize", 19}
+                         .feed("x", {shape::batch, 1, 1, 10})
+                         .nothing()
+                         .constant({1, 1, 1, scale}, {4})
+                         .text("mode", "nearest")
+                         .run<double>({numbers(10, 1)});
+    compare("Resize", {}, found[0], numbers(static_cast<std::size_t>(width), 1));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(slopes_of_prelu) {
   const auto [x, slope] = pairs();
   const auto n = static_cast<std::int64_t>(x.size());
