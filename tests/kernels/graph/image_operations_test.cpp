@@ -1,6 +1,7 @@
 #include "kernels/graph/image_operations.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/graph/sequence_operations.hpp"
 #include "tests/kernels/numeric.hpp"
 
 #include <boost/test/unit_test.hpp>
