@@ -142,6 +142,7 @@ void training_run::collect_report(std::size_t i) {
 }
 
 void training_run::finish_captures_of_reports() {
+  spdlog::debug("all counts are known");
   finish_captures order{reports_.front().captured(), reports_.front().captured_to_evaluate()};
   const auto differs = [&](auto& x) { return x.version() != reports_.front().version(); };
   for (auto& x : reports_) {

@@ -207,8 +207,7 @@ class Signals(TestCase):
             with self.subTest(protocol=protocol, number=number):
                 process = self.start("train", f"--job={job}", "--workers=2", "--processes", f"--protocol={protocol}",
                                      "--log-level=debug")
-                process.wait_for("training has ended")
-                time.sleep(0.3)  # until all tasks have reported their counts
+                process.wait_for("all counts are known")
                 for x in children_of(process.pid):
                     if {"--role=worker", "--task=1"} <= set(arguments_of(x)):
                         os.kill(x, number)
