@@ -31,6 +31,11 @@ public:
   /// Copies the current values, like read(), into new memory.
   payload copy();
 
+  /// Advances the learning rate's schedule by samples whose gradient was left out.
+  void skip(std::uint64_t samples) noexcept {
+    samples_.fetch_add(samples, std::memory_order_relaxed);
+  }
+
   /// Number of updates so far.
   std::uint64_t updates() const noexcept { return updates_.load(std::memory_order_relaxed); }
 

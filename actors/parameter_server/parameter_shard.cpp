@@ -231,9 +231,7 @@ caf::result<proto::Pushed> parameter_shard::on_commit(const proto::Commit& x) {
   if (x.quarantine() && !policy_->in_step())
     return quarantine(x);
   const bool here = x.samples() == 0 || x.quarantine() || !policy_->needs_gradients()
-    || staged_.has(x.id()) || std::ranges::any_of(policy_->parts(), [&](auto& p) {
-                      return same_gradient(p.header.id(), x.id());
-                    });
+    || staged_.has(x.id()) || is_undecided(x.id());
   if (!here && x.again()) {
     answer.set_outcome(proto::NOT_STAGED);
     return answer;
@@ -307,6 +305,7 @@ proto::Pushed parameter_shard::quarantine(const proto::Commit& x) {
   answer.set_outcome(proto::QUARANTINED);
   answer.set_version(versions_->version());
   quarantined_samples_ += x.samples();
+  skip(x.samples());
   journal_.record(x, answer);
   policy_->left_out(x);
   send_next_weights(x);
@@ -398,7 +397,7 @@ caf::result<proto::Report> parameter_shard::on_report(const proto::ReportRequest
   for (auto& x : journal_.decided())
     *result.add_decided() = x;
   result.set_duplicates(journal_.duplicates());
-  result.set_samples(updater_.samples() - samples_before_);
+  result.set_samples(updater_.samples() - samples_before_ - quarantined_samples_);
   result.set_staleness_sum(staleness_sum_);
   result.set_version(versions_->version() - first_version_);
   result.set_quarantined_samples(quarantined_samples_);
@@ -415,9 +414,24 @@ std::optional<proto::Pushed> parameter_shard::decided(const proto::GradientId& i
   proto::Pushed answer;
   answer.set_outcome(proto::LOST);
   answer.set_version(versions_->version());
-  journal_.record(id, answer, 0, 0);
+  // The coordinator's second fence may still apply a gradient that is here.
+  if (!staged_.has(id) && !is_undecided(id))
+    journal_.record(id, answer, 0, 0);
   notify_reader(id);
   return answer;
+}
+
+// True if the gradient has been taken and waits for its update.
+bool parameter_shard::is_undecided(const proto::GradientId& id) const {
+  return std::ranges::any_of(policy_->undecided(),
+                             [&](auto& other) { return same_gradient(other, id); });
+}
+
+// Advances the learning rate's schedule by samples whose gradient was left out.
+void parameter_shard::skip(std::uint64_t samples) {
+  updater_.skip(samples);
+  if (live_)
+    live_->skip(samples);
 }
 
 std::uint64_t parameter_shard::staleness(std::uint64_t base_version) const noexcept {

@@ -175,6 +175,8 @@ private:
   /// the gradient is new. (A worker is fenced off if the coordinator considers it lost: none of its
   /// further gradients may take effect.)
   std::optional<proto::Pushed> decided(const proto::GradientId& id);
+  bool is_undecided(const proto::GradientId& id) const;
+  void skip(std::uint64_t samples);
   std::size_t rank_of(std::uint32_t worker) const;
   /// Stages a whole gradient. Returns an answer if the gradient is late: its commit arrived
   /// earlier, and the update of its step was made without the gradient.

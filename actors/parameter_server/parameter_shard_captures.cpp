@@ -45,7 +45,7 @@ std::vector<payload> parameter_shard::state_slots() const {
   std::vector<payload> result;
   for (std::size_t i = 0; i < context_->rule.slots(); ++i) {
     if (policy_->keeps_moments() && i == context_->rule.moment_slot()) {
-      result.push_back(policy_->moment());
+      result.push_back(policy_->moment(versions_->version()));
       continue;
     }
     result.push_back(updater_.state(i));

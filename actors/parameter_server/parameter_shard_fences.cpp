@@ -43,8 +43,7 @@ caf::result<proto::Fenced> parameter_shard::on_fence(const proto::Fence& x) {
 }
 
 bool parameter_shard::decides_later(const proto::Fence& x) const {
-  return x.has_last() && std::ranges::any_of(policy_->parts(), [&](auto& part) {
-           const auto& id = part.header.id();
+  return x.has_last() && std::ranges::any_of(policy_->undecided(), [&](auto& id) {
            return id.worker() == x.worker() && id.incarnation() == x.incarnation();
          });
 }
@@ -67,6 +66,9 @@ proto::Fenced parameter_shard::fenced(const proto::Fence& x) {
   if (!x.has_last())
     return result;
   last_taken_.erase(key);
+  // Not earlier: a gradient that waited for its update needs what the policy knows of the worker.
+  policy_->forget(x.worker(), x.incarnation());
+  report_admitted();
   // An admitted gradient that has not arrived by now will never arrive, so it is not counted any
   // more.
   auto last = last_admitted_.find(key);
@@ -89,8 +91,6 @@ void parameter_shard::finish(const proto::Fence& x) {
   staged_.drop(x.worker(), x.incarnation());
   policy_->settle(x.worker(), x.last().id().sequence());
   make_updates();
-  policy_->forget(x.worker(), x.incarnation());
-  report_admitted();
 }
 
 } // namespace troupe

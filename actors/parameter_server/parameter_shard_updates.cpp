@@ -45,6 +45,9 @@ void parameter_shard::advance() {
     answers.push_back(decide(part));
   if (update.complete)
     make_version(update, is_prepared);
+  for (const auto& part : parts)
+    if (part.header.quarantine())
+      skip(part.header.samples());
   pieces_.clear();
   norms_.forget(news.step());
   norm_shared_ = parts_sent_ = false;
@@ -77,6 +80,7 @@ void parameter_shard::answer_workers(const std::vector<contribution>& parts,
       *answer.mutable_pacing() = *pacing;
     const auto& header = parts[i].header;
     journal_.record(header, answer);
+    staged_.take(header.id()); // It may have been pushed again while it waited for its update.
     send_next_weights(header);
     deliver(header.id(), answer);
     notify_reader(header.id());
@@ -124,6 +128,8 @@ void parameter_shard::make_version(const planned_update& update, bool is_prepare
       live_->read(versions_->next());
     publish(version);
   } else if (update.samples == 0) {
+    // The optimizer counts it, like a replica of a ring, and like a run that continues from here.
+    updater_.count_update();
     versions_->copy_newest();
     publish(version, range_list{});
   } else if (update.touched) {

@@ -75,6 +75,11 @@ void piecewise_updater::skip(std::uint64_t samples) noexcept {
     x.skip(samples);
 }
 
+void piecewise_updater::count_update() noexcept {
+  for (auto& x : updaters_)
+    x.count_update();
+}
+
 payload piecewise_updater::state(std::size_t slot) const {
   auto result = payload::floats(pieces_.where().size());
   const auto all = result.as_mutable_floats();

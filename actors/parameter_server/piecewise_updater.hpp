@@ -49,6 +49,7 @@ public:
 
   /// See range_updater.
   void skip(std::uint64_t samples) noexcept;
+  void count_update() noexcept;
   std::uint64_t samples() const noexcept { return updaters_.front().samples(); }
 
   /// A copy of one slot of the optimizer's state.

@@ -23,6 +23,13 @@ struct contribution {
   shard_gradient gradient;
 };
 
+inline std::vector<proto::GradientId> ids_of(const auto& contributions) {
+  std::vector<proto::GradientId> result;
+  for (const contribution& x : contributions)
+    result.push_back(x.header.id());
+  return result;
+}
+
 /// An update of a shard's weights.
 struct planned_update {
   /// Summed over `samples`; valid until `made()`.
@@ -87,6 +94,10 @@ public:
   /// Empty if the update has only gradients that were put into a buffer earlier.
   virtual std::span<const contribution> parts() const noexcept = 0;
 
+  /// All gradients that have arrived and are not part of an update yet. parts() may be only the
+  /// first of them.
+  virtual std::vector<proto::GradientId> undecided() const { return ids_of(parts()); }
+
   /// The next update, once it is ready. `weights` are the weights before the update, `version` is
   /// their version.
   virtual planned_update plan(std::span<const float> weights, std::uint64_t version) = 0;
@@ -100,9 +111,9 @@ public:
 
   /// True if the policy, and not the shard's updater, keeps the optimizer's first moment.
   virtual bool keeps_moments() const noexcept { return false; }
-  /// For a checkpoint: the mean of all workers' first moments. Empty if the policy keeps no
-  /// moments.
-  virtual payload moment() const { return {}; }
+  /// For a checkpoint after this number of updates: the mean of all workers' first moments. Empty if
+  /// the policy keeps no moments.
+  virtual payload moment(std::uint64_t /*updates*/) const { return {}; }
   /// Before training: all workers continue from this first moment, to which `updates` updates have
   /// contributed.
   virtual void restore_moment(std::span<const float> /*values*/, std::uint64_t /*updates*/) {}

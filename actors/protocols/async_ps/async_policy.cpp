@@ -86,6 +86,8 @@ planned_update async_policy::plan(std::span<const float> weights, std::uint64_t 
   result.gradient = gradient.values.as_floats();
   result.touched = gradient.touched;
   result.samples = header.samples();
+  if (result.samples == 0)
+    return result; // The worker had nothing to send.
   result.terms.factor = factor_of(header);
   switch (how_) {
   case proto::AsyncPs::AUTO: {
@@ -191,7 +193,7 @@ void async_policy::made(std::span<const float> before, std::span<const float> af
     return;
   const auto header = std::move(waiting_.front().header);
   waiting_.pop_front();
-  if (how_ == proto::AsyncPs::GAP_AWARE) {
+  if (how_ == proto::AsyncPs::GAP_AWARE && header.samples() > 0) {
     const double length = distance(before, after);
     step_length_ = step_length_ > 0 ? step_length_ + follow_step * (length - step_length_) : length;
   }
@@ -207,8 +209,14 @@ bool async_policy::keeps_moments() const noexcept {
   return how_ == proto::AsyncPs::AUTO && buffer_ == 1 && context_->rule.moment_slot().has_value();
 }
 
-payload async_policy::moment() const {
-  return keeps_moments() ? moments_.mean() : payload{};
+// A worker's moment has had only the updates of this worker. When it is restored, it counts as a
+// moment after all updates, which the optimizer's correction of its bias must not change.
+payload async_policy::moment(std::uint64_t updates) const {
+  if (!keeps_moments())
+    return {};
+  const auto& rule = context_->rule;
+  return moments_.mean(
+    [&](std::uint64_t own) { return rule.recount(*rule.moment_slot(), own, updates); });
 }
 
 void async_policy::forget(std::uint32_t worker, std::uint64_t incarnation) {

@@ -57,12 +57,13 @@ public:
     all_idle_ = workers.size() >= workers_;
   }
   std::span<const contribution> parts() const noexcept override;
+  std::vector<proto::GradientId> undecided() const override { return ids_of(waiting_); }
   planned_update plan(std::span<const float> weights, std::uint64_t version) override;
   void made(std::span<const float> before, std::span<const float> after,
             const proto::Pushed& decided) override;
 
   bool keeps_moments() const noexcept override;
-  payload moment() const override;
+  payload moment(std::uint64_t updates) const override;
   void restore_moment(std::span<const float> values, std::uint64_t updates) override {
     moments_.restore(values, updates);
   }

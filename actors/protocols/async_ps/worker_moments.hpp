@@ -3,6 +3,7 @@
 #include "messages/buffer.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <tuple>
@@ -34,7 +35,8 @@ public:
 
   /// The mean of the moments of all workers and chains. Before the first update: the restored
   /// moment.
-  payload mean() const;
+  /// @param weight the factor for a moment after this number of updates
+  payload mean(const std::function<double(std::uint64_t updates)>& weight) const;
 
   /// Lets every worker continue with this moment. `updates`: the number of updates, by all workers,
   /// that have contributed to the moment.

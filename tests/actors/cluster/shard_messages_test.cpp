@@ -26,11 +26,12 @@ constexpr std::uint64_t current_view = 1;
 /// A shard that has all parameters and serves this number of workers. All workers have the
 /// incarnation (start number) 11.
 struct shard_fixture {
-  explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1, bool in_pieces = false) {
+  explicit shard_fixture(bool in_step = false, std::uint32_t workers = 1, bool in_pieces = false,
+                         std::vector<std::string> changes = {}) {
     configure(config);
     system.emplace(config);
-    const auto job =
-      example_job("digits_mlp", {"data.digits={train: 64 test: 20}", "data.batch=64"});
+    changes.insert(changes.begin(), {"data.digits={train: 64 test: 20}", "data.batch=64"});
+    const auto job = example_job("digits_mlp", changes);
     context = make_job_context(job, shape_of(*build_data(job).train));
     shard_options options;
     options.view.number = current_view;
@@ -41,9 +42,10 @@ struct shard_fixture {
     }
     options.where = context->shard(0, 1);
     if (in_step)
-      options.policy = std::make_shared<sync_policy>(options.where, options.index, indices);
+      policy = std::make_shared<sync_policy>(options.where, options.index, indices);
     else
-      options.policy = std::make_shared<async_policy>(context, options.where, 0, workers, nullptr);
+      policy = std::make_shared<async_policy>(context, options.where, 0, workers, nullptr);
+    options.policy = policy;
     options.in_pieces = in_pieces;
     board = options.board;
     versions = make_versions(*context, options.where, 0);
@@ -103,14 +105,19 @@ struct shard_fixture {
     return result;
   }
 
+  proto::Fence fence_order() const {
+    proto::Fence result;
+    result.set_view(current_view);
+    result.set_incarnation(11);
+    return result;
+  }
+
   /// Plays the coordinator after it has lost worker 0: sends a fence, after which the shard accepts
   /// no new gradient of this worker. Without `last`, this is the first fence. With `last`, it is
   /// the second fence, which names the newest gradient that must still be applied.
   proto::Fenced fence(const std::optional<proto::Commit>& last = std::nullopt) {
     caf::scoped_actor self{*system};
-    proto::Fence order;
-    order.set_view(current_view);
-    order.set_incarnation(11);
+    auto order = fence_order();
     if (last)
       *order.mutable_last() = *last;
     proto::Fenced result;
@@ -137,6 +144,18 @@ struct shard_fixture {
     return result;
   }
 
+  /// Makes updates with gradients of worker 0, and holds each version, until all slots are in use.
+  /// From then on, commits wait. Raises `sequence` to that of the last gradient.
+  std::vector<version_pool::snapshot> hold_all_slots(std::uint64_t& sequence) {
+    std::vector<version_pool::snapshot> held{versions->newest()};
+    while (held.size() < 4) {
+      ask(push_of(++sequence), gradient(0));
+      BOOST_TEST(ask(commit_header(sequence)).outcome() == proto::APPLIED);
+      held.push_back(versions->newest());
+    }
+    return held;
+  }
+
   std::uint64_t version() const { return versions->newest().version; }
 
   caf::actor_system_config config;
@@ -144,6 +163,7 @@ struct shard_fixture {
   std::shared_ptr<const job_context> context;
   std::shared_ptr<activity_board> board;
   std::shared_ptr<version_pool> versions;
+  std::shared_ptr<shard_policy> policy;
   shard_actor shard;
   reader_actor reader;
 };
@@ -416,6 +436,35 @@ BOOST_FIXTURE_TEST_CASE(a_quarantined_gradient_makes_no_other_stale, two_asynchr
   BOOST_TEST(admit(1, 1).staleness() == 1U);
 }
 
+// The learning rate depends on the samples that were processed, also on those of a gradient that is
+// not finite. A run that continues from a checkpoint counts them, too.
+BOOST_AUTO_TEST_CASE(a_quarantined_gradient_advances_the_schedule) {
+  const auto weights_after = [](bool restored) {
+    shard_fixture x{
+      false, 1, false, {"learning_rate={base: 0.1 step {every_epochs: 1 factor: 0.5}}"}};
+    auto bad = x.commit_header(1);
+    bad.set_quarantine(true);
+    if (restored) {
+      proto::Restore order;
+      order.set_view(current_view);
+      order.set_samples(64);
+      const auto initial = x.gradient(0);
+      caf::scoped_actor self{*x.system};
+      self->request(x.shard, 10s, order, initial)
+        .receive([](const proto::Ack&) {},
+                 [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+    } else {
+      BOOST_TEST(x.ask(bad).outcome() == proto::QUARANTINED);
+    }
+    const std::vector<float> before(x.versions->published().begin(), x.versions->published().end());
+    x.ask(x.push_of(2), x.gradient(64));
+    x.ask(x.commit_header(2));
+    BOOST_TEST(x.report().samples() == 64U);
+    return x.versions->newest().data.as_floats()[0] - before[0];
+  };
+  BOOST_TEST(std::abs(weights_after(false) - weights_after(true)) < 1e-7F);
+}
+
 // The worker committed its gradient at another shard, but crashed before it could commit at this
 // shard. The fence names this gradient, and this shard applies it, too.
 BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchronous) {
@@ -424,8 +473,11 @@ BOOST_FIXTURE_TEST_CASE(what_another_shard_has_taken_is_taken_here, two_asynchro
   const auto before = versions->newest().data;
   BOOST_TEST(!fence().has_last());
   BOOST_TEST(version() == 0U);
+  // The worker is still alive. Its commit is refused, but the coordinator may still apply it.
+  BOOST_TEST(ask(commit_header(1, 0)).outcome() == proto::LOST);
   const auto answer = fence(commit_header(1, 0));
   BOOST_TEST(answer.decided().applied() == 1U);
+  BOOST_TEST(answer.decided().lost() == 0U);
   BOOST_TEST(answer.decided().sequence() == 1U);
   BOOST_TEST(version() == 1U);
   BOOST_TEST(versions->newest().data.as_floats()[0] != before.as_floats()[0]);
@@ -519,21 +571,11 @@ BOOST_AUTO_TEST_CASE(a_pull_waits_for_the_decision_about_a_gradient) {
 // A reader may use a version for any time. If all slots of the pool are in use, the shard waits
 // before it makes a new version, and continues when a version is given back.
 BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
-  caf::scoped_actor self{*system};
-  const auto zeros = gradient(0);
-  std::vector<version_pool::snapshot> held;
   std::uint64_t sequence = 0;
-  for (int i = 0; i < 3; ++i) {
-    held.push_back(versions->newest());
-    ask(push_of(++sequence), zeros);
-    BOOST_TEST(ask(commit_header(sequence)).outcome() == proto::APPLIED);
-  }
-  held.push_back(versions->newest());
+  auto held = hold_all_slots(sequence);
   {
-    // A separate actor sends the request, so that the late answer does not arrive in the mailbox of
-    // `self`.
     caf::scoped_actor impatient{*system};
-    ask(push_of(++sequence), zeros);
+    ask(push_of(++sequence), gradient(0));
     impatient->request(shard, 100ms, commit_header(sequence))
       .receive([](const proto::Pushed&) { BOOST_ERROR("a version that is held was overwritten"); },
                [](const caf::error& error) { BOOST_TEST((error == caf::sec::request_timeout)); });
@@ -549,6 +591,48 @@ BOOST_AUTO_TEST_CASE(a_writer_waits_for_readers) {
   BOOST_TEST(ask(again).outcome() == proto::APPLIED);
   BOOST_TEST(versions->newest().version == 4U);
   BOOST_TEST(doing() == proto::TaskStatus::WAITING_FOR_GRADIENTS);
+}
+
+// The last gradient of a lost worker waits for a free slot, behind a gradient of another worker.
+// The fence is answered when both are decided. Otherwise, the run would end with wrong counts.
+BOOST_FIXTURE_TEST_CASE(a_fence_waits_for_every_gradient_of_the_worker, two_asynchronous) {
+  std::uint64_t sequence = 0;
+  auto held = hold_all_slots(sequence);
+  caf::scoped_actor self{*system};
+  ask(push_of(1, 1), gradient(0));
+  auto other = self->request(shard, 10s, commit_header(1, 1));
+  ask(push_of(++sequence), gradient(64));
+  caf::scoped_actor lost{*system};
+  lost->send(shard, commit_header(sequence));
+  auto order = fence_order();
+  *order.mutable_last() = commit_header(sequence);
+  auto fenced = self->request(shard, 10s, order);
+  // When the shard answers this message, it has read the fence.
+  BOOST_TEST((refusal(push_header(0, 1), gradient(0)) == errc::old_view));
+  held.clear();
+  other.receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
+                [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  fenced.receive([&](const proto::Fenced& x) { BOOST_TEST(x.decided().applied() == sequence); },
+                 [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  // The moment of the lost worker is forgotten after its last gradient. Only the other worker's
+  // moment is left.
+  BOOST_TEST(policy->moment(version()).as_floats()[0] == 0.0F);
+}
+
+// The worker pushes and commits again while its gradient waits for a free slot.
+BOOST_FIXTURE_TEST_CASE(a_gradient_that_waits_is_applied_once, two_asynchronous) {
+  std::uint64_t sequence = 0;
+  auto held = hold_all_slots(sequence);
+  caf::scoped_actor self{*system};
+  ask(push_of(++sequence), gradient(0));
+  auto answer = self->request(shard, 10s, commit_header(sequence));
+  BOOST_TEST(ask(push_of(sequence), gradient(0)).outcome() == proto::ACCEPTED);
+  held.clear();
+  answer.receive([](const proto::Pushed& x) { BOOST_TEST(x.outcome() == proto::APPLIED); },
+                 [](const caf::error& error) { BOOST_ERROR(explain(error)); });
+  fence();
+  BOOST_TEST(fence(commit_header(sequence)).decided().applied() == sequence);
+  BOOST_TEST(version() == sequence);
 }
 
 struct two_in_step : shard_fixture {

@@ -362,7 +362,7 @@ BOOST_AUTO_TEST_CASE(moments_of_workers_are_those_of_dana_slim) {
       }
       check_close(tested.weights(), expected);
     }
-    const auto mean = tested.policy().moment();
+    const auto mean = tested.policy().moment(30);
     std::vector<double> of_all(n, 0.0);
     for (std::size_t i = 0; i < n; ++i)
       for (const auto& m : moments)
@@ -529,14 +529,66 @@ BOOST_AUTO_TEST_CASE(moments_that_were_restored) {
   shard tested{context, 2};
   const std::vector<float> before(tested.size(), 3.0F);
   tested.policy().restore_moment(before, 40);
-  BOOST_TEST(tested.policy().moment().as_floats()[0] == 3.0F);
+  BOOST_TEST(tested.policy().moment(41).as_floats()[0] == 3.0F);
   const std::vector<float> zeros(tested.size(), 0.0F);
   tested.push(1, zeros, 0);
-  BOOST_TEST(std::abs(tested.policy().moment().as_floats()[0] - 2.7F) < 1e-6F);
+  BOOST_TEST(std::abs(tested.policy().moment(41).as_floats()[0] - 2.7F) < 1e-6F);
   tested.policy().forget(1, 0);
   tested.push(1, zeros, 1);
-  BOOST_TEST(std::abs(tested.policy().moment().as_floats()[0] - 2.7F) < 1e-6F,
+  BOOST_TEST(std::abs(tested.policy().moment(41).as_floats()[0] - 2.7F) < 1e-6F,
              "a worker that comes anew begins where all began");
+}
+
+// Two workers have made two updates each. A run that continues counts them as four updates of one
+// moment. The mean gradient that the optimizer sees must stay the same.
+BOOST_AUTO_TEST_CASE(a_restored_moment_has_the_right_correction_of_its_bias) {
+  const auto context = job_with({"optimizer={kind: ADAM}"});
+  shard tested{context, 2};
+  const std::vector<float> ones(tested.size(), 2.0F); // the sum over two samples
+  for (std::uint32_t step = 0; step < 4; ++step)
+    tested.push(step % 2, ones, step);
+  const auto moment = tested.policy().moment(4).as_floats()[0];
+  BOOST_TEST(std::abs(moment / (1 - std::pow(0.9F, 4.0F)) - 1) < 1e-5F);
+}
+
+contribution committed(std::uint32_t worker, std::uint64_t samples, std::size_t elements) {
+  contribution result;
+  result.header.mutable_id()->set_worker(worker);
+  result.header.mutable_id()->set_sequence(1);
+  result.header.set_samples(samples);
+  if (samples > 0) {
+    result.gradient = payload::floats(elements);
+    std::ranges::fill(result.gradient.values.as_mutable_floats(), 1.0F);
+  }
+  return result;
+}
+
+BOOST_AUTO_TEST_CASE(all_gradients_that_wait_are_undecided) {
+  const auto context = job_with({});
+  shard tested{context, 3};
+  auto& policy = tested.policy();
+  for (std::uint32_t worker = 0; worker < 3; ++worker)
+    BOOST_TEST_REQUIRE(policy.take(committed(worker, 2, tested.size())));
+  for (std::size_t left = 3; left > 0; --left) {
+    BOOST_TEST(policy.parts().size() == 1U);
+    BOOST_TEST_REQUIRE(policy.undecided().size() == left);
+    BOOST_TEST(policy.undecided().front().worker() == 3 - left);
+    policy.plan(tested.weights(), 0);
+    policy.made(tested.weights(), tested.weights(), {});
+  }
+  BOOST_TEST(policy.undecided().empty());
+}
+
+BOOST_AUTO_TEST_CASE(commits_without_samples) {
+  for (const auto* const kind : {"NONE", "AUTO", "STALENESS_RATE", "GAP_AWARE", "DC"}) {
+    const auto context = job_with({std::string{"async_ps={compensation: "} + kind + "}"});
+    shard tested{context, 2};
+    auto& policy = tested.policy();
+    BOOST_TEST_REQUIRE(policy.take(committed(1, 0, tested.size())));
+    BOOST_TEST(policy.plan(tested.weights(), 0).samples == 0U, kind);
+    policy.made(tested.weights(), tested.weights(), {});
+    BOOST_TEST(!policy.ready());
+  }
 }
 
 // Shard 0 decides about the damping. Other shards begin with the same damping, and later take the
