@@ -89,16 +89,20 @@ checkpoint_file to_string(const named_contents& file) {
 }
 
 /// Returns the names of all vectors of optimizer state: first those that the job needs, then the
-/// others in the file. A tensor is named "VECTOR/PARAMETER", so the tensors of the first parameter
-/// show which vectors the file has.
+/// others in the file. A tensor is named "VECTOR/PARAMETER". A vector has a tensor of every
+/// parameter; without this condition, "a/head/fc" could be the parameter "fc" of a vector "a/head".
 std::vector<std::string> names_in(const safetensors_file& file, const job_context& context) {
   const auto slots = context.rule.slot_names();
   std::vector<std::string> result{slots.begin(), slots.end()};
   const auto& tensors = context.parameters().entries();
+  const auto is_vector = [&](const std::string& name) {
+    return std::ranges::all_of(
+      tensors, [&](auto& x) { return file.find(name + '/' + x.name) != nullptr; });
+  };
   for (auto& x : file.tensors)
     if (!tensors.empty() && x.name.ends_with('/' + tensors.front().name))
       if (auto name = x.name.substr(0, x.name.size() - tensors.front().name.size() - 1);
-          std::ranges::find(result, name) == result.end())
+          std::ranges::find(result, name) == result.end() && is_vector(name))
         result.push_back(std::move(name));
   return result;
 }

@@ -19,7 +19,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t format_version = 1;
-constexpr std::string_view step_prefix = "step-";
 constexpr std::size_t step_digits = 8;
 
 /// Reads the fields of a JSON object. Errors name the field.
@@ -209,13 +208,13 @@ std::optional<loss_scale_state> resumed_scale(std::span<const checkpoint_mark> m
 std::string checkpoint_name(std::uint64_t step) {
   auto digits = std::to_string(step);
   digits.insert(0, step_digits - std::min(step_digits, digits.size()), '0');
-  return std::string{step_prefix} + digits;
+  return std::string{checkpoint_prefix} + digits;
 }
 
 std::uint64_t checkpoint_step(std::string_view name) noexcept {
-  if (!name.starts_with(step_prefix))
+  if (!name.starts_with(checkpoint_prefix))
     return 0;
-  name.remove_prefix(step_prefix.size());
+  name.remove_prefix(checkpoint_prefix.size());
   std::uint64_t result = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), result);
   return error == std::errc{} && end == name.data() + name.size() ? result : 0;

@@ -76,6 +76,9 @@ struct checkpoint_manifest {
 std::optional<loss_scale_state> resumed_scale(std::span<const checkpoint_mark> marks,
                                               std::uint32_t worker);
 
+/// Names of checkpoints begin with this.
+inline constexpr std::string_view checkpoint_prefix = "step-";
+
 /// The name of a checkpoint: "step-00000050".
 std::string checkpoint_name(std::uint64_t step);
 

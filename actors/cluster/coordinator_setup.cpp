@@ -26,8 +26,8 @@ std::optional<double> guess(const coordinator_setup& setup) {
 
 /// Removes incomplete files of an interrupted run.
 void tidy(const coordinator_setup& setup) {
-  setup.files->tidy(setup.output);
-  setup.files->tidy(checkpoint_folder(setup.output));
+  setup.files->tidy(setup.output, "");
+  setup.files->tidy(checkpoint_folder(setup.output), checkpoint_prefix);
 }
 
 } // namespace

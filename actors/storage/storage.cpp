@@ -19,7 +19,7 @@ namespace troupe {
 
 namespace {
 
-/// While a directory is removed, its name begins with this text. No other name begins with it.
+/// While a directory is removed, its name begins with this text.
 constexpr std::string_view removed = ".old-";
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& where) {
@@ -152,9 +152,12 @@ void disk_storage::prepare(const std::filesystem::path& directory) {
   std::filesystem::create_directories(directory, error);
   if (error)
     throw std::system_error{error, "cannot make output directory " + directory.string()};
-  // A full disk still accepts empty files, so the test file has contents.
-  replace(directory / ".probe", std::array<std::byte, 4096>{});
-  std::filesystem::remove(directory / ".probe", error);
+  // A full disk still accepts empty files, so the test file has contents. If this process is killed
+  // before it removes the file, tidy() removes it.
+  const auto probe =
+    directory / (std::string{unfinished_prefix} + "probe-" + std::to_string(::getpid()) + "-0");
+  replace(probe, std::array<std::byte, 4096>{});
+  std::filesystem::remove(probe, error);
 }
 
 void disk_storage::replace(const std::filesystem::path& file, std::span<const std::byte> contents) {
@@ -243,13 +246,21 @@ std::vector<std::string> disk_storage::directories(const std::filesystem::path& 
   return result;
 }
 
-void disk_storage::tidy(const std::filesystem::path& parent) {
+void disk_storage::tidy(const std::filesystem::path& parent, std::string_view directories) {
   std::vector<std::filesystem::path> found;
   std::error_code error;
+  const auto is_remains = [&](const std::string& name) {
+    return !directories.empty()
+      && std::ranges::any_of(std::array{unfinished_prefix, removed}, [&](std::string_view prefix) {
+           return name.starts_with(std::string{prefix}.append(directories));
+         });
+  };
   for (std::filesystem::directory_iterator i{parent, error}, end; !error && i != end;
        i.increment(error)) {
     const auto name = i->path().filename().string();
-    if (name.starts_with(unfinished_prefix) || name.starts_with(removed))
+    std::error_code unreadable;
+    if (i->is_directory(unreadable) ? is_remains(name)
+                                    : i->is_regular_file(unreadable) && is_abandoned_file(name))
       found.push_back(i->path());
   }
   for (auto& x : found)
@@ -320,6 +331,6 @@ std::vector<std::string> memory_storage::directories(const std::filesystem::path
   return {result.begin(), result.end()};
 }
 
-void memory_storage::tidy(const std::filesystem::path&) {}
+void memory_storage::tidy(const std::filesystem::path&, std::string_view) {}
 
 } // namespace troupe

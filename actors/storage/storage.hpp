@@ -64,9 +64,11 @@ public:
   /// included. Empty if `parent` does not exist.
   virtual std::vector<std::string> directories(const std::filesystem::path& parent) = 0;
 
-  /// Removes the remains of interrupted operations from a directory. Call it only while no other
-  /// thread or process writes there.
-  virtual void tidy(const std::filesystem::path& parent) = 0;
+  /// Removes the remains of interrupted operations from a directory: unfinished files of processes
+  /// that have ended, and what is left of directories whose names begin with `directories`. If that
+  /// is empty, no directory is removed. Call it only while no other thread of this process writes
+  /// there.
+  virtual void tidy(const std::filesystem::path& parent, std::string_view directories) = 0;
 };
 
 /// Writes to the file system of this host.
@@ -82,7 +84,7 @@ public:
                        std::span<const named_contents> files) override;
   void remove_directory(const std::filesystem::path& directory) override;
   std::vector<std::string> directories(const std::filesystem::path& parent) override;
-  void tidy(const std::filesystem::path& parent) override;
+  void tidy(const std::filesystem::path& parent, std::string_view directories) override;
 
 protected:
   /// Called before each system call that changes the disk. Tests override it and throw, to simulate
@@ -113,7 +115,7 @@ public:
                        std::span<const named_contents> files) override;
   void remove_directory(const std::filesystem::path& directory) override;
   std::vector<std::string> directories(const std::filesystem::path& parent) override;
-  void tidy(const std::filesystem::path& parent) override;
+  void tidy(const std::filesystem::path& parent, std::string_view directories) override;
 
   /// All files, by name.
   std::map<std::filesystem::path, std::string> files() const;

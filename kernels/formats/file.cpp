@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -182,6 +184,24 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
     throw input_error(path.string() + ": no file has such a name");
   std::ranges::sort(result);
   return result;
+}
+
+// The name is ".tmp-FILE-PROCESS-NUMBER".
+bool is_abandoned_file(std::string_view name) {
+  const auto number = name.rfind('-');
+  const auto process = number == 0 || number == name.npos ? name.npos : name.rfind('-', number - 1);
+  if (!name.starts_with(unfinished_prefix) || process == name.npos
+      || process < unfinished_prefix.size())
+    return false;
+  const auto digits = [&](std::size_t begin, std::size_t end) {
+    pid_t result = -1;
+    const auto read = std::from_chars(name.data() + begin, name.data() + end, result);
+    return read.ec == std::errc{} && read.ptr == name.data() + end ? result : -1;
+  };
+  const auto writer = digits(process + 1, number);
+  if (writer <= 0 || digits(number + 1, name.size()) < 0)
+    return false;
+  return writer == ::getpid() || (::kill(writer, 0) != 0 && errno == ESRCH);
 }
 
 file_writer::file_writer(std::filesystem::path path)

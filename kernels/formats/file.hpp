@@ -66,6 +66,10 @@ void write_all(const file_descriptor& file, std::span<const std::byte> bytes,
 /// The beginning of the name of a file that is still being written. No other file has such a name.
 inline constexpr std::string_view unfinished_prefix = ".tmp-";
 
+/// True for the name of a temporary file of a file_writer that no process writes any more: its
+/// process has ended, or is this process. Call it only while this process writes no such file.
+bool is_abandoned_file(std::string_view name);
+
 /// Writes a file in pieces. A reader sees either the old file or the complete new file, even after
 /// a crash: the pieces go to a temporary file in the same directory, which is then synchronized
 /// (fsync) and renamed. Creates no directories. Errors are std::system_error with the path in the

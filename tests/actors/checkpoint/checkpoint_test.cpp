@@ -139,6 +139,20 @@ BOOST_AUTO_TEST_CASE(further_state_there_and_back) {
              == static_cast<std::ptrdiff_t>(context->parameters().size()));
 }
 
+// The tensor "momentum_buffer/head/fc.weight" is not the parameter "fc.weight" of a vector
+// "momentum_buffer/head".
+BOOST_AUTO_TEST_CASE(layers_whose_names_end_alike) {
+  memory_storage memory;
+  auto job = digits_job();
+  job.mutable_model()->mutable_layer(0)->set_name("fc");
+  job.mutable_model()->mutable_layer(1)->set_name("head/fc");
+  const auto context = context_of(job);
+  write(memory, *context, 50);
+  const auto found =
+    fit_checkpoint(read_checkpoint(memory, "out/checkpoints/step-00000050"), *context);
+  BOOST_TEST(found.slots.size() == 1 + context->rule.slots());
+}
+
 BOOST_AUTO_TEST_CASE(every_damaged_file_is_named) {
   const auto context = context_of(digits_job());
   const std::filesystem::path where = "out/checkpoints/step-00000050";
@@ -370,7 +384,7 @@ BOOST_AUTO_TEST_CASE(a_disk_that_fails_at_every_operation) {
     // The disk has space again.
     disk.left = -1;
     BOOST_TEST_REQUIRE(attempt(disk, folder, 150));
-    disk.tidy(folder);
+    disk.tidy(folder, checkpoint_prefix);
     BOOST_TEST(std::distance(std::filesystem::directory_iterator{folder},
                              std::filesystem::directory_iterator{})
                == 1);
@@ -421,7 +435,7 @@ BOOST_AUTO_TEST_CASE(what_was_interrupted_is_not_seen) {
   BOOST_TEST(step_of(found) == 50U);
   BOOST_TEST(!contains(text_of(found), "skipped"));
   write(disk, *context, 100, folder);
-  disk.tidy(folder);
+  disk.tidy(folder, checkpoint_prefix);
   BOOST_TEST(!std::filesystem::exists(folder / ".old-step-00000010"));
   BOOST_TEST(step_of(choose_checkpoint(disk, directory.path(), "", *context)) == 100U);
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -100,11 +101,37 @@ BOOST_AUTO_TEST_CASE(files_are_replaced_as_a_whole) {
   disk.replace(file, {});
   BOOST_TEST(contents_of(file).empty());
   BOOST_TEST(files_in(directory / "a/b") == 1u, "nothing but the file");
-  // tidy() removes the file that an interrupted process left behind.
-  std::ofstream{directory / "a/b/.tmp-weights-1-0"} << "half";
-  disk.tidy(directory / "a/b");
-  BOOST_TEST(files_in(directory / "a/b") == 1u);
-  BOOST_TEST(contents_of(file).empty());
+}
+
+// tidy() removes what an interrupted process left behind, and nothing else: an output directory may
+// have files of the user.
+BOOST_AUTO_TEST_CASE(only_remains_are_removed) {
+  const temporary_directory directory;
+  disk_storage disk;
+  const auto ended = ::fork();
+  if (ended == 0)
+    ::_exit(0);
+  ::waitpid(ended, nullptr, 0);
+  const auto of_process = [](std::string_view name, pid_t process) {
+    return std::string{name} + std::to_string(process) + "-0";
+  };
+  const std::vector<std::string> files{".tmp-mine", ".tmp-mine-x-0", ".probe", ".tmp-1-0",
+                                       of_process(".tmp-weights-", ::getppid())};
+  for (const auto& name : files)
+    std::ofstream{directory / name} << "mine";
+  for (const auto* name : {".tmp-mine-1-0 d", ".old-mine"})
+    std::filesystem::create_directory(directory / name);
+  for (const auto process : {ended, ::getpid()})
+    std::ofstream{directory / of_process(".tmp-weights.safetensors-", process)} << "half";
+  for (const auto* name : {".tmp-step-7", ".old-step-8"})
+    std::filesystem::create_directory(directory / name);
+  disk.prepare(directory.path());
+  disk.tidy(directory.path(), "");
+  BOOST_TEST(files_in(directory.path()) == files.size() + 4);
+  disk.tidy(directory.path(), "step-");
+  BOOST_TEST(files_in(directory.path()) == files.size() + 2);
+  for (const auto& name : files)
+    BOOST_TEST(contents_of(directory / name) == "mine", name);
 }
 
 BOOST_AUTO_TEST_CASE(a_reader_never_sees_a_part) {
