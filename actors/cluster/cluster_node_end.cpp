@@ -153,8 +153,9 @@ void cluster_node::on_stop(const stop_run& x) {
   // True if the coordinator may need this node for a checkpoint at the end.
   const bool serves = context_ && context_->job.has_checkpoint()
     && (!only(job_kind::worker) || context_->protocol.in_step || !context_->protocol.uses_shards());
-  auto limit = stop_patience;
+  std::chrono::milliseconds limit = stop_patience;
   if (only(job_kind::worker) && !workers_.empty() && !serves) {
+    limit = stopping_limit; // The worker first finishes its gradient.
     for (auto& worker : workers_)
       send(worker, leave_run{x.reason});
   } else if (auto coordinator = lookup({coordinator_task, proto::COORDINATOR})) {

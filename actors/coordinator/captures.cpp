@@ -71,6 +71,10 @@ captures::behavior_type captures::make_behavior() {
     [this](const evaluate_solution& x) {
       begin_evaluation({++evaluations_begun_, 0, 1, {{0, 1, x.weights}}, true}, x.report);
     },
+    [this](read_without_delay) {
+      without_delay_ = true;
+      read_snapshot();
+    },
     [this](expect_last_version) {
       if (checkpoints_)
         checkpoints_->expect_end();
@@ -123,9 +127,10 @@ void captures::on_take(const take_snapshot& x) {
 }
 
 // Reads the weights for a snapshot that was requested. Does nothing if too many snapshots wait for
-// evaluation. It is called again after each evaluation.
+// evaluation, unless the run was stopped. It is called again after each evaluation.
 void captures::read_snapshot() {
-  if (wanted_ && snapshot_missing_ == 0 && snapshots_evaluating() < most_snapshots) {
+  if (wanted_ && snapshot_missing_ == 0
+      && (without_delay_ || snapshots_evaluating() < most_snapshots)) {
     snapshot_ = {};
     snapshot_.number = ++evaluations_begun_;
     snapshot_.epoch = wanted_->report.epoch - 1;

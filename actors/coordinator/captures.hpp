@@ -128,6 +128,7 @@ private:
   /// Set if an epoch has ended and its weights have not been read yet.
   std::optional<take_snapshot> wanted_;
   snapshot snapshot_;
+  bool without_delay_ = false;
   std::size_t snapshot_missing_ = 0;
 
   std::uint64_t evaluations_begun_ = 0;

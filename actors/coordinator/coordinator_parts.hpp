@@ -128,6 +128,10 @@ struct capture_context {
   std::optional<lease_cut> cut;
 };
 
+/// The run was stopped, and little time is left. If a snapshot waits until earlier ones are
+/// evaluated, its weights are read now.
+struct read_without_delay {};
+
 /// The run ends with a checkpoint: the shards or ranks are now asked for their last version.
 struct expect_last_version {};
 
@@ -227,6 +231,7 @@ TROUPE_LOCAL_MESSAGE(troupe::evaluate_solution)
 TROUPE_LOCAL_MESSAGE(troupe::snapshot_evaluated)
 TROUPE_LOCAL_MESSAGE(troupe::capture_question)
 TROUPE_LOCAL_MESSAGE(troupe::capture_context)
+TROUPE_LOCAL_MESSAGE(troupe::read_without_delay)
 TROUPE_LOCAL_MESSAGE(troupe::expect_last_version)
 TROUPE_LOCAL_MESSAGE(troupe::end_early)
 TROUPE_LOCAL_MESSAGE(troupe::checkpoint_kept)
@@ -276,8 +281,9 @@ using captures_actor =
   caf::typed_actor<rpc<void, introduce>, rpc<void, view_opened>, rpc<void, begin_run>,
                    rpc<void, use_evaluator>, rpc<proto::Ack, proto::CheckpointPart, payload>,
                    rpc<proto::Ack, proto::Evaluated>, rpc<void, take_snapshot>,
-                   rpc<void, evaluate_solution>, rpc<void, expect_last_version>,
-                   rpc<void, finish_captures>, rpc<proto::Ack, end_captures>>;
+                   rpc<void, evaluate_solution>, rpc<void, read_without_delay>,
+                   rpc<void, expect_last_version>, rpc<void, finish_captures>,
+                   rpc<proto::Ack, end_captures>>;
 
 /// The messages from progress to membership. run_over means that everything is written. end_run
 /// means that the output has failed.

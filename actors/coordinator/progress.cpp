@@ -219,6 +219,7 @@ void progress::await_disk() {
         recording_ = false;
         problem_ = x.problem;
         weights_on_disk_ = x.weights;
+        best_on_disk_ = x.best;
         record_next();
       },
       [this](const caf::error& error) {
@@ -285,6 +286,7 @@ void progress::record_end() {
 }
 
 void progress::report_unwritten() {
+  summary_->best_kept = summary_->best && best_on_disk_ == summary_->best->step;
   if (problem_.empty() && queue_.left_out() > 0)
     problem_ = "the disk was too slow: " + std::to_string(queue_.left_out())
       + " reports and notices were left out";

@@ -89,6 +89,7 @@ private:
   /// disk, with its epoch.
   std::optional<std::uint64_t> newest_weights_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_on_disk_;
+  std::optional<std::uint64_t> best_on_disk_;
   bool problem_reported_ = false;
 
   /// The states of the tasks when training ended.

@@ -35,6 +35,7 @@ void training_run::stop(const std::string& reason, bool interrupted) {
   stopping_ = {reason, interrupted, clock().now() + stopping_limit};
   notice("stopping (" + reason + "): a checkpoint is written first");
   book_->stop();
+  send(options_.captures, read_without_delay{});
   go_on();
 }
 

@@ -25,6 +25,8 @@ namespace {
 /// early is also recorded.
 constexpr std::chrono::milliseconds progress_interval{900};
 
+constexpr auto best_file = "best.safetensors";
+
 /// The name of TensorBoard's file. TensorBoard recognizes its files by "tfevents" in their names,
 /// and reads the files of a directory in alphabetical order. So the name has the start time after
 /// "tfevents".
@@ -76,25 +78,42 @@ recorder::behavior_type recorder::make_behavior() {
     [this](const record_weights& x) { on_weights(x); },
     [this](const record_timeline& x) { on_timeline(x); },
     [this](record_flush) {
-      return record_done{problem_, weights_};
+      return record_done{problem_, weights_, best_};
     },
   };
 }
 
 void recorder::begin() {
   attempt([&] { begin_metrics(); });
-  // Replaces the file of an earlier run, in case this run ends without writing its own.
+  // Replaces the files of an earlier run, in case this run ends without writing its own.
   write_timeline({});
+  report_data unfinished;
+  unfinished.name = context_->job.name();
+  unfinished.origin = origin_;
+  write_report(render_unfinished(unfinished));
   std::int64_t step = 0;
   if (resume_) {
     const auto& cut = resume_->manifest.cut;
     step =
       static_cast<std::int64_t>((cut.epoch + 1) * context_->data.train_records - cut.samples());
   }
+  if (resume_ && resume_->manifest.best)
+    find_best();
   events_.begin_at(step);
   const auto header = tensorboard_log::header(time(), step);
   attempt([&] { storage_->replace(events_file_, bytes_of(header)); });
   resume_.reset();
+}
+
+// A run that was killed may have written best.safetensors after the checkpoint from which this run
+// continues.
+void recorder::find_best() {
+  const auto file = directory_ / best_file;
+  try {
+    best_ = read_model_info(storage_->read(file), file.string()).version;
+  } catch (const std::exception&) { // std::system_error, input_error
+    best_.reset();
+  }
 }
 
 void recorder::begin_metrics() {
@@ -136,9 +155,11 @@ void recorder::on_epoch(const epoch_report& x) {
 void recorder::on_weights(const record_weights& x) {
   attempt([&] {
     const model_info info{x.version, context_->hash, context_->metadata};
-    storage_->replace(directory_ / (x.best ? "best.safetensors" : "weights.safetensors"),
+    storage_->replace(directory_ / (x.best ? best_file : "weights.safetensors"),
                       write_model(context_->parameters(), x.weights.as_floats(), info));
-    if (!x.best)
+    if (x.best)
+      best_ = x.version;
+    else
       weights_ = {x.version, x.epoch};
   });
 }
@@ -162,12 +183,13 @@ void recorder::on_summary(const run_summary& x) {
     append_line(devices_line(context_->job, x.tasks));
   append_line(to_json(x));
   append_events(events_.add(x, time()));
-  attempt([&] {
-    const auto page = render_report({context_->job.name(), version(), origin_,
-                                     job_text(without_structure(context_->job)), context_->hash,
-                                     history_, x, timeline_});
-    storage_->replace(directory_ / "report.html", bytes_of(page));
-  });
+  write_report(render_report({context_->job.name(), version(), origin_,
+                              job_text(without_structure(context_->job)), context_->hash, history_,
+                              x, timeline_}));
+}
+
+void recorder::write_report(const std::string& page) {
+  attempt([&] { storage_->replace(directory_ / "report.html", bytes_of(page)); });
 }
 
 template <class F>

@@ -33,6 +33,8 @@ struct record_done {
   std::string problem;
   /// The version and the epoch of weights.safetensors; nothing if this run did not write the file.
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights;
+  /// The version of best.safetensors; nothing if the file is missing, or belongs to another run.
+  std::optional<std::uint64_t> best;
 };
 
 struct record_flush {};
@@ -83,6 +85,8 @@ private:
   void on_timeline(const record_timeline& x);
   void write_timeline(const run_timeline& x);
   void on_summary(const run_summary& x);
+  void write_report(const std::string& page);
+  void find_best();
 
   template <class F>
   void attempt(F write);
@@ -97,6 +101,7 @@ private:
   std::filesystem::path directory_;
   std::filesystem::path events_file_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> weights_;
+  std::optional<std::uint64_t> best_;
   run_origin origin_;
   std::shared_ptr<const checkpoint> resume_;
   std::chrono::steady_clock::time_point began_;

@@ -33,8 +33,11 @@ const std::array<chart_part, 5> time_parts{chart_part{"computing", "series-1"},
                                            {"waiting for weights", "series-4"},
                                            {"waiting for updates", "series-5"}};
 
+/// NaN means that the number is not known: a loss that is not finite ends the run.
 std::string number_text(double x, int digits = 4) {
-  return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits) : "not finite";
+  return std::isfinite(x) ? fmt::format("{:.{}g}", x, digits)
+    : std::isnan(x)       ? "unknown"
+                          : "not finite";
 }
 
 std::string percent(double x) {
@@ -65,20 +68,42 @@ std::string legend(std::span<const chart_part> parts) {
 
 // -- parts of the page --------------------------------------------------------------------------
 
+std::string title(const report_data& x) {
+  return escape_html(x.name.empty() ? "A run of troupe" : x.name);
+}
+
+std::string head(const report_data& x) {
+  std::string result = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\" />\n"
+                       "<meta name=\"viewport\" content=\"width=device-width\" />\n"
+                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                       "style-src 'unsafe-inline'\" />\n";
+  print_to(result, "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n", title(x),
+           report_style);
+  return result;
+}
+
+std::string began(const run_origin& x) {
+  return fmt::format("began {:%Y-%m-%d %H:%M} UTC on {}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(x.started)),
+                     escape_html(x.host));
+}
+
 std::string headline(const report_data& x) {
   const auto& s = x.summary;
   const char* state = s.failure.empty() ? "done" : s.interrupted ? "stopped" : "failed";
   std::string result;
-  print_to(result, "<header><h1>{}</h1><p><span class=\"state {}\">{}</span> ",
-           escape_html(x.name.empty() ? "A run of troupe" : x.name), state, state);
+  print_to(result, "<header><h1>{}</h1><p><span class=\"state {}\">{}</span> ", title(x), state,
+           state);
   print_to(result, "{}, {}", escape_html(s.protocol),
            counted(static_cast<double>(s.workers), "worker"));
   if (!x.history.epochs().empty())
     print_to(result, ", {} of {}", x.history.epochs().back().epoch,
              counted(x.history.epochs().back().epochs, "epoch"));
-  print_to(result, " · began {:%Y-%m-%d %H:%M} UTC on {}</p></header>\n",
-           fmt::gmtime(std::chrono::system_clock::to_time_t(x.origin.started)),
-           escape_html(x.origin.host));
+  print_to(result, " · {}</p></header>\n", began(x.origin));
+  if (s.views > 1)
+    print_to(result,
+             "<p>Tasks joined or were lost {}. This page describes the time since then.</p>\n",
+             s.views == 2 ? "once" : fmt::format("{} times", s.views - 1));
   if (!s.ended_early.empty())
     print_to(result, "<p>{}</p>\n", escape_html(s.ended_early));
   if (!s.failure.empty())
@@ -106,14 +131,14 @@ std::string tiles(const report_data& x) {
     tile("training loss", number_text(x.history.epochs().back().train_loss));
   }
   if (s.samples > 0) {
-    tile("samples/s", grouped(s.samples_per_second));
+    tile("samples/s", rate_text(s.samples_per_second));
     tile("samples trained", grouped(static_cast<double>(s.samples)));
     tile("training time", duration_text(s.seconds));
     tile("mean staleness, in updates", number_text(s.staleness_mean, 3));
     if (const auto share = hidden_share(s.tasks))
       tile("communication hidden by computing", fmt::format("{:.0f} %", 100 * *share));
     if (s.updates_per_second > 0)
-      tile("updates/s", grouped(s.updates_per_second));
+      tile("updates/s", rate_text(s.updates_per_second));
     if (s.pacing)
       tile("gradients limited", grouped(static_cast<double>(s.pacing->limited)));
     if (s.pacing)
@@ -281,13 +306,13 @@ std::string task_card(const std::vector<task_status>& tasks) {
   for (std::size_t i = 0; i < std::min(tasks.size(), most_tasks); ++i) {
     auto& x = tasks[i];
     const bool worker = x.task.job == job_kind::worker;
-    put_row(
-      result, "td",
-      {to_string(x.task), grouped(static_cast<double>(x.steps)), number_text(x.steps_per_second, 1),
-       worker ? grouped(static_cast<double>(x.samples)) : "",
-       worker ? grouped(x.samples_per_second) : "", worker ? number_text(x.staleness_mean, 3) : "",
-       fmt::format("{:.1f}", x.bytes_sent_per_second / 1e6),
-       fmt::format("{:.1f}", x.bytes_received_per_second / 1e6), escape_html(x.activity)});
+    put_row(result, "td",
+            {to_string(x.task), grouped(static_cast<double>(x.steps)),
+             rate_text(x.steps_per_second), worker ? grouped(static_cast<double>(x.samples)) : "",
+             worker ? rate_text(x.samples_per_second) : "",
+             worker ? number_text(x.staleness_mean, 3) : "",
+             fmt::format("{:.1f}", x.bytes_sent_per_second / 1e6),
+             fmt::format("{:.1f}", x.bytes_received_per_second / 1e6), escape_html(x.activity)});
   }
   result += "</table></div>\n";
   if (tasks.size() > most_tasks)
@@ -368,7 +393,7 @@ std::string epoch_table(const std::vector<epoch_report>& epochs) {
     put_row(result, "td",
             {fmt::format("{}", e.epoch), fmt::format("{:.2f}", e.seconds),
              number_text(e.train_loss), number_text(e.test_loss),
-             e.test_accuracy ? percent(*e.test_accuracy) : "", grouped(e.samples_per_second)});
+             e.test_accuracy ? percent(*e.test_accuracy) : "", rate_text(e.samples_per_second)});
   return result + "</table></div></details>\n";
 }
 
@@ -383,7 +408,7 @@ std::string footer(const report_data& x) {
   line("weights, sha256", x.summary.weights_sha256);
   line("weights.safetensors holds", x.summary.weights_file);
   if (x.summary.best)
-    line("best evaluation", best_text(*x.summary.best));
+    line("best evaluation", best_text(*x.summary.best, x.summary.best_kept));
   if (!x.summary.coefficients.empty())
     line("coefficients, the intercept first", first_numbers(x.summary.coefficients));
   if (!x.summary.ridge.empty())
@@ -394,13 +419,7 @@ std::string footer(const report_data& x) {
 } // namespace
 
 std::string render_report(const report_data& x) {
-  std::string result = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\" />\n"
-                       "<meta name=\"viewport\" content=\"width=device-width\" />\n"
-                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                       "style-src 'unsafe-inline'\" />\n";
-  print_to(result, "<title>{}</title>\n<style>{}</style></head>\n<body><main>\n",
-           escape_html(x.name.empty() ? "A run of troupe" : x.name), report_style);
-  result += headline(x) + tiles(x);
+  auto result = head(x) + headline(x) + tiles(x);
   result += "<div class=\"cards\">\n";
   put_card(result, "Loss", loss_card(x.history));
   put_card(result, capitalized(evaluated_name_of(x.history)) + " accuracy, %",
@@ -417,6 +436,14 @@ std::string render_report(const report_data& x) {
   put_card(result, "Epochs", epoch_table(x.history.epochs()), "full");
   put_card(result, "The job", "<pre>" + escape_html(x.job) + "</pre>\n", "full");
   return result + "</div>\n" + footer(x) + "</main></body></html>\n";
+}
+
+std::string render_unfinished(const report_data& x) {
+  return head(x)
+    + fmt::format("<header><h1>{}</h1><p>This run has not ended · {}</p></header>\n"
+                  "<p>metrics.jsonl has its records so far. If no process runs it any more, it was "
+                  "killed.</p>\n</main></body></html>\n",
+                  title(x), began(x.origin));
 }
 
 } // namespace troupe

@@ -29,4 +29,8 @@ struct report_data {
 /// also well-formed XML.
 std::string render_report(const report_data& x);
 
+/// The page while a run is under way. It stays if the run is killed. Only the name and the origin
+/// are used.
+std::string render_unfinished(const report_data& x);
+
 } // namespace troupe

@@ -187,7 +187,10 @@ std::string to_json(const run_summary& x) {
   if (!x.weights_file.empty())
     line["weights_file"] = x.weights_file;
   if (x.best)
-    line["best"] = {{"step", x.best->step}, {"epoch", x.best->epoch}, {"loss", x.best->loss}};
+    line["best"] = {{"step", x.best->step},
+                    {"epoch", x.best->epoch},
+                    {"loss", x.best->loss},
+                    {"kept", x.best_kept}};
   if (!x.ended_early.empty())
     line["ended_early"] = x.ended_early;
   if (!x.failure.empty())

@@ -225,9 +225,11 @@ struct run_summary {
   /// If weights.safetensors does not contain the final weights, a description of its contents, such
   /// as "the weights of epoch 3 (version 120)".
   std::string weights_file;
-  /// The best evaluation, if the job has early_stopping or checkpoint.keep_best. Its weights are in
-  /// best.safetensors.
+  /// The best evaluation, if the job has early_stopping or checkpoint.keep_best.
   std::optional<best_evaluation> best;
+  /// True if best.safetensors has the weights of the best evaluation. It may have others if an
+  /// earlier run was killed after its last checkpoint, or if the file could not be written.
+  bool best_kept = false;
 };
 
 /// The importance of a notice: `warning` if something went wrong, `error` if something is lost.

@@ -34,9 +34,14 @@ bool is_control(char32_t x) {
 
 } // namespace
 
-std::string best_text(const best_evaluation& x) {
-  return fmt::format("epoch {}, step {}, loss {:.5g} (weights in best.safetensors)", x.epoch,
-                     x.step, x.loss);
+std::string best_text(const best_evaluation& x, bool kept) {
+  return fmt::format("epoch {}, step {}, loss {:.5g} ({})", x.epoch, x.step, x.loss,
+                     kept ? "weights in best.safetensors" : "its weights were not kept");
+}
+
+// If a worker is lost, the number of samples may decrease, so a rate may be negative.
+std::string rate_text(double x) {
+  return x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x);
 }
 
 std::string first_numbers(std::span<const double> x) {

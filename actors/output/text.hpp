@@ -10,7 +10,11 @@ namespace troupe {
 struct best_evaluation;
 
 /// "epoch 3, step 120, loss 0.25 (weights in best.safetensors)".
-std::string best_text(const best_evaluation& x);
+/// @param kept whether best.safetensors has these weights
+std::string best_text(const best_evaluation& x, bool kept);
+
+/// A number of things per second: "0.4", "1,234".
+std::string rate_text(double x);
 
 /// The first 64 of these numbers, with 7 digits, and how many others there are:
 /// "0.25  -1.5  (and 998 more)".

@@ -81,10 +81,8 @@ std::string share_of(const task_status& x) {
   return fmt::format("{:3} % computing {:3} % waiting", computing, 100 - computing);
 }
 
-/// A rate as text. A negative rate is shown as 0: if a worker is lost, the number of samples may
-/// decrease.
 std::string format_rate(double x, const char* unit) {
-  return fmt::format("{} {}", x < 10 ? fmt::format("{:.1f}", std::max(x, 0.0)) : grouped(x), unit);
+  return rate_text(x) + ' ' + unit;
 }
 
 std::string accuracy_text(const std::optional<double>& x) {
@@ -112,7 +110,7 @@ terminal_style style_of_environment(const char* (*variable)(const char* name)) {
 }
 
 void progress_view::add(const run_progress& x) {
-  if (!now_) {
+  if (!now_ || x.seconds < now_->seconds) { // Each view of an elastic run begins at 0.
     first_seconds_ = x.seconds;
     first_samples_ = samples_so_far(x);
   }
@@ -152,7 +150,7 @@ std::vector<progress_view::figure> progress_view::figures() const {
   if (accuracy_)
     result.push_back({accuracy_text(accuracy_), 5});
   if (x.samples > 0)
-    result.push_back({grouped(x.samples_per_second) + " samples/s", 4});
+    result.push_back({format_rate(x.samples_per_second, "samples/s"), 4});
   if (x.updates > 0)
     result.push_back({fmt::format("staleness {:.1f}", x.staleness_mean), 3});
   if (const auto left = seconds_left())
@@ -375,7 +373,7 @@ std::string format_summary(const run_summary& x) {
   if (!x.weights_file.empty())
     line("", "(weights.safetensors contains " + x.weights_file + ')');
   if (x.best)
-    line("best evaluation", best_text(*x.best));
+    line("best evaluation", best_text(*x.best, x.best_kept));
   if (!x.output.empty())
     line(x.unwritten.empty() ? "written to" : "partly written to", x.output);
   return result + verdict;

@@ -73,7 +73,17 @@ class Evaluations(TestCase):
         tested = [(x["test_loss"], x.get("step", x["epoch"] * 40)) for x in evaluations]
         best = self.metrics(self.out)[-1]["best"]
         self.assertEqual((best["loss"], best["step"]), min(tested))
+        self.assertTrue(best["kept"])
         self.assertTrue((self.out / "best.safetensors").is_file())
+        # A run that was killed may have replaced best.safetensors after the checkpoint.
+        newest = sorted((self.out / "checkpoints").iterdir())[-1]
+        shutil.copy(self.out / "weights.safetensors", self.out / "best.safetensors")
+        shutil.rmtree(newest)
+        process = self.train(QUICK_JOB + "checkpoint { every_steps: 20 keep_best: true }\nprotocol: SYNC_PS\n",
+                             "--resume", "--set=learning_rate.base=50")
+        self.assert_exit(process, 0)
+        self.assertFalse(self.metrics(self.out)[-1]["best"]["kept"])
+        self.assertIn("its weights were not kept", process.output)
 
     def test_measures(self):
         process = self.train(QUICK_JOB + "evaluate { measure: [TOP_5, F1, PERPLEXITY, CONFUSION] }\n"

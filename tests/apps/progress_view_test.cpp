@@ -73,6 +73,16 @@ terminal_style style_with(std::map<std::string, const char*> variables) {
 
 BOOST_AUTO_TEST_SUITE(progress_view)
 
+// The seconds of each view of an elastic run begin at 0.
+BOOST_AUTO_TEST_CASE(time_left_in_another_view) {
+  auto view = view_of(progress(10, 4000));
+  view.add(progress(100, 5000));
+  auto next = progress(1, 5000);
+  next.samples_per_second = 100;
+  view.add(next);
+  BOOST_TEST(contains(view.line(), "9:50 left"), view.line()); // 59,000 samples
+}
+
 BOOST_AUTO_TEST_CASE(before_anything_is_known) {
   const troupe::progress_view view;
   BOOST_TEST(view.empty());

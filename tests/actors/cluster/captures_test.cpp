@@ -414,6 +414,17 @@ BOOST_FIXTURE_TEST_CASE(a_late_evaluation_replaces_no_newer_weights, keeps_best)
   BOOST_TEST((heard->kept == std::vector<std::uint64_t>{8}));
 }
 
+// At most two snapshots wait for the evaluator. A run that was stopped reads the next one at once,
+// because it must write its checkpoint.
+BOOST_FIXTURE_TEST_CASE(a_stopped_run_reads_a_snapshot_at_once, keeps_best) {
+  for (std::uint32_t epoch = 1; epoch <= 3; ++epoch)
+    end_epoch(epoch);
+  BOOST_TEST(heard->snapshots.size() == 2U);
+  caf::anon_send(subject, read_without_delay{});
+  settle();
+  BOOST_TEST(heard->snapshots.size() == 3U);
+}
+
 // A run that gets a signal writes its state to disk and ends. It does not wait for a slow
 // evaluation.
 BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
@@ -452,6 +463,22 @@ BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
     BOOST_TEST(summary.failure.find("has the state") != std::string::npos, summary.failure);
     BOOST_TEST((run.elapsed() < 10s));
   }
+}
+
+// A worker that is stopped finishes its gradient, even if this takes long, and leaves. It does not
+// count as lost.
+BOOST_AUTO_TEST_CASE(a_worker_with_slow_steps_gets_a_signal) {
+  auto options = hundred_steps({proto::ASYNC_PS, 2, 2});
+  apply_override(options.job, "data.digits={train: 320 test: 20}");
+  options.data = build_data(options.job);
+  options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 9s; };
+  simulation run{options};
+  run.at(60s, [&run] { run.stop(run.worker_node(1), "SIGTERM"); });
+  const auto summary = run.run().summary;
+  BOOST_TEST(summary.failure == "");
+  BOOST_TEST_REQUIRE(summary.gone.size() == 1U);
+  BOOST_TEST(to_string(summary.gone[0]) == "worker/1");
+  BOOST_TEST(summary.requeued == 0U);
 }
 
 // Steps are slow: a gradient takes 700 ms. When the signal comes, each worker has two leases

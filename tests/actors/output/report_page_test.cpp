@@ -199,9 +199,37 @@ BOOST_AUTO_TEST_CASE(short_runs_show_their_epochs) {
   BOOST_TEST(page.find("Test accuracy, %") == page.npos, "there is none for regression");
 }
 
+BOOST_AUTO_TEST_CASE(slow_runs) {
+  auto x = full();
+  x.summary.samples_per_second = 0.42;
+  x.summary.tasks[0].steps_per_second = 45.7;
+  const auto page = render_report(x);
+  BOOST_TEST(contains(page, "<b>0.4</b><span>samples/s</span>"));
+  BOOST_TEST(contains(page, "<td>46</td>"));
+}
+
+BOOST_AUTO_TEST_CASE(several_views) {
+  auto x = full();
+  BOOST_TEST(!contains(render_report(x), "Tasks joined"));
+  x.summary.views = 3;
+  BOOST_TEST(contains(render_report(x),
+                      "Tasks joined or were lost 2 times. This page describes the "
+                      "time since then."));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_that_has_not_ended) {
+  auto x = full();
+  x.name = "<name>";
+  const auto page = render_unfinished(x);
+  BOOST_TEST(contains(page, "&lt;name&gt;"));
+  BOOST_TEST(contains(page, "This run has not ended"));
+  BOOST_TEST(misplaced_element(page) == "");
+}
+
 BOOST_AUTO_TEST_CASE(losses_that_are_not_finite) {
   auto x = full();
   x.summary.test_loss = std::numeric_limits<double>::quiet_NaN();
+  BOOST_TEST(contains(render_report(x), "<b>unknown</b><span>test loss</span>"));
   x.history.add(epoch_report{3,
                              3,
                              30,

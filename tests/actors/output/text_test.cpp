@@ -12,6 +12,9 @@ BOOST_AUTO_TEST_SUITE(text)
 
 BOOST_AUTO_TEST_CASE(numbers_in_groups) {
   BOOST_TEST(grouped(0) == "0");
+  BOOST_TEST(rate_text(0.42) == "0.4");
+  BOOST_TEST(rate_text(1234.5) == "1,234");
+  BOOST_TEST(rate_text(-3) == "0.0");
   BOOST_TEST(grouped(999) == "999");
   BOOST_TEST(grouped(1000) == "1,000");
   BOOST_TEST(grouped(12'345'678.4) == "12,345,678");
