@@ -211,7 +211,31 @@ std::vector<flat_field> flatten(proto::Job job) {
   return fields;
 }
 
+/// The kinds of optimizers that use a field.
+std::string users_of(std::string_view field) {
+  if (field == "momentum")
+    return "MOMENTUM and NESTEROV use it";
+  if (field == "smoothing")
+    return "RMSPROP uses it";
+  return field == "epsilon" ? "kinds that divide by a square root use it"
+                            : "ADAM, ADAMW and LAMB use it";
+}
+
 } // namespace
+
+std::vector<std::string> unused_settings(const proto::Optimizer& x) {
+  auto used = x;
+  normalize(used);
+  const auto& access = *x.GetReflection();
+  std::vector<const FieldDescriptor*> set;
+  access.ListFields(x, &set);
+  std::vector<std::string> result;
+  for (const auto* field : set)
+    if (!field->is_repeated() && !access.HasField(used, field))
+      result.push_back(field->name() + " has no effect with kind "
+                       + proto::OptimizerKind_Name(x.kind()) + " (" + users_of(field->name()) + ")");
+  return result;
+}
 
 std::string canonical_text(const proto::Job& job) {
   std::string text;

@@ -65,6 +65,10 @@ void validate(const proto::Job& job, data_from data = data_from::job,
 /// in paths are not replaced, because nodes may keep the data in different places.
 std::string canonical_text(const proto::Job& job);
 
+/// The fields of `optimizer` that are set, but that this kind of optimizer does not use: "momentum
+/// has no effect with kind SGD (MOMENTUM and NESTEROV use it)".
+std::vector<std::string> unused_settings(const proto::Optimizer& x);
+
 /// SHA-256 of `canonical_text`, 64 hexadecimal digits.
 std::string job_hash(const proto::Job& job);
 

@@ -170,6 +170,7 @@ void print_model(const job_context& context) {
     print_layers(context.model);
   print_lines("frozen", frozen_lines(context));
   print_lines("groups", group_lines(context));
+  print_lines("optimizer", unused_settings(context.job.optimizer()));
 }
 
 std::string source_of(const proto::Data& data) {

@@ -92,6 +92,22 @@ void check_tasks(const job_context& context, const cluster_shape& cluster,
                                   ps_from, cluster.ps, context.parameters().size())};
 }
 
+void check_writable(const std::string& option, const std::filesystem::path& file,
+                    const std::string& advice) {
+  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
+  std::error_code ignored;
+  std::string problem;
+  if (!std::filesystem::is_directory(folder, ignored))
+    problem = "there is no directory " + folder.string();
+  else if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    problem = "the directory " + folder.string() + " is not writable";
+  else if (std::filesystem::exists(file, ignored)
+           && !std::filesystem::is_regular_file(file, ignored))
+    problem = "it exists but is not a file";
+  if (!problem.empty())
+    throw input_error{option + '=' + file.string() + ": " + problem + "; " + advice};
+}
+
 std::size_t memory_here() {
   auto result = group_limit(memory_of_host());
   rlimit addresses{};

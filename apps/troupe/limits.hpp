@@ -2,6 +2,7 @@
 
 #include "actors/cluster/footprint.hpp"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,12 @@ namespace troupe {
 /// @param ps_from the same for parameter servers
 void check_tasks(const job_context& context, const cluster_shape& cluster,
                  const std::string& workers_from, const std::string& ps_from);
+
+/// Throws input_error if a file cannot be written or replaced, so that the user learns this before
+/// the work. Devices and pipes are refused, because a file_writer would replace them.
+/// @param option the option that names the file, such as "--output"
+void check_writable(const std::string& option, const std::filesystem::path& file,
+                    const std::string& advice);
 
 /// The memory in bytes that this process may use: the memory of the host, or a lower limit from a
 /// control group (a container, a service) or from `ulimit -v`.

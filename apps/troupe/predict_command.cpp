@@ -85,11 +85,15 @@ private:
   std::vector<picture> wrong_;
 };
 
-/// The side length of square images. Throws if the data does not consist of square images.
+/// The side length of square images. Throws if the data does not consist of square images with one
+/// label each.
 std::size_t side_of(const data_shape& data) {
   const auto side = static_cast<std::size_t>(std::lround(std::sqrt(data.feature_width())));
-  if (data.labels != label_kind::classes || side * side != data.feature_width() || side < 2
-      || side > largest_side)
+  const auto extent = static_cast<std::int64_t>(side);
+  const bool square = data.dims == shape{extent * extent} || data.dims == shape{extent, extent}
+    || data.dims == shape{1, extent, extent};
+  if (data.features != feature_kind::numbers || data.labels != label_kind::classes
+      || data.labels_per_record != 1 || !square || side < 2 || side > largest_side)
     throw input_error{fmt::format(
       "--show draws square images of 2 to {} pixels a side, with classes; the data have {} {} per "
       "record",
@@ -105,7 +109,7 @@ public:
   explicit prediction_file(const std::string& path) {
     if (path == "-")
       return;
-    check_writable(path);
+    check_writable("--predictions", path, "give another, or - for standard output");
     use_file([&] { file_.emplace(path); });
   }
 
@@ -130,24 +134,6 @@ private:
     } catch (const std::system_error& error) {
       throw input_error{std::string{"--predictions: "} + error.what()};
     }
-  }
-
-  /// Throws if the file cannot be written, so that the user learns this before the predictions are
-  /// computed.
-  static void check_writable(const std::filesystem::path& file) {
-    const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path{"."};
-    std::error_code ignored;
-    std::string problem;
-    if (!std::filesystem::is_directory(folder, ignored))
-      problem = "there is no directory " + folder.string();
-    else if (::access(folder.c_str(), W_OK | X_OK) != 0)
-      problem = "the directory " + folder.string() + " is not writable";
-    else if (std::filesystem::exists(file, ignored)
-             && !std::filesystem::is_regular_file(file, ignored))
-      problem = "it exists but is not a file";
-    if (!problem.empty())
-      throw input_error{"--predictions=" + file.string() + ": " + problem
-                        + "; give another, or - for standard output"};
   }
 
   std::optional<file_writer> file_;

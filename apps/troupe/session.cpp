@@ -6,6 +6,7 @@
 #include "actors/link/channel_host.hpp"
 #include "actors/link/sockets.hpp"
 #include "apps/troupe/console.hpp"
+#include "apps/troupe/stop_signals.hpp"
 #include "kernels/error.hpp"
 #include "messages/configure.hpp"
 
@@ -34,18 +35,13 @@ namespace {
 /// a bug, and the process ends by force.
 constexpr std::chrono::milliseconds shutdown_deadline{1'500};
 
+/// Signals within this time count as one.
+constexpr std::chrono::milliseconds one_signal{1'000};
+
 /// An estimate of the largest number of threads that a process starts. The first part is for the
 /// actor system, the console and connections. The second part is for each task.
 constexpr std::size_t threads_of_process = 16;
 constexpr std::size_t threads_of_task = 4;
-
-sigset_t stop_signals() {
-  sigset_t result;
-  sigemptyset(&result);
-  sigaddset(&result, SIGINT);
-  sigaddset(&result, SIGTERM);
-  return result;
-}
 
 /// Waits at most 100 ms for a stop signal. Returns its name, or an empty text if no signal came.
 std::string next_signal() {
@@ -175,22 +171,23 @@ struct channels_end {
 run_summary wait_for_end(std::future<run_summary> end, const session_options& options,
                          const run_observer& observer, const std::atomic<bool>& training,
                          const std::function<void(const std::string&)>& stop) {
-  bool stopping = false;
+  using time_point = std::chrono::steady_clock::time_point;
+  std::optional<time_point> stopping;
   while (end.wait_for(std::chrono::seconds{0}) != std::future_status::ready) {
     if (options.hear)
       for (auto& line : options.hear())
         caf::anon_send(observer, run_notice{line});
-    const auto signal = next_signal();
-    if (!signal.empty() && stopping)
-      std::_Exit(exit_failed); // A second signal ends the process at once.
-    if (!signal.empty()) {
-      stopping = true;
-      stop(signal);
-    } else if (options.watch && !stopping && !training) {
-      if (auto reason = options.watch()) {
-        stopping = true;
-        stop(*reason);
-      }
+    auto reason = std::optional{next_signal()};
+    const auto now = std::chrono::steady_clock::now();
+    // A second signal ends the process at once. Programs such as `timeout` send a signal twice, to
+    // the process and to its group. This counts as one signal.
+    if (!reason->empty() && stopping && now - *stopping > one_signal)
+      std::_Exit(exit_failed);
+    if (reason->empty() && options.watch && !stopping && !training)
+      reason = options.watch();
+    if (reason && !reason->empty() && !stopping) {
+      stopping = now;
+      stop(*reason);
     }
   }
   return end.get();
@@ -218,11 +215,6 @@ void require_threads(std::size_t count) {
 }
 
 } // namespace
-
-void block_stop_signals() {
-  const auto signals = stop_signals();
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-}
 
 run_summary run_session(session_options options) {
   require_threads(threads_of_process + threads_of_task * options.node.tasks.size());

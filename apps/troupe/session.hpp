@@ -41,10 +41,6 @@ struct session_options {
   std::function<std::vector<std::string>()> hear;
 };
 
-/// Blocks SIGINT and SIGTERM until a session handles them. Call this first in a command that calls
-/// run_session().
-void block_stop_signals();
-
 /// Runs a node in its own actor system until the node ends. SIGINT and SIGTERM ask the run to stop.
 /// Call it once per process, from the main thread, before any other thread is started.
 run_summary run_session(session_options options);

@@ -11,6 +11,7 @@
 #include "actors/model/protocol_traits.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/parameter_view.hpp"
+#include "apps/troupe/stop_signals.hpp"
 #include "kernels/error.hpp"
 #include "kernels/formats/file.hpp"
 #include "kernels/formats/nearest_name.hpp"
@@ -127,8 +128,11 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   check_workers(job, workers);
   divide_batch(job, workers);
   coordinator_setup result;
-  result.data = build_training_data(job);
-  result.data.fingerprint = fingerprint_of(result.data);
+  {
+    const stop_signals_end_process until_data_is_read;
+    result.data = build_training_data(job);
+    result.data.fingerprint = fingerprint_of(result.data);
+  }
   result.context = make_job_context(job, shape_of(*result.data.train), {}, metadata_of(result.data),
                                     result.data.fingerprint);
   result.output = expand_environment(job.output(), "output");
@@ -140,6 +144,8 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
+  for (const auto& text : unused_settings(job.optimizer()))
+    result.notices.push_back("optimizer: " + text);
   if (const auto frozen = frozen_lines(*result.context); !frozen.empty())
     result.notices.insert(result.notices.begin(),
                           "frozen: " + frozen[0] + "; troupe check says which");

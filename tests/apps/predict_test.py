@@ -278,6 +278,13 @@ class Features(TestCase):
             self.assert_exit(process, 2)
             self.assertIn(text, process.output)
 
+    def test_pictures_of_text(self):
+        """--show refuses records that are no images, although their width is a square."""
+        text = self.write("text.txt", "to be or not to be, that is the question. " * 40)
+        self.train(f'text {{ path: "{text}" window: 16 }} batch: 4',
+                   "model { layer { embedding { width: 4 } } layer { dense { units: 15 } } loss: SOFTMAX_CROSS_ENTROPY } ")
+        self.assertIn("--show draws square images", self.predict("--show=4", code=2))
+
     def test_devices(self):
         """Predictions on a GPU are compared with those of the CPU in tests/actors/devices."""
         x = self.write("x.npy", npy(FLOATS, (6, 2), range(12)))

@@ -126,6 +126,15 @@ class Signals(TestCase):
                 self.assert_exit(process, -number if number == signal.SIGKILL else 1)
                 self.wait_until(lambda: not any(map(alive, children)), "children end")
 
+    def test_a_signal_that_arrives_twice(self):
+        """`timeout` sends its signal to the process and to its group. The checkpoint is written all the same."""
+        process, _ = self.train("--set", "checkpoint.every_steps=1000000")
+        for _ in range(3):
+            process.send(signal.SIGTERM)
+            time.sleep(0.11)  # so that the process receives each
+        self.assert_exit(process, 1)
+        self.assertIn("has the state", process.output)
+
     def test_interrupted_training_in_one_process(self):
         process, children = self.train()
         self.assertEqual(children, [])
@@ -133,16 +142,18 @@ class Signals(TestCase):
         self.assert_exit(process, 1)
         self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGINT")
 
-    def test_interrupted_check(self):
+    def test_interrupted_reading(self):
         path = self.file("table.csv", "x,y\n" + "1,2\n3,5\n" * 2_000_000)  # takes seconds to read
         job = self.file("job.textproto", f"""
             model {{ layer {{ dense {{ units: 1 }} }} loss: MEAN_SQUARED_ERROR }}
             data {{ csv {{ path: "{path}" features: "x" target: "y" }} batch: 2 }}""")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            process = self.start("check", f"--job={job}")
-            time.sleep(0.3)
-            process.send(number)
-            self.assert_exit(process, -number)
+        for command in ("check", "train"):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(command=command, number=number):
+                    process = self.start(command, f"--job={job}")
+                    time.sleep(0.3)
+                    process.send(number)
+                    self.assert_exit(process, -number)
 
     def lose_a_child(self, number, epochs):
         """Starts `troupe train`. Its worker 1 gets this signal during training. Returns the child processes."""
