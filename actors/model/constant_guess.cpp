@@ -36,7 +36,8 @@ std::optional<double> class_entropy(const proto::Model& model, const labels& x,
   const double smoothing = model.label_smoothing();
   for (const auto n : share)
     result += entropy((1 - smoothing) * n / count + smoothing / static_cast<double>(classes));
-  return result;
+  // The loss of a model is the mean over all labels. Ignored ones count as 0.
+  return result * count / static_cast<double>(x.classes.size());
 }
 
 /// The mean target of each output. Two classes count as the targets 0 and 1.

@@ -34,6 +34,19 @@ void check_normalization(const job_context& x) {
   }
 }
 
+/// Throws input_error if the model has no parameters to train. (parameter_choice::check() refuses
+/// models whose parameters are all frozen.)
+void require_parameters(const job_context& x) {
+  if (std::ranges::any_of(x.model.graph->parameters().entries(), [](const layout_entry& tensor) {
+        return tensor.kind == parameter_kind::trainable;
+      }))
+    return;
+  throw input_error(x.job.model().has_onnx_structure()
+                      ? "model.onnx: the model has no parameters to train"
+                      : "model.layer: the layers have no parameters to train; add a layer that "
+                        "has some, such as dense");
+}
+
 } // namespace
 
 void job_context::initialize(range part, std::span<float> out) const {
@@ -78,6 +91,7 @@ make_job_context(const proto::Job& job, const data_shape& data,
   result->data = data;
   result->fingerprint = std::move(fingerprint);
   result->model = build_model(job.model(), data);
+  require_parameters(*result);
   check_normalization(*result);
   check_measures(job, data, result->model);
   result->training =
@@ -91,7 +105,12 @@ make_job_context(const proto::Job& job, const data_shape& data,
 updater_sizes range_updater::sizes_of(const job_context& context, std::size_t elements,
                                       bool moment_apart) {
   const bool apart = moment_apart && context.rule.moment_slot();
-  return {elements, context.rule.slots() - (apart ? 1 : 0), apart, context.rule.by_tensor()};
+  updater_sizes result{elements, context.rule.slots() - (apart ? 1 : 0), apart,
+                       context.rule.by_tensor()};
+  // Only shards update single rows, and only of these tables.
+  result.whole =
+    !context.protocol.uses_shards() || context.training->row_sparse_gradients().empty();
+  return result;
 }
 
 range_updater::range_updater(const job_context& context, range where, bool moment_apart,

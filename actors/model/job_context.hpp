@@ -84,7 +84,7 @@ private:
 };
 
 /// Builds the model, its plan and its optimizer. Throws the input_error of the builders that it
-/// calls.
+/// calls. Also throws input_error if the model has no parameters to train.
 /// @param own protocols that the program adds (protocol CUSTOM)
 /// @param metadata metadata of the data, for files of weights
 /// @param fingerprint the fingerprint of the coordinator's data
@@ -183,6 +183,9 @@ public:
 
   /// Advances the schedule by samples whose gradient was left out.
   void skip(std::uint64_t samples) noexcept { samples_ += samples; }
+
+  /// Counts an update without samples. It changes no weights.
+  void count_update() noexcept { ++updates_; }
 
   /// Samples trained or left out so far, including those of earlier runs. This is the position in
   /// the schedule.

@@ -7,6 +7,7 @@
 #include "actors/model/protocol_traits.hpp"
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace troupe {
 namespace {
 
 constexpr std::uint32_t digit_classes_needed = 10;
+/// Smaller numbers are 0 in updates, which compute in float32.
+constexpr double least_float = std::numeric_limits<float>::min();
 
 /// The dense layer that produces the output, or nullptr.
 const proto::Layer* last_dense(const proto::Model& model) {
@@ -115,14 +118,18 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
   part(optimizer.beta1(), "optimizer.beta1");
   part(optimizer.beta2(), "optimizer.beta2");
   part(optimizer.smoothing(), "optimizer.smoothing");
-  problems.require(
-    std::isfinite(optimizer.epsilon()) && optimizer.epsilon() > 0, "optimizer.epsilon",
-    "expected a finite number, more than 0, got " + std::to_string(optimizer.epsilon()));
+  problems.require(std::isfinite(optimizer.epsilon()) && optimizer.epsilon() >= least_float,
+                   "optimizer.epsilon",
+                   "expected a finite number, at least 1.2e-38 (the smallest normal float32), got "
+                     + std::to_string(optimizer.epsilon()));
   const auto number = [&](double value, const std::string& path) {
     problems.require(std::isfinite(value) && value >= 0, path,
                      "expected a finite number, 0 or more, got " + std::to_string(value));
   };
   number(optimizer.clip_value(), "optimizer.clip_value");
+  problems.require(!(optimizer.clip_value() > 0 && optimizer.clip_value() < least_float),
+                   "optimizer.clip_value",
+                   "as a float32, this is 0; leave it out, or make it larger");
   number(optimizer.clip_norm(), "optimizer.clip_norm");
   number(optimizer.l1(), "optimizer.l1");
   const auto lazy = [&](bool value, const std::string& path) {

@@ -82,6 +82,7 @@ measurer::measurer(const proto::Job& job) {
 void measurer::add(std::span<const std::int32_t> labels, std::span<const float> outputs) {
   const auto units = outputs.size() / std::max<std::size_t>(labels.size(), 1);
   classes_ = std::max<std::size_t>(units, 2);
+  all_labels_ += labels.size();
   if (confusion_.empty() && (wants(proto::F1) || wants(proto::CONFUSION)))
     confusion_.resize(classes_ * classes_);
   // If a label is not a class, or if an output is not finite, the loss is not finite either. The
@@ -112,8 +113,11 @@ void measurer::count(std::size_t label, std::span<const float> outputs) {
 
 measured measurer::result(double loss) const {
   measured x;
+  // The mean loss has a term of 0 for each ignored label.
   if (wants(proto::PERPLEXITY))
-    x.perplexity = std::exp(loss);
+    x.perplexity = std::exp(labels_ == 0 ? loss
+                                         : loss * static_cast<double>(all_labels_)
+                                             / static_cast<double>(labels_));
   if (labels_ == 0 || broken_)
     return x;
   if (wants(proto::TOP_5))

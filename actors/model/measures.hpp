@@ -29,7 +29,7 @@ struct measured {
   /// Mean F1 score over the classes. For a class, it is 2 true positives / (labels + predictions).
   /// A class without labels and predictions is left out.
   std::optional<double> f1;
-  /// exp(loss).
+  /// exp of the mean loss over the labels that are not ignored.
   std::optional<double> perplexity;
   /// Number of labels for each class (row) and predicted class (column), row by row.
   std::vector<std::uint64_t> confusion;
@@ -55,7 +55,8 @@ public:
   /// @param outputs (labels, units); one unit means two classes
   void add(std::span<const std::int32_t> labels, std::span<const float> outputs);
 
-  /// The measures over all records added so far. `loss` is their mean loss.
+  /// The measures over all records added so far. `loss` is their mean loss, in which ignored labels
+  /// count as 0.
   measured result(double loss) const;
 
 private:
@@ -68,7 +69,8 @@ private:
   /// True if an output was not finite.
   bool broken_ = false;
   std::optional<std::int32_t> ignored_;
-  std::size_t labels_ = 0;
+  std::size_t labels_ = 0; ///< without ignored ones
+  std::size_t all_labels_ = 0;
   std::size_t in_top_5_ = 0;
   std::size_t classes_ = 0;
   std::vector<std::uint64_t> confusion_;

@@ -91,25 +91,37 @@ shape fed_shape(const onnx_model& model, const onnx_port& port, const shape& fea
   return shape{std::move(extents)};
 }
 
+/// The entries of an ONNX file that describe the scaling in its model. Empty if it is no such file.
+std::map<std::string, std::string> scaling_entries(std::span<const std::byte> bytes) {
+  std::map<std::string, std::string> result;
+  onnx::ModelProto model;
+  if (!model.ParseFromArray(
+        bytes.data(),
+        static_cast<int>(std::min<std::size_t>(bytes.size(), std::numeric_limits<int>::max()))))
+    return result;
+  for (const auto& entry : model.metadata_props())
+    if (entry.key().starts_with("feature_") || entry.key().starts_with("target_"))
+      result.emplace(entry.key(), entry.value());
+  return result;
+}
+
 /// A model from `troupe export` normalizes the data itself. The data must then not be normalized a
 /// second time.
 void refuse_two_normalizations(const proto::Data& data, std::span<const std::byte> bytes,
                                const std::string& path) {
   const bool normalizes = data.has_normalize() || data.csv().standardize();
-  onnx::ModelProto model;
-  if (!normalizes
-      || !model.ParseFromArray(
-        bytes.data(),
-        static_cast<int>(std::min<std::size_t>(bytes.size(), std::numeric_limits<int>::max()))))
-    return;
-  for (const auto& entry : model.metadata_props())
-    if (entry.key() == "feature_mean")
-      throw input_error("model.onnx: " + path + " normalizes the features itself (troupe export); "
-                        + "leave out "
-                        + (data.has_csv() ? "data.csv.standardize" : "data.normalize"));
+  if (normalizes && scaling_entries(bytes).contains("feature_mean"))
+    throw input_error("model.onnx: " + path + " normalizes the features itself (troupe export); "
+                      + "leave out "
+                      + (data.has_csv() ? "data.csv.standardize" : "data.normalize"));
 }
 
 } // namespace
+
+std::map<std::string, std::string> scaling_of_onnx(const proto::Model& model) {
+  return model.onnx().empty() ? std::map<std::string, std::string>{}
+                              : scaling_entries(read_file(path_of(model)));
+}
 
 void embed_onnx(proto::Job& job) {
   auto& model = *job.mutable_model();

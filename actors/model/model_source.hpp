@@ -5,6 +5,7 @@
 #include "kernels/graph/layout.hpp"
 #include "messages/proto/job.pb.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,11 @@ void embed_onnx(proto::Job& job);
 /// The structure that embed_onnx() stored, not compressed. Empty if the model has none.
 /// @throws input_error if the stored bytes are corrupt
 std::string onnx_structure_of(const proto::Model& model);
+
+/// The entries `feature_*` and `target_*` (metadata_of) of the job's ONNX file: the scaling that
+/// its model contains. Empty if the job names no ONNX file.
+/// @throws input_error if the file cannot be read
+std::map<std::string, std::string> scaling_of_onnx(const proto::Model& model);
 
 /// Returns the job without the structure that embed_onnx() added, for people to read.
 proto::Job without_structure(const proto::Job& job);

@@ -3,6 +3,7 @@
 #include "actors/model/data_metadata.hpp"
 #include "actors/model/job_context.hpp"
 #include "actors/model/model_file.hpp"
+#include "actors/model/model_source.hpp"
 #include "actors/model/onnx/export.hpp"
 #include "actors/output/text.hpp"
 #include "actors/storage/storage.hpp"
@@ -32,7 +33,8 @@ std::filesystem::path weights_file(const std::string& given) {
   return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
-/// Warns about features that lose much precision in float32, the type of the model's input.
+/// Warns about features of a table that lose much precision in float32, the type of the model's
+/// input. (Features from arrays are float32 in training, too.)
 void print_rounded(const job_data& data) {
   const auto& scaling = data.normalization;
   for (std::size_t i = 0; scaling && i < scaling->shift.size(); ++i) {
@@ -52,6 +54,7 @@ void print_rounded(const job_data& data) {
 } // namespace
 
 int run(const export_command& x) {
+  check_writable("--output", x.output, "give another");
   const auto job = load_job(x.job, x.overrides, "", "");
   const auto path = weights_file(x.weights).string();
   auto data = build_data_for(job, path);
@@ -67,12 +70,14 @@ int run(const export_command& x) {
   onnx_surroundings around;
   around.features = data.normalization;
   around.metadata = metadata_of(data);
-  const bool scaled_targets = around.metadata.contains("target_mean");
-  if (scaled_targets)
+  if (around.metadata.contains("target_mean"))
     around.targets = data.scaling;
-  const auto bytes = export_onnx(model.features, model.output, weights.weights, job.name(), around);
+  // The model may already contain a scaling, from an earlier export.
+  around.metadata.merge(scaling_of_onnx(job.model()));
+  const auto exported =
+    export_onnx(model.features, model.output, weights.weights, job.name(), around);
   try {
-    disk_storage{}.replace(x.output, as_byte_span(bytes));
+    disk_storage{}.replace(x.output, as_byte_span(exported.bytes));
   } catch (const std::system_error& error) {
     throw input_error{"--output=" + x.output + ": " + error.what()};
   }
@@ -80,16 +85,17 @@ int run(const export_command& x) {
     fmt::print("  {:<20}{}\n", what, value);
   };
   line("weights", fmt::format("{}, version {}", path, weights.info.version));
-  line(
-    "model",
-    fmt::format("{}: ONNX, {}", x.output, readable_bytes(static_cast<std::size_t>(bytes.size()))));
-  line("input", fmt::format("features {}", to_string(model.features.shape())));
-  line("output", fmt::format("output {}", to_string(model.output.shape())));
-  if (around.features)
+  line("model", fmt::format("{}: ONNX, {}", x.output, readable_bytes(exported.bytes.size())));
+  line("input", fmt::format("{} {}", exported.input, to_string(model.features.shape())));
+  line("output", fmt::format("{} {}", exported.output, to_string(model.output.shape())));
+  if (around.metadata.contains("feature_mean"))
     line("",
          std::string{"(feed it with unscaled features: the model normalizes them"}
-           + (scaled_targets ? ", and its output is in the units of the data)" : ")"));
-  print_rounded(data);
+           + (around.metadata.contains("target_mean")
+                ? ", and its output is in the units of the data)"
+                : ")"));
+  if (job.data().has_csv())
+    print_rounded(data);
   if (job.data().has_idx() || job.data().has_digits() || job.data().has_image_folder())
     line("", "(of bytes of pixels x, feed it with x / 255)");
   else if ((job.data().has_npy() || job.data().has_npz())

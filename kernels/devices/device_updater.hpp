@@ -79,6 +79,9 @@ struct updater_sizes {
   /// True if gradient_there is true, and the gradients are added up over all replicas of a
   /// device_ring.
   bool in_ring = false;
+  /// True if no update sets range_update::only. A GPU then needs no memory for the positions of
+  /// these elements.
+  bool whole = false;
 };
 
 /// Updates a range of parameters on a device, and holds the optimizer's state there. The state

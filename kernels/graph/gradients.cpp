@@ -1,6 +1,7 @@
 #include "kernels/graph/gradients.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/graph/image_operations.hpp"
 #include "kernels/graph/operations.hpp"
 #include "kernels/graph/reverse_mode.hpp"
 #include "kernels/graph/sequence_operations.hpp"
@@ -126,14 +127,19 @@ expression times(expression x, expression g) {
 namespace gradient_rules {
 
 /// For C = op(a) op(b), the gradients are d op(a) = g op(b)^T and d op(b) = op(a)^T g. If a (or b)
-/// was transposed, its gradient is transposed, too.
+/// was transposed, its gradient is transposed, too. Operands with more than two dimensions are
+/// treated as matrices, so the product may be a matrix where the operand is not.
 void matmul(const gradient_step& s) {
   const bool ta = s.node.transpose_a;
   const bool tb = s.node.transpose_b;
+  const auto give = [&s](std::size_t i, expression product) {
+    const auto dims = s.x(i).shape();
+    s.give(i, product.shape() == dims ? product : reshape(product, dims));
+  };
   if (s.wants(0))
-    s.give(0, ta ? matmul(s.x(1), s.g, tb, true) : matmul(s.g, s.x(1), false, !tb));
+    give(0, ta ? matmul(s.x(1), s.g, tb, true) : matmul(s.g, s.x(1), false, !tb));
   if (s.wants(1))
-    s.give(1, tb ? matmul(s.g, s.x(0), true, ta) : matmul(s.x(0), s.g, !ta, false));
+    give(1, tb ? matmul(s.g, s.x(0), true, ta) : matmul(s.x(0), s.g, !ta, false));
 }
 
 /// Throws input_error if a gradient with respect to the sparse matrix is wanted, because this

@@ -1,6 +1,7 @@
 """Models are read from ONNX files and exported again, with train, check, predict and export."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -126,6 +127,13 @@ class Onnx(TestCase):
         # A second normalization of the data is refused.
         refused = self.run_to_end("check", f"--job={again}", "--set", "data.normalize.kind=STANDARDIZE", code=2)
         self.assertIn("normalizes the features itself", refused)
+        # The same holds if the second model is exported.
+        twice = self.folder / "twice.onnx"
+        text = self.run_to_end("export", f"--job={again}", f"--weights={self.folder / 'second'}", f"--output={twice}")
+        self.assertIn("unscaled features", text)
+        refused = self.run_to_end("check", f"--job={again}", "--set", f"model.onnx={twice}",
+                                  "--set", "data.normalize.kind=STANDARDIZE", code=2)
+        self.assertIn("normalizes the features itself", refused)
         header = (self.folder / "first/weights.safetensors").read_bytes()
         metadata = json.loads(header[8:8 + int.from_bytes(header[:8], "little")])["__metadata__"]
         self.assertEqual([len(json.loads(metadata[x])) for x in ("feature_mean", "feature_deviation")], [64, 64])
@@ -158,6 +166,14 @@ class Onnx(TestCase):
             self.assertEqual("warning" in text, rounded, text)
             if rounded:
                 self.assertIn("feature x has mean 1e+09 and deviation 2.29", text)
+        # Features from images and arrays are float32 in training, too.
+        text = pathlib.Path(self.job()).read_text().replace("batch: 6", "normalize { mean: 0.5 stddev: 1e-6 } batch: 6")
+        job = self.file("image.textproto", text.replace(f'onnx: "{FIXTURES / "image.onnx"}"',
+                                                        'layer { name: "head" dense { units: 3 } }'))
+        self.train(job, "image", "--set", "learning_rate.base=1e-30")
+        text = self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'image'}",
+                               f"--output={self.folder / 'image.onnx'}")
+        self.assertNotIn("warning", text)
 
     def test_initial_weights(self):
         job = self.job()
@@ -257,6 +273,12 @@ class Onnx(TestCase):
                                f"--output={self.folder / 'x.onnx'}", code=2)
         self.assertIn("dense_1.weight", text)
         self.assertFalse((self.folder / "x.onnx").exists())
+        # A pipe is not replaced by a file.
+        os.mkfifo(self.folder / "pipe")
+        self.assertIn("exists but is not a file",
+                      self.run_to_end("export", f"--job={job}", f"--weights={self.folder / 'first'}",
+                                      f"--output={self.folder / 'pipe'}", code=2))
+        self.assertTrue((self.folder / "pipe").is_fifo())
 
 
 if __name__ == "__main__":

@@ -34,15 +34,17 @@ void describe(onnx::ValueInfoProto& port, const std::string& name, const node& n
 
 } // namespace
 
-std::string export_onnx(expression input, expression output, std::span<const float> weights,
-                        const std::string& name, const onnx_surroundings& around) {
+exported_onnx export_onnx(expression input, expression output, std::span<const float> weights,
+                          const std::string& name, const onnx_surroundings& around) {
   if (weights.size() != input.owner().parameters().size())
     throw input_error("ONNX export: got " + std::to_string(weights.size())
                       + " weights, but the model has "
                       + std::to_string(input.owner().parameters().size()) + " parameters");
   const auto model = onnx_exporter{input, output, weights}.run(name, around);
-  std::string result;
-  if (model.ByteSizeLong() > std::numeric_limits<int>::max() || !model.SerializeToString(&result))
+  exported_onnx result{
+    .bytes = {}, .input = model.graph().input(0).name(), .output = model.graph().output(0).name()};
+  if (model.ByteSizeLong() > std::numeric_limits<int>::max()
+      || !model.SerializeToString(&result.bytes))
     throw input_error(
       "ONNX export: the model takes more than 2 GiB, which ONNX does not allow in one "
       "file, and this program does not write several");
@@ -204,8 +206,8 @@ void onnx_exporter::mark_needed() {
 
 std::string onnx_exporter::fresh(const std::string& wish) {
   auto result = wish;
-  for (int i = 2; !taken_.insert(result).second; ++i)
-    result = wish + "_" + std::to_string(i);
+  for (auto& tried = suffixes_[wish]; !taken_.insert(result).second; ++tried)
+    result = wish + "_" + std::to_string(tried + 2);
   return result;
 }
 
@@ -262,6 +264,12 @@ std::string onnx_exporter::whole_numbers(const std::vector<std::int64_t>& x) {
   tensor.set_data_type(onnx::TensorProto::INT64);
   set_raw<std::int64_t>(tensor, x);
   return tensor.name();
+}
+
+std::string onnx_exporter::whole_number(std::int64_t x) {
+  auto result = whole_numbers({x});
+  proto_.mutable_initializer(proto_.initializer_size() - 1)->clear_dims();
+  return result;
 }
 
 std::string onnx_exporter::shape_of(const shape& dims) {

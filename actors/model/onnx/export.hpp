@@ -23,6 +23,15 @@ struct onnx_surroundings {
   std::map<std::string, std::string> metadata = {};
 };
 
+/// A model as ONNX.
+struct exported_onnx {
+  /// The bytes of the file.
+  std::string bytes;
+  /// The names of the model's input and output.
+  std::string input;
+  std::string output;
+};
+
 /// Writes the part of a graph from `input` to `output` as an ONNX model (operator set 17). The
 /// input is named "features" and the output "output", unless a variable already has that name. The
 /// batch may have any size. Variables keep their names, shapes and order of elements, so that the
@@ -30,10 +39,9 @@ struct onnx_surroundings {
 /// (gates of recurrent layers); the file then contains nodes that reorder them.
 /// @param weights the flat parameter vector of the graph
 /// @param name the name of the model, for people
-/// @return the bytes of the file
 /// @throws input_error if the output depends on other placeholders, if ONNX lacks an operation
 /// (gradients), or if the file would exceed 2 GiB
-std::string export_onnx(expression input, expression output, std::span<const float> weights,
-                        const std::string& name, const onnx_surroundings& around = {});
+exported_onnx export_onnx(expression input, expression output, std::span<const float> weights,
+                          const std::string& name, const onnx_surroundings& around = {});
 
 } // namespace troupe

@@ -3,7 +3,6 @@
 
 #include "actors/model/onnx/exporter.hpp"
 
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -45,15 +44,15 @@ std::string onnx_exporter::causal_softmax(const node& n) {
   return masked_softmax(value(n.inputs[0]), n.shape.last());
 }
 
-// Softmax after -infinity is added to all elements above the diagonal.
+// Softmax after -infinity is added to all elements above the diagonal. The file contains nodes that
+// compute the mask, because the mask itself is large.
 std::string onnx_exporter::masked_softmax(const std::string& x, std::int64_t time) {
-  const auto extent = static_cast<std::size_t>(time);
-  std::vector<double> mask(extent * extent, 0);
-  for (std::size_t i = 0; i < extent; ++i)
-    for (std::size_t j = i + 1; j < extent; ++j)
-      mask[i * extent + j] = -std::numeric_limits<double>::infinity();
-  const auto constant = numbers(mask, {time, time});
-  return add("Softmax", {add("Add", {x, constant})}, {integer("axis", -1)});
+  auto& mask = masks_[time];
+  if (mask.empty()) {
+    const auto all = expanded(number(-std::numeric_limits<double>::infinity()), {time, time});
+    mask = add("Trilu", {all, whole_number(1)}, {integer("upper", 1)});
+  }
+  return add("Softmax", {add("Add", {x, mask})}, {integer("axis", -1)});
 }
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "actors/model/onnx/exporter.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 namespace troupe {
@@ -88,37 +89,44 @@ std::string onnx_exporter::convolution(const node& n, const std::string& bias) {
   return add("ConvTranspose", inputs, attributes);
 }
 
-namespace {
-
-/// True if ceil_mode adds windows. Before version 22, ONNX's shape inference also counts windows
-/// that begin beyond the image. So ceil_mode is written only if it adds windows.
-bool needs_ceil_mode(const window& how, const shape& from, const shape& to) {
-  const auto rows = (from[2] + 2 * how.pad_y - how.height) / how.stride_y + 1;
-  const auto columns = (from[3] + 2 * how.pad_x - how.width) / how.stride_x + 1;
-  return how.ceil_mode && (to[2] != rows || to[3] != columns);
-}
-
-} // namespace
-
 std::string onnx_exporter::max_pooled(const node& n) {
   if (n.inputs[0] != n.inputs[1])
     refuse(n, "ONNX has no operator for it");
-  return add("MaxPool", {value(n.inputs[0])}, pooling(n));
+  return pooled(n);
 }
 
-std::string onnx_exporter::average_pooled(const node& n) {
-  auto attributes = pooling(n);
-  attributes.push_back(integer("count_include_pad", 1));
-  return add("AveragePool", {value(n.inputs[0])}, attributes);
-}
-
-std::vector<onnx_exporter::attribute> onnx_exporter::pooling(const node& n) const {
+// Before version 22, ONNX's shape inference also counts windows of ceil_mode that begin beyond the
+// image, and onnxruntime then refuses the model. So the exported padding leaves no room for them.
+std::string onnx_exporter::pooled(const node& n) {
   const auto& how = n.window;
-  const bool rounds_up = needs_ceil_mode(how, at(n.inputs[0]).shape, n.shape);
-  return {integers("kernel_shape", {how.height, how.width}),
-          integers("strides", {how.stride_y, how.stride_x}),
-          integers("pads", {how.pad_y, how.pad_x, how.pad_y, how.pad_x}),
-          integer("ceil_mode", rounds_up ? 1 : 0)};
+  const auto& image = at(n.inputs[0]).shape;
+  const bool mean = n.op == operation::average_pool;
+  // The padding with which the last window ends exactly at the end of the padded image. It is
+  // larger than the window's padding if ceil_mode adds a position.
+  const auto exact_y = (n.shape[2] - 1) * how.stride_y + how.height - image[2] - how.pad_y;
+  const auto exact_x = (n.shape[3] - 1) * how.stride_x + how.width - image[3] - how.pad_x;
+  const bool adds = exact_y > how.pad_y || exact_x > how.pad_x;
+  auto x = value(n.inputs[0]);
+  const auto at_end = [&](std::int64_t axis, std::int64_t exact, std::int64_t pad) {
+    // Elements beyond the window's padding must not count in a mean, so ceil_mode stays there.
+    if (!adds || (mean && exact > pad))
+      return pad;
+    if (mean && exact < 0) // cuts off what no window reads
+      x =
+        add("Slice",
+            {x, whole_numbers({0}), whole_numbers({image[static_cast<std::size_t>(axis)] + exact}),
+             whole_numbers({axis})});
+    return std::max<std::int64_t>(exact, 0);
+  };
+  const std::vector<std::int64_t> pads{how.pad_y, how.pad_x, at_end(2, exact_y, how.pad_y),
+                                       at_end(3, exact_x, how.pad_x)};
+  std::vector<attribute> attributes{integers("kernel_shape", {how.height, how.width}),
+                                    integers("strides", {how.stride_y, how.stride_x}),
+                                    integers("pads", pads),
+                                    integer("ceil_mode", mean && adds ? 1 : 0)};
+  if (mean)
+    attributes.push_back(integer("count_include_pad", 1));
+  return add(mean ? "AveragePool" : "MaxPool", {x}, attributes);
 }
 
 } // namespace troupe

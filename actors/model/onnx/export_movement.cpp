@@ -4,14 +4,18 @@
 #include "kernels/graph/sequence_operations.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
-std::string onnx_exporter::reshaped(const node& n) {
-  auto extents = n.shape.extents();
-  if (n.shape.has_batch())
+std::string onnx_exporter::reshaped(const std::string& x, const shape& dims) {
+  // ONNX cannot compute an open extent (-1) beside an extent of 0.
+  if (dims.elements() == 0)
+    return add("Reshape", {x, shape_of(dims)}, {integer("allowzero", 1)});
+  auto extents = dims.extents();
+  if (dims.has_batch())
     extents[0] = -1;
-  return add("Reshape", {value(n.inputs[0]), whole_numbers(extents)});
+  return add("Reshape", {x, whole_numbers(extents)});
 }
 
 std::string onnx_exporter::transposed(const node& n) {
@@ -51,9 +55,7 @@ std::string onnx_exporter::looked_up(const row_part& part) {
     }
     auto extents = n.shape.extents();
     extents.pop_back();
-    if (n.shape.has_batch())
-      extents[0] = -1;
-    ids = add("Reshape", {ids, whole_numbers(extents)});
+    ids = reshaped(ids, shape{std::move(extents)});
   }
   return add("Gather", {value(part.table), ids});
 }

@@ -50,11 +50,12 @@ struct onnx_export_rows {
   static std::string leaky_relu(to& x, const node& n) {
     return x.add("LeakyRelu", {x.value(n.inputs[0])}, {to::real("alpha", n.factor)});
   }
+  // Clip without an upper limit would turn infinity into the largest float.
   static std::string at_least(to& x, const node& n) {
-    return x.add("Clip", {x.value(n.inputs[0]), x.number(n.factor)});
+    return x.add("Max", {x.value(n.inputs[0]), x.number(n.factor)});
   }
   static std::string at_most(to& x, const node& n) {
-    return x.add("Clip", {x.value(n.inputs[0]), "", x.number(n.factor)});
+    return x.add("Min", {x.value(n.inputs[0]), x.number(n.factor)});
   }
   static std::string greater(to& x, const node& n) {
     return x.truth(x.add("Greater", {x.value(n.inputs[0]), x.value(n.inputs[1])}));
@@ -173,7 +174,7 @@ struct onnx_export_rows {
       refused(op::summed_variance, over_samples),
       by<&to::max_pooled>(op::max_pool_select),
       refused(op::max_pool_gradient, no_operator),
-      by<&to::average_pooled>(op::average_pool),
+      by<&to::pooled>(op::average_pool),
       refused(op::average_pool_gradient, no_operator),
       // sequences
       by<&to::transposed>(op::transpose),
@@ -226,7 +227,7 @@ std::string onnx_exporter::gelu(const node& n) {
 // The formula of cpu::erfc. 1 - Erf(x) would lose the digits of small results.
 std::string onnx_exporter::erfc(const node& n) {
   const auto x = value(n.inputs[0]);
-  const auto a = add("Clip", {add("Abs", {x}), "", number(9.5)});
+  const auto a = add("Min", {add("Abs", {x}), number(9.5)});
   const auto q = add("Div", {add("Sub", {a, number(2)}), add("Add", {a, number(2)})});
   auto p = number(0);
   cpu::erfc_coefficients([&](float c) { p = add("Add", {add("Mul", {p, q}), number(double{c})}); });
@@ -243,8 +244,7 @@ std::string onnx_exporter::select(const node& n) {
 }
 
 std::string onnx_exporter::to_float(const node& n) {
-  const auto x = truth(value(n.inputs[0]));
-  return add("Reshape", {x, shape_of(n.shape)});
+  return reshaped(truth(value(n.inputs[0])), n.shape);
 }
 
 std::string onnx_exporter::constant(const node& n) {

@@ -87,6 +87,8 @@ private:
   std::string scaled_features(const feature_scaling& how);
   std::string in_units(const column_scaling& how);
   std::string whole_numbers(const std::vector<std::int64_t>& x);
+  /// A tensor without dimensions.
+  std::string whole_number(std::int64_t x);
   /// The shape as a tensor. The size of the batch is read at run time.
   std::string shape_of(const shape& dims);
   std::string expanded(const std::string& x, const shape& dims);
@@ -112,8 +114,7 @@ private:
   std::string convolve(const node& n) { return convolution(n, ""); }
   std::string convolution(const node& n, const std::string& bias);
   std::string max_pooled(const node& n);
-  std::string average_pooled(const node& n);
-  std::vector<attribute> pooling(const node& n) const;
+  std::string pooled(const node& n);
   const node* batch_norm_at(const node& n) const;
   std::string batch_normalized(const node& n);
   /// Exports a batch normalization as one ONNX node: its last node n absorbs the other nodes.
@@ -127,7 +128,8 @@ private:
   /// Softmax of each row of (..., time, time), only up to the diagonal.
   std::string masked_softmax(const std::string& x, std::int64_t time);
   // export_movement.cpp
-  std::string reshaped(const node& n);
+  std::string reshaped(const node& n) { return reshaped(value(n.inputs[0]), n.shape); }
+  std::string reshaped(const std::string& x, const shape& dims);
   std::string transposed(const node& n);
   std::string joined(const node& n);
   std::string sliced(const node& n);
@@ -153,7 +155,11 @@ private:
   std::map<std::uint32_t, row_part> row_parts_;
   std::map<std::uint32_t, std::string> names_;
   std::set<std::string> taken_;
+  /// For each wished name: how many numbers fresh() has tried at its end.
+  std::map<std::string, std::size_t> suffixes_;
   std::string batch_;
+  /// Masks of causal attention, by the number of time steps.
+  std::map<std::int64_t, std::string> masks_;
 };
 
 } // namespace troupe

@@ -195,18 +195,43 @@ window pool_of(onnx_node& node, const sliding_window& how) {
   return result;
 }
 
-/// The number of elements between the end of the image and the end of the last window along
-/// dimension i. It is for ceil_mode: the number of windows is rounded up, but a window that would
-/// begin beyond the image is left out.
-std::int64_t behind_last(std::int64_t extent, const sliding_window& how, std::size_t i) {
+/// The offset of the last window along dimension i from the beginning of the padding; -1 if the
+/// window does not fit. With ceil_mode, the number of windows is rounded up, but a window that
+/// would begin beyond the image is left out.
+std::int64_t last_window(std::int64_t extent, const sliding_window& how, std::size_t i,
+                         bool ceil_mode) {
   const auto stride = how.strides[i];
   const auto room = extent + how.before[i] + how.behind[i] - how.kernel[i];
   if (room < 0)
-    return how.behind[i];
-  auto begin = (room + stride - 1) / stride * stride;
-  if (begin >= extent + how.before[i])
-    begin -= stride;
-  return std::max<std::int64_t>(begin + how.kernel[i] - extent - how.before[i], 0);
+    return -1;
+  const auto begin = (room + (ceil_mode ? stride - 1 : 0)) / stride * stride;
+  return ceil_mode && begin >= extent + how.before[i] ? begin - stride : begin;
+}
+
+/// The number of elements between the end of the image and the end of the last window along
+/// dimension i, with ceil_mode.
+std::int64_t behind_last(std::int64_t extent, const sliding_window& how, std::size_t i) {
+  const auto begin = last_window(extent, how, i, true);
+  return begin < 0 ? how.behind[i]
+                   : std::max<std::int64_t>(begin + how.kernel[i] - extent - how.before[i], 0);
+}
+
+/// True if the window has the same positions with ceil_mode and the padding how.before on both
+/// sides. For a mean, the last position must also contain the same number of elements.
+bool same_with_equal_sides(const image& from, const sliding_window& how, bool ceil_mode,
+                           bool mean) {
+  auto equal = how;
+  equal.behind = how.before;
+  for (std::size_t i = 0; i < from.spatial; ++i) {
+    const auto extent = from.x.shape()[4 - from.spatial + i];
+    const auto last = last_window(extent, how, i, ceil_mode);
+    const auto padding = std::min(how.before[i], how.behind[i]);
+    if (how.before[i] >= how.kernel[i] || last != last_window(extent, equal, i, true)
+        || (mean && how.before[i] != how.behind[i]
+            && last + how.kernel[i] > how.before[i] + extent + padding))
+      return false;
+  }
+  return true;
 }
 
 void max_pooling(onnx_node& node) {
@@ -215,7 +240,9 @@ void max_pooling(onnx_node& node) {
   node.require("storage_order", 0, 0);
   node.refuse_output(1, "positions");
   auto over = pool_of(node, how);
-  if (!plain(how)) {
+  if (!plain(how) && same_with_equal_sides(from, how, over.ceil_mode, false)) {
+    over.ceil_mode = true;
+  } else if (!plain(how)) {
     for (std::size_t i = 0; i < from.spatial; ++i) {
       constexpr auto least = -std::numeric_limits<double>::infinity();
       if (std::max(how.before[i], how.behind[i]) >= std::max<std::int64_t>(how.kernel[i], 1)
@@ -250,6 +277,8 @@ void average_pooling(onnx_node& node) {
   const bool zeros_count = node.integer("count_include_pad", 0) != 0;
   const auto padding = how;
   const auto over = pool_of(node, how);
+  if (over.ceil_mode && zeros_count && same_with_equal_sides(from, how, true, true))
+    how.behind = how.before;
   const bool padded = std::ranges::any_of(how.before, [](auto x) { return x != 0; })
     || std::ranges::any_of(how.behind, [](auto x) { return x != 0; });
   if (over.ceil_mode && padded && (!zeros_count || !plain(how)))

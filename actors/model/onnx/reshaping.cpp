@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 namespace troupe {
@@ -71,7 +72,14 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
   const auto behind = onnx_product(dims, batch_at + 1, dims.size());
   const bool said =
     std::ranges::any_of(wanted, [](double x) { return x == onnx_constant::batch_size; });
-  for (std::size_t at = 0; at < wanted.size(); ++at) {
+  const auto is_open = [&](std::size_t at) { return wanted[at] == open || std::isnan(wanted[at]); };
+  std::vector<std::size_t> places(wanted.size());
+  std::iota(places.begin(), places.end(), 0);
+  // In a model for any number of samples, a 1 is an extent of its own: (1, -1, 5) has the batch in
+  // the middle. In a model exported for one sample, it may be the batch.
+  if (example != 1)
+    std::ranges::stable_partition(places, is_open);
+  for (const auto at : places) {
     // The batch can be here only if the wanted extent is open, 0, 1 (the exporter may have used one
     // sample), or the size of the exporter's example. With any other number, samples would be
     // mixed.

@@ -69,6 +69,15 @@ BOOST_AUTO_TEST_CASE(classes) {
              "no such class");
 }
 
+// The loss of a model is the mean over all labels. An ignored one adds 0.
+BOOST_AUTO_TEST_CASE(ignored_labels) {
+  proto::Model model;
+  model.set_loss(proto::SOFTMAX_CROSS_ENTROPY);
+  model.set_ignored_label(-1);
+  const labelled half(std::vector<std::int32_t>{0, -1, 1, -1}, 2);
+  BOOST_TEST(std::abs(constant_guess_loss(model, half).value() - std::log(2.0) / 2) < 1e-12);
+}
+
 BOOST_AUTO_TEST_CASE(targets) {
   const labelled two(std::vector<float>{1, 10, 3, 10, 8, 40}, 2);
   // The best constant guess is the mean (4 and 20) for squared errors, and the median (3 and 10)

@@ -1,5 +1,6 @@
 #include "actors/model/job_file.hpp"
 
+#include "actors/model/job_context.hpp"
 #include "tests/actors/model/example_job.hpp"
 #include "tests/support/input_errors.hpp"
 
@@ -48,6 +49,22 @@ BOOST_AUTO_TEST_CASE(model) {
     contains(problems({"model.layer[0].name=a b"}), "model.layer[0].name: expected 1 to 200"));
   BOOST_TEST(contains(problems({"model.layer[0].name="}), "model.layer[0].name"));
   BOOST_TEST(contains(problems({"model.layer[1].dense.units=1"}), "single class"));
+}
+
+BOOST_AUTO_TEST_CASE(models_without_parameters) {
+  const auto problem = [](const std::string& layers) {
+    auto job = digits_job();
+    apply_override(job, "model={ " + layers + " loss: SOFTMAX_CROSS_ENTROPY }");
+    return error_of([&] { make_job_context(job, {{.dims = {4}, .label_width = 4}, 100}); });
+  };
+  const std::string expected = "model.layer: the layers have no parameters to train; add a layer "
+                               "that has some, such as dense";
+  BOOST_TEST(problem("layer { dropout { rate: 0.5 } }") == expected);
+  BOOST_TEST(problem("layer { slice { axis: 1 begin: 0 end: 4 } }") == expected);
+  const std::string dense = "layer { dense { units: 4 } }";
+  BOOST_TEST(problem("layer { dropout { rate: 0.5 } } " + dense) == "(no error)");
+  BOOST_TEST(contains(problem(dense + " freeze: \"*\""),
+                      "model.freeze: no parameter is left to train; name those that train"));
 }
 
 BOOST_AUTO_TEST_CASE(groups_and_frozen_parameters) {
@@ -148,6 +165,10 @@ BOOST_AUTO_TEST_CASE(training) {
     for (const char* value : {"-0.1", "nan", "inf"})
       BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
                           std::string{field} + ": expected a finite number"));
+  BOOST_TEST(
+    contains(problems({"optimizer.epsilon=1e-40"}), "optimizer.epsilon: expected a finite "));
+  BOOST_TEST(
+    contains(problems({"optimizer.clip_value=1e-40"}), "optimizer.clip_value: as a float32"));
   BOOST_TEST(contains(problems({"epochs=0"}), "epochs: 0"));
   BOOST_TEST(
     contains(problems({"optimizer={kind: LAMB lazy: true}"}), "optimizer.lazy: LAMB needs"));

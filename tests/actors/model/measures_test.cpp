@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 BOOST_AUTO_TEST_SUITE(measures)
@@ -95,14 +96,15 @@ BOOST_AUTO_TEST_CASE(two_classes_as_in_scikit_learn) {
 }
 
 BOOST_AUTO_TEST_CASE(ignored_labels_do_not_count) {
-  auto job = wanting({proto::F1, proto::CONFUSION});
+  auto job = wanting({proto::F1, proto::CONFUSION, proto::PERPLEXITY});
   job.mutable_model()->set_ignored_label(-1);
   const std::vector<std::int32_t> labels{0, -1, 1};
   const std::vector<float> outputs{1, 0, 1, 0, 0, 1};
   const std::vector<std::uint64_t> expected{1, 0, 0, 1};
-  const auto x = measure(job, labels, outputs);
+  const auto x = measure(job, labels, outputs, std::log(5.0) * 2 / 3);
   BOOST_TEST(x.confusion == expected, boost::test_tools::per_element());
   BOOST_TEST(x.f1.value() == 1.0);
+  BOOST_TEST(x.perplexity.value() == 5.0, boost::test_tools::tolerance(1e-12));
 }
 
 BOOST_AUTO_TEST_CASE(measures_that_do_not_fit) {

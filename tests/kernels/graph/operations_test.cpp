@@ -64,6 +64,16 @@ BOOST_AUTO_TEST_CASE(matmul_treats_leading_dimensions_as_rows) {
   check_both(g, tanh(y));
 }
 
+BOOST_AUTO_TEST_CASE(matmul_by_tensors_with_three_dimensions) {
+  graph g;
+  auto x = g.placeholder("x", {batch, 6});
+  auto y = g.placeholder("y", {batch, 4});
+  auto w = g.variable("w", {2, 3, 4});
+  check_both(g, matmul(x, w));
+  check_both(g, matmul(y, w, false, true));
+  check_both(g, matmul(w, g.variable("v", {5, 6}), true, true));
+}
+
 BOOST_AUTO_TEST_CASE(dense_with_bias_and_activations) {
   for (auto how : {activation::none, activation::relu, activation::tanh, activation::sigmoid}) {
     for (bool bias : {false, true}) {

@@ -134,6 +134,27 @@ BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers) {
                       "model.onnx: tensor \"w\" has NaN at element 3; expected finite weights"));
 }
 
+// A model from `troupe export` contains the scaling of the data. If it is exported again, the
+// description of this scaling is kept.
+BOOST_AUTO_TEST_CASE(scaling_in_the_model) {
+  temporary_directory folder;
+  small_model m;
+  m.weight("w", {4, 2}, 8);
+  m.node("MatMul", {"x", "w"}, "y");
+  for (const auto* key : {"feature_mean", "features", "target_deviation"}) {
+    auto& entry = *m.proto.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value("[1]");
+  }
+  write(folder / "model.onnx", m.proto.SerializeAsString());
+  proto::Model model;
+  BOOST_TEST(scaling_of_onnx(model).empty());
+  model.set_onnx((folder / "model.onnx").string());
+  const std::map<std::string, std::string> expected{{"feature_mean", "[1]"},
+                                                    {"target_deviation", "[1]"}};
+  BOOST_TEST((scaling_of_onnx(model) == expected));
+}
+
 BOOST_AUTO_TEST_CASE(merged_parameters) {
   const auto model = [](const std::string& second) {
     small_model m;
@@ -227,6 +248,11 @@ BOOST_AUTO_TEST_CASE(batches_merged_with_other_dimensions) {
   BOOST_TEST(contains(model({{-1, 2}}).error(), "output \"y\" merges the batch with another"));
   BOOST_TEST(contains(model({{-1, 8}}).error(), "cannot get the shape (-1, 8)"));
   BOOST_TEST(contains(model({{2, -1}}).error(), "cannot get the shape (2, -1)"));
+  // The batch is where the shape is open, and not where it is 1: softmax would mix samples.
+  auto mixed = model({{1, -1, 4}});
+  mixed.proto.mutable_graph()->mutable_node(1)->set_op_type("Softmax");
+  integer(*mixed.proto.mutable_graph()->mutable_node(1), "axis", 1);
+  BOOST_TEST(contains(mixed.error(), "axis 1 is the batch"));
   auto softmax = model({{-1, 2}});
   auto& node = *softmax.proto.mutable_graph()->mutable_node(1);
   node.set_op_type("Softmax");
