@@ -19,9 +19,10 @@ using cpu::images;
 // images when they are needed ("implicit GEMM"; Chetlur et al. 2014, cuDNN, section 3). Tensor
 // cores multiply elements of 16 bits. Sums are added up in float32. The operands and the result
 // have the same type. The bias and the gradient of weights are always float32. If the result has 16
-// bits, the operand of `last` may have another type. An image has fewer than 2^32 elements. The
-// number of samples times the number of positions (pixels of the result, or of dx) is also less
-// than 2^32.
+// bits, the operand of `last` may have another type.
+//
+// Kernels for images count in 32 bits. check_sizes() (size_limits.hpp) refuses plans whose images
+// or batches are too large for this.
 
 /// y (count, filters, positions) = conv2d(x, w), plus a bias per filter, if `bias` is not null.
 /// Then the function `last`, if there is one, is applied.

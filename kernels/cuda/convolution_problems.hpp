@@ -63,7 +63,7 @@ struct place {
   }
 };
 
-/// Sizes of a convolution.
+/// Sizes of a convolution. All numbers are less than size_limit (size_limits.hpp).
 struct convolution_sizes {
   unsigned channels, height, width;        // images
   unsigned filters, out_height, out_width; // result

@@ -56,11 +56,14 @@ struct library {
   gemm_function* gemm = nullptr;
   decltype(&cublasGetStatusString) text_of = nullptr;
 
-  void check(cublasStatus_t status, const std::string& what) const {
+  [[noreturn]] void fail(cublasStatus_t status, const std::string& what) const {
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
       throw device_error("cuBLAS: " + what + ": " + explain_out_of_memory());
+    throw device_error("cuBLAS: " + what + ": " + text_of(status));
+  }
+  void check(cublasStatus_t status, const char* what) const {
     if (status != CUBLAS_STATUS_SUCCESS)
-      throw device_error("cuBLAS: " + what + ": " + text_of(status));
+      fail(status, what);
   }
 
   /// Checks the status of `create`. If the GPU is nearly full, cuBLAS may not name the reason.
@@ -140,12 +143,13 @@ void cublas::multiply(const product& x) {
   const bool tf32 = x.tf32 && x.operands == dtype::float32;
   const auto type = type_of(x.operands);
   const auto call = gemm_of(x);
-  c.from.check(
+  const auto status =
     c.from.gemm(c.handle, how(call.a), how(call.b), call.m, call.n, call.k, &one, call.a.data, type,
                 call.a.lead, call.a.stride, call.b.data, type, call.b.lead, call.b.stride, &zero,
                 call.c, type_of(x.result), call.c_lead, call.c_stride, call.batch,
-                tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-    "a product of matrices, " + to_string(x));
+                tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    c.from.fail(status, "a product of matrices, " + to_string(x));
 }
 
 } // namespace troupe::cuda

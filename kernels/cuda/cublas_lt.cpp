@@ -121,11 +121,14 @@ struct cublas_lt::library {
       throw device_error(std::string(lt_library_name) + " has no function " + name
                          + ": install the cuBLAS of this program's CUDA toolkit");
   }
-  void check(cublasStatus_t status, const std::string& what) const {
+  [[noreturn]] void fail(cublasStatus_t status, const std::string& what) const {
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
       throw device_error("cublasLt: " + what + ": " + explain_out_of_memory());
+    throw device_error("cublasLt: " + what + ": " + text_of(status));
+  }
+  void check(cublasStatus_t status, const char* what) const {
     if (status != CUBLAS_STATUS_SUCCESS)
-      throw device_error("cublasLt: " + what + ": " + text_of(status));
+      fail(status, what);
   }
   template <class T>
   void set(cublasLtMatmulDesc_t x, cublasLtMatmulDescAttributes_t which, const T& value) const {
@@ -255,10 +258,11 @@ void cublas_lt::multiply(stream where, const product& x) {
   const float zero = 0;
   if (x.bias != nullptr)
     l.set(how.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias);
-  l.check(l.multiply(l.context, how.operation, &one, x.b, how.a, x.a, how.b, &zero, x.c, how.c, x.c,
-                     how.c, &*how.algorithm, workspace_, product_space_bytes,
-                     static_cast<cudaStream_t>(where.handle)),
-          "a product of matrices with an epilogue, " + to_string(x));
+  const auto status = l.multiply(l.context, how.operation, &one, x.b, how.a, x.a, how.b, &zero, x.c,
+                                 how.c, x.c, how.c, &*how.algorithm, workspace_,
+                                 product_space_bytes, static_cast<cudaStream_t>(where.handle));
+  if (status != CUBLAS_STATUS_SUCCESS)
+    l.fail(status, "a product of matrices with an epilogue, " + to_string(x));
 }
 
 } // namespace troupe::cuda

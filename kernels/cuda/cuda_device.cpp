@@ -101,8 +101,8 @@ private:
 };
 
 /// A thread holds this mutex shared while it records a CUDA graph. Another thread holds it
-/// exclusively while it makes cuBLAS end: cublasDestroy waits for the whole GPU, and CUDA gives up
-/// recordings on a GPU for which a thread waits.
+/// exclusively while it makes cuBLAS begin or end: cublasDestroy waits for the whole GPU,
+/// cublasCreate may do so, and CUDA gives up recordings on a GPU for which a thread waits.
 std::shared_mutex& recordings() {
   static std::shared_mutex result;
   return result;
@@ -110,7 +110,7 @@ std::shared_mutex& recordings() {
 
 /// Makes GPU number `index` the current device of this thread. Returns `index`.
 int entered(int index) {
-  check_cuda(cudaSetDevice(index), "GPU " + std::to_string(index));
+  check_cuda(cudaSetDevice(index), [&] { return "GPU " + std::to_string(index); });
   return index;
 }
 
@@ -126,7 +126,7 @@ public:
   ~cuda_device() override {
     cudaSetDevice(index_);
     recording_ = {}; // normally empty
-    const std::unique_lock no_recording{recordings()};
+    const auto alone = without_recordings();
     lt_.reset();
     cublas_.reset();
   }
@@ -145,7 +145,7 @@ public:
       cudaGetLastError(); // clears the error, which is reported here
       throw device_error(explain_out_of_memory(name_, bytes));
     }
-    check_cuda(error, "memory of the GPU " + name_);
+    check_cuda(error, [&] { return "memory of the GPU " + name_; });
     return result;
   }
   void release(void* memory) noexcept override { cudaFree(memory); }
@@ -212,7 +212,8 @@ public:
       "a copy from another GPU");
   }
   void synchronize(stream where) override {
-    check_cuda(cudaStreamSynchronize(handle_of(where)), "a kernel or copy on the GPU " + name_);
+    check_cuda(cudaStreamSynchronize(handle_of(where)),
+               [&] { return "a kernel or copy on the GPU " + name_; });
   }
   std::unique_ptr<event> make_event() override { return std::make_unique<cuda_event>(); }
   std::unique_ptr<time_mark> make_time_mark() override {
@@ -247,9 +248,17 @@ public:
   }
 
 private:
+  /// Waits until no other device records, and lets none begin. If this device records itself, it
+  /// already holds the mutex, and locking it again would wait for ever.
+  std::unique_lock<std::shared_mutex> without_recordings() const {
+    if (recording_.owns_lock())
+      return {};
+    return std::unique_lock{recordings()};
+  }
   /// cuBLAS and cublasLt are loaded when a product first needs them.
   cublas& products() {
     if (!cublas_) {
+      const auto alone = without_recordings();
       cublas_space_ = {*this, product_space_bytes};
       cublas_.emplace(stream_.get(), cublas_space_.data());
     }
@@ -257,6 +266,7 @@ private:
   }
   cublas_lt& epilogues() {
     if (!lt_) {
+      const auto alone = without_recordings();
       lt_space_ = {*this, product_space_bytes};
       lt_.emplace(lt_space_.data());
     }
@@ -280,9 +290,10 @@ private:
 } // namespace
 
 void check_launch(const char* name, std::size_t blocks, std::size_t shared_bytes) {
-  check_cuda(cudaGetLastError(),
-             std::string("kernel ") + name + " with " + std::to_string(blocks) + " blocks and "
-               + std::to_string(shared_bytes) + " bytes of shared memory");
+  check_cuda(cudaGetLastError(), [&] {
+    return std::string("kernel ") + name + " with " + std::to_string(blocks) + " blocks and "
+      + std::to_string(shared_bytes) + " bytes of shared memory";
+  });
 }
 
 std::unique_ptr<device> open_device(std::size_t index) {

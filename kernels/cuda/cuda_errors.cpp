@@ -39,9 +39,7 @@ std::string explain_out_of_memory(const std::string& gpu, std::size_t bytes) {
   return out_of_memory(gpu, bytes, free, total);
 }
 
-void check_cuda(int error, const std::string& what) {
-  if (error == cudaSuccess)
-    return;
+void fail_cuda(int error, const std::string& what) {
   cudaGetLastError();
   throw device_error(
     what + ": "

@@ -140,13 +140,13 @@ public:
   virtual void release_pinned(void* memory) noexcept = 0;
   /// True if this memory of the host is pinned, by this device or another one.
   virtual bool is_pinned(const void* memory, std::size_t bytes) const = 0;
-  /// Copies from the host to the device. If the source is pinned memory, it must not change until
-  /// the copy is done. If the source is other memory, the call may wait for the stream, and the
-  /// source may be overwritten after the call.
+  /// Copies from the host to the device. The source must not change, and must not be freed, until
+  /// the host has waited for the stream, or for an event that was recorded after the copy. This
+  /// also applies to memory that is not pinned: the call may wait for such a copy, but need not.
   virtual void copy_in(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// Copies from the device to the host. The result is available after the host has waited for the
   /// stream, or for an event that was recorded after the copy. If the destination is not pinned
-  /// memory, the call itself waits for the copy.
+  /// memory, the call itself may wait for the copy.
   virtual void copy_out(stream where, void* to, const void* from, std::size_t bytes) = 0;
   /// Copies within the memory of this GPU. Source and destination must not overlap.
   virtual void copy_inside(stream where, void* to, const void* from, std::size_t bytes) = 0;

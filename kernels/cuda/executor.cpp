@@ -6,11 +6,13 @@
 #include "kernels/cuda/executor_feeds.hpp"
 #include "kernels/cuda/gradient_norm.hpp"
 #include "kernels/cuda/operation_table.hpp"
+#include "kernels/cuda/size_limits.hpp"
 #include "kernels/error.hpp"
 #include "kernels/graph/operation_traits.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -61,6 +63,7 @@ void check_supported(const plan& what) {
     if (row_of(x.op).run == nullptr)
       throw input_error("\"" + x.output.name + "\": a GPU cannot compute "
                         + std::string(to_string(x.op)) + " yet; use a CPU for this model");
+  check_sizes(what);
 }
 
 namespace {
@@ -109,8 +112,8 @@ void write_constants(executor_state& s) {
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<float>(constant.values[constant.values.size() == 1 ? 0 : i]);
     s.gpu.copy_in(s.stream, s.write(constant.where), values.data(), values.size() * sizeof(float));
+    s.gpu.synchronize(s.stream); // the copy may read `values` until then
   }
-  s.gpu.synchronize(s.stream);
 }
 
 void check(const executor_state& s, const run_arguments<float>& arguments) {
@@ -202,13 +205,18 @@ std::string name_of(const instruction& x) {
 /// gpu_options::check_kernels, the error also names the instruction if the work itself fails.
 template <class F>
 void submit_checked(executor_state& s, const instruction& x, F work) {
+  const auto in_step = [&](const std::exception& error) {
+    return std::string(error.what()) + ", in " + name_of(x) + " with " + std::to_string(s.rows)
+      + " rows";
+  };
   try {
     work();
     if (s.options.check_kernels)
       s.gpu.synchronize(s.stream);
   } catch (const device_error& error) {
-    throw device_error(std::string(error.what()) + ", in " + name_of(x) + " with "
-                       + std::to_string(s.rows) + " rows");
+    throw device_error(in_step(error));
+  } catch (const std::invalid_argument& error) { // sizes that a kernel or cuBLAS cannot take
+    throw device_error(in_step(error) + "; use a CPU for this model");
   }
 }
 
@@ -274,9 +282,9 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
     submit_norm(s);
 }
 
-/// Records segment k. After a failure, it still ends the recording, because otherwise the stream
-/// would never run any work again.
-std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
+/// Records segment k between begin_recording() and end_recording(). After a failure, it still ends
+/// the recording, because otherwise the stream would never run any work again.
+std::unique_ptr<recording> record_all(executor_state& s, std::size_t k) {
   s.gpu.begin_recording(s.stream);
   try {
     compute(s, k, {});
@@ -287,30 +295,39 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
     }
     throw;
   }
+  return s.gpu.end_recording(s.stream);
+}
+
+/// Records segment k. Returns null if this fails, for example because the GPU has too little memory
+/// for a CUDA graph. The segment can then run without a recording. If the GPU itself has failed,
+/// these launches report it.
+std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
   try {
-    return s.gpu.end_recording(s.stream);
-  } catch (const device_error& error) {
-    throw device_error(std::string(error.what()) + ". The CUDA graph is for steps with "
-                       + std::to_string(s.rows) + " rows");
+    return record_all(s, k);
+  } catch (const device_error&) {
+    return nullptr;
   }
 }
 
 /// Submits segment k as a recording. The second run with the same key (executor_state::recorded)
 /// makes the recording. The first run is not recorded: when kernels and cuBLAS are first used, the
 /// driver loads the kernels, and cuBLAS allocates memory. A recording allows neither loading nor
-/// allocation.
+/// allocation. If recording fails, the segment runs without a recording, and the next run tries
+/// again, at most most_failures times in all.
 void compute_recorded(executor_state& s, std::size_t k) {
+  constexpr std::size_t most_failures = 3;
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
   all.resize(s.segments().size());
   auto& x = all[k];
-  if (!x.loaded) {
+  if (x.loaded && !x.work && x.failures < most_failures) {
+    x.work = record(s, k);
+    x.failures += x.work ? 0 : 1;
+    x.counted = s.counted;
+  }
+  if (!x.work) {
     compute(s, k, {});
     x.loaded = true;
     return;
-  }
-  if (!x.work) {
-    x.work = record(s, k);
-    x.counted = s.counted;
   }
   if (x.counted)
     s.counted = x.counted;

@@ -52,7 +52,9 @@ std::size_t product_bytes(const plan& what);
 /// needs sums over all workers, a run has only one segment.
 ///
 /// For each size of a batch, the first run loads the kernels, and the second run records each
-/// segment (a CUDA graph). Later runs with this size submit the recordings.
+/// segment (a CUDA graph). Later runs with this size submit the recordings. If a recording fails,
+/// for example because the GPU has too little memory, the segment runs without it. Later runs
+/// record again, but after three failures, this segment is never recorded for this size.
 ///
 /// A plan with gradients has two sets of device memory for feeds. While a run computes with one
 /// set, the dense feeds of an announced batch (run_arguments::next) are copied to the other set on
@@ -78,10 +80,11 @@ public:
   /// or gpu_options::check_kernels is set.
   ///
   /// Throws std::invalid_argument if the arguments do not fit the plan, and device_error if the
-  /// device fails. A device_error names the instruction whose submission failed. If the host
-  /// notices a failure only when it waits, the error names the instructions of the segment for
-  /// which it waited. The failure may then also be in earlier segments for which the host did not
-  /// wait. With check_kernels, the error always names the instruction that failed.
+  /// device fails, or if a layer is too large for it. A device_error names the instruction whose
+  /// submission failed. If the host notices a failure only when it waits, the error names the
+  /// instructions of the segment for which it waited. The failure may then also be in earlier
+  /// segments for which the host did not wait. With check_kernels, the error always names the
+  /// instruction that failed.
   run_result run(const run_arguments<float>& arguments);
 
   /// Like advance, give_sums and restart of troupe::executor. All weights must be available when a

@@ -153,9 +153,12 @@ struct executor_state {
     std::optional<std::size_t> counted;
     /// True if the segment has run before with this key of `recorded`. Its kernels are then loaded.
     bool loaded = false;
+    /// How often recording has failed.
+    std::size_t failures = 0;
   };
   /// The keys are `rows`, `all_rows`, `current_feeds` and `stays`. Each value has an element for
-  /// each segment. The first run with a key sets `loaded`, the second one sets `work`.
+  /// each segment. The first run with a key sets `loaded`, the second one sets `work`. If recording
+  /// fails, a later run sets `work`, or it stays null.
   std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool>,
            std::vector<recorded_segment>>
     recorded;

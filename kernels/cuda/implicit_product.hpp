@@ -16,7 +16,8 @@ namespace troupe::cuda {
 
 /// The sizes of the products, and how they are divided into tasks for blocks of threads. Each group
 /// has a product (m, n). A task computes one tile (rows, columns) of one product. If the sum over k
-/// is divided into parts, the task computes one part of it.
+/// is divided into parts, the task computes one part of it. m, n and k are less than size_limit
+/// (size_limits.hpp).
 struct product_sizes {
   unsigned m, n, k;
   std::size_t tasks;

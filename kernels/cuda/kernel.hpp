@@ -200,6 +200,17 @@ const warp_words& meet(const lane_words& mine, const char* what, const std::sour
 /// (lane ^ mask).
 std::uint64_t exchange(std::uint64_t value, unsigned mask, const std::source_location& where);
 void* shared(std::size_t bytes);
+/// A copy that continues while the thread runs (kernels/cuda/tensor_core.hpp). start_copy() takes
+/// the value of element i, but does not write it yet. Until wait_for_copies() writes it, all bits
+/// of the element are 1, which is a NaN in each floating-point type. So a result that does not wait
+/// is wrong. Both functions check the write like check_write().
+void start_copy(void* data, std::size_t i, std::size_t size, std::size_t element,
+                const void* value);
+void wait_for_copies();
+/// Must be called where a thread begins and ends. end_thread() reports an error if the thread has
+/// not waited for all its copies. `name` is the name of the kernel.
+void begin_thread();
+void end_thread(const char* name);
 void run(stream where, const char* name, const launch_size& size, std::function<void()> kernel);
 
 } // namespace simulation
@@ -265,7 +276,11 @@ struct thread {
 template <class Kernel>
 void launch(stream where, const char* name, const launch_size& size, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4096, "arguments of a kernel are at most 4 KiB");
-  simulation::run(where, name, size, [kernel] { kernel(thread{}); });
+  simulation::run(where, name, size, [kernel, name] {
+    simulation::begin_thread();
+    kernel(thread{});
+    simulation::end_thread(name);
+  });
 }
 
 #endif

@@ -208,13 +208,18 @@ struct merge_runs_kernel {
   }
 };
 
-/// A warp handles a key at a time. For the first key with an id, it adds up the rows of all keys
-/// with this id. It skips all other keys.
+/// A warp handles a key and a chunk of 32 columns at a time. For the first key with an id, it adds
+/// up these columns of the rows of all keys with this id. It skips all other keys. So an id that
+/// occurs often, such as padding, still has a warp for each chunk.
 struct collect_kernel {
+  /// If enough keys have the id, a lane loads this many elements before it adds the first one. So
+  /// it waits for memory only once for all of them. They are added in the order of their keys.
+  static constexpr unsigned loads = 8;
   view<const std::uint64_t> keys; // (n)
   view<const float> dy;           // (n, columns)
   view<float> out;                // (entries, columns)
   std::size_t entries, columns;
+  divider chunks; // per row
 
   TROUPE_DEVICE std::size_t id(std::size_t i) const {
     return static_cast<std::size_t>(keys.load(i) >> 32);
@@ -222,18 +227,31 @@ struct collect_kernel {
   TROUPE_DEVICE std::size_t position(std::size_t i) const {
     return static_cast<std::size_t>(static_cast<std::uint32_t>(keys.load(i)));
   }
+  /// The sum of column c over the keys with the id `row`. The first of them is key number i.
+  TROUPE_DEVICE float sum(std::size_t row, std::size_t i, std::size_t c) const {
+    float total = 0;
+    // Keys are sorted. If the last of several keys has this id, all of them have it.
+    for (; i + loads <= keys.size && id(i + loads - 1) == row; i += loads) {
+      float x[loads];
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < loads; ++k)
+        x[k] = dy.load(position(i + k) * columns + c);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < loads; ++k)
+        total += x[k];
+    }
+    for (; i < keys.size && id(i) == row; ++i)
+      total += dy.load(position(i) * columns + c);
+    return total;
+  }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
-    for (auto i = t.first_warp(); i < keys.size; i += t.warp_stride()) {
+    for (auto task = t.first_warp(); task < keys.size * chunks.divisor(); task += t.warp_stride()) {
+      const auto [i, chunk] = chunks(task);
       const auto row = id(i);
-      if (row >= entries || (i > 0 && id(i - 1) == row))
-        continue;
-      for (std::size_t c = t.lane(); c < columns; c += warp_threads) {
-        float total = 0;
-        for (auto j = i; j < keys.size && id(j) == row; ++j)
-          total += dy.load(position(j) * columns + c);
-        out.store(row * columns + c, total);
-      }
+      const auto c = chunk * warp_threads + t.lane();
+      if (c < columns && row < entries && (i == 0 || id(i - 1) != row))
+        out.store(row * columns + c, sum(row, i, c));
     }
   }
 };
@@ -337,8 +355,14 @@ void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::s
     launch(where, "merge_runs", {blocks_for(n)}, merge_runs_kernel{{from, n}, {to, n}, {run, n}});
     std::swap(from, to);
   }
-  launch(where, "embedding_gradient", {blocks_for(n, block_warps)},
-         collect_kernel{{from, n}, {dy, n * columns}, {out, entries * columns}, entries, columns});
+  const auto chunks = (columns + warp_threads - 1) / warp_threads;
+  launch(where, "embedding_gradient", {blocks_for(n * chunks, block_warps)},
+         collect_kernel{{from, n},
+                        {dy, n * columns},
+                        {out, entries * columns},
+                        entries,
+                        columns,
+                        {chunks, n * chunks}});
 }
 
 } // namespace troupe::cuda

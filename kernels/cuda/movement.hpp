@@ -61,7 +61,7 @@ std::size_t embedding_gradient_space(std::size_t n) noexcept;
 /// Row i of out (entries, columns) is the sum of all rows of dy (n, columns) whose id is i, added
 /// up in their order. If no row of dy has id i, row i of out is 0. The positions of dy are sorted
 /// by id: blocks of threads sort runs of 256 positions, and about log2(n / 256) launches merge
-/// these runs. n must be less than 2^32.
+/// these runs. n must be less than size_limit (size_limits.hpp).
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
                         const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out);
 

@@ -45,7 +45,7 @@ TROUPE_DEVICE float narrow_exp(float x) {
 /// Calls f(head, first row) for each task of this block of threads. A task is a range of
 /// narrow_block_rows rows of a head. With `last_first`, the last rows of all heads come first. In
 /// causal attention, the last rows take longest. If they came last, most multiprocessors would wait
-/// for them at the end.
+/// for them at the end. Tasks are counted in 32 bits (size_limits.hpp).
 template <class F>
 TROUPE_DEVICE void each_narrow_task(const thread& t, std::size_t heads, std::size_t blocks_per_head,
                                     bool last_first, F f) {

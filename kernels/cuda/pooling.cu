@@ -16,8 +16,8 @@ struct part {
 };
 
 /// One direction (vertical or horizontal) in which windows move over an image. `image` is the
-/// number of lines (or columns) of the image, and `windows` is the number of windows. An image has
-/// fewer than 2^31 pixels.
+/// number of lines (or columns) of the image, and `windows` is the number of windows. A padded
+/// image has fewer than size_limit pixels.
 struct axis {
   int window, stride, pad, image, windows;
   divider by_stride;

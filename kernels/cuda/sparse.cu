@@ -48,19 +48,41 @@ struct sparse_gradient_kernel {
   view<const float> g;              // (rows, units)
   view<float> out;                  // (features, units)
   divider units;
+  /// If a column has enough entries, a thread loads the factors of this many entries before it adds
+  /// the first product. So it waits for memory only twice for all of them: for their rows, and for
+  /// their factors. The products are added in the order of the entries.
+  static constexpr unsigned loads = 8;
+
+  /// The element of g by which entry e is multiplied.
+  TROUPE_DEVICE float factor(std::size_t e, std::size_t unit) const {
+    return g.load(static_cast<std::size_t>(rows.load(e)) * units.divisor() + unit);
+  }
+  /// The sum over the entries [e, end) of a column.
+  TROUPE_DEVICE float sum(std::size_t e, std::size_t end, std::size_t unit) const {
+    float total = 0;
+    for (; e + loads <= end; e += loads) {
+      float x[loads];
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < loads; ++k)
+        x[k] = factor(e + k, unit);
+      TROUPE_UNROLL
+      for (unsigned k = 0; k < loads; ++k)
+        total += values.load(e + k) * x[k];
+    }
+    for (; e < end; ++e)
+      total += values.load(e) * factor(e, unit);
+    return total;
+  }
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto width = units.divisor();
     const auto n = static_cast<std::size_t>(count.load(0)) * width;
     for (auto i = t.first(); i < n; i += t.stride()) {
       const auto [group, unit] = units(i);
-      const auto end = starts.load(group + 1);
-      float total = 0;
-      for (auto e = starts.load(group); e < end; ++e) {
-        const auto k = static_cast<std::size_t>(e);
-        total += values.load(k) * g.load(static_cast<std::size_t>(rows.load(k)) * width + unit);
-      }
-      out.store(static_cast<std::size_t>(columns.load(group)) * width + unit, total);
+      const auto first = static_cast<std::size_t>(starts.load(group));
+      const auto end = static_cast<std::size_t>(starts.load(group + 1));
+      out.store(static_cast<std::size_t>(columns.load(group)) * width + unit,
+                sum(first, end, unit));
     }
   }
 };

@@ -1,6 +1,8 @@
 #include "kernels/cuda/sparse_feed.hpp"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 namespace troupe::cuda {
 
@@ -66,41 +68,67 @@ bool sparse_feed::grow(std::size_t entries) {
   return true;
 }
 
+/// Copies only the parts of `groups_` that this batch uses. Kernels read no others. The copies are
+/// not recorded, so each batch may copy another number of elements.
 void sparse_feed::copy_columns(stream where, const sparse_rows<float>& x, std::size_t rows) {
   sort(x, rows);
-  groups_.send(where, 0, groups_.size());
-  group_values_.send(where, 0, order_.size());
+  const auto groups = write_groups();
+  const auto n = sorted_.size();
+  groups_.send(where, 0, 1 + groups);             // count, columns
+  groups_.send(where, 1 + capacity_, groups + 1); // starts
+  groups_.send(where, 2 + 2 * capacity_, n);      // rows
+  group_values_.send(where, 0, n);
 }
 
-/// Sorts the entries by column. Writes to `groups_`: the number of columns with entries; these
-/// columns; the number of the first entry of each column; the row of each entry. Writes to
-/// `group_values_`: the value of each entry.
+/// Sorts the entries by column: the first ones by the lowest bits of their columns, then by the
+/// next bits, and so on (radix sort). Each pass keeps the order of entries with the same bits.
+/// Therefore, the entries of a column stay in the order of their rows. The time is proportional to
+/// the number of entries, and memory is allocated only if a batch has more entries than all others
+/// before.
 void sparse_feed::sort(const sparse_rows<float>& x, std::size_t rows) {
-  order_.clear();
-  row_of_.clear();
+  constexpr unsigned bits = 11; // the counters of a pass fit into the first-level cache
+  constexpr std::size_t values = std::size_t{1} << bits;
+  sorted_.clear();
   for (std::size_t r = 0; r < rows; ++r)
-    for (auto e = x.starts[r]; e < x.starts[r + 1]; ++e) {
-      row_of_.push_back(static_cast<std::int32_t>(r));
+    for (auto e = x.starts[r]; e < x.starts[r + 1]; ++e)
       if (x.columns[e] >= 0 && static_cast<std::size_t>(x.columns[e]) < features_)
-        order_.push_back(static_cast<std::size_t>(e));
-    }
-  std::ranges::stable_sort(order_, {}, [&](std::size_t e) { return x.columns[e]; });
-  std::ranges::fill(groups_.host(), 0);
+        sorted_.push_back({x.columns[e], static_cast<std::int32_t>(r), x.values[e]});
+  spare_.resize(sorted_.size());
+  for (unsigned shift = 0; shift < 32 && (features_ - 1) >> shift > 0; shift += bits) {
+    const auto digit = [&](const entry& y) {
+      return (static_cast<std::uint32_t>(y.column) >> shift) % values;
+    };
+    std::array<std::size_t, values> next{};
+    for (const auto& y : sorted_)
+      ++next[digit(y)];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), std::size_t{0});
+    for (const auto& y : sorted_)
+      spare_[next[digit(y)]++] = y;
+    sorted_.swap(spare_);
+  }
+}
+
+/// Writes to `groups_`: the number of columns with entries; these columns; the number of the first
+/// entry of each column, and the number of all entries; the row of each entry. Writes to
+/// `group_values_`: the value of each entry. Returns the number of columns with entries.
+std::size_t sparse_feed::write_groups() const {
   std::int32_t* const columns = groups_.host().data() + 1;
   std::int32_t* const starts = columns + capacity_;
-  std::int32_t* const rows_of = starts + capacity_ + 1;
+  std::int32_t* const rows = starts + capacity_ + 1;
+  float* const values = group_values_.host().data();
   std::size_t groups = 0;
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    const auto e = order_[i];
-    if (groups == 0 || columns[groups - 1] != x.columns[e]) {
-      columns[groups] = x.columns[e];
+  for (std::size_t i = 0; i < sorted_.size(); ++i) {
+    const auto& x = sorted_[i];
+    if (groups == 0 || columns[groups - 1] != x.column) {
+      columns[groups] = x.column;
       starts[groups++] = static_cast<std::int32_t>(i);
     }
-    rows_of[i] = row_of_[e];
-    group_values_.host()[i] = x.values[e];
+    rows[i] = x.row;
+    values[i] = x.value;
   }
-  starts[groups] = static_cast<std::int32_t>(order_.size());
+  starts[groups] = static_cast<std::int32_t>(sorted_.size());
   groups_.host()[0] = static_cast<std::int32_t>(groups);
+  return groups;
 }
 
 sparse_entries sparse_feed::entries() const noexcept {

@@ -40,6 +40,7 @@ private:
   bool grow(std::size_t entries);
   void copy_columns(stream where, const sparse_rows<float>& x, std::size_t rows);
   void sort(const sparse_rows<float>& x, std::size_t rows);
+  std::size_t write_groups() const;
 
   device* gpu_;
   std::size_t features_;
@@ -51,9 +52,15 @@ private:
   staged_buffer<std::int32_t> groups_; // count, columns, starts, rows
   staged_buffer<float> group_values_;
 
-  // -- on the host, for sort() --
-  std::vector<std::size_t> order_;
-  std::vector<std::int32_t> row_of_;
+  /// An entry of the matrix, on the host.
+  struct entry {
+    std::int32_t column, row;
+    float value;
+  };
+  /// The entries in the order of their columns, and memory for sorting them. Both vectors keep
+  /// their memory from one batch to the next.
+  std::vector<entry> sorted_;
+  std::vector<entry> spare_;
 };
 
 } // namespace troupe::cuda

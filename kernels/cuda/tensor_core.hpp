@@ -84,12 +84,13 @@ struct tile_memory {
 
 /// Copies element j of `from` (device memory) to element i of `to` (shared memory), or writes 0 if
 /// `has` is false. The thread continues before the copy is done. After all threads of the block
-/// have called wait_for_copies(), and then barrier(), they see the element.
+/// have called wait_for_copies(), and then barrier(), they see the element. Until then, the
+/// contents of the element are not defined. A thread must call wait_for_copies() before it ends.
 template <class T>
 TROUPE_DEVICE void start_copy(const view<T>& to, std::size_t i, const view<const T>& from,
                               std::size_t j, bool has) {
-#ifdef __CUDACC__
   static_assert(sizeof(T) == 4 || sizeof(T) == 16);
+#ifdef __CUDACC__
   const auto there = static_cast<std::uint32_t>(__cvta_generic_to_shared(to.data + i));
   const auto here = __cvta_generic_to_global(from.data + (has ? j : 0));
   const unsigned bytes = has ? sizeof(T) : 0; // the rest becomes 0
@@ -104,13 +105,16 @@ TROUPE_DEVICE void start_copy(const view<T>& to, std::size_t i, const view<const
                  : "r"(there), "l"(here), "r"(bytes)
                  : "memory");
 #else
-  to.store(i, has ? from.load(j) : T{});
+  const T value = has ? from.load(j) : T{};
+  simulation::start_copy(to.data, i, to.size, sizeof(T), &value);
 #endif
 }
 /// Waits for all copies that this thread has started.
 TROUPE_DEVICE void wait_for_copies() {
 #ifdef __CUDACC__
   asm volatile("cp.async.wait_all;" : : : "memory");
+#else
+  simulation::wait_for_copies();
 #endif
 }
 

@@ -25,6 +25,22 @@ std::size_t packed_size(std::size_t n) {
   return (n + alignment - 1) / alignment * alignment;
 }
 
+/// True if updates of few elements may be packed.
+bool packs(const updater_sizes& x) {
+  return !x.whole && !x.by_tensor && !x.moment_apart && !x.gradient_there
+    && x.elements <= std::numeric_limits<std::uint32_t>::max();
+}
+
+/// The largest number of ranges of a packed update. Each range has two positions, so they take at
+/// most a quarter of the memory of a vector.
+std::size_t most_ranges(const updater_sizes& x) {
+  return packs(x) ? x.elements / 8 : 0;
+}
+
+std::size_t range_bytes(const updater_sizes& x) {
+  return 2 * most_ranges(x) * sizeof(std::uint32_t);
+}
+
 } // namespace
 
 updater::updater(std::shared_ptr<device> where, const updater_sizes& sizes, std::size_t piece)
@@ -71,7 +87,13 @@ std::size_t updater::memory_bytes(const updater_sizes& sizes, bool staged) {
     + (sizes.moment_apart ? 1 : 0) + (staged ? 1 + sizes.slots : 0);
   return vectors * sizes.elements * sizeof(float)
     + (sizes.in_ring ? ring_sum::memory_bytes(sizes.elements) : 0)
-    + (sizes.by_tensor ? sum_space : 0) * sizeof(double);
+    + (sizes.by_tensor ? sum_space : 0) * sizeof(double) + range_bytes(sizes);
+}
+
+std::size_t updater::pinned_bytes(const updater_sizes& sizes) {
+  const std::size_t vectors = (sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1);
+  return vectors * sizes.elements * sizeof(float) + (sizes.in_ring ? ring_sum::pinned_bytes() : 0)
+    + range_bytes(sizes);
 }
 
 void updater::reserve_stage() {
@@ -232,16 +254,18 @@ void updater::apply(const range_update& x) {
 // The packed vectors take the memory of the gradient.
 bool updater::is_worth_packing(const range_list& only) const {
   const auto vectors = 2 + sizes_.slots;
-  return !sizes_.by_tensor && !sizes_.moment_apart
-    && sizes_.elements <= std::numeric_limits<std::uint32_t>::max()
+  return packs(sizes_) && only.size() <= most_ranges(sizes_)
     && vectors * packed_size(elements_of(only)) <= sizes_.elements;
 }
 
 /// Copies the positions of these ranges to the device.
 packed_ranges updater::send_ranges(const range_list& only) {
   const auto count = only.size();
-  if (ranges_.size() < 2 * count)
-    ranges_ = {*gpu_, std::max(2 * count, 2 * ranges_.size())};
+  if (ranges_.size() < 2 * count) {
+    const auto grown = std::min(std::max(count, ranges_.size()), most_ranges(sizes_));
+    ranges_ = {}; // the old memory is released before the new memory is allocated
+    ranges_ = {*gpu_, 2 * grown};
+  }
   packed_ranges result{{ranges_.data(), count}, {ranges_.data() + count, count}};
   for (std::size_t i = 0; i < count; ++i) {
     ranges_.host()[i] = static_cast<std::uint32_t>(only[i].begin);
@@ -374,6 +398,7 @@ void updater::write_weights(std::span<const float> values) {
   gpu_->copy_in(gpu_->main_stream(), weights_.data(), values.data(), values.size_bytes());
   follows_ = false;
   replica_->updated->record(gpu_->main_stream());
+  gpu_->synchronize(gpu_->main_stream()); // the copy may read `values` until then
 }
 
 void updater::restore(std::size_t slot, std::span<const float> values) {
@@ -383,6 +408,7 @@ void updater::restore(std::size_t slot, std::span<const float> values) {
   follows_ = false;
   gpu_->copy_in(gpu_->main_stream(), state_.data() + slot * sizes_.elements, values.data(),
                 sizes_.elements * sizeof(float));
+  gpu_->synchronize(gpu_->main_stream()); // the copy may read `values` until then
 }
 
 } // namespace troupe::cuda

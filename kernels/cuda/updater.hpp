@@ -28,7 +28,8 @@ namespace troupe::cuda {
 ///
 /// If only few elements change (range_update::only), apply() copies only these: their gradients to
 /// the device, and their new weights to the host. On the device, they are packed into vectors
-/// without gaps, updated there, and copied back.
+/// without gaps, updated there, and copied back. If there are too many elements or ranges for this,
+/// apply() updates all elements.
 ///
 /// The updater of a replica (device_replica) copies only the gradient, or nothing, and the host
 /// does not wait for its updates. If it copies nothing, an update has only one piece.
@@ -51,15 +52,12 @@ public:
   /// after a failed update, or in a replica.
   ~updater() override;
 
-  /// Bytes of device memory that an updater of these sizes allocates.
+  /// Bytes of device memory that an updater of these sizes allocates. This includes the largest
+  /// memory for positions of few elements, which is allocated only when an update needs it.
   /// @param staged true if reserve_stage() or stage() is called
   static std::size_t memory_bytes(const updater_sizes& sizes, bool staged);
-  /// Bytes of pinned memory that an updater of these sizes allocates.
-  static std::size_t pinned_bytes(const updater_sizes& sizes) noexcept {
-    return ((sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1)) * sizes.elements
-      * sizeof(float)
-      + (sizes.in_ring ? ring_sum::pinned_bytes() : 0);
-  }
+  /// Bytes of pinned memory that an updater of these sizes allocates, like memory_bytes().
+  static std::size_t pinned_bytes(const updater_sizes& sizes);
 
   void apply(const range_update& x) override;
   void stage(const range_update& x) override;
@@ -139,7 +137,8 @@ private:
   staged_buffer<float> gradient_;
   buffer<float> state_; // (slots, elements)
   staged_buffer<float> moment_;
-  /// packed_ranges::begins and packed_ranges::firsts of an update of few elements. Grows.
+  /// packed_ranges::begins and packed_ranges::firsts of an update of few elements. Grows up to a
+  /// size that memory_bytes() contains.
   staged_buffer<std::uint32_t> ranges_;
   buffer<float> staged_weights_;
   buffer<float> staged_state_; // (slots, elements)

@@ -28,8 +28,9 @@ public:
     return simulated_device::allocate(bytes);
   }
   void multiply(cuda::stream where, const cuda::product& x) override {
-    if (left_.products-- == 0)
+    if (left_.products == 0)
       throw device_error("a product of matrices failed");
+    --left_.products;
     simulated_device::multiply(where, x);
   }
   void copy_out(cuda::stream where, void* to, const void* from, std::size_t bytes) override {

@@ -22,6 +22,7 @@ namespace troupe::test {
 /// Which calls of a device fail: for each kind, the number of the call. By default, no call fails.
 struct faults {
   std::size_t allocations = ~std::size_t{0};
+  /// Later products fail, too. A recording that fails once would not end a run.
   std::size_t products = ~std::size_t{0};
   /// Copies to the host.
   std::size_t copies = ~std::size_t{0};

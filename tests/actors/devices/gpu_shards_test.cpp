@@ -276,4 +276,21 @@ BOOST_AUTO_TEST_CASE(memory_of_sparse_features) {
   BOOST_TEST(bytes(&records).pinned - bytes(nullptr).pinned == 4 * (30 * 6 + 2));
 }
 
+// A shard that updates only some rows also has memory for their positions: two numbers for each of
+// at most n / 8 ranges.
+BOOST_AUTO_TEST_CASE(memory_of_updates_of_rows) {
+  const few_entries records;
+  const auto job = parse_job(R"(
+    model { layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }
+    data { libsvm { path: "records.libsvm" features: 5000 } batch: 10 }
+    learning_rate { base: 0.05 } optimizer { kind: SGD }
+    protocol: SYNC_PS epochs: 2
+    device: "/job:ps/task:*/device:GPU:0")",
+                             "job");
+  const auto context = make_job_context(job, shape_of(records));
+  const std::size_t n = context->parameters().size();
+  BOOST_TEST(device_memory(*context, {job_kind::ps, 0}, 1, 1, gpus(1).get()).pinned
+             == sizeof(float) * n + 2 * sizeof(std::uint32_t) * (n / 8));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -47,8 +47,14 @@ void check_layer_normalization(cuda::device& gpu);
 void check_long_rows(cuda::device& gpu);
 void check_attention(cuda::device& gpu);
 void check_recurrence(cuda::device& gpu);
-/// Updates several ranges in one launch, and copies them. The bits must be those of the CPU.
+/// Updates several ranges in one launch, and copies them, with a rule that is lazy and one that is
+/// not. The bits must be those of the CPU.
 void check_updates(cuda::device& gpu);
+/// Packs ranges of several vectors, and unpacks them.
+void check_packing(cuda::device& gpu);
+/// Checks updates that change only some elements (range_update::only), and an update of all
+/// elements after them. The bits must be those of the CPU.
+void check_updates_of_some(const std::shared_ptr<cuda::device>& gpu);
 
 // -- models
 

@@ -20,6 +20,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -256,13 +257,16 @@ BOOST_AUTO_TEST_CASE(what_a_recording_does_not_take) {
 namespace {
 
 /// Makes one call of a function fail: call number `left`, counted from 1. If `left` is 0, no call
-/// fails. Later calls succeed again.
+/// fails. Later calls succeed again, unless `lasts` is true.
 struct failure {
   std::size_t left = 0;
+  bool lasts = false;
 
   void count(const char* what) {
-    if (left > 0 && --left == 0)
-      throw cuda::device_error(what);
+    if (left == 0 || --left > 0)
+      return;
+    left = lasts ? 1 : 0;
+    throw cuda::device_error(what);
   }
 };
 
@@ -272,7 +276,9 @@ public:
 
   void multiply(cuda::stream where, const cuda::product& x) override {
     product.count("a product failed");
-    simulated_device::multiply(where, x);
+    auto what = x;
+    what.m = rows.value_or(what.m);
+    simulated_device::multiply(where, what);
   }
   void synchronize(cuda::stream where) override {
     wait.count("a kernel failed");
@@ -295,6 +301,10 @@ public:
     return result;
   }
 
+  void begin_recording(cuda::stream where) override {
+    begin.count("recording a CUDA graph: not permitted");
+    simulated_device::begin_recording(where);
+  }
   std::unique_ptr<cuda::recording> end_recording(cuda::stream where) override {
     auto result = simulated_device::end_recording(where);
     end.count("a CUDA graph: out of memory");
@@ -303,7 +313,10 @@ public:
 
   failure product;
   failure wait;
+  failure begin;
   failure end;
+  /// The number of rows of each product. By default, the caller's number.
+  std::optional<std::size_t> rows;
 };
 
 /// Runs a classifier on a device that fails.
@@ -344,14 +357,71 @@ BOOST_AUTO_TEST_CASE(a_run_that_failed_does_not_count_as_the_first) {
   BOOST_TEST(x.gpu.recordings() > 1U);
 }
 
-// A recording can need memory that the GPU does not have. The error says which batches it is for. A
-// later run can record again.
-BOOST_AUTO_TEST_CASE(a_recording_that_fails_names_its_batch) {
+// A recording can fail: for example, it may need memory that the GPU does not have. This part of
+// the step then runs without a recording. The next run records it again.
+BOOST_AUTO_TEST_CASE(a_part_whose_recording_fails_runs_without_it) {
+  for (const auto which :
+       {&failing_device::begin, &failing_device::product, &failing_device::end}) {
+    failing_run x;
+    const auto expected = run(x.m, *x.there);
+    const auto same = [&] {
+      const auto found = run(x.m, *x.there);
+      return same_bits(found.gradient, expected.gradient)
+        && found.result.loss == expected.result.loss
+        && found.result.correct == expected.result.correct
+        && found.result.counted == expected.result.counted;
+    };
+    (x.gpu.*which).left = 1;
+    BOOST_TEST(same());
+    BOOST_TEST(x.gpu.replays() == 3U); // of four parts
+    BOOST_TEST(same());
+    BOOST_TEST(x.gpu.replays() == 3U + 4U);
+    const auto recordings = x.gpu.recordings();
+    BOOST_TEST(same());
+    BOOST_TEST(x.gpu.recordings() == recordings);
+  }
+}
+
+// After three failures, a part is not recorded again for batches of this size.
+BOOST_AUTO_TEST_CASE(recordings_that_always_fail) {
+  failing_run x;
+  x.gpu.end = {.left = 1, .lasts = true};
+  for (const std::size_t recordings : {0, 4, 8, 12, 12, 12}) { // of four parts
+    BOOST_TEST(x.fault() == "(no error)");
+    BOOST_TEST(x.gpu.recordings() == recordings);
+  }
+  BOOST_TEST(x.gpu.replays() == 0U);
+  // Batches of another size have recordings of their own.
+  x.gpu.end.left = 0;
+  x.m.draw(7, 5);
+  for (const std::size_t replays : {0, 4, 8}) {
+    BOOST_TEST(x.fault() == "(no error)");
+    BOOST_TEST(x.gpu.replays() == replays);
+  }
+}
+
+// If the launches fail, too, the run ends with their error.
+BOOST_AUTO_TEST_CASE(a_launch_that_fails_with_and_without_a_recording) {
   failing_run x;
   BOOST_TEST(x.fault() == "(no error)");
-  x.gpu.end.left = 1;
-  BOOST_TEST(x.fault() == "a CUDA graph: out of memory. The CUDA graph is for steps with 33 rows");
+  x.gpu.product = {.left = 1, .lasts = true};
+  const auto text = x.fault();
+  BOOST_TEST(text.starts_with("a product failed, in \"dense_1"), text);
+  BOOST_TEST(text.ends_with("(matmul) with 33 rows"), text);
+  x.gpu.product.left = 0;
   BOOST_TEST(x.fault() == "(no error)");
+  BOOST_TEST(x.gpu.replays() == 4U);
+}
+
+// Sizes that a kernel or cuBLAS cannot take end the job like a failure of the device.
+BOOST_AUTO_TEST_CASE(sizes_that_are_too_large_name_their_layer) {
+  failing_run x;
+  x.gpu.rows = std::size_t{1} << 31;
+  const auto text = x.fault();
+  BOOST_TEST(text.starts_with("a matrix has too many rows or columns for a product: 2147483648, in "
+                              "\"dense_1"),
+             text);
+  BOOST_TEST(text.ends_with("(matmul) with 33 rows; use a CPU for this model"), text);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_said_about_memory) {

@@ -44,9 +44,20 @@ BOOST_AUTO_TEST_CASE(faults_that_last_say_what_to_do) {
   BOOST_TEST(cuda::explain_cuda(700).ends_with("cannot use the GPU any more: restart it"));
   BOOST_TEST(cuda::explain_cuda(2) == "out of memory");
   cuda::check_cuda(0, "nothing");
-  BOOST_CHECK_EXCEPTION(cuda::check_cuda(700, "a copy"), cuda::device_error, [](const auto& e) {
+  const auto right = [](const cuda::device_error& e) {
     return std::string(e.what()) == "a copy: " + cuda::explain_cuda(700);
-  });
+  };
+  BOOST_CHECK_EXCEPTION(cuda::check_cuda(700, "a copy"), cuda::device_error, right);
+  // The text is built only for an error.
+  std::size_t built = 0;
+  const auto text = [&] {
+    ++built;
+    return std::string("a copy");
+  };
+  cuda::check_cuda(0, text);
+  BOOST_TEST(built == 0U);
+  BOOST_CHECK_EXCEPTION(cuda::check_cuda(700, text), cuda::device_error, right);
+  BOOST_TEST(built == 1U);
 }
 
 // All calls of the driver report that memory is too small in the same way as an allocation. With a

@@ -19,8 +19,10 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -189,6 +191,21 @@ BOOST_AUTO_TEST_CASE(losses_that_are_constants_or_weights) {
     constant.loss = constant.g.constant(2.5);
     check_against_cpu(gpu, constant, 2);
   });
+}
+
+// The values of a constant are in memory that the executor frees again. The GPU may read it late.
+BOOST_AUTO_TEST_CASE(constants_are_copied_before_their_memory_is_freed) {
+  simulated_device gpu{0}; // all work runs when the host waits
+  gpu.reads_late = true;
+  model m;
+  const auto w = m.g.variable("w", {8});
+  const auto constant = [&](double first) {
+    std::vector<double> values(8);
+    std::iota(values.begin(), values.end(), first);
+    return m.g.constant(values, {8});
+  };
+  m.loss = sum(multiply(multiply(w, constant(1)), constant(-3)));
+  check_against_cpu(gpu, m, 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_gpu_computes_every_operation_of_the_cpu) {

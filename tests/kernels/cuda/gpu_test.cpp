@@ -255,4 +255,11 @@ BOOST_AUTO_TEST_CASE(updates_of_several_ranges) {
     check_updates(*gpu);
 }
 
+BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
+  if (const std::shared_ptr<cuda::device> gpu = open_or_skip()) {
+    check_packing(*gpu);
+    check_updates_of_some(gpu);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -262,7 +262,8 @@ BOOST_AUTO_TEST_CASE(what_a_step_of_a_replica_copies) {
 
 // In each step, the executor waits for the updates, its copy stream waits for the last segment, and
 // the host waits. If the gradient comes from the host, there are two waits per segment. The host
-// also waits for each piece of the gradient before the next piece takes its place.
+// also waits for each piece of the gradient before the next piece takes its place. Only the first
+// wait is not needed: write_weights() has already waited for the weights of the first step.
 BOOST_AUTO_TEST_CASE(a_replica_needs_every_wait_for_an_event) {
   const example x;
   std::set<std::size_t> ends;
@@ -271,7 +272,7 @@ BOOST_AUTO_TEST_CASE(a_replica_needs_every_wait_for_an_event) {
   for (const bool there : {true, false})
     check_all_are_needed(
       there ? steps * 3 : steps * (1 + 2 * ends.size()) + (steps - 1) * pieces_of(x.initial.size()),
-      [&](auto make) { return by_replica(x, make, there); }, same);
+      [&](auto make) { return by_replica(x, make, there); }, same, 1);
 }
 
 // An update that is not published changes nothing. Weights that the host writes replace the weights
@@ -320,6 +321,25 @@ BOOST_AUTO_TEST_CASE(the_ends_of_a_replica) {
   });
 }
 
+// The caller may change its memory after a call, even if the GPU reads this memory late.
+BOOST_AUTO_TEST_CASE(values_may_change_after_a_call) {
+  const auto gpu = std::make_shared<simulated_device>(0); // all work runs when the host waits
+  gpu->reads_late = true;
+  const auto memory = std::make_shared<cuda::replica_memory>(gpu);
+  cuda::updater there(memory, 0, {.elements = 5, .slots = 2});
+  std::vector<float> values(5, 1.0F);
+  there.restore(1, values);
+  std::ranges::fill(values, 2.0F);
+  there.write_weights(values);
+  std::ranges::fill(values, 3.0F);
+  std::vector<float> weights(5);
+  there.read_weights(weights);
+  BOOST_TEST(weights == std::vector<float>(5, 2.0F), boost::test_tools::per_element());
+  const auto state = there.state(1);
+  BOOST_TEST(std::vector<float>(state.begin(), state.end()) == std::vector<float>(5, 1.0F),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(gradients_that_are_not_finite) {
   example x;
   const auto feeds = x.m.feeds();
@@ -353,7 +373,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_replica) {
       gradient_there);
     for (auto& updates : there.updaters)
       updates->reserve_stage();
-    const updater_sizes all{there.n, rule().slots(), false, false, gradient_there};
+    updater_sizes all{there.n, rule().slots(), false, false, gradient_there};
+    all.whole = true; // a replica updates all elements
     BOOST_TEST(devices[0]->allocated_bytes() == cuda::updater::memory_bytes(all, true));
     BOOST_TEST(devices[0]->pinned_bytes() == cuda::updater::pinned_bytes(all));
     BOOST_TEST(devices[1]->allocated_bytes() == cuda::executor::memory_bytes(*x.what));

@@ -232,7 +232,8 @@ BOOST_AUTO_TEST_CASE(sums_have_the_bits_of_the_ring) {
 
 // In each step, each of two ranks waits three times for its updates and its run. In addition, each
 // rank waits twice for each of two ranges: its stream waits for the other rank, and the host waits
-// for the sum.
+// for the sum. In the first step, the weights are there since write_weights(), so the two waits for
+// updates are not needed.
 BOOST_AUTO_TEST_CASE(a_sum_needs_every_wait_for_an_event) {
   const ranks_example x(2);
   std::size_t runs = 0;
@@ -244,7 +245,7 @@ BOOST_AUTO_TEST_CASE(a_sum_needs_every_wait_for_an_event) {
   constexpr std::size_t each = 2 * 3 + 2 * 2 + 2 * 2;
   BOOST_TEST(waits.so_far == sum_steps * each);
   for (std::size_t i = 0; i < waits.so_far; ++i)
-    if (i % each < 2 * 3 + 2 * 2)
+    if (i != 0 && i != 3 && i % each < 2 * 3 + 2 * 2)
       BOOST_TEST(is_missed(i, run, is_right), "nothing shows that wait " << i << " is missing");
 }
 

@@ -233,6 +233,36 @@ BOOST_AUTO_TEST_CASE(tables) {
     }
 }
 
+// Some ids occur often, such as padding. The kernel loads several rows of an id before it adds
+// them, and divides the columns into chunks. The bits are those of a sum of one row after the
+// other.
+BOOST_AUTO_TEST_CASE(gradients_of_frequent_ids) {
+  constexpr std::size_t entries = 12;
+  std::vector<std::int32_t> ids; // id k occurs counts[k] times; id 11 does not occur
+  const std::size_t counts[] = {1, 7, 8, 9, 15, 16, 17, 0, 300, 24, 2};
+  for (std::size_t turn = 0; turn < 300; ++turn)
+    for (std::size_t k = 0; k < std::size(counts); ++k)
+      if (turn < counts[k])
+        ids.push_back(static_cast<std::int32_t>(k));
+  const auto n = ids.size();
+  const device_array<std::int32_t> device_ids(ids);
+  for (const std::size_t columns : {0, 1, 31, 32, 33, 64, 97}) {
+    const auto dy = random_floats(n * columns, "dy");
+    std::vector<float> sums(entries * columns);
+    for (std::size_t i = 0; i < n; ++i)
+      for (std::size_t c = 0; c < columns; ++c)
+        sums[static_cast<std::size_t>(ids[i]) * columns + c] += dy[i * columns + c];
+    const device_array<float> device_dy(dy);
+    in_all_orders([&] {
+      const device_array<std::uint64_t> space(cuda::embedding_gradient_space(n));
+      const device_array<float> out(sums.size());
+      cuda::embedding_gradient({}, n, entries, columns, device_ids.data(), device_dy.data(),
+                               space.data(), out.data());
+      BOOST_TEST(same_bits(out.values(), sums));
+    });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(rows_over_their_operands) {
   const auto x = random_floats(9 * 70, "x");
   const auto dy = random_floats(9 * 70, "dy");

@@ -68,6 +68,9 @@ public:
   std::optional<dtype> refused_type;
   /// True if it computes products with epilogues, by the rules of cublasLt.
   bool has_epilogues = true;
+  /// True if a copy from memory that is not pinned reads this memory only when the stream gets to
+  /// the copy. A GPU may do this. Otherwise, the call itself reads the memory.
+  bool reads_late = false;
   /// An allocation of more device memory than this fails.
   std::size_t largest_allocation = ~std::size_t{0};
 

@@ -24,6 +24,7 @@ namespace troupe::test {
 // - a barrier, shuffle or product that only some threads reach, or that threads reach at different
 //   lines;
 // - an address that is not a multiple of the size of its element;
+// - a thread that ends without waiting for its asynchronous copies;
 // - a launch with more blocks or shared memory than every GPU takes.
 //
 // Any thread may run kernels or allocate; the kernels run one after another. Launches go to the

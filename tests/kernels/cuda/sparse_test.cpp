@@ -13,7 +13,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -94,6 +96,72 @@ BOOST_AUTO_TEST_CASE(products) {
         {rows, features, [each = each](std::size_t r) { return (r * 5 + 3) % (each + 1); }},
         features, units);
     }
+}
+
+// A thread loads several entries of a column before it adds them.
+BOOST_AUTO_TEST_CASE(columns_with_many_entries) {
+  for (const std::size_t n : {7, 8, 9, 16, 17, 300})
+    check_products({n, 1, [](std::size_t) { return 1; }}, 1, 3);
+}
+
+// The entries of a column keep their order. The numbers of features need zero to three passes of
+// the sort. A smaller batch follows a larger one in the same memory.
+BOOST_AUTO_TEST_CASE(entries_are_sorted_by_column) {
+  for (const std::size_t features : {1UL, 3UL, 2048UL, 2049UL, 1UL << 22, (1UL << 31) - 1}) {
+    simulated_device gpu;
+    cuda::sparse_feed there(gpu, 50, features, true);
+    const auto where = gpu.main_stream();
+    for (const std::size_t rows : {50, 7, 0, 49}) {
+      sparse_matrix x(rows, features, [](std::size_t r) { return r * 7 % 40; });
+      for (std::size_t i = 0; i < x.columns.size(); i += 5) // a frequent column
+        x.columns[i] = static_cast<std::int32_t>(features - 1);
+      if (rows == 49) {
+        x.columns[2] = -1;
+        x.columns[3] = std::numeric_limits<std::int32_t>::max(); // no feature
+      }
+      there.copy(where, x.feed(), rows);
+      struct entry {
+        std::int32_t column, row;
+        float value;
+      };
+      std::vector<entry> expected;
+      for (std::size_t r = 0; r < rows; ++r)
+        for (auto e = static_cast<std::size_t>(x.starts[r]);
+             e < static_cast<std::size_t>(x.starts[r + 1]); ++e)
+          if (x.columns[e] >= 0 && static_cast<std::size_t>(x.columns[e]) < features)
+            expected.push_back({x.columns[e], static_cast<std::int32_t>(r), x.values[e]});
+      std::ranges::stable_sort(expected, {}, &entry::column);
+      const auto fetch = [&]<class T>(const T* from, std::size_t n) {
+        std::vector<T> result(n);
+        if (n > 0)
+          gpu.copy_out(where, result.data(), from, n * sizeof(T));
+        gpu.synchronize(where);
+        return result;
+      };
+      const auto found = there.columns();
+      const auto groups = static_cast<std::size_t>(fetch(found.count, 1)[0]);
+      const auto columns = fetch(found.columns, groups);
+      const auto starts = fetch(found.starts, groups + 1);
+      const auto row_of = fetch(found.rows, expected.size());
+      BOOST_TEST(same_bits(fetch(found.values, expected.size()), [&] {
+        std::vector<float> result;
+        for (const auto& y : expected)
+          result.push_back(y.value);
+        return result;
+      }()));
+      BOOST_TEST(starts.front() == 0);
+      BOOST_TEST(starts.back() == static_cast<std::int32_t>(expected.size()));
+      for (std::size_t k = 0; k < groups; ++k) {
+        BOOST_TEST((k == 0 || columns[k - 1] < columns[k]));
+        BOOST_TEST(starts[k] < starts[k + 1]);
+        for (auto i = static_cast<std::size_t>(starts[k]);
+             i < static_cast<std::size_t>(starts[k + 1]); ++i) {
+          BOOST_TEST(expected[i].column == columns[k]);
+          BOOST_TEST(expected[i].row == row_of[i]);
+        }
+      }
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(columns_that_are_no_features) {

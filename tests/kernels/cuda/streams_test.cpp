@@ -200,6 +200,21 @@ BOOST_AUTO_TEST_CASE(copies_of_other_memory) {
   }
 }
 
+// A GPU may read memory that is not pinned after the call. A source that changes too early is then
+// noticed.
+BOOST_AUTO_TEST_CASE(copies_that_read_other_memory_late) {
+  simulated_device gpu{0}; // all work runs when the host waits
+  gpu.reads_late = true;
+  const auto where = gpu.main_stream();
+  const buffer<int> there(gpu, n);
+  std::vector<int> from(n, 1);
+  gpu.copy_in(where, there.data(), from.data(), there.bytes());
+  std::ranges::fill(from, 2);
+  std::vector<int> to(n);
+  gpu.copy_out(where, to.data(), there.data(), there.bytes());
+  BOOST_TEST(to == std::vector<int>(n, 2), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(what_the_streams_refuse) {
   simulated_device gpu{0};
   const auto where = gpu.main_stream();

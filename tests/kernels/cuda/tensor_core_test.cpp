@@ -9,6 +9,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -166,6 +167,81 @@ BOOST_AUTO_TEST_CASE(rows_of_tiles_are_aligned) {
   contains(
     fault_of([](const thread& t) { load_right(t, ones(t, 0, stride + 1)); }, 1, shared_bytes),
     text);
+}
+
+// An element that is being copied is a NaN until the thread has waited.
+BOOST_AUTO_TEST_CASE(copies_end_at_the_wait) {
+  const auto values = random_floats(block_threads, "values");
+  const device_array<float> from(values);
+  in_all_orders([&] {
+    const device_array<float> before(values.size());
+    const device_array<float> after(values.size());
+    const auto views = [](const device_array<float>& x) { return view<float>{x.data(), x.size()}; };
+    const auto kernel = [a = view<const float>{from.data(), from.size()}, b = views(before),
+                         c = views(after)](const thread& t) {
+      const auto memory = t.shared<float>(block_threads);
+      start_copy(memory, t.index(), a, t.index(), t.index() % 3 != 0);
+      b.store(t.index(), memory.load(t.index()));
+      wait_for_copies();
+      t.barrier();
+      c.store(t.index(), memory.load((t.index() + 1) % block_threads));
+    };
+    launch({}, "copies", {1, block_threads * sizeof(float)}, kernel);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto next = (i + 1) % values.size();
+      BOOST_TEST(std::isnan(before.values()[i]));
+      BOOST_TEST(after.values()[i] == (next % 3 != 0 ? values[next] : 0.0F));
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(copies_need_a_wait_and_a_barrier) {
+  const device_array<float> from(random_floats(block_threads, "values"));
+  const view<const float> values{from.data(), from.size()};
+  // `act` gets a thread, and shared memory to which each thread copies an element.
+  const auto fault = [&](auto act) {
+    return fault_of(
+      [act, values](const thread& t) {
+        const auto memory = t.shared<float>(2 * block_threads);
+        start_copy(memory, t.index(), values, t.index(), true);
+        act(t, memory);
+      },
+      2, 2 * block_threads * sizeof(float));
+  };
+  const auto next = [](const thread& t) { return (t.index() + 1) % block_threads; };
+  contains(fault([](const thread& t, auto) {
+             if (t.block() == 0 || t.index() != 37)
+               wait_for_copies();
+           }),
+           "kernel faulty, block 1, thread 37: ends without waiting for its copies");
+  contains(fault([next](const thread& t, auto memory) {
+             wait_for_copies();
+             memory.load(next(t));
+           }),
+           "a read of memory that nothing has written");
+  // Other threads may already read the element when the wait writes it.
+  contains(fault([next](const thread& t, auto memory) {
+             t.barrier();
+             wait_for_copies();
+             memory.load(next(t));
+           }),
+           "a race");
+  // A copy may write its destination as soon as it starts.
+  contains(fault([next, values](const thread& t, auto memory) {
+             wait_for_copies();
+             t.barrier();
+             memory.load(next(t));
+             start_copy(memory, t.index(), values, t.index(), true);
+             t.barrier();
+             wait_for_copies();
+           }),
+           "a race");
+  contains(fault([values](const thread& t, auto memory) {
+             start_copy(memory, 2 * block_threads, values, t.index(), true);
+           }),
+           "a write of element 512 of a view of 512");
+  // The errors leave nothing behind.
+  BOOST_TEST(fault([](const thread&, auto) { wait_for_copies(); }) == "(no error)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

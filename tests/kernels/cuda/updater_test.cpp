@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 
 using namespace troupe;
@@ -30,6 +31,54 @@ std::vector<update_part> parts_of(const optimizer& rule, std::size_t n) {
 updater_sizes sizes_of(const optimizer& rule, std::size_t n, bool apart) {
   return {n, rule.slots() - (apart ? 1 : 0), apart, rule.by_tensor()};
 }
+
+/// `count` ranges of one element each: every second element.
+range_list scattered(std::size_t count) {
+  range_list result;
+  for (std::size_t i = 0; i < count; ++i)
+    result.push_back({2 * i, 2 * i + 1});
+  return result;
+}
+
+/// A device that knows how many bytes of device memory and of pinned memory it has at the same time
+/// at most.
+class measured_device final : public simulated_device {
+public:
+  void* allocate(std::size_t bytes) override {
+    auto* const result = simulated_device::allocate(bytes);
+    memory.add(result, bytes);
+    return result;
+  }
+  void release(void* freed) noexcept override {
+    memory.remove(freed);
+    simulated_device::release(freed);
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    auto* const result = simulated_device::allocate_pinned(bytes);
+    pinned.add(result, bytes);
+    return result;
+  }
+  void release_pinned(void* freed) noexcept override {
+    pinned.remove(freed);
+    simulated_device::release_pinned(freed);
+  }
+
+  struct usage {
+    void add(void* x, std::size_t bytes) {
+      sizes[x] = bytes;
+      now += bytes;
+      most = std::max(most, now);
+    }
+    void remove(void* x) {
+      now -= sizes[x];
+      sizes.erase(x);
+    }
+    std::map<void*, std::size_t> sizes;
+    std::size_t now = 0;
+    std::size_t most = 0;
+  };
+  usage memory, pinned;
+};
 
 /// An updater of the CPU and one of the GPU, each with its own weights. On the GPU, an update has
 /// pieces of at most 40 elements.
@@ -108,7 +157,8 @@ struct pair_of_updaters {
 
 BOOST_AUTO_TEST_SUITE(cuda_updater)
 
-// Only some elements change. Most lists are short enough to be packed; the last one is not.
+// Only some elements change. Most lists are short enough to be packed. One of the others has too
+// many elements, and one has too many ranges.
 BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
   with_all_orders([](std::optional<std::uint64_t> order) {
     const optimizer rules[] = {
@@ -122,9 +172,15 @@ BOOST_AUTO_TEST_CASE(updates_of_some_elements) {
         part.rule.weight_decay = rule.weight_decay;
       // All lists contain the layer state, which every update changes.
       const range state{n - 60, n - 55};
-      const range_list lists[] = {
-        {{0, 3}, {9, 12}, {500, 517}, state},  {{n - 61, n}}, {{3, 4}, state}, {state},
-        {{8, 20}, {22, 23}, {n - 60, n - 50}}, {{0, n - 3}}};
+      auto many = scattered(n / 8);
+      many.push_back(state);
+      const range_list lists[] = {{{0, 3}, {9, 12}, {500, 517}, state},
+                                  {{n - 61, n}},
+                                  {{3, 4}, state},
+                                  {state},
+                                  {{8, 20}, {22, 23}, {n - 60, n - 50}},
+                                  {{0, n - 3}},
+                                  many};
       for (std::uint64_t step = 1; step <= 12; ++step) {
         const bool all = step % 5 == 0; // an update of all elements between others
         both.update(
@@ -246,13 +302,39 @@ BOOST_AUTO_TEST_CASE(memory_is_known_before_it_is_allocated) {
         if (apart && !rule.moment_slot())
           continue;
         const auto gpu = std::make_shared<simulated_device>();
-        cuda::updater there(gpu, sizes_of(rule, 300, apart));
+        auto sizes = sizes_of(rule, 300, apart);
+        sizes.whole = true;
+        cuda::updater there(gpu, sizes);
         if (staged)
           there.reserve_stage();
-        BOOST_TEST(gpu->allocated_bytes()
-                   == cuda::updater::memory_bytes(sizes_of(rule, 300, apart), staged));
-        BOOST_TEST(gpu->pinned_bytes() == cuda::updater::pinned_bytes(sizes_of(rule, 300, apart)));
+        BOOST_TEST(gpu->allocated_bytes() == cuda::updater::memory_bytes(sizes, staged));
+        BOOST_TEST(gpu->pinned_bytes() == cuda::updater::pinned_bytes(sizes));
       }
+}
+
+// The memory for positions grows, but only up to a known size. An update of more ranges updates all
+// elements. With updater_sizes::whole, there is no such memory.
+BOOST_AUTO_TEST_CASE(memory_of_updates_of_some_elements) {
+  constexpr std::size_t n = 800;
+  const optimizer rule{.kind = optimizer_kind::sgd, .momentum = 0};
+  const std::vector<update_part> parts{{{0, n}, parameter_kind::trainable, rule, 0.1, 0}};
+  for (const bool whole : {false, true}) {
+    auto sizes = sizes_of(rule, n, false);
+    sizes.whole = whole;
+    const auto gpu = std::make_shared<measured_device>();
+    cuda::updater there(gpu, sizes);
+    auto weights = random_floats(n, "w");
+    const auto g = random_floats(n, "g");
+    for (const std::size_t count : {1, 60, 90, 100, 101, 200}) {
+      const auto only = scattered(count);
+      range_update x{.weights = weights, .gradient = g, .updated = weights, .parts = parts};
+      x.only = &only;
+      there.apply(x);
+    }
+    BOOST_TEST(gpu->memory.most == cuda::updater::memory_bytes(sizes, false));
+    BOOST_TEST(gpu->pinned.most == cuda::updater::pinned_bytes(sizes));
+    BOOST_TEST(gpu->memory.most == 2 * sizeof(float) * n + (whole ? 0 : n));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(no_parameters) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 using namespace troupe;
@@ -251,42 +252,7 @@ BOOST_AUTO_TEST_CASE(several_ranges_in_one_launch) {
 }
 
 BOOST_AUTO_TEST_CASE(ranges_are_packed) {
-  constexpr std::size_t n = 1000;
-  constexpr std::size_t vectors = 3;
-  const auto from = random_floats(vectors * n, "from");
-  const device_array<float> there(from);
-  for (const range_list& ranges :
-       {range_list{{0, n}}, {{5, 6}}, {{0, 1}, {7, 40}, {41, 300}, {999, 1000}}}) {
-    std::vector<std::uint32_t> begins;
-    std::vector<std::uint32_t> firsts;
-    std::vector<float> expected;
-    for (const auto& x : ranges) {
-      begins.push_back(static_cast<std::uint32_t>(x.begin));
-      firsts.push_back(static_cast<std::uint32_t>(expected.size()));
-      expected.insert(expected.end(), from.begin() + static_cast<std::ptrdiff_t>(x.begin),
-                      from.begin() + static_cast<std::ptrdiff_t>(x.end));
-    }
-    const auto k = expected.size();
-    for (std::size_t v = 1; v < vectors; ++v)
-      for (const auto& x : ranges)
-        for (auto i = x.begin; i < x.end; ++i)
-          expected.push_back(from[v * n + i]);
-    const device_array<std::uint32_t> db(begins);
-    const device_array<std::uint32_t> df(firsts);
-    const cuda::packed_ranges which{{db.data(), begins.size()}, {df.data(), firsts.size()}, k};
-    const device_array<float> packed(vectors * k);
-    cuda::pack_ranges({}, which, vectors, n, there.data(), packed.data());
-    BOOST_TEST(same_bits(packed.values(), expected));
-
-    std::vector<float> result(vectors * n, 7);
-    const device_array<float> back(result);
-    cuda::unpack_ranges({}, which, vectors, n, packed.data(), back.data());
-    for (std::size_t v = 0; v < vectors; ++v)
-      for (const auto& x : ranges)
-        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(v * n + x.begin), x.size(),
-                    result.begin() + static_cast<std::ptrdiff_t>(v * n + x.begin));
-    BOOST_TEST(same_bits(back.values(), result));
-  }
+  with_all_devices([](simulated_device& gpu) { check_packing(gpu); });
 }
 
 // Tensors of all sizes, in two launches because there are two decays.
@@ -313,6 +279,12 @@ BOOST_AUTO_TEST_CASE(statistics) {
 
 BOOST_AUTO_TEST_CASE(several_ranges_on_a_device) {
   with_all_devices([](simulated_device& gpu) { check_updates(gpu); });
+}
+
+BOOST_AUTO_TEST_CASE(updates_of_some_elements_on_a_device) {
+  with_all_orders([](std::optional<std::uint64_t> order) {
+    check_updates_of_some(std::make_shared<simulated_device>(order));
+  });
 }
 
 BOOST_AUTO_TEST_CASE(copies_of_several_ranges) {
