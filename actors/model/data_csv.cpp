@@ -1,3 +1,4 @@
+#include "actors/model/csv_features.hpp"
 #include "actors/model/data_sources.hpp"
 #include "actors/model/data_split.hpp"
 #include "actors/model/job_file.hpp"
@@ -30,9 +31,12 @@ bool is_category(const proto::Csv& csv, const std::string& column) {
 }
 
 /// The columns to read: first the features, then the target or label.
-std::vector<csv_column> columns_of(const proto::Csv& csv) {
+std::vector<csv_column> columns_of(const proto::Csv& csv, std::span<const std::byte> table,
+                                   const std::string& path) {
   std::vector<csv_column> result;
-  for (const auto& name : csv.features())
+  const auto header =
+    has_wildcards(csv) ? parse_csv_header(table, path) : std::vector<std::string>{};
+  for (auto& name : feature_columns(csv, header, path))
     result.push_back({name, is_category(csv, name)});
   if (csv.has_label())
     result.push_back({csv.label(), true});
@@ -46,7 +50,7 @@ class csv_builder {
 public:
   csv_builder(const proto::Job& job, const column_facts& trained)
     : job_(job), trained_(trained), csv_(job.data().csv()),
-      path_(expand_environment(csv_.path(), "data.csv.path")), columns_(columns_of(csv_)) {}
+      path_(expand_environment(csv_.path(), "data.csv.path")) {}
 
   job_data build() {
     read();
@@ -83,6 +87,7 @@ private:
 
   void read() {
     const auto bytes = read_plain_or_gzip(path_);
+    columns_ = columns_of(csv_, bytes, path_);
     const std::vector<std::string> missing{csv_.missing_text().begin(), csv_.missing_text().end()};
     table_ = parse_csv(bytes, columns_, missing, path_);
     const bool gaps = std::ranges::any_of(table_.values, [](double x) { return std::isnan(x); });

@@ -1,3 +1,4 @@
+#include "actors/model/csv_features.hpp"
 #include "actors/model/data_split.hpp"
 #include "actors/model/problem_list.hpp"
 
@@ -38,7 +39,7 @@ void check_idx(const proto::Data& data, problem_list& problems) {
 void check_csv(const proto::Csv& csv, problem_list& problems) {
   problems.require(!csv.path().empty(), "data.csv.path", "missing; expected a path");
   problems.require(csv.features_size() > 0, "data.csv.features",
-                   "no columns to learn from; name at least one");
+                   "no columns to learn from; name at least one, or \"*\" for all others");
   const bool label = !csv.label().empty();
   problems.require(label || !csv.target().empty(), "data.csv.target",
                    "missing; name the column to predict: a number as target, a class as label");
@@ -54,7 +55,9 @@ void check_csv(const proto::Csv& csv, problem_list& problems) {
                             : label                    ? "\" is the label"
                                                        : "\" is the target"));
   for (int i = 0; i < csv.categories_size(); ++i)
-    problems.require(std::ranges::find(csv.features(), csv.categories(i)) != csv.features().end(),
+    problems.require(has_wildcards(csv)
+                       || std::ranges::find(csv.features(), csv.categories(i))
+                         != csv.features().end(),
                      "data.csv.categories[" + std::to_string(i) + "]",
                      "column \"" + csv.categories(i) + "\" is not in data.csv.features");
   const auto needs_categories = [&](bool value, const std::string& path) {

@@ -1,5 +1,6 @@
 #include "actors/model/feature_files.hpp"
 
+#include "actors/model/csv_features.hpp"
 #include "kernels/data/arrays.hpp"
 #include "kernels/data/feature_rows.hpp"
 #include "kernels/data/normalized.hpp"
@@ -113,8 +114,8 @@ array_features::source idx_source(const std::string& path) {
 class csv_features final : public feature_files {
 public:
   csv_features(const proto::Csv& csv, data_facts facts, const std::string& path)
-    : csv_(csv), facts_(std::move(facts)), path_(path), columns_(columns()),
-      file_(map_plain_or_gzip(path)),
+    : csv_(csv), facts_(std::move(facts)), path_(path), file_(map_plain_or_gzip(path)),
+      columns_(columns()),
       rows_(file_.bytes, columns_, {csv.missing_text().begin(), csv.missing_text().end()}, path) {
     if (features_ != facts_.shape.feature_width())
       throw input_error(path + ": the job's columns give " + std::to_string(features_)
@@ -140,9 +141,31 @@ public:
   }
 
 private:
+  /// The columns of the features. A name with a wildcard stands for columns of the training data,
+  /// if these are known. Other columns of this table are ignored.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    if (has_wildcards(csv_))
+      all = facts_.feature_names.empty() ? parse_csv_header(file_.bytes, path_) : trained_columns();
+    return feature_columns(csv_, all, path_);
+  }
+
+  std::vector<std::string> trained_columns() const {
+    std::vector<std::string> result;
+    for (const auto& feature : facts_.feature_names) {
+      auto name = feature;
+      for (const auto& [column, categories] : facts_.columns.categories)
+        if (feature.starts_with(column + "="))
+          name = column;
+      if (std::ranges::find(result, name) == result.end())
+        result.push_back(std::move(name));
+    }
+    return result;
+  }
+
   std::vector<csv_column> columns() {
     std::vector<csv_column> result;
-    for (const auto& name : csv_.features()) {
+    for (const auto& name : names()) {
       const bool text = std::ranges::find(csv_.categories(), name) != csv_.categories().end();
       result.push_back({name, text});
       begins_.push_back(features_);
@@ -263,13 +286,13 @@ private:
   proto::Csv csv_;
   data_facts facts_;
   std::string path_;
+  shared_bytes file_;
   /// The first feature of each column, and the number of features.
   std::vector<std::size_t> begins_;
   std::size_t features_ = 0;
   /// For each column: the categories of the training data.
   std::vector<category_index> categories_;
   std::vector<csv_column> columns_;
-  shared_bytes file_;
   csv_reader rows_;
   std::uint64_t first_ = 0;
 };

@@ -3,6 +3,7 @@
 #include "actors/cluster/cluster_spec.hpp"
 #include "actors/cluster/footprint.hpp"
 #include "actors/cluster/local_cluster.hpp"
+#include "actors/model/csv_features.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/weight_decay_text.hpp"
@@ -75,7 +76,8 @@ void line(const std::string& what, const std::string& text) {
 std::optional<data_shape> widths_of(const proto::Job& job) {
   const auto& data = job.data();
   data_shape result;
-  if (data.has_csv() && !data.csv().has_label() && data.csv().categories_size() == 0) {
+  if (data.has_csv() && !data.csv().has_label() && data.csv().categories_size() == 0
+      && !has_wildcards(data.csv())) {
     result.dims = {data.csv().features_size()};
     result.labels = label_kind::targets;
     result.label_width = 1;

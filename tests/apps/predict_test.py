@@ -131,11 +131,13 @@ class Features(TestCase):
     TABLE = ["a,b,colour,size,y", "1,100,red,1,10", "2,NA,blue,2,20", "3,300,red,3.0,35", "4,500,green,2.0,39",
              "5,700,,1,52", "6,650,blue,3,60"]
 
-    def table(self, *, missing="MEDIAN", drop_first="false", sparse="false",
+    NAMES = 'features: "a" features: "colour" features: "b" features: "size"'
+
+    def table(self, *, missing="MEDIAN", drop_first="false", sparse="false", features=NAMES,
               columns="target: \"y\" standardize: true"):
         path = self.write("table.csv", "\n".join(self.TABLE))
         model = """model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR } learning_rate { base: 0.1 }"""
-        return self.train(f"""csv {{ path: "{path}" features: "a" features: "colour" features: "b" features: "size"
+        return self.train(f"""csv {{ path: "{path}" {features}
             categories: "colour" categories: "size" {columns} missing: {missing} missing_text: "NA"
             drop_first: {drop_first} sparse: {sparse} }} split {{ test: 2 shuffle: false }} batch: 2""", model)
 
@@ -158,6 +160,14 @@ class Features(TestCase):
                 self.assertNotEqual(found[0]["prediction"], found[1]["prediction"])
                 found = self.predict(f"--features={new}", "--set=data.csv.missing=DROP")
                 self.assertEqual([x["record"] for x in found], ["0"])
+
+    def test_columns_by_wildcards(self):
+        """Columns that the training data did not have are ignored."""
+        wanted = self.table(features='features: "*"')
+        rows = [",".join((number, *reversed(x.rsplit(",", 1)[0].split(",")))) for number, x in
+                zip(("more", *"123456"), self.TABLE)]
+        found = self.predict(f"--features={self.write('new.csv', chr(10).join(rows))}")
+        self.assertEqual([x["prediction"] for x in found[4:]], [x["prediction"] for x in wanted])
 
     def test_another_table_is_read_as_in_training(self):
         """Scaling, categories and replacements of missing values come from the weights file."""
@@ -281,8 +291,9 @@ class Features(TestCase):
     def test_pictures_of_text(self):
         """--show refuses records that are no images, although their width is a square."""
         text = self.write("text.txt", "to be or not to be, that is the question. " * 40)
+        layers = "layer { embedding { width: 4 } } layer { dense { units: 15 } }"
         self.train(f'text {{ path: "{text}" window: 16 }} batch: 4',
-                   "model { layer { embedding { width: 4 } } layer { dense { units: 15 } } loss: SOFTMAX_CROSS_ENTROPY } ")
+                   f"model {{ {layers} loss: SOFTMAX_CROSS_ENTROPY }} ")
         self.assertIn("--show draws square images", self.predict("--show=4", code=2))
 
     def test_devices(self):

@@ -104,6 +104,29 @@ BOOST_FIXTURE_TEST_CASE(targets_outside_of_the_loss_are_refused, table_file) {
                       "has target 25"));
 }
 
+BOOST_FIXTURE_TEST_CASE(features_by_wildcards, table_file) {
+  write("p2,y,p1,q,c\n1,2,3,4,r\n5,6,7,8,s\n");
+  const auto found = [&](const std::string& features) {
+    return build_data(job("MEAN_SQUARED_ERROR", 1, features + " target: 'y'")).feature_names;
+  };
+  BOOST_TEST(found("features: 'p*'") == (names{"p2", "p1"}), boost::test_tools::per_element());
+  BOOST_TEST(found("features: 'q' features: 'p?'") == (names{"q", "p2", "p1"}),
+             boost::test_tools::per_element());
+  // The target, and columns that are named elsewhere, are left out.
+  BOOST_TEST(found("features: '*' features: 'p1' categories: 'c'")
+               == (names{"p2", "q", "c=r", "c=s", "p1"}),
+             boost::test_tools::per_element());
+  const auto said = [&](const std::string& features) {
+    return error(job("MEAN_SQUARED_ERROR", 1, features + " target: 'y'"));
+  };
+  BOOST_TEST(contains(said("features: 'pp*'"), "no column matches \"pp*\""));
+  BOOST_TEST(contains(said("features: 'y*'"), "matches no column except the one to predict"));
+  BOOST_TEST(contains(said("features: 'p*' categories: 'c'"),
+                      "data.csv.categories: column \"c\" is not in data.csv.features"));
+  write("a*,y,ab\n1,2,3\n5,6,7\n");
+  BOOST_TEST(found("features: 'a*'") == (names{"a*"}), boost::test_tools::per_element());
+}
+
 BOOST_FIXTURE_TEST_CASE(classes_by_name, table_file) {
   write("x,species\n1,versicolor\n2,setosa\n3,virginica\n4,setosa\n");
   const auto data = build_data(job("SOFTMAX_CROSS_ENTROPY", 3, species + "standardize: true"));
